@@ -1,0 +1,2 @@
+dev:
+	tools/dev_build.sh

@@ -1,0 +1,51 @@
+"""The compiled CPU module that fits this processor.
+
+`kernels` is `_cpu_v4` (AVX-512), `_cpu_v3` (AVX2, FMA) or `_cpu_baseline`, the best one that the processor runs.
+The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+from graphopt.errors import OptionError
+
+_REQUIRED_FLAGS = {
+    "v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
+    "v3": {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"},
+    "baseline": set(),
+}
+
+
+def _processor_flags() -> set[str]:
+    try:
+        with open("/proc/cpuinfo") as file:
+            for line in file:
+                if line.startswith("flags"):
+                    return set(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return set()
+
+
+def _load() -> tuple[str, ModuleType]:
+    asked = os.environ.get("GRAPHOPT_ISA")
+    if asked is not None and asked not in _REQUIRED_FLAGS:
+        raise OptionError(f"GRAPHOPT_ISA is '{asked}', expected one of {', '.join(_REQUIRED_FLAGS)}.")
+    flags = _processor_flags()
+    for name, required in _REQUIRED_FLAGS.items():
+        if asked is not None and name != asked:
+            continue
+        if not required <= flags:
+            continue
+        try:
+            return name, importlib.import_module(f"graphopt._cpu_{name}")
+        except ModuleNotFoundError:
+            continue
+    wanted = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
+    raise ImportError(f"graphopt was built without a CPU module for {wanted}. Reinstall it with: pip install .")
+
+
+isa, kernels = _load()

@@ -1,0 +1,1 @@
+"""symbolic of graphopt."""

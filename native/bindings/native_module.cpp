@@ -1,0 +1,11 @@
+// `graphopt._native`: everything native that does no floating-point arithmetic in bulk.
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+void bind_text(py::module_& m);  // text.cpp: parsers and writers of text formats
+
+PYBIND11_MODULE(_native, m) {
+  m.doc() = "Native helpers of graphopt: text parsing and formatting.";
+  bind_text(m);
+}

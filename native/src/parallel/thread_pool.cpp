@@ -1,0 +1,114 @@
+#include "parallel/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+
+namespace graphopt {
+namespace {
+
+int default_num_threads() {
+  if (const char* text = std::getenv("GRAPHOPT_NUM_THREADS")) {
+    const int n = std::atoi(text);
+    if (n >= 1) return n;
+  }
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+}  // namespace
+
+ThreadPool& ThreadPool::instance() {
+  // Never destroyed: a worker may outlive static destruction of other objects. After fork() the child has
+  // no workers, so it starts its own.
+  static ThreadPool* pool = nullptr;
+  static pid_t owner = 0;
+  static std::mutex guard;
+  std::lock_guard<std::mutex> lock(guard);
+  if (pool == nullptr || owner != getpid()) {
+    pool = new ThreadPool;
+    owner = getpid();
+  }
+  return *pool;
+}
+
+ThreadPool::ThreadPool() { start(default_num_threads()); }
+
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::resize(int num_threads) {
+  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  stop();
+  start(std::max(1, num_threads));
+}
+
+void ThreadPool::start(int num_threads) {
+  stopping_ = false;
+  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this, i, g = generation_] { work(i, g); });
+}
+
+void ThreadPool::stop() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+void ThreadPool::run(const std::function<void(int)>& task) {
+  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    task_ = &task;
+    pending_ = static_cast<int>(workers_.size());
+    error_ = nullptr;
+    ++generation_;
+  }
+  wake_.notify_all();
+  std::exception_ptr own_error;
+  try {
+    task(0);
+  } catch (...) {
+    own_error = std::current_exception();
+  }
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_.wait(lock, [this] { return pending_ == 0; });
+  task_ = nullptr;
+  if (own_error) std::rethrow_exception(own_error);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ThreadPool::work(int index, std::uint64_t seen_generation) {
+  for (;;) {
+    const std::function<void(int)>* task;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait(lock, [&] { return stopping_ || generation_ != seen_generation; });
+      if (stopping_) return;
+      seen_generation = generation_;
+      task = task_;
+    }
+    try {
+      (*task)(index);
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!error_) error_ = std::current_exception();
+    }
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      --pending_;
+    }
+    done_.notify_one();
+  }
+}
+
+}  // namespace graphopt
