@@ -33,7 +33,7 @@ def unit_quaternions(storage: Array) -> Array:
 
 
 def unit_quaternions_w_positive(storage: Array) -> Array:
-    """Scale to unit length and w >= 0, as g2o writes an isometry."""
+    """Scale the quaternions in columns 3:7 to unit length and w >= 0."""
     storage = unit_quaternions(storage)
     storage[:, 3:7] *= np.where(storage[:, 6:7] < 0.0, -1.0, 1.0)
     return storage
