@@ -10,6 +10,8 @@ from graphopt.types import registry
 from graphopt.types.base import VariadicEdgeType
 
 N = 40
+NOT_THE_DERIVATIVE = {"EDGE_SE2_POINTXY_OFFSET"}
+"""g2o's Jacobian of these is not the derivative of its error; the oracle's tests compare it."""
 
 edges = pytest.mark.parametrize("kind", registry.edge_types(), ids=lambda kind: kind.tag)
 vertices = pytest.mark.parametrize("kind", registry.vertex_types(), ids=lambda kind: kind.tag)
@@ -57,7 +59,7 @@ def finite_differences(kind, estimates, constants, measurement, vertex, step=1e-
 
 @edges
 def test_compiled_residual_and_jacobians(kind):
-    """The program gives the float residual; its Jacobians are the derivative, or the type's own."""
+    """The program gives the float residual, and its Jacobians are the derivative through oplus."""
     if isinstance(kind, VariadicEdgeType):
         kind = kind.instantiate(4)
     traced = trace_edge(kind)
@@ -68,7 +70,7 @@ def test_compiled_residual_and_jacobians(kind):
     residual = kind.error(tuple(estimates), tuple(constants), measurement)
     size = 1.0 + np.abs(residual).max(axis=-1, keepdims=True)
     np.testing.assert_allclose(values[:, : kind.residual_dim] / size, residual / size, atol=1e-13)
-    if kind.jacobian is not None:
+    if kind.tag in NOT_THE_DERIVATIVE:
         return
     start = kind.residual_dim
     for i, vertex in enumerate(kind.vertices):
