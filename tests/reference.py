@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from graphopt.graph import robust_kernel
+from graphopt.types.robust_kernels import robust_kernel
 
 STEP = 1e-6
 """Step of the central differences."""
@@ -174,4 +174,4 @@ class ReferenceSolver:
         squared = np.einsum("ki,kij,kj->k", error, group.edge_set.information[group.rows], error)
         if not group.kernel:
             return squared, np.ones(len(squared))
-        return robust_kernel(group.kernel).rho(squared, group.edge_set.kernel_width[group.rows])
+        return robust_kernel(group.kernel).function(squared, group.edge_set.kernel_width[group.rows])
