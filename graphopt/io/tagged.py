@@ -13,16 +13,16 @@ from graphopt.errors import FormatError
 
 ALL_IDS = _native.ALL_IDS
 COUNTED_IDS = _native.COUNTED_IDS
-ANY_COUNT = _native.ANY_COUNT
 
 
 class TagRule(NamedTuple):
     """How the line of one tag is read."""
 
     num_ids: int
-    """Leading integer tokens; ALL_IDS: the whole line; COUNTED_IDS: the first token says how many follow."""
-    num_values: int
-    """Numbers after the ids, ANY_COUNT if the reader checks them itself."""
+    """Leading integer tokens; ALL_IDS: the whole line; COUNTED_IDS: the first token says how many follow,
+    or a token || ends them."""
+    num_values: tuple[int, ...]
+    """How many numbers may follow the ids; empty if the reader checks that itself."""
     layout: str
     """What the line holds, for error messages: "2 vertex ids, 3 measurement, 6 information"."""
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/definite.h"
 #include "text/format.h"
 #include "text/table.h"
 #include "text/tokenizer.h"
@@ -59,7 +60,7 @@ py::object to_python(const std::optional<text::ParseError>& error) {
 
 py::dict read_tagged_lines(
     const py::buffer& buffer,
-    const std::unordered_map<std::string, std::tuple<int64_t, int64_t, std::string>>& table) {
+    const std::unordered_map<std::string, std::tuple<int64_t, std::vector<int64_t>, std::string>>& table) {
   std::unordered_map<std::string, text::TagRule> rules;
   for (const auto& [tag, rule] : table)
     rules[tag] = {std::get<0>(rule), std::get<1>(rule), std::get<2>(rule)};
@@ -150,14 +151,24 @@ py::bytes format_ragged_rows(const Array<double>& values, const Array<int64_t>& 
   return py::bytes(out);
 }
 
+py::array_t<bool> positive_definite(const Array<double>& matrices, double relative_tolerance) {
+  if (matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
+    throw py::value_error("expected (n, d, d)");
+  py::array_t<bool> out(matrices.shape(0));
+  std::vector<double> scratch(static_cast<size_t>(matrices.shape(1) * matrices.shape(1)));
+  text::positive_definite(matrices.data(), matrices.shape(0), matrices.shape(1), relative_tolerance,
+                          scratch.data(), out.mutable_data());
+  return out;
+}
+
 }  // namespace
 
 void bind_text(py::module_& m) {
   m.attr("ALL_IDS") = text::kAllIds;
   m.attr("COUNTED_IDS") = text::kCountedIds;
-  m.attr("ANY_COUNT") = text::kAnyCount;
   m.def("read_tagged_lines", &read_tagged_lines, py::arg("text"), py::arg("rules"),
-        "Groups lines `TAG ids numbers` by tag and size. rules: tag -> (num_ids, num_values, layout).");
+        "Groups lines `TAG ids numbers` by tag and size. rules: tag -> (num_ids, allowed numbers of values, "
+        "layout).");
   m.def("read_table", &read_table, py::arg("text"), py::arg("offset"), py::arg("line"), py::arg("rows"),
         py::arg("num_integers"), py::arg("num_values"),
         "Reads rows of integers and numbers: (integers, values, offset, line, error).");
@@ -167,4 +178,6 @@ void bind_text(py::module_& m) {
         "Lines `tag [count] ids numbers` with the shortest decimals that read back to the same doubles.");
   m.def("format_ragged_rows", &format_ragged_rows, py::arg("values"), py::arg("row_start"),
         "Lines of any number of numbers.");
+  m.def("positive_definite", &positive_definite, py::arg("matrices"), py::arg("relative_tolerance") = 1e-12,
+        "(n, d, d) symmetric -> (n,) bool: Cholesky runs to the end.");
 }

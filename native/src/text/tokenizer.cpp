@@ -1,5 +1,6 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -85,8 +86,16 @@ class Reader {
     }
     ids_.clear();
     values_.clear();
-    const bool ok =
-        known->rule->num_ids >= 0 ? read_counted(cursor, *known) : read_ids_of_any_number(cursor, *known);
+    bool ok = false;
+    if (known->rule->num_ids >= 0) {
+      ok = read_counted(cursor, *known);
+    } else if (known->rule->num_ids == kAllIds) {
+      ok = read_all_ids(cursor, *known);
+    } else if (std::memchr(begin, '|', static_cast<size_t>(end - begin)) != nullptr) {
+      ok = read_ids_until_bar(cursor, *known);
+    } else {
+      ok = read_counted_ids(cursor, *known);
+    }
     if (ok) store(*known);
   }
 
@@ -108,28 +117,44 @@ class Reader {
     return read_values(cursor, known);
   }
 
-  // Ids to the end of the line, or as many as the first token says.
-  bool read_ids_of_any_number(LineCursor& cursor, const KnownTag& known) {
-    int64_t count = INT64_MAX;
-    if (known.rule->num_ids == kCountedIds) {
-      const Token token = cursor.next();
-      if (token.empty()) return fail_count(known);
+  // Ids to the end of the line.
+  bool read_all_ids(LineCursor& cursor, const KnownTag& known) {
+    for (Token token = cursor.next(); !token.empty(); token = cursor.next()) {
       if (!read_id(token, known)) return false;
-      count = ids_.front();
-      ids_.clear();
-      if (count < 0)
-        return fail(*known.name + ": " + std::to_string(count) + " vertices, expected " + known.rule->layout);
+    }
+    return true;
+  }
+
+  // As many ids as the first token says.
+  bool read_counted_ids(LineCursor& cursor, const KnownTag& known) {
+    const Token first = cursor.next();
+    if (first.empty()) return fail_count(known);
+    if (!read_id(first, known)) return false;
+    const int64_t count = ids_.front();
+    ids_.clear();
+    if (count < 0) {
+      return fail(*known.name + ": " + std::to_string(count) + " vertices, expected " + known.rule->layout);
     }
     for (int64_t i = 0; i < count; ++i) {
       const Token token = cursor.next();
       if (token.empty()) {
-        if (known.rule->num_ids == kAllIds) return true;
         return fail(*known.name + ": the line ends after " + std::to_string(i) + " of " +
                     std::to_string(count) + " vertex ids");
       }
       if (!read_id(token, known)) return false;
     }
     return read_values(cursor, known);
+  }
+
+  // Ids up to "||".
+  bool read_ids_until_bar(LineCursor& cursor, const KnownTag& known) {
+    for (Token token = cursor.next(); !token.empty(); token = cursor.next()) {
+      if (token.end - token.begin == 2 && token.begin[0] == '|' && token.begin[1] == '|') {
+        return read_values(cursor, known);
+      }
+      if (!read_id(token, known)) return false;
+    }
+    return fail(*known.name + ": no '||' after the vertex ids");
   }
 
   bool read_id(Token token, const KnownTag& known) {
@@ -153,9 +178,10 @@ class Reader {
         out_.first_decimal_comma = out_.num_lines;
       values_.push_back(value);
     }
-    const int64_t expected = known.rule->num_values;
-    if (expected != kAnyCount && static_cast<int64_t>(values_.size()) != expected) return fail_count(known);
-    return true;
+    const std::vector<int64_t>& allowed = known.rule->num_values;
+    const auto count = static_cast<int64_t>(values_.size());
+    return allowed.empty() || std::find(allowed.begin(), allowed.end(), count) != allowed.end() ||
+           fail_count(known);
   }
 
   void store(KnownTag& known) {
@@ -180,11 +206,13 @@ class Reader {
 
   bool fail_count(const KnownTag& known) {
     const size_t got = ids_.size() + values_.size() + 1;
-    const int64_t fixed_ids =
+    const int64_t num_ids =
         known.rule->num_ids >= 0 ? known.rule->num_ids : static_cast<int64_t>(ids_.size());
-    std::string expected = known.rule->num_values == kAnyCount
-                               ? std::string("at least ") + std::to_string(fixed_ids + 1)
-                               : std::to_string(fixed_ids + known.rule->num_values + 1);
+    std::string expected;
+    for (int64_t count : known.rule->num_values) {
+      expected += (expected.empty() ? "" : " or ") + std::to_string(num_ids + count + 1);
+    }
+    if (expected.empty()) expected = "at least " + std::to_string(num_ids + 1);
     return fail(*known.name + ": got " + std::to_string(got) + " tokens, expected " + expected + " (" +
                 known.rule->layout + ")");
   }

@@ -19,13 +19,12 @@ namespace graphopt::text {
 // How many of a tag's leading tokens are ids.
 constexpr int64_t kAllIds = -1;  // every token of the line (FIX)
 constexpr int64_t kCountedIds =
-    -2;  // the first token says how many follow (edges with any number of vertices)
-constexpr int64_t kAnyCount = -1;
+    -2;  // the first token says how many follow, or "||" ends them (edges of any arity)
 
 struct TagRule {
-  int64_t num_ids = 0;             // >= 0, kAllIds or kCountedIds
-  int64_t num_values = kAnyCount;  // numbers after the ids; kAnyCount: not checked
-  std::string layout;              // what a line should hold, for error messages
+  int64_t num_ids = 0;              // >= 0, kAllIds or kCountedIds
+  std::vector<int64_t> num_values;  // numbers that may stand after the ids; empty: not checked
+  std::string layout;               // what a line should hold, for error messages
 };
 
 struct Group {
