@@ -31,11 +31,11 @@ from graphopt.types.files import identity_matrices, triangle_to_matrix
 from graphopt.types.toro import pose_from_euler
 
 RULES = {
-    "ODOMETRY": TagRule(2, (9,), "ODOMETRY, 2 pose ids, x y theta, 6 entries of R"),
-    "EDGE2": TagRule(2, (9,), "EDGE2, 2 pose ids, x y theta, 6 entries of R"),
-    "LANDMARK": TagRule(2, (5,), "LANDMARK, pose id, landmark id, x y, 3 entries of R"),
-    "EDGE3": TagRule(2, (27, 6), "EDGE3, 2 pose ids, x y z roll pitch yaw, 21 entries of R"),
-    "POINT3": TagRule(2, (9, 3), "POINT3, pose id, point id, x y z, 6 entries of R"),
+    "ODOMETRY": TagRule(2, (9,), False, "ODOMETRY, 2 pose ids, x y theta, 6 entries of R"),
+    "EDGE2": TagRule(2, (9,), False, "EDGE2, 2 pose ids, x y theta, 6 entries of R"),
+    "LANDMARK": TagRule(2, (5,), False, "LANDMARK, pose id, landmark id, x y, 3 entries of R"),
+    "EDGE3": TagRule(2, (27, 6), False, "EDGE3, 2 pose ids, x y z roll pitch yaw, 21 entries of R"),
+    "POINT3": TagRule(2, (9, 3), False, "POINT3, pose id, point id, x y z, 6 entries of R"),
 }
 _TARGET = {
     "ODOMETRY": "EDGE_SE2",
@@ -65,9 +65,7 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
         _add(builder, group, covariance, shift)
     if any(text.with_tag("POINT3")):
         offset = registry.parameter_type("PARAMS_SE3OFFSET")
-        builder.add_parameters(
-            offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([-(1 << 62)])
-        )
+        builder.add_parameters(offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([0]))
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
     return builder.build()
