@@ -1,15 +1,15 @@
 """g2o's `sba`: bundle adjustment.
 
-VertexSE3Expmap holds cam_T_world and is updated from the left: T <- exp(omega, upsilon) T.
-VertexCam holds world_T_cam and is updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): the position in the world's
-frame, the rotation in the camera's. g2o gives not-a-number for |v| > 1; here that is no rotation.
+    VertexSE3Expmap   cam_T_world, updated from the left: T <- exp(omega, upsilon) T
+    VertexCam         world_T_cam, updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): position in the
+                      world's frame, rotation in the camera's; |v| > 1: no rotation (g2o: not a number)
 
 Points are projected with z ahead; residuals of the EXPMAP edges are measured - projected, those of VertexCam
 projected - measured.
 
-g2o keeps intrinsics of some edges, and of VertexCam, outside its files (g2o 2.x): here they are part of the stored
-numbers, read as g2o's defaults, and written behind the tokens g2o reads where they differ from the defaults
-(`EdgeFile.lossless`).
+g2o keeps intrinsics of some edges, and of VertexCam, outside its files (g2o 2.x): here they are part of the
+stored numbers, read as g2o's defaults (zeros for the ONLYPOSE edges, so that their error is the measurement),
+and written behind the tokens g2o reads where they differ from the defaults (`EdgeFile.lossless`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ INTRINSICS = (1.0, 1.0, 0.5, 0.5)
 
 
 def oplus_expmap(storage: Array, delta: Array) -> Array:
-    """Multiply by exp(omega, upsilon) from the left; unit quaternion with w >= 0."""
-    return (SE3.exp(delta) * SE3(storage)).normalize().storage
+    """Multiply by exp(omega, upsilon) from the left. g2o turns the quaternion to w >= 0."""
+    return (SE3.exp(delta) * SE3(storage)).storage
 
 
 VertexSE3Expmap = register(
@@ -46,7 +46,7 @@ VertexSE3Expmap = register(
         SE3.identity_storage,
         ISOMETRY_FILE,
         ("VERTEX_SE3_EXPMAP",),
-        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. g2o 1.x writes the inverse; see sba.INVERSE_FILE.",
+        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. In files of g2o 1.x: the inverse.",
     )
 )
 
@@ -56,8 +56,8 @@ def _inverse_pose(storage: Array) -> Array:
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
-"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens are
-those of g2o 2.x, so only the user can know."""
+"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens
+are those of g2o 2.x, so only the user can know."""
 
 
 class SbaCamera:
@@ -75,7 +75,7 @@ class SbaCamera:
 
     def project(self, point: Array) -> tuple[Array, Array, Array]:
         """Pixel in the left image and column in the right image of a point of the world."""
-        x, y, z = components(self.pose.inverse() * point)
+        x, y, z = components(self.pose.inverse_act(point))
         fx, fy, cx, cy, baseline = components(self.storage[..., 7:12])
         return fx * x / z + cx, fy * y / z + cy, fx * (x - baseline) / z + cx
 
@@ -83,7 +83,7 @@ class SbaCamera:
 def oplus_cam(storage: Array, delta: Array) -> Array:
     """T + dt, q (v, sqrt(1 - |v|^2)); the intrinsics stay."""
     step = quaternion.from_vector_part(delta[..., 3:6])
-    q = quaternion.normalize(quaternion.multiply(storage[..., 3:7], step))
+    q = quaternion.multiply(storage[..., 3:7], step)
     return concatenate(storage[..., :3] + delta[..., :3], q, storage[..., 7:])
 
 
@@ -160,7 +160,7 @@ CameraParameters = register(
 
 def edge_se3_expmap(first: SE3, second: SE3, measured: SE3) -> Array:
     """log(second^-1 measured first), with g2o's logarithm."""
-    return se3_log(second.inverse() * measured * first)
+    return se3_log(second.between(measured * first))
 
 
 def edge_project_xyz2uv(point: Array, cam_T_world: SE3, camera: StereoParameters, measured: Array) -> Array:
@@ -180,7 +180,7 @@ def edge_project_psi2uv(
     """Measured - pixel of the point (x/z, y/z, 1/z) = psi given in the frame of an anchor camera."""
     x, y, inverse_depth = components(psi)
     point_anchor = stack(x / inverse_depth, y / inverse_depth, 1.0 / inverse_depth)
-    u, v, _ = camera.project((cam_T_world * anchor_T_world.inverse()) * point_anchor)
+    u, v, _ = camera.project(cam_T_world * anchor_T_world.inverse_act(point_anchor))
     return measured - stack(u, v)
 
 
@@ -227,7 +227,7 @@ def edge_project_p2sc(point: Array, camera: SbaCamera, measured: Array) -> Array
 
 def edge_sba_cam(first: SbaCamera, second: SbaCamera, measured: SE3) -> Array:
     """measured^-1 (first^-1 second)."""
-    return minimal(measured.inverse() * (first.pose.inverse() * second.pose))
+    return minimal(measured.between(first.pose.between(second.pose)))
 
 
 def edge_sba_scale(first: SbaCamera, second: SbaCamera, distance: Array) -> Array:
@@ -288,7 +288,7 @@ EdgeSE3ProjectXYZOnlyPose = define_edge(
     2,
     edge_se3_project_xyz_only_pose,
     measurement_dim=9,
-    file=with_trailing_constants(2, (0.0, 0.0, 1.0, *INTRINSICS), 2),
+    file=with_trailing_constants(2, (0.0,) * 7, 2),
 )
 EdgeStereoSE3ProjectXYZ = define_edge(
     "EdgeStereoSE3ProjectXYZ",
@@ -306,7 +306,7 @@ EdgeStereoSE3ProjectXYZOnlyPose = define_edge(
     3,
     edge_stereo_se3_project_xyz_only_pose,
     measurement_dim=11,
-    file=with_trailing_constants(3, (0.0, 0.0, 1.0, *INTRINSICS, 0.0), 3),
+    file=with_trailing_constants(3, (0.0,) * 8, 3),
 )
 EdgeProjectP2MC = define_edge(
     "EdgeProjectP2MC", "EDGE_PROJECT_P2MC", (VertexPointXYZ, VertexCam), 2, edge_project_p2mc
