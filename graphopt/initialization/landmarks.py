@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt.geometry import SE2, SE3
 from graphopt.graph import Graph
-from graphopt.initialize.relative_poses import parameter_values
+from graphopt.initialization.relative_poses import parameter_values
 
 Array = Any
 
@@ -28,7 +28,9 @@ POINT_FROM_POSE: dict[str, Callable[..., Array]] = {
     "EDGE_SE2_XY": lambda pose, z: SE2(pose).act(z),
     "EDGE_SE2_POINTXY_OFFSET": lambda pose, z, offset: (SE2(pose) * SE2(offset)).act(z),
     "EDGE_SE3_TRACKXYZ": lambda pose, z, offset: (SE3(pose) * SE3(offset)).act(z),
-    "EDGE_PROJECT_DEPTH": lambda pose, z, camera: (SE3(pose) * SE3(camera[:, :7])).act(_depth_point(z, camera)),
+    "EDGE_PROJECT_DEPTH": lambda pose, z, camera: (SE3(pose) * SE3(camera[:, :7])).act(
+        _depth_point(z, camera)
+    ),
 }
 
 
@@ -53,7 +55,9 @@ def place_landmarks(graph: Graph, known: set[int]) -> set[int]:
         pose_set = graph.vertex_set(edge_set.type.vertices[0])
         point_set = graph.vertex_set(edge_set.type.vertices[1])
         parameters = [values[use] for values in parameter_values(graph, edge_set)]
-        points = function(np.asarray(pose_set.estimate)[rows[:, 0]], np.asarray(edge_set.measurement)[use], *parameters)
+        points = function(
+            np.asarray(pose_set.estimate)[rows[:, 0]], np.asarray(edge_set.measurement)[use], *parameters
+        )
         shape = np.asarray(point_set.estimate).shape
         total, count = sums.setdefault(point_set.type.tag, (np.zeros(shape), np.zeros(len(point_set.ids))))
         np.add.at(total, rows[:, 1], points)

@@ -1,7 +1,7 @@
 """What the edges of a graph say about the relative pose of two vertices.
 
-A pose here is `world_T_body`, whatever a vertex type stores. Each known edge type is one row of a table that gives
-`i_T_j`, the pose of vertex j in the frame of vertex i, from the measurement and the edge's parameters:
+A pose here is `world_T_body`, whatever a vertex type stores. Each known edge type is one row of a table that
+gives `i_T_j`, the pose of vertex j in the frame of vertex i, from the measurement and the edge's parameters:
 
     right-multiplying types (VertexSE2, VertexSE3)     P = x           x_j = x_i z
     left-multiplying types (Expmap: x = body_T_world)  P = inverse(x)  x_j = z x_i
@@ -15,28 +15,30 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE2, SE3, LieGroup, Sim3
+from graphopt.geometry import SE2, SE3, Sim3
 from graphopt.graph import Graph
 
 Array = Any
+Pose = Any
+"""SE2, SE3 or Sim3."""
 
 
 @dataclass(frozen=True)
 class PoseFamily:
     """Vertex types whose estimates are poses of one group."""
 
-    group: type[LieGroup]
+    group: type[SE2] | type[SE3] | type[Sim3]
     vertex_tag: str
     inverted: bool
     """True where the vertex stores body_T_world."""
 
-    def pose(self, estimate: Array) -> LieGroup:
-        """Estimates (n, storage_dim) as poses world_T_body."""
-        value = self.group(estimate)
+    def pose(self, estimate: Array) -> Pose:
+        """Estimates (n, storage_dim) as poses world_T_body; what follows (intrinsics) is ignored."""
+        value = self.group(estimate[:, : self.group.storage_dim])
         return value.inverse() if self.inverted else value
 
-    def estimate(self, pose: LieGroup) -> Array:
-        """Poses world_T_body as estimates (n, storage_dim)."""
+    def estimate(self, pose: Pose) -> Array:
+        """Poses world_T_body as the leading numbers of estimates (n, group.storage_dim)."""
         return (pose.inverse() if self.inverted else pose).storage
 
 
@@ -48,12 +50,12 @@ FAMILIES = (
 )
 
 
-def _sensor_offsets(z: LieGroup, offset_i: LieGroup, offset_j: LieGroup) -> LieGroup:
+def _sensor_offsets(z: Pose, offset_i: Pose, offset_j: Pose) -> Pose:
     return offset_i * z * offset_j.inverse()
 
 
 # tag -> (family's vertex tag, function (measurement, *parameters) -> i_T_j)
-RELATIVE_POSE: dict[str, tuple[str, Callable[..., LieGroup]]] = {
+RELATIVE_POSE: dict[str, tuple[str, Callable[..., Pose]]] = {
     "EDGE_SE2": ("VERTEX_SE2", lambda z: SE2(z)),
     "EDGE_SE2_OFFSET": ("VERTEX_SE2", lambda z, a, b: _sensor_offsets(SE2(z), SE2(a), SE2(b))),
     "EDGE_SE3:QUAT": ("VERTEX_SE3:QUAT", lambda z: SE3(z)),
@@ -73,7 +75,7 @@ class PoseGraph:
     """(m,) row of vertex i in the vertex set."""
     second: Array
     """(m,) row of vertex j."""
-    relative: LieGroup
+    relative: Pose
     """(m,) i_T_j."""
     weight: Array
     """(m, 2) mean information of the translation and of the rotation part."""
@@ -119,7 +121,9 @@ def pose_graphs(graph: Graph) -> list[PoseGraph]:
             pairs = rows.reshape(-1, 2)
             first.append(pairs[:, 0])
             second.append(pairs[:, 1])
-            relative.append(row[1](np.asarray(edge_set.measurement), *parameter_values(graph, edge_set)).storage)
+            relative.append(
+                row[1](np.asarray(edge_set.measurement), *parameter_values(graph, edge_set)).storage
+            )
             dim = 2 if family.group is SE2 else 3
             weight.append(_weights(np.asarray(edge_set.information), dim))
         storage_dim = family.group.storage_dim

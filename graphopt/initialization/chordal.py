@@ -5,7 +5,7 @@
     3.  min sum tau_ij || t_j - t_i - R_i z_ij ||^2    over all translations
 
 Both are Laplacian systems with one factorisation each.
-Reference: Carlone et al., Initialization Techniques for 3D SLAM, ICRA 2015 (chordal relaxation, section III-B).
+Reference: Carlone et al., Initialization Techniques for 3D SLAM, ICRA 2015, section III-B.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from graphopt.initialize.relative_poses import PoseGraph
+from graphopt.initialization.relative_poses import PoseGraph
 
 Array = Any
 
@@ -36,7 +36,7 @@ def _block_laplacian(first: Array, second: Array, weight: Array, coupling: Array
     row = (first[:, None, None] * d + local[:, None]) + np.zeros((1, 1, d), np.int64)
     col = (second[:, None, None] * d + local) + np.zeros((1, d, 1), np.int64)
     value = -weight[:, None, None] * coupling
-    upper = sp.coo_matrix((value.ravel(), (row.ravel(), col.ravel())), shape=(num * d, num * d)).tocsr()
+    upper: Any = sp.coo_matrix((value.ravel(), (row.ravel(), col.ravel())), shape=(num * d, num * d)).tocsr()
     return upper + upper.T + sp.diags(np.repeat(degree, d)).tocsr()
 
 
@@ -66,8 +66,8 @@ def _isotropic(weight: Array) -> Array:
 def chordal_poses(pose_graph: PoseGraph, start: Array, free: Array) -> Array:
     """Pose matrices (n, d + 1, d + 1) of all poses.
 
-    `start` (n, d + 1, d + 1) holds the known poses; `free` are the rows to solve for. Each free row must be joined
-    to a known one by edges, else the systems are singular.
+    `start` (n, d + 1, d + 1) holds the known poses; `free` are the rows to solve for. Each free row must be
+    joined to a known one by edges, else the systems are singular.
     """
     d = start.shape[-1] - 1
     num = len(start)

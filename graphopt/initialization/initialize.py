@@ -11,10 +11,10 @@ from scipy.sparse import csgraph
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
-from graphopt.initialize.chordal import chordal_poses
-from graphopt.initialize.landmarks import place_landmarks
-from graphopt.initialize.relative_poses import PoseGraph, pose_graphs
-from graphopt.initialize.spanning_tree import chain_poses
+from graphopt.initialization.chordal import chordal_poses
+from graphopt.initialization.landmarks import place_landmarks
+from graphopt.initialization.relative_poses import PoseGraph, pose_graphs
+from graphopt.initialization.spanning_tree import chain_poses
 
 METHODS = ("odometry", "spanning-tree", "chordal")
 
@@ -36,17 +36,18 @@ class Initialization:
     """Ids of vertices that no usable edge reaches: they keep their estimates."""
 
     def __str__(self) -> str:
-        text = f"{self.method}: {self.num_poses} poses and {self.num_landmarks} landmarks from {len(self.roots)} root(s)"
+        text = f"{self.method}: {self.num_poses} poses and {self.num_landmarks} landmarks"
+        text += f" from {len(self.roots)} root(s)"
         if self.untouched:
-            text += f"; {len(self.untouched)} vertices keep their estimates (no edge fixes them relative to a pose)"
+            text += f"; {len(self.untouched)} vertices keep their estimates (no usable edge reaches them)"
         return text
 
 
 def initialize(graph: Graph, method: str = "chordal") -> Initialization:
     """Compute start values for the poses and landmarks of `graph`, in place.
 
-    Poses are chained from the fixed vertices; a component without any keeps its vertex of lowest id where it is.
-    Similarity poses (VERTEX_SIM3:EXPMAP) have no chordal relaxation; "chordal" chains them along a spanning tree.
+    Poses are chained from the fixed vertices; a component without any keeps its vertex of lowest id where it
+    is. Similarity poses (VERTEX_SIM3:EXPMAP) have no chordal relaxation: "chordal" chains them along a tree.
 
     Raises:
         OptionError: unknown method.
@@ -74,11 +75,11 @@ def _initialize_poses(pose_graph: PoseGraph, method: str, result: Initialization
         free = np.flatnonzero(linked & ~np.isin(np.arange(len(ids)), roots))
         start = family.pose(np.asarray(vertex_set.estimate)).to_matrix()
         matrices = chordal_poses(pose_graph, start, free) if len(free) else start
-        storage = family.group.from_matrix(matrices).normalize().storage  # type: ignore[attr-defined]
+        storage = family.group.from_matrix(matrices).normalize().storage
     else:
         storage, _ = chain_poses(pose_graph, roots, method)
         free = np.flatnonzero(linked & ~np.isin(np.arange(len(ids)), roots))
-    vertex_set.estimate[free] = family.estimate(family.group(storage[free]))
+    vertex_set.estimate[free, : family.group.storage_dim] = family.estimate(family.group(storage[free]))
     result.num_poses += len(free)
     result.roots.extend(ids[roots].tolist())
     return set(ids[linked].tolist())
@@ -87,7 +88,9 @@ def _initialize_poses(pose_graph: PoseGraph, method: str, result: Initialization
 def _roots(pose_graph: PoseGraph, ids: Array, fixed: Array) -> tuple[Array, Array]:
     """Rows that stay where they are, and which rows (n,) bool belong to a component that has edges."""
     num = pose_graph.num_poses
-    links = sp.coo_matrix((np.ones(len(pose_graph.first)), (pose_graph.first, pose_graph.second)), shape=(num, num))
+    links = sp.coo_matrix(
+        (np.ones(len(pose_graph.first)), (pose_graph.first, pose_graph.second)), shape=(num, num)
+    )
     count, label = csgraph.connected_components(links, directed=False)
     linked = np.bincount(label, minlength=count)[label] > 1
     has_fixed = np.bincount(label, fixed, minlength=count) > 0

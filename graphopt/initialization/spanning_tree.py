@@ -1,7 +1,7 @@
 """Poses chained along a tree of edges.
 
-Each vertex takes the pose of its parent times the relative pose of one edge. With the tree given as parent pointers,
-all poses follow from O(log n) batched products by pointer jumping:
+Each vertex takes the pose of its parent times the relative pose of one edge. With the tree given as parent
+pointers, all poses follow from O(log n) batched products by pointer jumping:
 
     T[v] <- T[parent[v]] T[v],   parent[v] <- parent[parent[v]]      until all parents are roots
 """
@@ -14,13 +14,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from graphopt.initialize.relative_poses import PoseGraph
+from graphopt.initialization.relative_poses import PoseGraph
 
 Array = Any
 
 
-def cheapest_edge_per_pair(first: Array, second: Array, cost: Array, num: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Symmetric (num, num) matrices of the cheapest cost and of its edge number + 1, one entry per vertex pair."""
+def cheapest_edge_per_pair(
+    first: Array, second: Array, cost: Array, num: int
+) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Symmetric (num, num) matrices: the cheapest cost of each vertex pair, and its edge number + 1."""
     low, high = np.minimum(first, second), np.maximum(first, second)
     order = np.lexsort((cost, high, low))
     low, high = low[order], high[order]
@@ -47,8 +49,12 @@ def tree_parents(pose_graph: PoseGraph, roots: Array, method: str) -> tuple[Arra
     costs, edges = cheapest_edge_per_pair(pose_graph.first, pose_graph.second, cost, num)
     # a virtual vertex `num` that is joined to every root makes one tree of the forest
     tiny = 0.5
-    links = sp.csr_matrix((np.full(len(roots), tiny), (np.full(len(roots), num), roots)), shape=(num + 1, num + 1))
-    costs = sp.csr_matrix((costs.data, costs.indices, np.append(costs.indptr, costs.indptr[-1])), shape=(num + 1, num + 1))
+    links = sp.csr_matrix(
+        (np.full(len(roots), tiny), (np.full(len(roots), num), roots)), shape=(num + 1, num + 1)
+    )
+    costs = sp.csr_matrix(
+        (costs.data, costs.indices, np.append(costs.indptr, costs.indptr[-1])), shape=(num + 1, num + 1)
+    )
     joined = costs + links + links.T
     if method == "odometry":
         joined = csgraph.minimum_spanning_tree(joined)
