@@ -40,7 +40,7 @@ def _block_laplacian(first: Array, second: Array, weight: Array, coupling: Array
     return upper + upper.T + sp.diags(np.repeat(degree, d)).tocsr()
 
 
-def _solve_free(h: sp.csr_matrix, rhs: Array, known: Array, free: Array, d: int) -> Array:
+def _solve_free(h: Any, rhs: Array, known: Array, free: Array, d: int) -> Array:
     """Minimise 1/2 x'Hx - rhs'x over the free rows, the others kept at `known` (num d, k)."""
     free_scalars = (free[:, None] * d + np.arange(d)).ravel()
     fixed_mask = np.ones(h.shape[0], bool)
