@@ -17,6 +17,7 @@ from graphopt.cli.interrupt import StopOnInterrupt
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
+    from graphopt.io import ReadReport
 
 
 def run(args: argparse.Namespace) -> int:
@@ -25,13 +26,15 @@ def run(args: argparse.Namespace) -> int:
     import graphopt
 
     started = time.perf_counter()
-    graph = graphopt.read(args.input)
+    graph, report = graphopt.io.read_with_report(args.input)
     read_seconds = time.perf_counter() - started
+    _check_input(graph, report, args)
 
     if args.initialize != "none":
         graphopt.initialize(graph, args.initialize)
     if args.robust_kernel is not None:
-        _set_kernel(graph, *args.robust_kernel)
+        name, width = args.robust_kernel
+        graph.set_robust_kernel(name, width)
 
     before = graph.copy() if args.plot else None
     summary, interrupted = _solve(graph, args)
@@ -39,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
     document["seconds"]["read"] = read_seconds
     document["seconds"]["total"] += read_seconds
     document["input"] = args.input
+    document["unknown_tags"] = dict(report.unknown_tags)
+    document["output"] = _output_path(args, interrupted)
+    document["warnings"] = [*report.warnings, *_write(graph, document["output"])]
 
-    written = _write_result(graph, args, interrupted)
-    document["output"] = written
     if args.stats:
         Path(args.stats).write_text(output.to_json(document) + "\n", encoding="utf-8")
     if before is not None:
@@ -49,31 +53,33 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         output.print_json(document)
     else:
-        _print_summary(graph, document, args)
-    return _status(summary, written, args, interrupted)
+        _print_summary(document, args)
+    return _status(summary, document["output"], interrupted)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """Refuse before the work, not after it: paths that cannot be written, formats that nothing writes."""
-    for path, what in ((args.output, "the result"), (args.stats, "--stats"), (args.plot, "--plot")):
-        if path is not None:
-            output.check_writable(path, what)
-    if args.output is not None:
-        from graphopt.io import check_can_write
+    """Refuse before the work, not after it, what cannot be written or drawn."""
+    from graphopt.io import check_writable
 
-        check_can_write(args.output)
+    for path in (args.output, args.stats, args.plot):
+        if path is not None:
+            check_writable(path)
     if args.plot is not None:
         from graphopt.report.figure import require_matplotlib
 
         require_matplotlib(args.plot)
 
 
-def _set_kernel(graph: Graph, name: str, width: float) -> None:
-    from graphopt.graph import robust_kernel_number
-
-    for edge_set in graph.edge_sets:
-        edge_set.kernel[:] = robust_kernel_number(name)
-        edge_set.kernel_width[:] = width
+def _check_input(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None:
+    """Say what is odd about the input while there is time to stop."""
+    for warning in report.warnings:
+        print(f"graphopt: {warning}", file=sys.stderr)
+    if report.needs_initialization and args.initialize == "none":
+        print(
+            f"graphopt: {args.input} holds no estimates; the optimization starts at the origin. "
+            "--initialize spanning-tree or chordal computes better start values.",
+            file=sys.stderr,
+        )
 
 
 def _solve(graph: Graph, args: argparse.Namespace) -> tuple[Any, bool]:
@@ -92,22 +98,23 @@ def _solve(graph: Graph, args: argparse.Namespace) -> tuple[Any, bool]:
             precision=args.precision,
             fix=args.fix,
             time_limit=args.time_limit,
-            callback=lambda it: progress.update(it.iteration, it.chi2, it.damping, it.trials, it.seconds),
+            callback=progress.update,
             stop=interrupt.stop,
         )
     return summary, interrupt.stop.is_set()
 
 
-def _write_result(graph: Graph, args: argparse.Namespace, interrupted: bool) -> str | None:
-    """Write the estimate where it was asked for; offer it where an interrupted run had no `-o`."""
+def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
+    """Where the result goes; an interrupted run without `-o` asks, if there is someone to ask."""
+    if args.output is None and interrupted and not args.json and sys.stdin.isatty() and sys.stderr.isatty():
+        return _ask_where(args.input)
+    return args.output
+
+
+def _write(graph: Graph, path: str | None) -> list[str]:
     import graphopt
 
-    path = args.output
-    if path is None and interrupted and not args.json and sys.stdin.isatty() and sys.stderr.isatty():
-        path = _ask_where(args.input)
-    if path is not None:
-        graphopt.write(graph, path)
-    return path
+    return [] if path is None else graphopt.io.write(graph, path)
 
 
 def _ask_where(input_path: str) -> str | None:
@@ -119,7 +126,6 @@ def _ask_where(input_path: str) -> str | None:
     if answer.lower() in ("n", "no"):
         return None
     path = proposal if answer.lower() in ("", "y", "yes") else answer
-    output.check_writable(path, "the result")
     return path
 
 
@@ -129,7 +135,7 @@ def _plot(path: str, before: Graph, after: Graph, document: dict[str, Any]) -> N
     plot_run(path, before, after, document)
 
 
-def _print_summary(graph: Graph, document: dict[str, Any], args: argparse.Namespace) -> None:
+def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     chi2 = f"{output.number(document['initial_chi2'])} -> {output.number(document['final_chi2'])}"
     times = document["seconds"]
     parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
@@ -146,8 +152,9 @@ def _print_summary(graph: Graph, document: dict[str, Any], args: argparse.Namesp
     if fixed:
         ids = ", ".join(str(identifier) for identifier in fixed)
         rows.insert(1, ("gauge", f"nothing was fixed, so vertex {ids} is held still"))
-    for tag, count in graph.unparsed_counts().items():
+    for tag, count in document["unknown_tags"].items():
         rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
+    rows.extend(("warning", warning) for warning in document["warnings"])
     if document["output"]:
         rows.append(("written", document["output"]))
     if args.plot:
@@ -155,12 +162,12 @@ def _print_summary(graph: Graph, document: dict[str, Any], args: argparse.Namesp
     output.print_table(None, (Path(args.input).name, ""), rows)
 
 
-def _status(summary: Any, written: str | None, args: argparse.Namespace, interrupted: bool) -> int:
+def _status(summary: Any, written: str | None, interrupted: bool) -> int:
     if interrupted:
         kept = f"the best estimate so far is in {written}" if written else "no -o was given, nothing was written"
         print(f"graphopt: interrupted; {kept}.", file=sys.stderr)
         return 1
     if not summary.termination.is_usable:
-        print(f"graphopt: the optimizer failed. {summary.termination.value}", file=sys.stderr)
+        print(f"graphopt: the optimizer failed. {summary.message}", file=sys.stderr)
         return 1
     return 0

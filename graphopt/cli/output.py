@@ -1,4 +1,4 @@
-"""What the commands print: tables, progress, and the checks that an output can be written before work starts.
+"""What the commands print: tables, JSON, and the progress of an optimization.
 
 Results go to stdout. With `--json` stdout holds one JSON object and everything else goes to stderr.
 `rich` is imported when something is drawn with it, not before.
@@ -7,28 +7,13 @@ Results go to stdout. With `--json` stdout holds one JSON object and everything 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from graphopt.errors import OptionError
-
-
-def check_writable(path: str, what: str) -> None:
-    """Raise `OptionError` unless `path` can be created or replaced. Called before any work is done."""
-    target = Path(path)
-    if target.is_dir():
-        # A COLMAP model is a folder of files; everything else that names a folder is refused by its writer.
-        folder = target
-    else:
-        folder = target.parent
-    if not folder.is_dir():
-        raise OptionError(f"{path}: {what} cannot be written, there is no folder '{folder}'.")
-    if not os.access(folder, os.W_OK) or (target.is_file() and not os.access(target, os.W_OK)):
-        raise OptionError(f"{path}: {what} cannot be written, permission denied.")
+if TYPE_CHECKING:
+    from graphopt.optimizer import IterationSummary
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -126,15 +111,16 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(
-        self, iteration: int, chi2: float, damping: float | None, trials: int, elapsed: float
-    ) -> None:
-        """Show one finished iteration; `elapsed` is its own time [s]."""
+    def update(self, done: IterationSummary) -> None:
+        """Show one finished iteration."""
         if self._verbose:
-            line = (
-                f"{iteration:>5} {chi2:>16.8g} {number(damping):>12} {trials:>6} {elapsed * 1e3:>7.1f} ms"
-            )
+            damping, elapsed = number(done.lambda_), 1e3 * done.seconds
+            line = f"{done.iteration:>5} {done.chi2:>16.8g} {damping:>12} {done.trials:>6} {elapsed:>7.1f} ms"
             print(line, file=self._stream, flush=True)
         if self._bar is not None:
-            done = f"iteration {iteration + 1}"
-            self._bar.update(self._task, completed=iteration + 1, description=done, chi2=f"chi2 {chi2:.8g}")
+            self._bar.update(
+                self._task,
+                completed=done.iteration + 1,
+                description=f"iteration {done.iteration + 1}",
+                chi2=f"chi2 {done.chi2:.8g}",
+            )
