@@ -15,7 +15,9 @@ NAMES = ("startup", "reading", "pose_graphs", "bundle_adjustment")
 def main() -> int:
     """Run the chosen benchmarks in this process and write the record."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if none is given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all if none is given"
+    )
     parser.add_argument("--output", type=Path, default=Path("build/benchmarks"), help="folder of the record")
     args = parser.parse_args()
     unknown = set(args.names) - set(NAMES)
@@ -29,7 +31,8 @@ def main() -> int:
         importlib.import_module(f"benchmarks.{name}").run(report)
     path = args.output / "record.json"
     report.save(path)
-    print(f"{path}: {len(report.metrics)} metrics on {report.machine['processor']}, {report.machine['cores']} cores")
+    machine = report.machine
+    print(f"{path}: {len(report.metrics)} metrics on {machine['processor']}, {machine['cores']} cores")
     return 0
 
 

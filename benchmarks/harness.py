@@ -111,7 +111,9 @@ def milliseconds(value: float | None) -> str:
 def _processor() -> str:
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        return next(line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 

@@ -1,11 +1,13 @@
 """Pose graphs: time from the loaded file to convergence, and time per iteration.
 
-*To target* is the time until chi2 is within 0.1 % of the best known, analysis and ordering included, by the same rule
-for every solver. *Own stop* is the time of one whole call with the library's own convergence tests; g2o has none.
+*To target* is the time until chi2 is within 0.1 % of the best known, analysis and ordering included, by the
+same rule for every solver. *Own stop* is the time of one whole call with the library's own convergence tests;
+g2o has none.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -117,9 +119,7 @@ def _median_to_target(name: str, traces: list[list[Answer]]) -> float | None:
 def _per_iteration(traces: list[list[Answer]]) -> float | None:
     """Median time of an iteration after the first, which carries the analysis."""
     steps = [
-        later.seconds - earlier.seconds
-        for trace in traces
-        for earlier, later in zip(trace, trace[1:], strict=False)
+        later.seconds - earlier.seconds for trace in traces for earlier, later in itertools.pairwise(trace)
     ]
     return statistics.median(steps) if steps else None
 

@@ -24,7 +24,7 @@ POSE_GRAPHS = {
 }
 
 BEST_CHI2 = {
-    # Best that g2o's three algorithms or gtsam reach from the file's start; victoriaPark: g2o's Dogleg, 50 iterations.
+    # Best that g2o or gtsam reach from the file's start; victoriaPark: g2o's Dogleg, 50 iterations.
     "sphere2500": 727.1492469980326,
     "M3500": 137.91295093603816,
     "parking-garage": 1.2386839435021264,
@@ -54,7 +54,9 @@ def data_folder() -> Path:
     """Return the folder of real data sets; raises `FileNotFoundError` where there is none."""
     root = Path(os.environ.get("GRAPHOPT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     if not (root / "data").is_dir():
-        raise FileNotFoundError(f"{root / 'data'}: the benchmarks need the real data sets; set GRAPHOPT_SHARED.")
+        raise FileNotFoundError(
+            f"{root / 'data'}: the benchmarks need the real data sets; set GRAPHOPT_SHARED."
+        )
     return root / "data"
 
 
@@ -75,7 +77,7 @@ def unpacked(name: str) -> Path:
 
 
 @cache
-def _graph(path: Path):  # noqa: ANN202
+def _graph(path: Path):
     import graphopt
 
     return graphopt.io.read(path)

@@ -1,4 +1,4 @@
-"""g2opy 2.3.0, the official Python binding of g2o: BlockSolverX with Eigen's sparse Cholesky, g2o's defaults."""
+"""g2opy 2.3.0, g2o's official Python binding: BlockSolverX, Eigen's sparse Cholesky, g2o's defaults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """gtsam 4.3.0: its Levenberg-Marquardt with its own defaults and METIS ordering, or Gauss-Newton.
 
-The vertex that g2o would fix is held by a constrained prior. g2o's EDGE_SE2_XY becomes gtsam's factor with the same
-error, `PoseToPointFactor2D`, where the wheel has it.
+The vertex that g2o would fix is held by a constrained prior. g2o's EDGE_SE2_XY becomes gtsam's factor with
+the same error, `PoseToPointFactor2D`, where the wheel has it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ def run(args: argparse.Namespace) -> int:
     for option, name in (("--from", args.input_format), ("--to", args.output_format)):
         if name is not None and name not in io.FORMATS:
             known = ", ".join(io.FORMATS)
-            raise OptionError(f"{option}: unknown format '{name}'.{did_you_mean(name, io.FORMATS)} Known: {known}.")
+            raise OptionError(
+                f"{option}: unknown format '{name}'.{did_you_mean(name, io.FORMATS)} Known: {known}."
+            )
     io.check_writable(args.output)
     graph, report = io.read_with_report(args.input, args.input_format)
     warnings = [*report.warnings, *io.write(graph, args.output, args.output_format)]

@@ -59,7 +59,9 @@ def _print(document: dict[str, Any]) -> None:
     title = f"{document['path']} ({document['format']})"
     output.print_table(title, ("what", "tag", "count"), rows, numeric=("count",))
 
-    chi2 = output.number(document["chi2"]) if document["has_estimates"] else "unknown: the file has no estimates"
+    chi2 = (
+        output.number(document["chi2"]) if document["has_estimates"] else "unknown: the file has no estimates"
+    )
     facts = [
         ("vertices", f"{sum(document['vertices'].values())}, {document['fixed']} of them fixed"),
         ("edges", f"{sum(document['edges'].values())}, {document['robust_edges']} with a robust kernel"),

@@ -1,4 +1,4 @@
-"""Ctrl-C during an optimization: the first one asks the optimizer to stop and keep the best estimate so far."""
+"""Ctrl-C during an optimization: the first one asks it to stop and to keep the best estimate so far."""
 
 from __future__ import annotations
 

@@ -164,7 +164,9 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
 
 def _status(summary: Any, written: str | None, interrupted: bool) -> int:
     if interrupted:
-        kept = f"the best estimate so far is in {written}" if written else "no -o was given, nothing was written"
+        kept = (
+            f"the best estimate so far is in {written}" if written else "no -o was given, nothing was written"
+        )
         print(f"graphopt: interrupted; {kept}.", file=sys.stderr)
         return 1
     if not summary.termination.is_usable:

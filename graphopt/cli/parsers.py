@@ -224,7 +224,7 @@ def add_info(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
         help="say what a graph file holds",
-        description="Count vertices, edges and parameters by type, and report what may be wrong with a graph.",
+        description="Count vertices, edges and parameters by type, and report what may be wrong.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
@@ -289,7 +289,9 @@ def add_generate(commands: Any) -> None:
 
     sphere = kinds.add_parser("sphere", help="3D poses on a spiral over a sphere")
     _add_counts(sphere, {"--nodes-per-level": (50, "poses per lap"), "--laps": (50, "laps")})
-    sphere.add_argument("--radius", type=positive_float, default=100.0, metavar="R", help="[m] (default: 100)")
+    sphere.add_argument(
+        "--radius", type=positive_float, default=100.0, metavar="R", help="[m] (default: 100)"
+    )
     _add_pose_noise(sphere, 0.01, 0.005)
 
     torus = kinds.add_parser("torus", help="3D poses on a spiral over a torus")
@@ -301,7 +303,11 @@ def add_generate(commands: Any) -> None:
     manhattan = kinds.add_parser("manhattan", help="2D random walk along the streets of a city")
     _add_counts(manhattan, {"--nodes": (3500, "poses"), "--block": (5, "steps between crossings")})
     manhattan.add_argument(
-        "--closures", type=fraction, default=0.5, metavar="P", help="share of revisits measured (default: 0.5)"
+        "--closures",
+        type=fraction,
+        default=0.5,
+        metavar="P",
+        help="share of revisits measured (default: 0.5)",
     )
     _add_pose_noise(manhattan, 0.05, 0.02)
 
@@ -309,7 +315,11 @@ def add_generate(commands: Any) -> None:
     _add_counts(grid, {"--size": (10, "poses along each side")})
     grid.add_argument("--step", type=positive_float, default=1.0, metavar="M", help="[m] (default: 1)")
     grid.add_argument(
-        "--closures", type=fraction, default=0.5, metavar="P", help="share of neighbours measured (default: 0.5)"
+        "--closures",
+        type=fraction,
+        default=0.5,
+        metavar="P",
+        help="share of neighbours measured (default: 0.5)",
     )
     _add_pose_noise(grid, 0.02, 0.01)
 

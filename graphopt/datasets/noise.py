@@ -38,7 +38,7 @@ def small_motions_2d(rng: np.random.Generator, count: int, translation: float, r
 
 
 def information_3d(translation: float, rotation: float) -> Array:
-    """Return the (6, 6) information of `small_motions_3d` in g2o's error coordinates; a sigma of 0 counts as 1."""
+    """Return the (6, 6) information of `small_motions_3d` in g2o's error; a sigma of 0 counts as 1."""
     sigma_t, sigma_r = translation or 1.0, 0.5 * (rotation or 2.0)
     return np.diag([sigma_t**-2] * 3 + [sigma_r**-2] * 3)
 
@@ -52,8 +52,8 @@ def information_2d(translation: float, rotation: float) -> Array:
 def chain(first: Array, steps: SE2 | SE3) -> Array:
     """Return the poses (n + 1, storage_dim) that start at `first` and follow the n relative `steps`.
 
-    Row k is first * step_0 * ... * step_(k-1), computed by doubling: after round r every row holds the product
-    of its last 2^r steps, so that n steps need log2(n) products of whole arrays.
+    Row k is first * step_0 * ... * step_(k-1), computed by doubling: after round r every row holds the
+    product of its last 2^r steps, so that n steps need log2(n) products of whole arrays.
     """
     group = type(steps)
     products = np.concatenate([np.asarray(first)[None], steps.storage])

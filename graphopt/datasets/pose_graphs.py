@@ -1,8 +1,8 @@
 """Synthetic pose graphs: sphere, torus, Manhattan world, cubic grid.
 
-Each walks along a path of true poses, measures consecutive poses and some revisits (loop closures) with noise, and
-starts the estimates from the chained measurements, as a robot would. The same seed gives the same graph, and
-`start="truth"` the same measurements with the true poses as estimates.
+Each walks along a path of true poses, measures consecutive poses and some revisits (loop closures) with
+noise, and starts the estimates from the chained measurements, as a robot would. The same seed gives the same
+graph, and `start="truth"` the same measurements with the true poses as estimates.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def sphere(
 ) -> Graph:
     """Poses on a spiral from pole to pole of a sphere, as g2o's `create_sphere` makes it.
 
-    Each pose is joined to the next and to its three neighbours one lap later. `radius` and `noise_translation` are
-    in metres, `noise_rotation` in radians.
+    Each pose is joined to the next and to its three neighbours one lap later. `radius` and
+    `noise_translation` are in metres, `noise_rotation` in radians.
     """
     count = nodes_per_level * laps
     index = np.arange(count)
@@ -71,9 +71,7 @@ def torus(
     poses = _pose_storage(rotation, centre + tube * rotation[..., :, 0])
     closures = _neighbours_on_next_lap(nodes_per_ring, rings)
     seam = np.stack([index[:nodes_per_ring], index[-nodes_per_ring:]], axis=-1)
-    return _graph_3d(
-        poses, np.concatenate([closures, seam]), noise_translation, noise_rotation, seed, start
-    )
+    return _graph_3d(poses, np.concatenate([closures, seam]), noise_translation, noise_rotation, seed, start)
 
 
 def manhattan(
@@ -87,8 +85,8 @@ def manhattan(
 ) -> Graph:
     """Planar poses of a random walk, one metre a step, that turns left, right or not at every crossing.
 
-    A pose that returns to a place is joined to the last pose that was there with probability `closures`. `block`
-    is the number of steps between crossings.
+    A pose that returns to a place is joined to the last pose that was there with probability `closures`.
+    `block` is the number of steps between crossings.
     """
     rng = np.random.default_rng(seed)
     turns = np.where(np.arange(nodes) % block == block - 1, rng.integers(-1, 2, nodes), 0)
@@ -112,8 +110,8 @@ def grid(
 ) -> Graph:
     """Poses on a cubic grid of size^3 places, walked row by row in alternating direction.
 
-    Neighbours that are not consecutive on the walk are joined with probability `closures`. `step` is the distance
-    between neighbours [m]; each pose looks along its way with a random roll.
+    Neighbours that are not consecutive on the walk are joined with probability `closures`. `step` is the
+    distance between neighbours [m]; each pose looks along its way with a random roll.
     """
     rng = np.random.default_rng(seed)
     place = _snake(size)

@@ -38,7 +38,7 @@ def plot_before_after(
 
 
 def plot_convergence(path: str | Path, runs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw chi2 against iterations and against time for several runs, by name, each a summary as a dictionary."""
+    """Draw chi2 against iterations and time for several runs: name -> summary as a dictionary."""
     drawing = figure.new_figure(11.0, 4.2)
     by_iteration, by_time = drawing.subplots(1, 2)
     for name, run in runs.items():
@@ -64,7 +64,13 @@ def draw_convergence(
     spent = np.cumsum([0.0, *(entry["seconds"] for entry in summary["iterations"])])
     horizontal = 1e3 * spent if against_time else np.arange(len(chi2))
     axes.plot(
-        horizontal, chi2, "o-", markersize=4, linewidth=1.5, color=None if label else figure.ACCENT, label=label
+        horizontal,
+        chi2,
+        "o-",
+        markersize=4,
+        linewidth=1.5,
+        color=None if label else figure.ACCENT,
+        label=label,
     )
     positive = [value for value in chi2 if value is not None and value > 0.0]
     if positive:
@@ -128,7 +134,7 @@ def _draw_lines(axes: Axes, drawn: Scene) -> None:
 
 
 def _frame(axes: Axes, drawn: Scene) -> None:
-    """Fit the limits to nearly all vertices (a few far outliers must not shrink the rest), equal on every axis."""
+    """Fit the limits to nearly all vertices, equal on every axis; far outliers must not shrink the rest."""
     finite = drawn.positions[np.isfinite(drawn.positions).all(axis=1)]
     share = 1.0 if drawn.is_ba else 0.0
     low, high = np.percentile(finite, [share, 100.0 - share], axis=0) if len(finite) else (-1.0, 1.0)
