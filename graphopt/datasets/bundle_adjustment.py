@@ -28,10 +28,10 @@ Indices = NDArray[np.int64]
 FOCAL_LENGTH = 500.0  # [px]
 IMAGE_HALF = np.array([320.0, 240.0])  # [px], also the principal point of the expmap camera
 DISTORTION = np.array([-0.05, 0.01])  # k1, k2 of the BAL camera
-RING_RADIUS, RING_HEIGHT = 12.0, 5.0  # [m]
+RING_RADIUS, RING_HEIGHT = 8.0, 4.0  # [m]
 TORUS_RADIUS, TORUS_TUBE = 3.0, 1.2  # [m]
-DRIFT_TRANSLATION, DRIFT_ROTATION = 0.02, 0.004  # of the odometry from camera to camera [m], [rad]
-DEPTH_ERROR = 0.03  # relative
+DRIFT_TRANSLATION, DRIFT_ROTATION = 0.05, 0.015  # of the odometry from camera to camera [m], [rad]
+DEPTH_ERROR = 0.05  # relative
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,9 @@ def ba(
 ) -> Graph:
     """Cameras around a scene of points, with pixel noise of `noise_pixel` and a share of wrong matches.
 
-    Observations have unit information in pixels, so chi2 / (2 m) tends to the square of `noise_pixel`. The
-    points are marginalized. The first two camera poses are fixed, which fixes the gauge with its scale; BAL
-    cameras, whose focal length belongs to the vertex, fix it by the points seen from several sides only up to
-    a similarity: there only the first camera is fixed.
+    Points that fewer than two cameras see are left out; points are marginalized. Observations have unit
+    information in pixels, so chi2 / (2 m) at the optimum tends to the square of `noise_pixel`. The first two
+    cameras of "expmap" are fixed, which fixes the gauge with its scale; "bal" fixes nothing, as BAL files do.
     """
     if cameras < 2:
         raise OptionError(f"cameras is {cameras}, must be at least 2.")
@@ -105,7 +104,7 @@ def _torus_surface(rng: np.random.Generator, count: int) -> tuple[Array, Array]:
 def _ring(count: int) -> SE3:
     """Return cameras on a ring above the scene that look at its centre along +z, image y downwards."""
     angle = 2.0 * np.pi * np.arange(count) / count
-    height = np.full(count, RING_HEIGHT) + 1.5 * np.sin(3.0 * angle)
+    height = np.full(count, RING_HEIGHT) + 1.0 * np.sin(3.0 * angle)
     place = np.stack([RING_RADIUS * np.cos(angle), RING_RADIUS * np.sin(angle), height], axis=-1)
     forward = -place / np.linalg.norm(place, axis=-1, keepdims=True)
     right = np.stack([-np.sin(angle), np.cos(angle), np.zeros(count)], axis=-1)
@@ -185,11 +184,11 @@ def _add_bal(graph: Graph, scene: _Scene, at_truth: bool) -> None:
     intrinsics = np.broadcast_to([FOCAL_LENGTH, *DISTORTION], (num_cameras, 3))
     storage = np.concatenate([rotation, turned.translation, intrinsics], axis=-1)
     points = scene.points if at_truth else scene.start_points
-    graph.add_vertices(BAL_CAMERA, np.arange(num_cameras), storage, fixed=np.arange(num_cameras) < 1)
+    graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), storage)
     point_ids = num_cameras + np.arange(len(points))
     graph.add_vertices("VERTEX_TRACKXYZ", point_ids, points, marginalized=True)
     graph.add_edges(
-        BAL_EDGE,
+        "EDGE_OBSERVATION_BAL",
         np.stack([scene.camera, point_ids[scene.point]], axis=-1),
         scene.pixel * [1.0, -1.0],
     )

@@ -13,23 +13,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.geometry import SE2, SE3
+from graphopt.geometry import SE2, SE3, SO3
 
 Array = NDArray[np.float64]
-
-
-def rotation_vector_to_quaternion(rotation: Array) -> Array:
-    """Return unit quaternions (..., 4), x y z w, of rotation vectors (..., 3) [rad]."""
-    half = 0.5 * np.linalg.norm(rotation, axis=-1, keepdims=True)
-    # sin(half) / angle = sinc / 2; np.sinc(x) is sin(pi x) / (pi x) and exact at zero.
-    return np.concatenate([0.5 * rotation * np.sinc(half / np.pi), np.cos(half)], axis=-1)
 
 
 def small_motions_3d(rng: np.random.Generator, count: int, translation: float, rotation: float) -> SE3:
     """Return `count` random motions: translations with `translation` [m], rotations with `rotation` [rad]."""
     shift = rng.normal(0.0, 1.0, (count, 3)) * translation
     turn = rng.normal(0.0, 1.0, (count, 3)) * rotation
-    return SE3(np.concatenate([shift, rotation_vector_to_quaternion(turn)], axis=-1))
+    return SE3.from_parts(shift, SO3.exp(turn).storage)
 
 
 def small_motions_2d(rng: np.random.Generator, count: int, translation: float, rotation: float) -> SE2:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphopt.datasets import noise
 from graphopt.errors import OptionError
-from graphopt.geometry import SE2, SE3
+from graphopt.geometry import SE2, SE3, SO3, quaternion
 from graphopt.graph import Graph
 
 Array = NDArray[np.float64]
@@ -116,8 +116,7 @@ def grid(
     rng = np.random.default_rng(seed)
     place = _snake(size)
     turn = rng.normal(0.0, 1.0, (len(place), 3))
-    quaternion = noise.rotation_vector_to_quaternion(turn)
-    poses = np.concatenate([step * place, quaternion], axis=-1)
+    poses = SE3.from_parts(step * place, SO3.exp(turn).storage).storage
     pairs = _thin(rng, _grid_neighbours(place, size), closures)
     return _graph_3d(poses, pairs, noise_translation, noise_rotation, seed, start)
 
@@ -229,6 +228,4 @@ def _about_y(angle: Array) -> Array:
 
 def _pose_storage(rotation: Array, translation: Array) -> Array:
     """Return SE(3) storage (n, 7) of rotation matrices (n, 3, 3) and translations (n, 3)."""
-    from scipy.spatial.transform import Rotation
-
-    return np.concatenate([translation, Rotation.from_matrix(rotation).as_quat()], axis=-1)
+    return SE3.from_parts(translation, quaternion.from_matrix(rotation)).storage

@@ -96,7 +96,7 @@ def draw_scene(axes: Axes, drawn: Scene, title: str) -> None:
         _scatter(axes, drawn.poses, size, c=colours, cmap=figure.POSE, linewidths=0, zorder=3)
         _scatter(axes, drawn.points, 10.0, color=figure.CAMERA, marker="x", linewidths=0.8, zorder=4)
     _frame(axes, drawn)
-    axes.set_title(title, color=figure.INK)
+    axes.set_title(title, color=figure.INK, y=0.98 if drawn.dim == 3 else 1.0)
 
 
 def _draw_pair(
@@ -149,7 +149,7 @@ def _frame(axes: Axes, drawn: Scene) -> None:
         axes.tick_params(labelsize=8, colors=figure.INK)
         axes.spines[["top", "right"]].set_visible(False)
     else:
-        axes.set_box_aspect(np.diff(limits, axis=1).ravel())
+        axes.set_box_aspect(np.diff(limits, axis=1).ravel(), zoom=1.05)
         axes.view_init(elev=24.0, azim=-58.0)
         axes.tick_params(labelsize=7, colors=figure.INK, pad=-2)
         for axis in (axes.xaxis, axes.yaxis, axes.zaxis):

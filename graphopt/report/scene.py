@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import GraphError
-from graphopt.geometry import quaternion
-from graphopt.geometry.so3 import rotation_vector_to_quaternion
+from graphopt.geometry import SE3, SO3
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -28,12 +27,11 @@ def _leading(count: int) -> Callable[[Array], Array]:
 
 
 def _centre_of_inverse(estimate: Array) -> Array:
-    return -quaternion.rotate(quaternion.conjugate(estimate[:, 3:7]), estimate[:, :3])
+    return SE3(estimate[:, :7]).inverse().translation
 
 
 def _centre_of_bal_camera(estimate: Array) -> Array:
-    rotation = rotation_vector_to_quaternion(estimate[:, :3])
-    return -quaternion.rotate(quaternion.conjugate(rotation), estimate[:, 3:6])
+    return -SO3.exp(estimate[:, :3]).inverse().act(estimate[:, 3:6])
 
 
 # Class name of a vertex type -> (is it a pose, dimension, estimate -> positions).
@@ -45,7 +43,7 @@ _POSITIONS: dict[str, tuple[bool, int, Callable[[Array], Array]]] = {
     "VertexSE3Expmap": (True, 3, _centre_of_inverse),
     "VertexSim3Expmap": (True, 3, _centre_of_inverse),
     "VertexCam": (True, 3, _leading(3)),
-    "VertexCameraBAL": (True, 3, _centre_of_bal_camera),
+    "VertexCamBAL": (True, 3, _centre_of_bal_camera),
 }
 
 
