@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_graph(kind):
 
 @every_kind
 def test_graphs_are_sound(kind):
-    """Every graph is one component without an error, and its gauge is fixed (not in BAL, whose files cannot)."""
+    """Every graph is one component without an error; its gauge is fixed (BAL files cannot)."""
     graph = make(kind)
     assert graph.components()[0] == 1
     assert graph.gauge_freedom() == (kind == "ba-bal")

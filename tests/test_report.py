@@ -42,8 +42,9 @@ def random_trajectory(seed, count=50):
     return SE3.from_parts(shift, SO3.exp(rng.normal(0.0, 1.0, (count, 3))).storage)
 
 
-@pytest.mark.parametrize("kind", SMALL)
-@pytest.mark.parametrize("ending", [".png", ".pdf", ".svg"])
+@pytest.mark.parametrize(
+    ("kind", "ending"), [*((kind, ".png") for kind in SMALL), ("sphere", ".pdf"), ("manhattan", ".svg")]
+)
 def test_a_run_is_drawn(kind, ending, tmp_path):
     """Before, after and convergence are written for planar, spatial and bundle adjustment graphs."""
     path = tmp_path / f"run{ending}"
