@@ -21,10 +21,11 @@ from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
 from graphopt.graph import residuals, validate
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
-from graphopt.graph.robust_kernels import ROBUST_KERNELS, kernel_number
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.views import Edge, Vertex
+from graphopt.types import registry
+from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.check import Finding
@@ -55,6 +56,8 @@ class Graph:
         """In order of first use."""
         self.unparsed: list[UnparsedLine] = []
         """Lines with unknown tags."""
+        self.attachments: dict[str, object] = {}
+        """What a file format needs to write itself back (names, colours, ...); copied by reference."""
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         self._next_order = 0
@@ -335,7 +338,7 @@ class Graph:
         self, kernel: str | int | None, width: float = 1.0, edge_type: EdgeType | str | None = None
     ) -> None:
         """Give all edges (of one type) a robust kernel of this width; None removes it."""
-        number = kernel_number(kernel)
+        number = robust_kernel(kernel).number
         _widths(width, 1)
         resolved = None if edge_type is None else _edge_type(edge_type)
         for edge_set in self.edge_sets:
@@ -396,6 +399,7 @@ class Graph:
         self.edge_sets.clear()
         self.parameter_sets.clear()
         self.unparsed.clear()
+        self.attachments.clear()
         self._vertex_index.clear()
         self._parameter_index.clear()
         self._next_order = 0
@@ -408,6 +412,7 @@ class Graph:
         other.edge_sets.extend(one.copy() for one in self.edge_sets)
         other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
         other.unparsed.extend(self.unparsed)
+        other.attachments.update(self.attachments)
         other._next_order = self._next_order
         return other
 
@@ -534,27 +539,15 @@ class Graph:
 
 
 def _vertex_type(given: VertexType | str) -> VertexType:
-    if isinstance(given, str):
-        from graphopt.types import registry
-
-        return registry.vertex_type(given)
-    return given
+    return registry.vertex_type(given)
 
 
 def _edge_type(given: EdgeType | str) -> EdgeType:
-    if isinstance(given, str):
-        from graphopt.types import registry
-
-        return registry.edge_type(given)
-    return given
+    return registry.edge_type(given)
 
 
 def _parameter_type(given: ParameterType | str) -> ParameterType:
-    if isinstance(given, str):
-        from graphopt.types import registry
-
-        return registry.parameter_type(given)
-    return given
+    return registry.parameter_type(given)
 
 
 def _edge_type_and_vertices(edge_type: EdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
@@ -600,11 +593,11 @@ def _flags(values: Any, count: int, what: str) -> np.ndarray:
 
 def _kernels(kernel: Any, count: int) -> np.ndarray:
     if kernel is None or isinstance(kernel, (str, int)):
-        return np.asarray(kernel_number(kernel))
+        return np.asarray(robust_kernel(kernel).number)
     numbers = validate.as_ids(kernel, "kernels", (count,))
-    if count and not 0 <= numbers.min() <= numbers.max() <= len(ROBUST_KERNELS):
+    if count and not 0 <= numbers.min() <= numbers.max() <= len(KERNELS) - 1:
         raise OptionError(
-            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(ROBUST_KERNELS)}."
+            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(KERNELS) - 1}."
         )
     return numbers
 

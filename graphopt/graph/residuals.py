@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphopt.graph.robust_kernels import robust_kernel
+from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
@@ -55,5 +55,5 @@ def robust_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray
     result = squared.copy()
     for number in np.unique(kernel[kernel != 0]).tolist():
         mask = kernel == number
-        result[mask] = robust_kernel(number).rho(squared[mask], width[mask])[0]
+        result[mask] = robust_kernel(number).function(squared[mask], width[mask])[0]
     return result

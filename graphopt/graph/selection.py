@@ -9,7 +9,7 @@ A vertex is active if an active edge has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,6 +51,8 @@ class Selection:
     """Per vertex set (n,) bool: held constant; the graph's own flags plus those this optimization adds."""
     edges: tuple[EdgeSelection, ...]
     """Edge sets that have active edges, in the graph's order."""
+    chosen_by_edges: bool = False
+    """The edges were given one by one: they stay active even if all their vertices are fixed."""
 
     @property
     def num_active_vertices(self) -> int:
@@ -71,4 +73,26 @@ class Selection:
         fixed = tuple(mask.copy() for mask in self.fixed)
         for number, row in places:
             fixed[number][row] = True
-        return Selection(self.vertex_sets, self.active, fixed, self.edges)
+        edges = self.edges
+        if not self.chosen_by_edges:
+            edges = tuple(kept for one in edges if len((kept := _without_fixed(one, fixed)).rows))
+        active = tuple(np.zeros(len(mask), bool) for mask in self.active)
+        for one in edges:
+            for slot, number in enumerate(one.vertex_sets):
+                active[number][one.vertex_rows[:, slot]] = True
+        return Selection(self.vertex_sets, active, fixed, edges, self.chosen_by_edges)
+
+
+def _without_fixed(edges: EdgeSelection, fixed: tuple[np.ndarray, ...]) -> EdgeSelection:
+    """Leave out the edges whose vertices are all fixed."""
+    keep = np.zeros(len(edges.rows), bool)
+    for slot, number in enumerate(edges.vertex_sets):
+        keep |= ~fixed[number][edges.vertex_rows[:, slot]]
+    if keep.all():
+        return edges
+    return replace(
+        edges,
+        rows=edges.rows[keep],
+        vertex_rows=edges.vertex_rows[keep],
+        parameter_rows=edges.parameter_rows[keep],
+    )

@@ -205,7 +205,7 @@ class EdgeSet(_Set):
 
     @property
     def kernel(self) -> np.ndarray:
-        """(m,) int32: 0 for none, else a robust kernel's number (`robust_kernels.kernel_number`)."""
+        """(m,) int32: 0 for none, else a robust kernel's number (`types.robust_kernels.KERNELS`)."""
         return self._columns["kernel"]
 
     @kernel.setter

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt.errors import UnknownIdError
 from graphopt.graph import residuals
-from graphopt.graph.robust_kernels import kernel_number, robust_kernel
+from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
@@ -162,7 +162,7 @@ class Edge:
 
     @kernel.setter
     def kernel(self, value: str | int | None) -> None:
-        self._edge_set.kernel[self.row] = kernel_number(value)
+        self._edge_set.kernel[self.row] = robust_kernel(value).number
 
     @property
     def kernel_width(self) -> float:
