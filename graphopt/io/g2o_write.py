@@ -33,8 +33,8 @@ G2O_TAGS = frozenset(
 """Tags that g2o's own programs read (g2opy 2.3.0)."""
 
 
-class _Block(NamedTuple):
-    """Lines of one set, or unparsed ones."""
+class Block(NamedTuple):
+    """Lines of one set, or unparsed ones (phase -1)."""
 
     phase: int
     """0 parameters, 1 vertices, 2 edges, in case the order of the file cannot be kept."""
@@ -49,7 +49,7 @@ def write_g2o(graph: Graph) -> tuple[bytes, list[str]]:
     blocks += [_vertex_block(one) for one in graph.vertex_sets if len(one)]
     blocks += [_edge_block(one) for one in graph.edge_sets if len(one)]
     if graph.unparsed:
-        blocks.append(_unparsed_block(graph, blocks))
+        blocks.append(unparsed_block(graph))
     text = join_blocks(blocks, keep_order=_order_is_readable(graph))
     return text + fix_lines(graph), losses(graph)
 
@@ -65,29 +65,29 @@ def check_finite(graph: Graph) -> None:
             )
 
 
-def _parameter_block(one: ParameterSet) -> _Block:
+def _parameter_block(one: ParameterSet) -> Block:
     tokens = one.type.file.lossless(one.values).encode(one.values)
-    return _Block(0, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+    return Block(0, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
 
 
-def _vertex_block(one: VertexSet) -> _Block:
+def _vertex_block(one: VertexSet) -> Block:
     tokens = one.type.file.lossless(one.estimate).encode(one.estimate)
-    return _Block(1, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+    return Block(1, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
 
 
-def _edge_block(one: EdgeSet) -> _Block:
+def _edge_block(one: EdgeSet) -> Block:
     tokens = one.type.file.lossless(one.measurement, one.information).encode(one.measurement, one.information)
     ids = np.concatenate([one.vertices, one.parameters], axis=1)
     counted = hasattr(registry.edge_type(one.type.tag), "instantiate")
-    return _Block(2, one.sequence, format_rows(one.type.tag, ids, tokens, with_count=counted))
+    return Block(2, one.sequence, format_rows(one.type.tag, ids, tokens, with_count=counted))
 
 
-def _unparsed_block(graph: Graph, blocks: list[_Block]) -> _Block:
+def unparsed_block(graph: Graph) -> Block:
     text = "".join(line.text + "\n" for line in graph.unparsed).encode("utf-8", "surrogateescape")
-    return _Block(-1, np.array([line.order for line in graph.unparsed], np.int64), text)
+    return Block(-1, np.array([line.order for line in graph.unparsed], np.int64), text)
 
 
-def join_blocks(blocks: list[_Block], keep_order: bool) -> bytes:
+def join_blocks(blocks: list[Block], keep_order: bool) -> bytes:
     """All lines in the order of their sequence numbers; by phase first unless `keep_order`."""
     blocks = sorted(blocks, key=lambda block: int(block.sequence[0]))
     apart = all(a.sequence[-1] <= b.sequence[0] for a, b in zip(blocks[:-1], blocks[1:], strict=True))
