@@ -52,7 +52,7 @@ $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
 	touch $@
 
 $(VENV)/.installed-strict: $(VENV)/.build-requirements $(SOURCES)
-	$(PIP) install --no-build-isolation -C cmake.define.GRAPHOPT_WERROR=ON ".[test,oracle]"
+	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON ".[test,oracle]"
 	touch $(VENV)/.installed $@
 
 $(VENV)/.bench: $(VENV)/.installed
