@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output went away (graphopt info x | head): nothing is wrong, nobody listens.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (GraphOptError, OSError, MemoryError) as error:
+    except (GraphOptError, OSError, MemoryError, ImportError) as error:
         if os.environ.get("GRAPHOPT_DEBUG") == "1":
             raise
         return _report(error, FAILED if isinstance(error, (SolverError, MemoryError)) else BAD_INPUT, as_json)

@@ -18,6 +18,7 @@ from graphopt.cli.interrupt import StopOnInterrupt
 if TYPE_CHECKING:
     from graphopt.graph import Graph
     from graphopt.io import ReadReport
+    from graphopt.optimizer import Summary
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,24 +29,22 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     graph, report = graphopt.io.read_with_report(args.input)
     read_seconds = time.perf_counter() - started
-    _check_input(graph, report, args)
-
-    if args.initialize != "none":
-        graphopt.initialize(graph, args.initialize)
-    if args.robust_kernel is not None:
-        name, width = args.robust_kernel
-        graph.set_robust_kernel(name, width)
+    _warn(report.warnings)
+    _prepare(graph, report, args)
 
     before = graph.copy() if args.plot else None
-    summary, interrupted = _solve(graph, args)
+    summary = _solve(graph, args)
+    interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
+    written = _output_path(args, interrupted)
+    write_warnings = graphopt.io.write(graph, written) if written else []
+    _warn(write_warnings)
+
     document = summary.to_dict()
     document["seconds"]["read"] = read_seconds
     document["seconds"]["total"] += read_seconds
-    document["input"] = args.input
+    document["input"], document["output"] = args.input, written
     document["unknown_tags"] = dict(report.unknown_tags)
-    document["output"] = _output_path(args, interrupted)
-    document["warnings"] = [*report.warnings, *_write(graph, document["output"])]
-
+    document["warnings"] = [*report.warnings, *write_warnings]
     if args.stats:
         Path(args.stats).write_text(output.to_json(document) + "\n", encoding="utf-8")
     if before is not None:
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         output.print_json(document)
     else:
         _print_summary(document, args)
-    return _status(summary, document["output"], interrupted)
+    return _status(summary, written, interrupted)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -70,25 +69,32 @@ def _check_outputs(args: argparse.Namespace) -> None:
         require_matplotlib(args.plot)
 
 
-def _check_input(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None:
-    """Say what is odd about the input while there is time to stop."""
-    for warning in report.warnings:
-        print(f"graphopt: {warning}", file=sys.stderr)
-    if report.needs_initialization and args.initialize == "none":
-        print(
-            f"graphopt: {args.input} holds no estimates; the optimization starts at the origin. "
-            "--initialize spanning-tree or chordal computes better start values.",
-            file=sys.stderr,
-        )
+def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None:
+    """Compute start values and set the robust kernel, as asked for."""
+    import graphopt
+
+    method = args.initialize or ("spanning-tree" if report.needs_initialization else "none")
+    if args.initialize is None and method != "none":
+        _warn([f"{args.input} holds no estimates; start values come from its edges (--initialize {method})."])
+    if method != "none":
+        graphopt.initialize(graph, method)
+    if args.robust_kernel is not None:
+        name, width = args.robust_kernel
+        graph.set_robust_kernel(name, width)
 
 
-def _solve(graph: Graph, args: argparse.Namespace) -> tuple[Any, bool]:
-    """Optimize with progress; return the summary and whether the user stopped it."""
+def _warn(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(f"graphopt: {sentence}", file=sys.stderr)
+
+
+def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
+    """Optimize with progress."""
     import graphopt
 
     progress = output.Progress(verbose=args.verbose, as_json=args.json, num_iterations=args.iterations)
     with StopOnInterrupt() as interrupt, progress:
-        summary = graphopt.optimize(
+        return graphopt.optimize(
             graph,
             method=args.method,
             max_iterations=args.iterations,
@@ -101,7 +107,6 @@ def _solve(graph: Graph, args: argparse.Namespace) -> tuple[Any, bool]:
             callback=progress.update,
             stop=interrupt.stop,
         )
-    return summary, interrupt.stop.is_set()
 
 
 def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
@@ -109,12 +114,6 @@ def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
     if args.output is None and interrupted and not args.json and sys.stdin.isatty() and sys.stderr.isatty():
         return _ask_where(args.input)
     return args.output
-
-
-def _write(graph: Graph, path: str | None) -> list[str]:
-    import graphopt
-
-    return [] if path is None else graphopt.io.write(graph, path)
 
 
 def _ask_where(input_path: str) -> str | None:
@@ -146,7 +145,7 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
         ("device", f"{document['device_name']} ({document['precision']})"),
         ("time", f"{output.seconds(times['total'])}: {parts}"),
-        ("termination", document["termination"]),
+        ("termination", f"{document['termination_message']} {document['message']}".strip()),
     ]
     fixed = document.get("fixed_by_gauge") or []
     if fixed:
@@ -154,7 +153,6 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         rows.insert(1, ("gauge", f"nothing was fixed, so vertex {ids} is held still"))
     for tag, count in document["unknown_tags"].items():
         rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
-    rows.extend(("warning", warning) for warning in document["warnings"])
     if document["output"]:
         rows.append(("written", document["output"]))
     if args.plot:
@@ -162,14 +160,13 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     output.print_table(None, (Path(args.input).name, ""), rows)
 
 
-def _status(summary: Any, written: str | None, interrupted: bool) -> int:
-    if interrupted:
-        kept = (
-            f"the best estimate so far is in {written}" if written else "no -o was given, nothing was written"
-        )
-        print(f"graphopt: interrupted; {kept}.", file=sys.stderr)
-        return 1
-    if not summary.termination.is_usable:
-        print(f"graphopt: the optimizer failed. {summary.message}", file=sys.stderr)
-        return 1
-    return 0
+def _status(summary: Summary, written: str | None, interrupted: bool) -> int:
+    """Say on stderr what went wrong, if anything did, and return the exit status."""
+    if summary.is_usable:
+        return 0
+    what = "interrupted" if interrupted else f"the optimizer failed. {summary.termination.value}"
+    kept = (
+        f"The best estimate so far is in {written}." if written else "No -o was given, nothing was written."
+    )
+    _warn([f"{what.rstrip('.')}. {summary.message} {kept}".replace("  ", " ")])
+    return 1

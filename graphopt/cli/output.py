@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.optimizer import IterationSummary
+    from graphopt.optimizer import Iteration
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, done: IterationSummary) -> None:
+    def update(self, done: Iteration) -> None:
         """Show one finished iteration."""
         if self._verbose:
             damping, elapsed = number(done.lambda_), 1e3 * done.seconds

@@ -203,7 +203,9 @@ def add_optimize(commands: Any) -> None:
         help="robust kernel for every edge: " + ", ".join(ROBUST_KERNELS),
     )
     parser.add_argument(
-        "--initialize", choices=INITIALIZATIONS, default="none", help="compute start values first"
+        "--initialize",
+        choices=INITIALIZATIONS,
+        help="compute start values first (default: spanning-tree for files without estimates, else none)",
     )
     parser.add_argument(
         "--fix",
