@@ -93,9 +93,9 @@ def test_values_are_parsed():
 
 def test_kernel_names_are_those_of_the_graph():
     """The parser's list of robust kernels, kept apart to stay light, is the graph's own."""
-    from graphopt.graph.robust_kernels import ROBUST_KERNELS
+    from graphopt.types.robust_kernels import KERNELS
 
-    assert parsers.ROBUST_KERNELS == tuple(kernel.name for kernel in ROBUST_KERNELS)
+    assert parsers.ROBUST_KERNELS == tuple(kernel.name for kernel in KERNELS if kernel is not None)
 
 
 @pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS), ("generate", "ba")])

@@ -17,9 +17,9 @@ def run(args: argparse.Namespace) -> int:
         output.print_json({"devices": devices})
         return 0
     rows = [(entry["device"], entry["name"], entry["detail"]) for entry in devices]
-    output.print_table(None, ("--device", "name", "detail"), rows)
+    output.print_table(("--device", "name", "detail"), rows)
     if not _has_vulkan_layer():
-        print("This build of graphopt has no Vulkan layer; it optimizes on the CPU only.")
+        print("\nThis build of graphopt has no Vulkan layer; it optimizes on the CPU only.")
     return 0
 
 

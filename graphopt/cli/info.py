@@ -56,8 +56,9 @@ def _print(document: dict[str, Any]) -> None:
     for key, name in (("vertices", "vertex"), ("edges", "edge"), ("parameters", "parameter")):
         rows.extend((name, tag, str(count)) for tag, count in document[key].items())
     rows.extend(("kept as is", tag, str(count)) for tag, count in document["unknown_tags"].items())
-    title = f"{document['path']} ({document['format']})"
-    output.print_table(title, ("what", "tag", "count"), rows, numeric=("count",))
+    print(f"{document['path']} ({document['format']})\n")
+    output.print_table(("what", "tag", "count"), rows, numeric=("count",))
+    print()
 
     chi2 = (
         output.number(document["chi2"]) if document["has_estimates"] else "unknown: the file has no estimates"
@@ -72,4 +73,4 @@ def _print(document: dict[str, Any]) -> None:
     ]
     facts.extend((one["severity"], one["message"]) for one in document["findings"])
     facts.extend(("warning", warning) for warning in document["warnings"])
-    output.print_table(None, ("", ""), facts)
+    output.print_facts(facts)

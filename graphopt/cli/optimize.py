@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     summary = _solve(graph, args)
     interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
     written = _output_path(args, interrupted)
-    write_warnings = graphopt.io.write(graph, written) if written else []
+    write_warnings = _write(graph, written) if written else []
     _warn(write_warnings)
 
     document = summary.to_dict()
@@ -73,6 +73,8 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
     """Compute start values and set the robust kernel, as asked for."""
     import graphopt
 
+    if args.output is not None:
+        graphopt.io.format_for_writing(graph, args.output)  # raises now what would be raised after the work
     method = args.initialize or ("spanning-tree" if report.needs_initialization else "none")
     if args.initialize is None and method != "none":
         _warn([f"{args.input} holds no estimates; start values come from its edges (--initialize {method})."])
@@ -116,6 +118,19 @@ def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
     return args.output
 
 
+def _write(graph: Graph, path: str) -> list[str]:
+    """Write the result; where its format cannot hold the graph, rescue it as .g2o beside and raise."""
+    from graphopt.errors import FormatError
+    from graphopt.io import write
+
+    try:
+        return write(graph, path)
+    except FormatError as error:
+        rescue = f"{path}.g2o"
+        write(graph, rescue)
+        raise FormatError(f"{error} The result is in {rescue} instead.") from error
+
+
 def _ask_where(input_path: str) -> str | None:
     name = Path(input_path).name.split(".")[0]
     proposal = f"{name}_interrupted.g2o"
@@ -139,7 +154,7 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     times = document["seconds"]
     parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
     rows = [
-        ("graph", f"{document['vertices']} vertices, {document['edges']} edges"),
+        ("graph", f"{args.input}: {document['vertices']} vertices, {document['edges']} edges"),
         ("chi2", chi2),
         ("iterations", f"{len(document['iterations'])} ({document['method']})"),
         ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
@@ -157,7 +172,7 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         rows.append(("written", document["output"]))
     if args.plot:
         rows.append(("drawn", args.plot))
-    output.print_table(None, (Path(args.input).name, ""), rows)
+    output.print_facts(rows)
 
 
 def _status(summary: Summary, written: str | None, interrupted: bool) -> int:

@@ -36,26 +36,29 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns to stdout."""
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        print(f"{name:<{width}}  {value}")
+
+
 def print_table(
-    title: str | None,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    numeric: Sequence[str] = (),
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[str] = ()
 ) -> None:
     """Print a table to stdout; the columns in `numeric` are aligned to the right."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     console = Console()
     if not console.is_terminal:
-        console = Console(width=max(console.width, 120))
+        console = Console(width=max(console.width, 160))
     console.print(table)
 
 
