@@ -13,6 +13,7 @@ from graphopt.cli import parsers
 from graphopt.errors import GraphOptError, SolverError
 
 SOLVED, FAILED, BAD_INPUT = 0, 1, 2
+_NOT_THE_INPUT = (SolverError, MemoryError, ImportError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (GraphOptError, OSError, MemoryError, ImportError) as error:
         if os.environ.get("GRAPHOPT_DEBUG") == "1":
             raise
-        return _report(error, FAILED if isinstance(error, (SolverError, MemoryError)) else BAD_INPUT, as_json)
+        return _report(error, FAILED if isinstance(error, _NOT_THE_INPUT) else BAD_INPUT, as_json)
     except Exception as error:
         if os.environ.get("GRAPHOPT_DEBUG") == "1":
             raise
