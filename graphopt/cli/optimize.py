@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphopt.io import ReadReport
     from graphopt.optimizer import Summary
 
+POINT_TYPES = ("VertexPointXYZ", "VertexPointXY")
+
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
@@ -83,6 +85,18 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
     if args.robust_kernel is not None:
         name, width = args.robust_kernel
         graph.set_robust_kernel(name, width)
+    _mark_landmarks(graph, args.schur)
+
+
+def _mark_landmarks(graph: Graph, schur: str) -> None:
+    """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
+    if schur == "off" or any(one.marginalized.any() for one in graph.vertex_sets):
+        return
+    points = [one for one in graph.vertex_sets if one.type.name in POINT_TYPES]
+    num_points = sum(len(one) for one in points)
+    if schur != "auto" or num_points > graph.num_vertices - num_points:
+        for one in points:
+            one.marginalized[:] = True
 
 
 def _warn(sentences: list[str]) -> None:
