@@ -31,7 +31,30 @@ _HOME = {
 }
 _MODULES = ("datasets", "errors", "geometry", "io", "optimizer", "report", "solver", "types")
 
-__all__ = [*_HOME, *_MODULES, "__version__"]
+__all__ = [
+    "Graph",
+    "GraphOptError",
+    "StopFlag",
+    "Summary",
+    "TerminationType",
+    "__version__",
+    "compute_marginals",
+    "datasets",
+    "edge_type",
+    "errors",
+    "geometry",
+    "initialize",
+    "io",
+    "optimize",
+    "optimizer",
+    "parameter_type",
+    "read",
+    "report",
+    "solver",
+    "types",
+    "vertex_type",
+    "write",
+]
 
 if TYPE_CHECKING:
     from graphopt import datasets, errors, geometry, io, optimizer, report, solver, types

@@ -18,9 +18,9 @@ PROBLEMS = {
 
 
 def graphopt(*arguments: str) -> None:
-    """Run the installed command, shown as one would type it."""
+    """Run the command, shown as one would type it."""
     print("$ graphopt", *arguments, flush=True)
-    subprocess.run([str(Path(sys.executable).parent / "graphopt"), *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "graphopt", *arguments], check=True)
 
 
 def main(folder: Path) -> int:

@@ -52,15 +52,14 @@ def _cpu_name() -> str:
 
 
 def _has_vulkan_layer() -> bool:
-    from graphopt import device
+    import graphopt.device
 
-    return hasattr(device, "list_devices")
+    return hasattr(graphopt.device, "list_devices")
 
 
 def _accelerators() -> list[dict[str, Any]]:
     """Devices of the device layer, each with at least `device`, `name` and `detail`."""
-    from graphopt import device
+    import graphopt.device
 
-    if not _has_vulkan_layer():
-        return []
-    return [dict(entry) for entry in device.list_devices()]
+    list_devices = getattr(graphopt.device, "list_devices", None)
+    return [dict(entry) for entry in list_devices()] if list_devices else []

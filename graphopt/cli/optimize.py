@@ -18,7 +18,7 @@ from graphopt.cli.interrupt import StopOnInterrupt
 if TYPE_CHECKING:
     from graphopt.graph import Graph
     from graphopt.io import ReadReport
-    from graphopt.optimizer import Summary
+    from graphopt.optimizer.summary import Summary
 
 POINT_TYPES = ("VertexPointXYZ", "VertexPointXY")
 

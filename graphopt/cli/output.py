@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.optimizer import Iteration
+    from graphopt.optimizer.summary import Iteration
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ def draw_convergence(
     axes: Axes, summary: Mapping[str, Any], *, label: str | None = None, against_time: bool = False
 ) -> None:
     """Draw chi2 after each iteration on a logarithmic scale, against iterations or seconds."""
+    from matplotlib.ticker import MaxNLocator
+
     chi2 = [summary["initial_chi2"], *(entry["chi2"] for entry in summary["iterations"])]
     spent = np.cumsum([0.0, *(entry["seconds"] for entry in summary["iterations"])])
     horizontal = 1e3 * spent if against_time else np.arange(len(chi2))
@@ -79,7 +81,7 @@ def draw_convergence(
     axes.set_ylabel("chi2")
     axes.set_title("convergence", color=figure.INK)
     if not against_time:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True, which="major", color="#e3e8ee", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -133,25 +135,33 @@ def _draw_lines(axes: Axes, drawn: Scene) -> None:
         axes.add_collection(Line3DCollection(list(drawn.positions[lines]), **style))
 
 
-def _frame(axes: Axes, drawn: Scene) -> None:
+def _frame(axes: Any, drawn: Scene) -> None:
     """Fit the limits to nearly all vertices, equal on every axis; far outliers must not shrink the rest."""
-    finite = drawn.positions[np.isfinite(drawn.positions).all(axis=1)]
-    share = 1.0 if drawn.is_ba else 0.0
-    low, high = np.percentile(finite, [share, 100.0 - share], axis=0) if len(finite) else (-1.0, 1.0)
-    low, high = np.minimum(low, drawn.poses.min(axis=0)), np.maximum(high, drawn.poses.max(axis=0))
-    margin = 0.04 * max(float(np.max(high - low)), 1e-9)
-    limits = np.stack([low - margin, high + margin], axis=-1)
-    setters: Sequence[str] = ("set_xlim", "set_ylim", "set_zlim")
-    for setter, (start, stop) in zip(setters, limits, strict=False):
-        getattr(axes, setter)(start, stop)
+    limits = _limits(drawn)
+    for setter, (low, high) in zip(("set_xlim", "set_ylim", "set_zlim"), limits, strict=False):
+        getattr(axes, setter)(low, high)
     if drawn.dim == 2:
         axes.set_aspect("equal")
         axes.tick_params(labelsize=8, colors=figure.INK)
         axes.spines[["top", "right"]].set_visible(False)
-    else:
-        axes.set_box_aspect(np.diff(limits, axis=1).ravel(), zoom=1.05)
-        axes.view_init(elev=24.0, azim=-58.0)
-        axes.tick_params(labelsize=7, colors=figure.INK, pad=-2)
-        for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
-            axis.set_pane_color((1.0, 1.0, 1.0, 0.0))
-            axis._axinfo["grid"].update(color="#e3e8ee", linewidth=0.6)
+        return
+    axes.set_box_aspect(np.diff(limits, axis=1).ravel(), zoom=1.05)
+    axes.view_init(elev=24.0, azim=-58.0)
+    axes.tick_params(labelsize=7, colors=figure.INK, pad=-2)
+    for axis in (axes.xaxis, axes.yaxis, axes.zaxis):
+        axis.set_pane_color((1.0, 1.0, 1.0, 0.0))
+        axis._axinfo["grid"].update(color="#e3e8ee", linewidth=0.6)
+
+
+def _limits(drawn: Scene) -> NDArray[np.float64]:
+    """Return (dim, 2): what to show of each axis. All poses, and 98 % of a point cloud."""
+    finite = drawn.positions[np.isfinite(drawn.positions).all(axis=1)]
+    poses = drawn.poses[np.isfinite(drawn.poses).all(axis=1)]
+    if len(finite) == 0:
+        return np.array([[-1.0, 1.0]] * drawn.dim)
+    share = 1.0 if drawn.is_ba else 0.0
+    low, high = np.percentile(finite, [share, 100.0 - share], axis=0)
+    if len(poses):
+        low, high = np.minimum(low, poses.min(axis=0)), np.maximum(high, poses.max(axis=0))
+    margin = 0.04 * max(float(np.max(high - low)), 1e-9)
+    return np.stack([low - margin, high + margin], axis=-1)

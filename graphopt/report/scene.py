@@ -94,7 +94,7 @@ def scene(graph: Graph) -> Scene:
     # Poses in the order of their ids: that is the order in which they were visited.
     order = np.concatenate([np.argsort(ids[:num_poses], kind="stable"), np.arange(num_poses, len(ids))])
     lines = _lines(graph, ids[order])
-    is_ba = dim == 3 and np.count_nonzero((lines >= num_poses).any(axis=1)) > 4 * num_poses
+    is_ba = dim == 3 and int((lines >= num_poses).any(axis=1).sum()) > 4 * num_poses
     return Scene(np.concatenate(padded)[order], num_poses, is_ba, lines)
 
 
