@@ -165,9 +165,12 @@ def test_old_sim3_layouts():
 
 
 def test_old_expmap_layout_is_the_inverse():
-    """INVERSE_FILE reads the pose that g2o 1.x wrote as the inverse."""
+    """G2O_1X_FILES reads poses and measurements that g2o 1.x wrote as their inverse."""
     values = stored(sba.VertexSE3Expmap)
-    pose = SE3(sba.INVERSE_FILE.decode(values))
+    pose = SE3(sba.G2O_1X_FILES["VERTEX_SE3:EXPMAP"].decode(values))
+    tokens = np.concatenate([values, np.zeros((5, 21))], axis=-1)
+    measurement, _ = sba.G2O_1X_FILES["EDGE_SE3:EXPMAP"].decode(tokens)
+    np.testing.assert_array_equal(measurement, pose.storage)
     np.testing.assert_allclose(
         (pose * SE3(values)).to_matrix(), np.broadcast_to(np.eye(4), (5, 4, 4)), atol=1e-15
     )

@@ -20,7 +20,14 @@ from graphopt.geometry import SE3, components, concatenate, norm, quaternion, st
 from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
-from graphopt.types.files import VertexFile, picked, plain, with_trailing_constants
+from graphopt.types.files import (
+    EdgeFile,
+    VertexFile,
+    measurement_then_information,
+    picked,
+    plain,
+    with_trailing_constants,
+)
 from graphopt.types.g2o_maps import se3_log
 from graphopt.types.registry import register
 from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, unit_quaternions
@@ -57,8 +64,7 @@ def _inverse_pose(storage: Array) -> Array:
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
-"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens
-are those of g2o 2.x, so only the user can know."""
+"""Pose written as its inverse."""
 
 
 class SbaCamera:
@@ -325,3 +331,10 @@ EdgeSBACam = define_edge(
     "EdgeSBACam", "EDGE_CAM", (VertexCam, VertexCam), 6, edge_sba_cam, SE3, measurement=ISOMETRY_FILE
 )
 EdgeSBAScale = define_edge("EdgeSBAScale", "EDGE_SCALE", (VertexCam, VertexCam), 1, edge_sba_scale, scalar)
+
+G2O_1X_FILES: dict[str, VertexFile | EdgeFile] = {
+    VertexSE3Expmap.tag: INVERSE_FILE,
+    EdgeSE3Expmap.tag: measurement_then_information(INVERSE_FILE, 6),
+}
+"""Layouts by tag for files of g2o 1.x, which writes these poses as their inverse. Tag and number of tokens are
+those of g2o 2.x, so a reader cannot tell; the user has to say so."""
