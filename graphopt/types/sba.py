@@ -336,5 +336,5 @@ G2O_1X_FILES: dict[str, VertexFile | EdgeFile] = {
     VertexSE3Expmap.tag: INVERSE_FILE,
     EdgeSE3Expmap.tag: measurement_then_information(INVERSE_FILE, 6),
 }
-"""Layouts by tag for files of g2o 1.x, which writes these poses as their inverse. Tag and number of tokens are
-those of g2o 2.x, so a reader cannot tell; the user has to say so."""
+"""Layouts by tag for files of g2o 1.x, which writes these poses as their inverse. Tag and number of tokens
+are those of g2o 2.x, so a reader cannot tell; the user has to say so."""
