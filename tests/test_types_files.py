@@ -100,13 +100,16 @@ def test_g2o_layout_is_preferred():
     )
 
 
-def test_quaternions_are_normalised():
-    """Quaternions of few digits get unit length, zero becomes the identity, written ones have w >= 0."""
-    tokens = np.array([[1.0, 2.0, 3.0, 0.0, 0.0, 0.6, -0.9], [0.0] * 7])
+def test_quaternions_of_files():
+    """Quaternions far from unit length are scaled, zero is the identity; few digits stay, as in g2o 2.x."""
+    tokens = np.array([[1, 2, 3, 0, 0, 0.6, -0.9], [0] * 7, [1, 2, 3, 0, 0, 0.6, 0.8001]], dtype=float)
     values = slam3d.VertexSE3.file.decode(tokens)
-    np.testing.assert_allclose(np.linalg.norm(values[:, 3:], axis=-1), 1.0)
+    np.testing.assert_allclose(np.linalg.norm(values[:2, 3:], axis=-1), 1.0)
     np.testing.assert_array_equal(values[1], [0, 0, 0, 0, 0, 0, 1])
-    assert slam3d.VertexSE3.file.encode(values)[0, 6] > 0.0
+    np.testing.assert_array_equal(values[2], tokens[2])
+    np.testing.assert_array_equal(slam3d.VertexSE3.file.encode(values), values)
+    similarity = sim3.VertexSim3Expmap.file.decode(np.array([[0, 0, 0.6, 0.8001, 1, 2, 3, 1.5]]))
+    np.testing.assert_allclose(np.linalg.norm(similarity[:, 3:7]), 1.0, rtol=1e-15)
 
 
 def test_toro_edge_in_the_plane():

@@ -30,7 +30,7 @@ from graphopt.types.files import (
 )
 from graphopt.types.g2o_maps import se3_log
 from graphopt.types.registry import register
-from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, unit_quaternions
+from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, tidy_quaternions
 
 Array = Any
 
@@ -60,7 +60,7 @@ VertexSE3Expmap = register(
 
 
 def _inverse_pose(storage: Array) -> Array:
-    return SE3(unit_quaternions(storage)).inverse().storage
+    return SE3(tidy_quaternions(storage)).inverse().storage
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
@@ -99,7 +99,7 @@ _CAM_DEFAULTS = (*SE3.identity_storage, *INTRINSICS, 0.0)
 
 def _cam_layout(num_tokens: int) -> VertexFile:
     layout = picked(range(num_tokens), _CAM_DEFAULTS)
-    return VertexFile(num_tokens, lambda tokens: unit_quaternions(layout.decode(tokens)), layout.encode)
+    return VertexFile(num_tokens, lambda tokens: tidy_quaternions(layout.decode(tokens)), layout.encode)
 
 
 VertexCam = register(
