@@ -30,8 +30,8 @@ _FEW_DIGITS = 1e-3
 def tidy_quaternions(storage: Array) -> Array:
     """Scale quaternions in columns 3:7 that are far from unit length; zero becomes the identity.
 
-    Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its answers
-    (chi2 of a solution to 5e-6) depend on these digits.
+    Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its
+    answers (chi2 of a solution to 5e-6) depend on these digits.
     """
     storage = np.array(storage)
     q = storage[:, 3:7]
