@@ -65,8 +65,10 @@ void SchurComplement::index_observations() {
   observations_.resize(static_cast<std::size_t>(observations_begin_.back()));
   std::vector<std::int64_t> fill(observations_begin_.begin(), observations_begin_.end() - 1);
   for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
-    for (std::int64_t k = pattern_->column_begin(col); k < pattern_->diagonal(col); ++k) {
-      observations_[fill[pattern_->row(k)]++] = Observation{k, col};
+    const std::int64_t begin = pattern_->column_begin(col);
+    for (std::int64_t k = begin; k < pattern_->diagonal(col); ++k) {
+      observations_[fill[pattern_->row(k)]++] = Observation{k, pattern_->value_offset(k), pattern_->value_offset(begin),
+                                                            static_cast<std::int32_t>(k - begin), col};
     }
   }
 }

@@ -58,8 +58,11 @@ class SchurComplement {
 
  private:
   struct Observation {  // kept block j sees an eliminated block
-    std::int64_t stored_block;
-    std::int32_t eliminated;  // block number in the pattern
+    std::int64_t stored_block;  // W
+    std::int64_t value;         // its offset in values
+    std::int64_t column_value;  // that of the first block of its column
+    std::int32_t position;      // of W in its column
+    std::int32_t eliminated;    // block number in the pattern
   };
   struct Kernels;       // the loops, for fixed or run-time block dimensions
   template <int KeptDim, int EliminatedDim>

@@ -17,6 +17,10 @@ struct SchurComplement::Kernels {
   void (*diagonal_blocks)(SchurComplement&, double* out, const Team&);
 };
 
+constexpr int kPrefetchDistance = 6;          // observations
+constexpr std::int64_t kPrefetchMax = 512;    // doubles of a column, at most
+constexpr int kPrefetchDoubles = 24;          // of the observation's own block
+
 template <int KeptDim, int EliminatedDim>
 struct SchurComplement::Loops {
   static const Kernels& kernels() {
@@ -54,15 +58,22 @@ struct SchurComplement::Loops {
     return std::numeric_limits<int>::max();
   }
 
-  // v := -W H_ll^-1 for one observation.
+  // v := W H_ll^-1 for one observation (H_ll^-1 is symmetric).
   static void scale_block(SchurComplement& self, const double* w, int block, int rows, int depth, double* v) {
-    const double* const inverse = self.inverse(block);
-    for (int p = 0; p < depth; ++p) {
-      for (int i = 0; i < rows; ++i) v[p * rows + i] = -w[i] * inverse[p * depth];
-      for (int q = 1; q < depth; ++q) {
-        for (int i = 0; i < rows; ++i) v[p * rows + i] -= w[q * rows + i] * inverse[p * depth + q];
-      }
-    }
+    outer_product<Update::kSet, KeptDim, EliminatedDim>(v, w, self.inverse(block), rows, depth, depth);
+  }
+
+  // The blocks of an observation lie anywhere in memory: fetch them some observations ahead, from the first
+  // block of the column or only its own.
+  static void prefetch(SchurComplement& self, const Observation* seen, const Observation* end, bool column) {
+    seen += kPrefetchDistance;
+    if (seen >= end) return;
+    const double* const last = self.values_ + seen->value + kPrefetchDoubles;
+    const double* line = self.values_ + (column ? std::max(seen->column_value, seen->value - kPrefetchMax) : seen->value);
+    for (; line < last; line += 8) __builtin_prefetch(line);
+    __builtin_prefetch(self.inverse(seen->eliminated));
+    __builtin_prefetch(self.scaled_b(seen->eliminated));
+    if (column) __builtin_prefetch(&self.pattern_->row_idx()[seen->stored_block]);
   }
 
   static void reduce(SchurComplement& self, const Team& team) {
@@ -70,20 +81,28 @@ struct SchurComplement::Loops {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
       if (next >= self.num_kept_) return;
       const int col = self.columns_by_cost_[next];
-      reduce_b(self, col);
-      if (self.explicit_) reduce_column(self, col, team);
+      const std::int64_t row = self.pattern_->offset(col);
+      std::copy_n(self.b_ + row, kept_dim(*self.pattern_, col), self.reduced_b_.data() + row);
+      if (self.explicit_) {
+        reduce_column(self, col, team);
+      } else {
+        reduce_b(self, col);
+      }
     }
   }
 
+  // b_s -= W H_ll^-1 b_l for one observation.
+  static void subtract_b(SchurComplement& self, const Observation& seen, double* target, int dim, int depth) {
+    outer_product<Update::kSubtract, KeptDim, EliminatedDim>(target, self.values_ + seen.value,
+                                                             self.scaled_b(seen.eliminated), dim, 1, depth);
+  }
+
   static void reduce_b(SchurComplement& self, int col) {
-    const BlockPattern& pattern = *self.pattern_;
-    const int dim = kept_dim(pattern, col);
-    double* const target = self.reduced_b_.data() + pattern.offset(col);
-    std::copy_n(self.b_ + pattern.offset(col), dim, target);
+    const int dim = kept_dim(*self.pattern_, col);
+    double* const target = self.reduced_b_.data() + self.pattern_->offset(col);
     for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
       const Observation& seen = self.observations_[o];
-      const double* const w = self.values_ + pattern.value_offset(seen.stored_block);
-      add_times(target, w, self.scaled_b(seen.eliminated), dim, eliminated_dim(pattern, seen.eliminated), -1.0);
+      subtract_b(self, seen, target, dim, eliminated_dim(*self.pattern_, seen.eliminated));
     }
   }
 
@@ -110,15 +129,17 @@ struct SchurComplement::Loops {
                 column + slot[pattern.row(k)]);
     }
     add_damping(self, col, column + slot[col]);
-    for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
-      const Observation& seen = self.observations_[o];
-      const int depth = eliminated_dim(pattern, seen.eliminated);
-      scale_block(self, self.values_ + pattern.value_offset(seen.stored_block), seen.eliminated, cols, depth, v);
-      const std::int64_t begin = pattern.column_begin(seen.eliminated);
-      const double* w = self.values_ + pattern.value_offset(begin);
-      for (std::int64_t k = begin; k <= seen.stored_block; ++k) {
+    double* const b = self.reduced_b_.data() + pattern.offset(col);
+    const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
+    for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+      prefetch(self, seen, end, true);
+      const int depth = eliminated_dim(pattern, seen->eliminated);
+      scale_block(self, self.values_ + seen->value, seen->eliminated, cols, depth, v);
+      subtract_b(self, *seen, b, cols, depth);
+      const double* w = self.values_ + seen->column_value;
+      for (std::int64_t k = seen->stored_block - seen->position; k <= seen->stored_block; ++k) {
         const int row = pattern.row(k), rows = kept_dim(pattern, row);
-        add_product<KeptDim, EliminatedDim>(column + slot[row], w, v, rows, cols, depth);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], w, v, rows, cols, depth);
         w += rows * depth;
       }
     }
@@ -134,12 +155,13 @@ struct SchurComplement::Loops {
       double* const block = out + self.diagonal_offset_[col];
       std::copy_n(self.values_ + pattern.value_offset(pattern.diagonal(col)), dim * dim, block);
       add_damping(self, col, block);
-      for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
-        const Observation& seen = self.observations_[o];
-        const double* const w = self.values_ + pattern.value_offset(seen.stored_block);
-        const int depth = eliminated_dim(pattern, seen.eliminated);
-        scale_block(self, w, seen.eliminated, dim, depth, v);
-        add_product<KeptDim, EliminatedDim>(block, w, v, dim, dim, depth);
+      const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
+      for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+        prefetch(self, seen, end, false);
+        const double* const w = self.values_ + seen->value;
+        const int depth = eliminated_dim(pattern, seen->eliminated);
+        scale_block(self, w, seen->eliminated, dim, depth, v);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(block, w, v, dim, dim, depth);
       }
     }
   }
