@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE3, components, concatenate, quaternion, stack
+from graphopt.geometry import SE3, components, concatenate, matrix, quaternion, skew, stack
+from graphopt.geometry.se3 import block_matrix
 from graphopt.types import toro
 from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.define import add, define_edge
@@ -33,7 +34,7 @@ def unit_quaternions(storage: Array) -> Array:
 
 
 def unit_quaternions_w_positive(storage: Array) -> Array:
-    """Scale to unit length and w >= 0, as g2o writes an isometry."""
+    """Scale the quaternions in columns 3:7 to unit length and w >= 0."""
     storage = unit_quaternions(storage)
     storage[:, 3:7] *= np.where(storage[:, 6:7] < 0.0, -1.0, 1.0)
     return storage
@@ -44,11 +45,13 @@ ISOMETRY_FILE = VertexFile(7, unit_quaternions, unit_quaternions_w_positive)
 
 
 def oplus_se3(storage: Array, delta: Array) -> Array:
-    """Multiply by the motion (translation, quaternion's vector part) from the right."""
-    pose = SE3(storage)
+    """Multiply by the motion (translation, quaternion's vector part) from the right.
+
+    The product of unit quaternions is one to rounding; it is not normalised (nor is its sign chosen), so that
+    oplus(x, 0) is x itself and the derivative at zero is short.
+    """
     step = SE3.from_parts(delta[..., :3], quaternion.from_vector_part(delta[..., 3:6]))
-    product = pose * step
-    return SE3.from_parts(product.translation, quaternion.normalize(product.quaternion)).storage
+    return (SE3(storage) * step).storage
 
 
 def minimal(pose: SE3) -> Array:
@@ -115,7 +118,7 @@ class OffsetCamera:
 
     def homogeneous_pixel(self, pose: SE3, point: Array) -> tuple[Array, Array, Array]:
         """Image (u z, v z, z) of a point of the world, seen from a robot's pose."""
-        x, y, z = components((pose * self.offset).inverse() * point)
+        x, y, z = components((pose * self.offset).inverse_act(point))
         fx, fy, cx, cy = components(self.storage[..., 7:11])
         return fx * x + cx * z, fy * y + cy * z, z
 
@@ -135,27 +138,48 @@ ParameterCamera = register(
 
 def edge_se3(first: SE3, second: SE3, measured: SE3) -> Array:
     """measured^-1 (first^-1 second): odometry and loop closures."""
-    return minimal(measured.inverse() * (first.inverse() * second))
+    return minimal(measured.between(first.between(second)))
+
+
+def jacobian_se3(first: SE3, second: SE3, measured: SE3) -> tuple[Array, Array]:
+    """Differentiate `edge_se3`.
+
+    With d = first^-1 second, e = measured^-1 d = (t, (u, w)), M = R(measured)^T:
+
+        first   [ -M   2 M [t_d] ; 0  -(w I - [u]) M ]         second   [ R(e)  0 ; 0  w I + [u] ]
+
+    It equals what differentiating the residual gives, with fewer operations: R'R = I is used.
+    """
+    difference = first.between(second)
+    error = measured.between(difference)
+    x, y, z, w = components(quaternion.canonical(error.quaternion))
+    m = measured.inverse().rotation.to_matrix()
+    r = error.rotation.to_matrix()
+    turn = 2.0 * (m @ skew(difference.translation))
+    plus = matrix([[w, -z, y], [z, w, -x], [-y, x, w]])
+    minus = matrix([[-w, -z, y], [z, -w, -x], [-y, x, -w]]) @ m
+    zero = 0.0 * m
+    return block_matrix(-m, turn, zero, minus), block_matrix(r, zero, zero, plus)
 
 
 def edge_se3_offset(first: SE3, second: SE3, first_offset: SE3, second_offset: SE3, measured: SE3) -> Array:
     """measured^-1 (first first_offset)^-1 (second second_offset)."""
-    return minimal(measured.inverse() * (first * first_offset).inverse() * (second * second_offset))
+    return minimal(measured.between((first * first_offset).between(second * second_offset)))
 
 
 def edge_se3_point(pose: SE3, point: Array, offset: SE3, measured: Array) -> Array:
     """(pose offset)^-1 point - measured: a landmark seen by a sensor."""
-    return (pose * offset).inverse() * point - measured
+    return (pose * offset).inverse_act(point) - measured
 
 
 def edge_se3_point_without_offset(pose: SE3, point: Array, measured: Array) -> Array:
     """pose^-1 point - measured: a landmark seen from a pose."""
-    return pose.inverse() * point - measured
+    return pose.inverse_act(point) - measured
 
 
 def edge_se3_prior(pose: SE3, offset: SE3, measured: SE3) -> Array:
     """measured^-1 (pose offset)."""
-    return minimal(measured.inverse() * (pose * offset))
+    return minimal(measured.between(pose * offset))
 
 
 def edge_se3_xyz_prior(pose: SE3, offset: SE3, measured: Array) -> Array:
@@ -192,6 +216,7 @@ EdgeSE3 = define_edge(
     6,
     edge_se3,
     SE3,
+    jacobian=jacobian_se3,
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3", "EDGE_SE3_QUAT"),
     alias_files={"EDGE3": toro.EDGE3},
@@ -266,8 +291,8 @@ EdgeXYZPrior = define_edge("EdgeXYZPrior", "EDGE_POINTXYZ_PRIOR", (VertexPointXY
 def edge_se3_lots_of_points(pose: SE3, *points_and_measured: Array) -> Array:
     """pose^-1 point_i - measured_i for all points, with a joint information."""
     *points, measured = points_and_measured
-    inverse = pose.inverse()
-    return stack(*(part for point in points for part in components(inverse * point))) - measured
+    seen = (pose.inverse_act(point) for point in points)
+    return stack(*(part for point in seen for part in components(point))) - measured
 
 
 EdgeSE3LotsOfXYZ = register(
