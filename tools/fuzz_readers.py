@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.io.detect import detect
 from graphopt.io.files import unpack
-from graphopt.io.formats import FORMATS, read_content
+from graphopt.io.formats import FORMATS, content_of, read_content
 from graphopt.io.read_report import ReadReport
 from graphopt.types import VariadicEdgeType, registry
 
@@ -339,7 +340,7 @@ def read_once(form: str, name: str, data: bytes, parts: dict[str, bytes]) -> str
     if chosen.write is None:
         return "read"
     try:
-        written, _ = chosen.write(graph)
+        written, _ = content_of(graph, chosen)
     except FormatError:
         return "read, cannot be written"
     again = read_content(chosen, written, ReadReport(name, chosen.name))
@@ -431,7 +432,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for inputs that failed")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    np.seterr(all="ignore")
+    warnings.simplefilter("error")
     start = time.perf_counter()
     outcomes, failures = campaign(args.count, args.seed, args.only, args.keep)
     for outcome, times in outcomes.most_common():
