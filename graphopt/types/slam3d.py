@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE3, components, concatenate, quaternion, stack
+from graphopt.geometry import SE3, components, concatenate, matrix, quaternion, skew, stack
+from graphopt.geometry.se3 import block_matrix
 from graphopt.types import toro
 from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.define import add, define_edge
@@ -23,24 +24,25 @@ from graphopt.types.slam2d import make_lots_of_points
 Array = Any
 
 
-def unit_quaternions(storage: Array) -> Array:
-    """Scale the quaternions in columns 3:7 to unit length; all zeros becomes the identity."""
+_FEW_DIGITS = 1e-3
+
+
+def tidy_quaternions(storage: Array) -> Array:
+    """Scale quaternions in columns 3:7 that are far from unit length; zero becomes the identity.
+
+    Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its
+    answers (chi2 of a solution to 5e-6) depend on these digits.
+    """
     storage = np.array(storage)
-    length = np.linalg.norm(storage[:, 3:7], axis=-1, keepdims=True)
-    identity = np.array([0.0, 0.0, 0.0, 1.0])
-    storage[:, 3:7] = np.where(length > 0.0, storage[:, 3:7] / np.where(length > 0.0, length, 1.0), identity)
+    q = storage[:, 3:7]
+    length = np.linalg.norm(q, axis=-1, keepdims=True)
+    scaled = q / np.where(np.abs(length - 1.0) < _FEW_DIGITS, 1.0, np.where(length > 0.0, length, 1.0))
+    storage[:, 3:7] = np.where(length > 0.0, scaled, [0.0, 0.0, 0.0, 1.0])
     return storage
 
 
-def unit_quaternions_w_positive(storage: Array) -> Array:
-    """Scale to unit length and w >= 0, as g2o writes an isometry."""
-    storage = unit_quaternions(storage)
-    storage[:, 3:7] *= np.where(storage[:, 6:7] < 0.0, -1.0, 1.0)
-    return storage
-
-
-ISOMETRY_FILE = VertexFile(7, unit_quaternions, unit_quaternions_w_positive)
-"""x y z qx qy qz qw. Quaternions in files have few digits: they are normalised on reading."""
+ISOMETRY_FILE = VertexFile(7, tidy_quaternions, np.array)
+"""x y z qx qy qz qw."""
 
 
 def oplus_se3(storage: Array, delta: Array) -> Array:
@@ -129,7 +131,7 @@ ParameterCamera = register(
         11,
         OffsetCamera,
         (*SE3.identity_storage, 1.0, 1.0, 0.5, 0.5),
-        VertexFile(11, unit_quaternions, unit_quaternions_w_positive),
+        VertexFile(11, tidy_quaternions, np.array),
         doc="Pinhole camera on the robot: pose (7), fx, fy, cx, cy.",
     )
 )
@@ -138,6 +140,27 @@ ParameterCamera = register(
 def edge_se3(first: SE3, second: SE3, measured: SE3) -> Array:
     """measured^-1 (first^-1 second): odometry and loop closures."""
     return minimal(measured.between(first.between(second)))
+
+
+def jacobian_se3(first: SE3, second: SE3, measured: SE3) -> tuple[Array, Array]:
+    """Differentiate `edge_se3`.
+
+    With d = first^-1 second, e = measured^-1 d = (t, (u, w)), M = R(measured)^T:
+
+        first   [ -M   2 M [t_d] ; 0  -(w I - [u]) M ]         second   [ R(e)  0 ; 0  w I + [u] ]
+
+    It equals what differentiating the residual gives, with fewer operations: R'R = I is used.
+    """
+    difference = first.between(second)
+    error = measured.between(difference)
+    x, y, z, w = components(quaternion.canonical(error.quaternion))
+    m = measured.inverse().rotation.to_matrix()
+    r = error.rotation.to_matrix()
+    turn = 2.0 * (m @ skew(difference.translation))
+    plus = matrix([[w, -z, y], [z, w, -x], [-y, x, w]])
+    minus = matrix([[-w, -z, y], [z, -w, -x], [-y, x, -w]]) @ m
+    zero = 0.0 * m
+    return block_matrix(-m, turn, zero, minus), block_matrix(r, zero, zero, plus)
 
 
 def edge_se3_offset(first: SE3, second: SE3, first_offset: SE3, second_offset: SE3, measured: SE3) -> Array:
@@ -194,6 +217,7 @@ EdgeSE3 = define_edge(
     6,
     edge_se3,
     SE3,
+    jacobian=jacobian_se3,
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3", "EDGE_SE3_QUAT"),
     alias_files={"EDGE3": toro.EDGE3},
