@@ -34,7 +34,9 @@ def test_cost_of_real_problems(shared_data, name):
     assert 0.5 * graph.chi2() == pytest.approx(HALF_COST[name], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bal/problem-49-7776-pre.txt.xz", "bal_tumrgbd/fr2robot2.txt", "bal/Balbianello.out"])
+@pytest.mark.parametrize(
+    "name", ["bal/problem-49-7776-pre.txt.xz", "bal_tumrgbd/fr2robot2.txt", "bal/Balbianello.out"]
+)
 def test_round_trips(shared_data, tmp_path, name):
     """Real problems write back with the same chi2."""
     graph, report = io.read_with_report(shared_data / name)
@@ -75,7 +77,7 @@ def test_numbers_survive(problem, tmp_path):
     ],
 )
 def test_wrong_problems(text, message):
-    """Wrong counts, indices and numbers are refused with their place, impossible sizes before memory is used."""
+    """Wrong counts, indices and numbers are refused with their place, impossible sizes at once."""
     with pytest.raises(FormatError) as error:
         parse_bal(text.encode(), "a.bal")
     assert message in str(error.value)
@@ -86,7 +88,10 @@ def test_archives_without_arrays(tmp_path):
     np.savez(tmp_path / "a.npz", cameras=np.zeros((1, 9)))
     with pytest.raises(FormatError, match="no array camera_index"):
         io.read(tmp_path / "a.npz")
-    np.savez(tmp_path / "b.npz", **dict.fromkeys(("camera_index", "point_index", "observations", "cameras", "points"), "x"))
+    np.savez(
+        tmp_path / "b.npz",
+        **dict.fromkeys(("camera_index", "point_index", "observations", "cameras", "points"), "x"),
+    )
     with pytest.raises(FormatError, match="expected numbers"):
         io.read(tmp_path / "b.npz")
 
@@ -132,10 +137,17 @@ def test_bundler_and_bal_have_one_camera(problem, tmp_path):
 
 
 def test_libmv(shared_data):
-    """Both real problems project to within a pixel or so on average, which a wrong rotation order would not."""
-    for name, sizes in (("libmv_problem_01.bin", (333, 26, 5421)), ("libmv_problem_02.bin.xz", (440, 71, 16718))):
+    """Both real problems project to within a pixel or so, which a wrong rotation order would not."""
+    for name, sizes in (
+        ("libmv_problem_01.bin", (333, 26, 5421)),
+        ("libmv_problem_02.bin.xz", (440, 71, 16718)),
+    ):
         graph, report = io.read_with_report(shared_data / "bal" / name)
-        assert (report.vertices["VERTEX_SE3:EXPMAP"], report.vertices["VERTEX_TRACKXYZ"], graph.num_edges) == sizes
+        assert (
+            report.vertices["VERTEX_SE3:EXPMAP"],
+            report.vertices["VERTEX_TRACKXYZ"],
+            graph.num_edges,
+        ) == sizes
         assert np.sqrt(graph.chi2() / graph.num_edges) < 1.5
 
 
