@@ -120,11 +120,23 @@ ASYMMETRIC = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         (lambda g: g.add_vertices("VERTEX_SE2", [8], np.zeros((1, 2))), ShapeError, r"expected \(1, 3\)"),
         (lambda g: g.add_vertices("VERTEX_SE2", [8.5]), ShapeError, "integers"),
         (lambda g: g.add_vertices("VERTEX_SE2", [8], fixed=1), ShapeError, "bool"),
-        (lambda g: g.add_edges("EDGE_SE2", [[0, 1], [1, 99]], np.zeros((2, 3))), GraphError, "row 1 .*vertex 99"),
-        (lambda g: g.add_edges("EDGE_SE2", [[0, 50]], np.zeros((1, 3))), GraphError, "is a VERTEX_XY, expected"),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1], [1, 99]], np.zeros((2, 3))),
+            GraphError,
+            "row 1 .*vertex 99",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 50]], np.zeros((1, 3))),
+            GraphError,
+            "is a VERTEX_XY, expected",
+        ),
         (lambda g: g.add_edges("EDGE_SE2", [[2, 2]], np.zeros((1, 3))), GraphError, "vertex 2 twice"),
         (lambda g: g.add_edges("EDGE_SE2", [[0, 1, 2]], np.zeros((1, 3))), ShapeError, r"expected \(m, 2\)"),
-        (lambda g: g.add_edges("EDGE_SE2", [[0, 1], [0, 2]], NAN_ROW), GraphError, "row 1 .vertices 0, 2. holds nan"),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1], [0, 2]], NAN_ROW),
+            GraphError,
+            "row 1 .vertices 0, 2. holds nan",
+        ),
         (
             lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), np.full((3, 3), np.inf)),
             GraphError,
@@ -140,13 +152,21 @@ ASYMMETRIC = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
             ShapeError,
             r"information have shape \(3,\), expected \(1, 3, 3\)",
         ),
-        (lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), kernel="Hubert"), OptionError, "Hubert"),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), kernel="Hubert"),
+            OptionError,
+            "Hubert",
+        ),
         (
             lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), kernel_width=0.0),
             GraphError,
             "kernel_width must be finite and positive",
         ),
-        (lambda g: g.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3))), GraphError, "needs parameters"),
+        (
+            lambda g: g.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3))),
+            GraphError,
+            "needs parameters",
+        ),
         (
             lambda g: g.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3)), parameters=[[0, 4]]),
             GraphError,

@@ -143,7 +143,10 @@ def test_findings_name_what_is_wrong():
         "isolated-vertices",
         "components",
     }
-    assert "vertices 1, 2" in kinds["information-indefinite"].message or "1, 2" in kinds["information-indefinite"].message
+    assert (
+        "vertices 1, 2" in kinds["information-indefinite"].message
+        or "1, 2" in kinds["information-indefinite"].message
+    )
     assert "50" in kinds["isolated-vertices"].message
     graph.vertex(2).estimate = [np.nan, 0.0, 0.0]
     (finding,) = graph.check()
@@ -154,7 +157,7 @@ def test_findings_name_what_is_wrong():
 @pytest.mark.oracle
 @pytest.mark.parametrize("seed", range(12))
 def test_iteration_order_is_that_of_g2o(seed):
-    """libstdc++'s hash table is replayed for random ids, insertion orders and sizes across several growths."""
+    """libstdc++'s hash table is replayed for random ids, orders and sizes across several growths."""
     g2o = pytest.importorskip("g2opy")
     rng = np.random.default_rng(seed)
     ids = rng.choice(10 ** int(rng.integers(4, 9)), int(rng.integers(1, 3000)), replace=False)

@@ -2,10 +2,9 @@
 
 import json
 import signal
+import sys
 import threading
 import time
-
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from graphopt.optimizer.summary import Summary
 from graphopt.solver.structure import Structure
 
 sys.path.insert(0, str(Path(__file__).parent))
-from reference import ReferenceSolver  # noqa: E402
+from reference import ReferenceSolver
 
 
 def noisy_ring(num_vertices=40, seed=0, noise=0.05):
@@ -33,7 +32,9 @@ def noisy_ring(num_vertices=40, seed=0, noise=0.05):
     measurements = step + noise * rng.normal(size=(num_vertices - 1, 3)) * [1.0, 1.0, 0.3]
     for x, y, theta in measurements:
         px, py, pt = poses[-1]
-        poses.append(np.array([px + np.cos(pt) * x - np.sin(pt) * y, py + np.sin(pt) * x + np.cos(pt) * y, pt + theta]))
+        poses.append(
+            np.array([px + np.cos(pt) * x - np.sin(pt) * y, py + np.sin(pt) * x + np.cos(pt) * y, pt + theta])
+        )
     graph = Graph()
     ids = np.arange(num_vertices)
     graph.add_vertices("VERTEX_SE2", ids, np.array(poses))
@@ -119,7 +120,9 @@ def test_summary_is_json_with_the_documented_keys():
     assert found["memory_bytes"] > 0
     assert found["device"] == "cpu"
     assert found["precision"] == "double"
-    assert sum(found["seconds"][name] for name in ("linearize", "solve", "update")) <= found["seconds"]["total"]
+    assert (
+        sum(found["seconds"][name] for name in ("linearize", "solve", "update")) <= found["seconds"]["total"]
+    )
     assert "chi2" in summary.brief_report()
     assert len(summary.full_report().splitlines()) >= len(summary.iterations) + 4
 

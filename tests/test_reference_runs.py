@@ -1,8 +1,9 @@
 """g2o's chi2, iteration by iteration: recorded runs on real graphs, and live runs with robust kernels.
 
-g2o does not normalise the quaternions of a file, which have six or seven digits: its rotation matrices are then not quite
-orthogonal, and its chi2 differs from ours by about 1e-7 at the start and more where a path is sensitive. With
-quaternions of unit length both agree to 1e-8 and better, which `test_poses_in_space_follow_g2o` shows live.
+g2o does not normalise the quaternions of a file, which have six or seven digits: its rotation matrices are
+then not quite orthogonal, and its chi2 differs from ours by about 1e-7 at the start and more where a path is
+sensitive. With quaternions of unit length both agree to 1e-8 and better, which
+`test_poses_in_space_follow_g2o` shows live.
 """
 
 import bz2
@@ -45,7 +46,7 @@ BEST = {
     "data_bearing_only.g2o": 7.93468805,
     "victoriaPark-noassoc.g2o": 1e-15,
 }
-"""Lowest chi2 that g2o's algorithms (at convergence) or gtsam reach from the file's start, with unit quaternions."""
+"""Lowest chi2 that g2o's algorithms or gtsam reach from the file's start, with unit quaternions."""
 
 
 def find(folder, name):
@@ -173,7 +174,7 @@ def test_the_gauge_is_g2os(shared_data, tmp_path, name):
 @pytest.mark.data
 @pytest.mark.parametrize("name", sorted(BEST))
 def test_auto_reaches_the_best_known_chi2(shared_data, name):
-    """`auto` from the file's start is no worse than any algorithm of g2o or gtsam, and says that it converged."""
+    """`auto` is no worse than any algorithm of g2o or gtsam, and says that it converged."""
     summary = graphopt.optimize(load(shared_data, name))
     assert summary.termination is TerminationType.CONVERGENCE
     assert summary.final_chi2 <= BEST[name] * (1.0 + 1e-6)

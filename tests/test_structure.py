@@ -14,18 +14,20 @@ from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 
 sys.path.insert(0, str(Path(__file__).parent))
-from reference import ReferenceSolver  # noqa: E402
+from reference import ReferenceSolver
 
 
 def mixed_graph(seed=0, *, marginalized=False, num_poses=9, num_points=6):
-    """Poses and points in the plane with odometry, loop closures, observations, priors, kernels and levels."""
+    """Poses and points in the plane with odometry, loop closures, observations, priors and kernels."""
     rng = np.random.default_rng(seed)
     graph = Graph()
     pose_ids = rng.permutation(np.arange(0, 3 * num_poses, 3))
     point_ids = rng.permutation(np.arange(1, 3 * num_points, 3))
     graph.add_vertices("VERTEX_SE2", pose_ids, rng.normal(size=(num_poses, 3)))
     graph.add_vertices("VERTEX_XY", point_ids, rng.normal(size=(num_points, 2)), marginalized=marginalized)
-    pairs = np.concatenate([np.stack([pose_ids[:-1], pose_ids[1:]], 1), rng.permutation(pose_ids)[:8].reshape(4, 2)])
+    pairs = np.concatenate(
+        [np.stack([pose_ids[:-1], pose_ids[1:]], 1), rng.permutation(pose_ids)[:8].reshape(4, 2)]
+    )
     root = rng.normal(size=(len(pairs), 3, 3))
     graph.add_edges("EDGE_SE2", pairs, rng.normal(size=(len(pairs), 3)), root @ root.transpose(0, 2, 1))
     seen = np.stack([rng.choice(pose_ids, 4 * num_points), np.repeat(point_ids, 4)], axis=1)
@@ -74,7 +76,7 @@ def test_blocks_are_numbered_by_id_kept_first():
 
 
 def test_pattern_holds_exactly_the_blocks_of_edges():
-    """Columns ascend, the diagonal ends each column, and there is a block where an edge joins two free vertices."""
+    """Rows ascend, the diagonal ends each column, and each block belongs to an edge of two free vertices."""
     graph = mixed_graph(1)
     structure = Structure(graph.select())
     expected = {(i, i) for i in range(structure.num_blocks)}
@@ -213,7 +215,7 @@ def test_nothing_to_optimize_is_an_error():
 
 
 def test_impossible_choices_are_refused():
-    """Unknown words, implicit elimination with a factorization, elimination of nothing, devices that are not there."""
+    """Unknown words, implicit elimination by a factorization, nothing to eliminate, unknown devices."""
     graph = mixed_graph(7)
     structure = Structure(graph.select())
     with pytest.raises(OptionError, match="linear_solver is 'cholmod'"):
