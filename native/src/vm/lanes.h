@@ -14,7 +14,7 @@ namespace graphopt::vm {
 
 // Edges that run through the interpreter together. Wide enough to hide the dispatch of an instruction, small
 // enough for the register file (num_registers * kLanes doubles) to stay in the first two cache levels.
-inline constexpr int kLanes = 32;
+inline constexpr int kLanes = 64;
 
 #if defined(__AVX512F__)
 inline constexpr int kVectorLanes = 8;
@@ -52,6 +52,26 @@ inline Vec fnma(Vec a, Vec b, Vec c) {
   return _mm256_fnmadd_pd(a, b, c);
 #else
   return c - a * b;
+#endif
+}
+
+// The first `count` (1 .. kVectorLanes) doubles at p, the rest 0; and the first `count` doubles of v to p. No other
+// memory is touched.
+inline Vec load_partial(const double* p, int count) {
+#if defined(__AVX512F__)
+  return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1u), p);
+#else
+  Vec v{};
+  for (int i = 0; i < count; ++i) v[i] = p[i];
+  return v;
+#endif
+}
+
+inline void store_partial(double* p, Vec v, int count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1u), v);
+#else
+  for (int i = 0; i < count; ++i) p[i] = v[i];
 #endif
 }
 

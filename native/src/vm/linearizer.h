@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "vm/bitmap.h"
 #include "vm/lanes.h"
 #include "vm/program.h"
 
@@ -57,9 +58,9 @@ struct EdgeGroupInput {
 struct Piece {
   int row_offset = 0;     // where it starts in an edge's row of outputs
   int rows = 0, columns = 0;
-  bool diagonal = false;  // the upper triangle is computed, by columns
+  bool diagonal = false;  // a pair of a vertex with itself
   bool segment = false;   // of b
-  int length() const { return diagonal ? rows * (rows + 1) / 2 : rows * columns; }
+  int length() const { return rows * columns; }
 };
 
 struct EdgeGroup {
@@ -68,6 +69,7 @@ struct EdgeGroup {
   std::int64_t num_edges = 0, num_chunks = 0;
   int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
   std::vector<Piece> pieces;              // pairs, then segments of b
+  std::vector<std::int32_t> row_registers; // of the linearize program: all pieces, diagonal blocks in full
   std::vector<std::int32_t> order;        // sorted position -> the caller's row
   std::vector<std::int32_t> vertex_rows;  // [chunk][slot][lane]
   std::vector<std::int32_t> parameter_rows;
@@ -83,13 +85,15 @@ struct EdgeGroup {
   }
 };
 
-// Where an edge adds a piece: an offset and two flags in one number, or kSkip.
+// Where an edge adds a piece: an offset and three flags in one number, or kSkip.
 struct Destination {
   static constexpr std::int64_t kSkip = -1;
-  static std::int64_t make(std::int64_t offset, bool arena, bool transposed) {
-    return offset * 4 + (arena ? 2 : 0) + (transposed ? 1 : 0);
+  static std::int64_t make(std::int64_t offset, bool sole, bool arena, bool transposed) {
+    return offset * 8 + (sole ? 4 : 0) + (arena ? 2 : 0) + (transposed ? 1 : 0);
   }
-  static std::int64_t offset(std::int64_t code) { return code >> 2; }
+  static std::int64_t offset(std::int64_t code) { return code >> 3; }
+  // No other edge writes there: the piece is stored instead of added.
+  static bool sole(std::int64_t code) { return (code & 4) != 0; }
   static bool arena(std::int64_t code) { return (code & 2) != 0; }
   static bool transposed(std::int64_t code) { return (code & 1) != 0; }
 };
@@ -97,8 +101,8 @@ struct Destination {
 // A piece that several partitions add to, and its copies.
 struct Reduction {
   std::int64_t offset = 0;  // in values or b
-  std::int32_t rows = 0, columns = 0;
-  bool diagonal = false, segment = false;
+  std::int32_t length = 0;
+  bool segment = false;
   std::int64_t first_copy = 0, num_copies = 0;  // in copies_
 };
 
@@ -139,6 +143,8 @@ class Linearizer {
                  const View<const double>& kernel_width);
   void choose_partitions();
   void assign_destinations();
+  void find_sole_destinations();
+  void find_shared_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
@@ -155,9 +161,9 @@ class Linearizer {
   int num_partitions_ = 1;
   std::int64_t values_size_ = 0, b_size_ = 0;
   std::vector<AlignedVector<double>> arenas_;  // [partition]
+  Bitmap stored_;  // of values: written by Destination::sole, so need not be cleared
   std::vector<Reduction> reductions_;
   std::vector<Copy> copies_;
-  std::vector<std::pair<std::int64_t, std::int32_t>> diagonal_blocks_;  // offset, dim
 };
 
 }  // namespace graphopt::vm

@@ -19,16 +19,30 @@ void check(bool ok, const std::string& what) {
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
-// A set of offsets below a fixed size.
-class Bitmap {
- public:
-  explicit Bitmap(std::int64_t size) : words_(static_cast<std::size_t>(size / 64 + 1)) {}
-  bool test(std::int64_t i) const { return (words_[static_cast<std::size_t>(i >> 6)] >> (i & 63)) & 1; }
-  void set(std::int64_t i) { words_[static_cast<std::size_t>(i >> 6)] |= std::uint64_t{1} << (i & 63); }
-
- private:
-  std::vector<std::uint64_t> words_;
-};
+// Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
+// Returns the number of results that the linearize program must have.
+int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& program) {
+  int result = 1;  // after rho
+  const auto reg = [&](int k) { return k < program.num_outputs() ? program.output_registers[k] : 0; };
+  const auto add = [&](Piece piece) {
+    piece.row_offset = static_cast<int>(g.row_registers.size());
+    g.pieces.push_back(piece);
+    for (int j = 0; j < piece.columns; ++j)
+      for (int i = 0; i < piece.rows; ++i) {
+        // of a diagonal block the program computes the upper triangle, packed by columns
+        const int high = std::max(i, j), low = std::min(i, j);
+        const int k = piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i;
+        g.row_registers.push_back(reg(result + k));
+      }
+    result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
+  };
+  const int arity = static_cast<int>(dims.size());
+  for (int a = 0; a < arity; ++a)
+    for (int b = a; b < arity; ++b) add({0, dims[a], dims[b], a == b, false});
+  for (int a = 0; a < arity; ++a) add({0, dims[a], 1, false, true});
+  g.num_outputs = static_cast<int>(g.row_registers.size());
+  return result;
+}
 
 // Edges and work below which waking other threads costs more than it saves.
 constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chunks times lanes
@@ -111,23 +125,13 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
                 text(parameter_sets_[set].rows) + " parameters");
     }
   }
-  int row_offset = 0;
-  for (int a = 0; a < arity; ++a)
-    for (int b = a; b < arity; ++b) {
-      g.pieces.push_back({row_offset, dims[a], dims[b], a == b, false});
-      row_offset += g.pieces.back().length();
-    }
-  for (int a = 0; a < arity; ++a) {
-    g.pieces.push_back({row_offset, dims[a], 1, false, true});
-    row_offset += dims[a];
-  }
-  g.num_outputs = row_offset;
+  const int num_results = describe_outputs(g, dims, *input.linearize);
   check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
-  check(input.linearize->num_outputs() == 1 + row_offset,
+  check(input.linearize->num_outputs() == num_results,
         "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
-            text(1 + row_offset) + " for these tangent dimensions");
+            text(num_results) + " for these tangent dimensions");
   check(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
   check(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
         "the kernel program maps (chi2, width) to (rho, weight)");
@@ -258,8 +262,7 @@ void Linearizer::choose_partitions() {
 }
 
 void Linearizer::assign_destinations() {
-  // 1. the block or segment of every edge and piece, as if nothing were shared
-  Bitmap diagonal_seen(values_size_);
+  // the block or segment of every edge and piece, as if nothing were shared
   for (const auto& g : groups_) {
     const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
@@ -276,19 +279,41 @@ void Linearizer::assign_destinations() {
         } else {
           offset = g->input.block_offset.row(row)[p];
           transposed = !piece.diagonal && g->input.block_transposed.row(row)[p];
-          if (piece.diagonal && offset >= 0 && !diagonal_seen.test(offset)) {
-            diagonal_seen.set(offset);
-            diagonal_blocks_.emplace_back(offset, piece.rows);
-          }
         }
-        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, transposed);
+        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, false, transposed);
       }
     }
   }
+  find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
-  if (num_partitions_ == 1) return;
+  if (num_partitions_ > 1) find_shared_destinations();
+}
 
-  // 2. which of them more than one partition writes
+// Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
+void Linearizer::find_sole_destinations() {
+  Bitmap once(values_size_), again(values_size_);
+  const auto visit = [&](auto&& action) {
+    for (const auto& g : groups_)
+      for (std::size_t i = 0; i < g->destinations.size(); ++i) {
+        const Piece& piece = g->pieces[i % g->pieces.size()];
+        if (!piece.segment && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+      }
+  };
+  visit([&](const Piece&, std::int64_t code) {
+    const std::int64_t offset = Destination::offset(code);
+    (once.test(offset) ? again : once).set(offset);
+  });
+  stored_ = Bitmap(values_size_);
+  visit([&](const Piece& piece, std::int64_t& code) {
+    const std::int64_t offset = Destination::offset(code);
+    if (again.test(offset)) return;
+    code = Destination::make(offset, true, false, Destination::transposed(code));
+    stored_.set_range(offset, offset + piece.length());
+  });
+}
+
+// Blocks and segments that more than one partition writes.
+void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
   const auto visit = [&](int t, auto&& action) {
     for (const auto& g : groups_) {
@@ -309,7 +334,7 @@ void Linearizer::assign_destinations() {
     visit(t, [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
   }
 
-  // 3. a copy per partition for those
+  // a copy per partition for those
   std::unordered_map<std::int64_t, std::size_t> reduction_of[2];
   std::vector<std::vector<Copy>> copies;
   for (int t = 0; t < num_partitions_; ++t) {
@@ -322,9 +347,7 @@ void Linearizer::assign_destinations() {
       if (is_new) {
         Reduction reduction;
         reduction.offset = offset;
-        reduction.rows = transposed ? piece.columns : piece.rows;
-        reduction.columns = transposed ? piece.rows : piece.columns;
-        reduction.diagonal = piece.diagonal;
+        reduction.length = piece.length();
         reduction.segment = piece.segment;
         reductions_.push_back(reduction);
         copies.emplace_back();
@@ -334,7 +357,7 @@ void Linearizer::assign_destinations() {
         own.push_back({t, arena_size});
         arena_size += piece.length();
       }
-      code = Destination::make(own.back().offset, true, transposed);
+      code = Destination::make(own.back().offset, false, true, transposed);
     });
     arenas_[static_cast<std::size_t>(t)].resize(static_cast<std::size_t>(arena_size));
   }
