@@ -21,6 +21,7 @@ from graphopt.optimizer.options import (
     StopRules,
 )
 from graphopt.optimizer.run import Callback, run
+from graphopt.optimizer.start import take_better_start
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.gauge import choose_gauge
@@ -83,6 +84,8 @@ def optimize(
     for name, value in solver.describe().items():
         setattr(summary, name, value)
     summary.memory_bytes += graph.nbytes
+    if isinstance(rules, AutoOptions) and rules.max_iterations > 0:
+        take_better_start(graph, solver, rules.relax_above, summary)
     run(algorithm, rules, solver, summary, signals, callback)
     summary.seconds["total"] = time.perf_counter() - start
     if throw and not summary.is_usable:
