@@ -48,6 +48,8 @@ class Answer:
     seconds: float
     """From the loaded problem to the answer: analysis, ordering, all iterations."""
     iterations: int
+    objective: float | None = None
+    """The solver's own objective at the answer, where it is not g2o's chi2 (gtsam's 3D factors)."""
 
 
 def data_folder() -> Path:

@@ -69,7 +69,7 @@ def trace(path: Path, algorithm: str, limit: int) -> list[Answer]:
         started = time.perf_counter()
         optimizer.iterate()
         spent += time.perf_counter() - started
-        answers.append(Answer(estimates(optimizer.values()), spent, number))
+        answers.append(Answer(estimates(optimizer.values()), spent, number, optimizer.error()))
     return answers
 
 

@@ -19,7 +19,9 @@ class StopOnInterrupt:
         # Only the main thread may install handlers; elsewhere (tests, notebooks) signals stay as they are.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._handle)
+                # A signal that the caller ignores (nohup, a shell's background job) stays ignored.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(

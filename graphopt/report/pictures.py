@@ -80,6 +80,7 @@ def draw_convergence(
     axes.set_xlabel("time in iterations [ms]" if against_time else "iteration")
     axes.set_ylabel("chi2")
     axes.set_title("convergence", color=figure.INK)
+    axes.set_box_aspect(0.85)
     if not against_time:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(True, which="major", color="#e3e8ee", linewidth=0.8)
