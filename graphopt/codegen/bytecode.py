@@ -56,6 +56,8 @@ INSTRUCTIONS: tuple[InstructionKind, ...] = (
     InstructionKind("FMA", 1, 3, lambda a, b, c: a * b + c),
     InstructionKind("FMS", 1, 3, lambda a, b, c: a * b - c),
     InstructionKind("FNMA", 1, 3, lambda a, b, c: c - a * b),
+    InstructionKind("DOT2", 1, 4, lambda a, b, c, d: a * b + c * d),
+    InstructionKind("DOT3", 1, 6, lambda a, b, c, d, e, f: a * b + c * d + e * f),
     InstructionKind("SUM", 1, -1, None),
     _plain("recip"),
     _plain("sqrt"),
@@ -103,7 +105,7 @@ class Instruction:
         if self.counts is not None:
             pos, neg, plus, minus = self.counts
             return 2 * (pos + neg) + plus + minus - 1
-        return 2 if self.name in ("FMA", "FMS", "FNMA") else 1
+        return {"FMA": 2, "FMS": 2, "FNMA": 2, "DOT2": 3, "DOT3": 5}.get(self.name, 1)
 
 
 def encode(instructions: list[Instruction]) -> np.ndarray:

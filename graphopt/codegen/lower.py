@@ -1,8 +1,8 @@
 """Expression graph -> instructions in single assignment form (every value id is assigned once).
 
 Chains of additions, subtractions and products that nobody else reads become one instruction: FMA, FMS, FNMA,
-or SUM, a signed sum of products and terms that stays in processor registers while it grows. sin and cos of
-the same argument become SINCOS; rho and weight of the robust kernel become ROBUST.
+DOT2, DOT3, or SUM, a signed sum of products and terms that stays in processor registers as it grows. sin and
+cos of the same argument become SINCOS; rho and weight of the robust kernel become ROBUST.
 
 A nested sum is only merged into the outer one while its plain terms keep their place: (a - b) + (c - d) is
 not reordered to a + c - b - d, which would lose digits where the differences are small.
@@ -146,6 +146,8 @@ def _sum_instruction(target: int, terms: _Terms) -> Instruction:
         (1, 0, 1, 0): "FMA",
         (1, 0, 0, 1): "FMS",
         (0, 1, 1, 0): "FNMA",
+        (2, 0, 0, 0): "DOT2",
+        (3, 0, 0, 0): "DOT3",
     }.get(counts)
     if special is not None:
         return Instruction(special, (target,), sources)
