@@ -30,6 +30,8 @@ format: $(VENV)/.installed-strict
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks --output build/benchmarks
+	$(BIN)/python benchmarks/linearize.py
+	$(BIN)/python benchmarks/linear.py
 
 dev:
 	tools/dev_build.sh
@@ -42,17 +44,20 @@ $(VENV)/.system: Makefile tools/install_system_packages.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
+# A demo needs the code for this processor only, tests need all variants.
 # The build requirements live in the environment, so that rebuilding after a change is incremental.
 $(VENV)/.build-requirements: $(VENV)/.system
 	$(PIP) install "scikit-build-core>=0.10" "pybind11>=2.12"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
-	$(PIP) install --no-build-isolation ".[plot]"
+	$(PIP) install --no-build-isolation \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[plot]"
 	touch $@
 
 $(VENV)/.installed-strict: $(VENV)/.build-requirements $(SOURCES)
-	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON ".[test,oracle]"
+	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
 	touch $(VENV)/.installed $@
 
 $(VENV)/.bench: $(VENV)/.installed
