@@ -28,8 +28,10 @@ check: $(VENV)/.installed-strict
 format: $(VENV)/.installed-strict
 	tools/format.sh $(BIN)
 
+# Run from a folder without graphopt's source tree, so that the installed package is measured.
 bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks --output build/benchmarks
+	mkdir -p build/bench && ln -sfn ../../benchmarks build/bench/benchmarks
+	cd build/bench && ../../$(BIN)/python -m benchmarks --output .
 	$(BIN)/python benchmarks/linearize.py
 	$(BIN)/python benchmarks/linear.py
 
