@@ -24,14 +24,15 @@ from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
-def _compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
+def compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
     """Programs of an edge type, compiled once per process."""
     function = robust_kernel(kernel).function if kernel else None
     return codegen.compile_edge(edge_type, information=information, robust=function)
 
 
 @cache
-def _compiled_vertex(vertex_type: Any) -> codegen.Program:
+def compiled_vertex(vertex_type: Any) -> codegen.Program:
+    """Program of a vertex type's oplus, compiled once per process."""
     return codegen.compile_vertex(vertex_type)
 
 
@@ -63,14 +64,14 @@ class CpuBlockSolver:
     def _add_sets(self, graph: Graph) -> None:
         """Vertex and parameter sets keep the graph's numbers."""
         for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
-            program = _compiled_vertex(vertex_set.type).native
+            program = compiled_vertex(vertex_set.type).native
             offsets = self.structure.vertex_offsets[number]
             self._linearizer.add_vertex_set(vertex_set.estimate, program, offsets)
         for parameter_set in graph.parameter_sets:
             self._linearizer.add_parameter_set(parameter_set.values)
 
     def _add_group(self, group: EdgeGroup) -> int:
-        compiled = _compiled_edge(group.edge_set.type, group.information, group.kernel)
+        compiled = compiled_edge(group.edge_set.type, group.information, group.kernel)
         return self._linearizer.add_edge_group(
             compiled.chi2.native,
             compiled.linearize.native,
@@ -79,7 +80,7 @@ class CpuBlockSolver:
             group.vertex_rows,
             list(group.parameter_sets),
             group.parameter_rows,
-            *_edge_data(group),
+            *edge_data(group),
             group.block_offset,
             group.block_transposed,
         )
@@ -87,7 +88,7 @@ class CpuBlockSolver:
     def refresh(self) -> None:
         """Take the graph's present measurements, information and kernel widths (estimates are shared)."""
         for number, group in self._groups:
-            self._linearizer.set_edge_data(number, *_edge_data(group))
+            self._linearizer.set_edge_data(number, *edge_data(group))
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -186,10 +187,14 @@ class CpuBlockSolver:
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
 
 
-def _edge_data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Measurements, packed information and kernel widths of a group."""
-    edge_set, rows = group.edge_set, group.rows
-    take = slice(None) if len(rows) == len(edge_set) else rows
+def edge_data(
+    group: EdgeGroup, some: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measurements, packed information and kernel widths of a group, or of some of its rows."""
+    edge_set = group.edge_set
+    take = slice(None)
+    if some is not None or len(group.rows) < len(edge_set):
+        take = group.rows if some is None else group.rows[some]
     return (
         np.ascontiguousarray(edge_set.measurement[take]),
         codegen.pack_information(edge_set.information[take], group.information),
