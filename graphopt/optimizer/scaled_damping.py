@@ -2,8 +2,11 @@
 
 (H + lambda diag(H)) dx = b
 rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
-good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
-bad step:   lambda <- lambda nu,  nu <- 2 nu
+rho > 0.9:  lambda <- lambda / 10        rho > 0.5:  lambda <- lambda / 3
+rho < 0.25: lambda <- 2 lambda           rejected:   lambda <- lambda nu,  nu <- 2 nu
+
+Lambda falls fast: points far away move along their rays by about 1 / sqrt(lambda), so while chi2 falls by
+them, a lambda that falls slowly sets the pace. An occasional rejected step costs less than that.
 """
 
 from __future__ import annotations
@@ -30,12 +33,12 @@ class ScaledDamping:
 
     def __init__(self, options: AutoOptions):
         self.options = options
-        self._lambda = _INITIAL_LAMBDA
-        self._nu = 2.0
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
-        """Remember the block solver."""
+        """Remember the block solver; also starts again at a new estimate."""
         self._solver = solver
+        self._lambda = _INITIAL_LAMBDA
+        self._nu = 2.0
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
@@ -70,7 +73,7 @@ class ScaledDamping:
         rho = (current - chi2) / gain if gain > 0.0 else -np.inf
         if np.isfinite(chi2) and rho > _ACCEPT:
             solver.discard_top()
-            self._lambda = max(self._lambda * max(1.0 / 3.0, 1.0 - (2.0 * rho - 1.0) ** 3), _SMALLEST_LAMBDA)
+            self._lambda = max(self._lambda * _factor(rho), _SMALLEST_LAMBDA)
             self._nu = 2.0
             return chi2
         solver.pop()
@@ -80,3 +83,12 @@ class ScaledDamping:
     def _reject(self) -> None:
         self._lambda *= self._nu
         self._nu *= 2.0
+
+
+def _factor(rho: float) -> float:
+    """What an accepted step with actual over predicted gain rho does to lambda."""
+    if rho > 0.9:
+        return 0.1
+    if rho > 0.5:
+        return 1.0 / 3.0
+    return 1.0 if rho > 0.25 else 2.0

@@ -37,6 +37,19 @@ class PointEdges:
     point: np.ndarray
     """(m,) int64: number of the point."""
 
+    def take(self, mask: np.ndarray) -> PointEdges:
+        """The edges of a mask (m,)."""
+        return PointEdges(self.group, self.rows[mask], self.slot, self.point[mask])
+
+
+def choose_points(edges: list[PointEdges], mask: np.ndarray) -> tuple[np.ndarray, list[PointEdges]]:
+    """Numbers (k,) of the points in a mask (n,), and their edges with the points numbered 0 ... k - 1."""
+    number = np.cumsum(mask) - 1
+    taken = [one.take(mask[one.point]) for one in edges]
+    return np.flatnonzero(mask), [
+        PointEdges(one.group, one.rows, one.slot, number[one.point]) for one in taken if len(one.rows)
+    ]
+
 
 class LandmarkProblem:
     """Points (n, 3), each with its edges; every other vertex stays as it is."""

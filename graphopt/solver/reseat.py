@@ -18,14 +18,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, choose_points
 from graphopt.solver.structure import Structure
 from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
 from graphopt.types.slam3d import VertexPointXYZ
 
-FRACTIONS = (0.25, 1.0, 10.0, 100.0)
+FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
+"""Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 4.0  # times the mean chi2 per observation: landmarks worth looking at
-_ITERATIONS = 20
+_FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
+_HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
 
@@ -42,7 +44,8 @@ class Reseated:
 def reseat_landmarks(structure: Structure) -> Reseated:
     """Move eliminated landmarks to better places; the estimates of the graph change.
 
-    Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them.
+    Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them. Since
+    no two of them share an edge, chi2 of the whole falls by the sum of what each one gains.
     """
     moved, gain = 0, 0.0
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
@@ -71,12 +74,8 @@ def _incidences(structure: Structure, number: int) -> list[PointEdges]:
             else:
                 eliminated = eliminated.copy()
                 eliminated[rows] = False
-    kept = [_take(one, eliminated[one.point]) for one in found]
+    kept = [one.take(eliminated[one.point]) for one in found]
     return [one for one in kept if len(one.rows)]
-
-
-def _take(edges: PointEdges, mask: np.ndarray) -> PointEdges:
-    return PointEdges(edges.group, edges.rows[mask], edges.slot, edges.point[mask])
 
 
 def _reseat(structure: Structure, number: int, edges: list[PointEdges]) -> Reseated:
@@ -85,8 +84,10 @@ def _reseat(structure: Structure, number: int, edges: list[PointEdges]) -> Resea
     if not len(chosen):
         return Reseated(0, 0.0)
     rays = [_rays(structure, one, estimate, chosen) for one in edges]
-    starts = np.concatenate([estimate[chosen][None], _candidates(edges, rays, len(chosen))])
-    places, chi2 = _minimise(structure, edges, starts)
+    present = estimate[chosen][None]
+    chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
+    places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
+    places, chi2 = np.concatenate([present, places]), np.concatenate([chi2_now, chi2])
     front = _in_front(edges, rays, places)
     lower = chi2 < (1.0 - _LOWER) * chi2[0]
     # smallest chi2 among those in front and lower, else among those lower
@@ -107,13 +108,7 @@ def _suspicious(
     count = sum(np.bincount(one.point, minlength=len(chi2)) for one in edges)
     seen = count > 1
     mean = chi2[seen & np.isfinite(chi2)].sum() / max(count[seen].sum(), 1)
-    suspicious = seen & (chi2 > _SUSPICIOUS * mean * count)
-    chosen = np.flatnonzero(suspicious)
-    compact = np.cumsum(suspicious) - 1
-    taken = [_take(one, suspicious[one.point]) for one in edges]
-    return chosen, [
-        PointEdges(one.group, one.rows, one.slot, compact[one.point]) for one in taken if len(one.rows)
-    ]
+    return choose_points(edges, seen & (chi2 > _SUSPICIOUS * mean * count))
 
 
 def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray, chosen: np.ndarray) -> Rays:
@@ -143,9 +138,12 @@ def _candidates(edges: list[PointEdges], rays: list[Rays], count: int) -> np.nda
 
 
 def _minimise(
-    structure: Structure, edges: list[PointEdges], starts: np.ndarray
+    structure: Structure, edges: list[PointEdges], starts: np.ndarray, present: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """All candidates (k, n, 3) at once: places where they end (k, n, 3) and chi2 there (k, n)."""
+    """All candidates (k, n, 3) at once: places where they end (k, n, 3) and chi2 there (k, n).
+
+    After a few iterations only those go on that come near the landmark's `present` chi2 (n,).
+    """
     num_starts, count = starts.shape[:2]
     repeated = [
         PointEdges(
@@ -157,8 +155,14 @@ def _minimise(
         for one in edges
     ]
     problem = LandmarkProblem(structure, repeated, starts.reshape(-1, 3))
-    chi2 = problem.minimise(_ITERATIONS)
-    return problem.points.reshape(starts.shape), chi2.reshape(num_starts, count)
+    chi2 = problem.minimise(_FIRST_ITERATIONS)
+    places = problem.points
+    chosen, taken = choose_points(repeated, chi2 < _HOPEFUL * np.tile(present, num_starts))
+    if len(chosen):
+        rest = LandmarkProblem(structure, taken, places[chosen])
+        chi2[chosen] = rest.minimise(_LAST_ITERATIONS)
+        places[chosen] = rest.points
+    return places.reshape(starts.shape), chi2.reshape(num_starts, count)
 
 
 def _in_front(edges: list[PointEdges], rays: list[Rays], places: np.ndarray) -> np.ndarray:

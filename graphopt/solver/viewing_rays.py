@@ -26,6 +26,7 @@ from graphopt.solver.structure import EdgeGroup, Structure
 _NEWTON_STEPS = 8
 _CONVERGED = 1e-6  # last Newton step relative to the distance
 _PROBE = 1e-3  # s relative to the spread of the points
+_SAMPLES = 31  # points per camera whose median is the start
 _CONSISTENT = 0.05  # relative difference of the distances that s and -s give
 
 
@@ -71,20 +72,20 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
 
 
 def usual_places(group: EdgeGroup, slot: int, points: np.ndarray) -> np.ndarray:
-    """(m, 3) for each edge of a group: the median of the points that the same camera sees.
+    """(m, 3) for each edge of a group: the median of some points that the same camera sees.
 
     The camera is the other vertex of the edge; of several, the slot with the most different ones (a pose
     rather than shared intrinsics). `points` (n, 3) are the estimates of the landmarks' vertex set.
     """
     others = [k for k in range(group.vertex_rows.shape[1]) if k != slot]
-    camera = max((group.vertex_rows[:, k] for k in others), key=lambda rows: len(np.unique(rows)))
-    seen = points[group.vertex_rows[:, slot]]
-    cameras, inverse, counts = np.unique(camera, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - counts + counts // 2
-    medians = np.empty((len(cameras), 3))
-    for axis in range(3):
-        medians[:, axis] = seen[np.lexsort((seen[:, axis], inverse))[middle], axis]
-    return medians[inverse]
+    counts = [np.bincount(group.vertex_rows[:, k]) for k in others]
+    chosen = int(np.argmax([np.count_nonzero(count) for count in counts]))
+    camera, count = group.vertex_rows[:, others[chosen]], counts[chosen]
+    order = np.argsort(camera, kind="stable")
+    first = np.cumsum(count) - count
+    picked = first[:, None] + count[:, None] * np.arange(_SAMPLES) // _SAMPLES
+    seen = points[group.vertex_rows[:, slot][order[np.minimum(picked, len(order) - 1)]]]
+    return np.median(seen, axis=1)[camera]
 
 
 def _least_step(H: np.ndarray, b: np.ndarray) -> np.ndarray:
