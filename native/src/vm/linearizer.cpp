@@ -180,7 +180,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
         if (l + kPrefetchDistance < count)
           for (int p = 0; p < num_pieces; ++p) {
             const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
-            if (code != Destination::kSkip) prefetch(target(g.pieces[p], code), g.pieces[p].length());
+            if (code != Destination::kSkip && !g.pieces[p].packed) prefetch(target(g.pieces[p], code), g.pieces[p].length());
           }
         for (int p = 0; p < num_pieces; ++p) {
           const Piece& piece = g.pieces[p];
