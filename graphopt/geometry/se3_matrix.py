@@ -72,8 +72,7 @@ class SE3Matrix(SE3):
     @property
     def quaternion(self) -> Array:
         """Unit quaternion (..., 4), w >= 0."""
-        q = HalfTurn(self._matrix).quaternion(self._matrix)
-        return quaternion.canonical(quaternion.normalize(q))
+        return HalfTurn(self._matrix).quaternion(self._matrix)
 
     @property
     def rotation(self) -> Any:
@@ -125,46 +124,43 @@ def _as_matrix(pose: SE3) -> SE3Matrix:
 
 
 class HalfTurn:
-    """The half turn D, or identity, that makes the trace of a rotation matrix positive."""
+    """The half turn D, or identity, that makes the trace of a rotation matrix positive.
+
+    D is the product of a half turn about x (or none) and one about y (or none): both make one about z.
+    """
 
     def __init__(self, rotation_matrix: Array) -> None:
         a, e, i = (rotation_matrix[..., k, k][()] for k in range(3))
-        self._none = a + e + i > 0.0
-        self._about_x = a > np.maximum(e, i)
-        self._about_y = e > i
-        x = self._choose(1.0, 1.0, -1.0, -1.0)
-        y = self._choose(1.0, -1.0, 1.0, -1.0)
+        none, mostly_x, mostly_y = a + e + i > 0.0, a > np.maximum(e, i), e > i
+        about_x = where(none, 0.0, where(mostly_x, 1.0, where(mostly_y, 0.0, 1.0)))
+        about_y = where(none, 0.0, where(mostly_x, 0.0, 1.0))
+        self._about_x, self._about_y = about_x > 0.5, about_y > 0.5
+        x, y = 1.0 - 2.0 * about_y, 1.0 - 2.0 * about_x
         self.signs: tuple[Array, Array, Array] = (x, y, x * y)
         """Diagonal of D."""
 
-    def _choose(self, none: Array, about_x: Array, about_y: Array, about_z: Array) -> Array:
-        rest = where(self._about_x, about_x, where(self._about_y, about_y, about_z))
-        return where(self._none, none, rest)
-
-    def times(self, m: Array) -> Array:
-        """M D, for matrices (..., 3, 3)."""
-        return matrix([[m[..., i, j][()] * self.signs[j] for j in range(3)] for i in range(3)])
-
-    def turned_quaternion(self, rotation_matrix: Array) -> tuple[Array, Array, Array, Array]:
-        """Components of R D's quaternion, w > 0, for this R; its length is 1 only if R is orthogonal."""
-        m = self.times(rotation_matrix)
-        trace = m[..., 0, 0][()] + m[..., 1, 1][()] + m[..., 2, 2][()]
-        w = 0.5 * np.sqrt(1.0 + trace)
-        x, y, z = components(scale(0.25 / w, vee(m)))
-        return x, y, z, w
+    def turned(self, rotation_matrix: Array) -> tuple[Array, Array, Array, Array]:
+        """(vee(R D - (R D)^T), 1 + trace(R D)): a quaternion of R D, about 4 w long."""
+        m = scale_columns(rotation_matrix, *self.signs)
+        return *components(vee(m)), 1.0 + m[..., 0, 0][()] + m[..., 1, 1][()] + m[..., 2, 2][()]
 
     def back(self, x: Array, y: Array, z: Array, w: Array) -> tuple[Array, Array, Array, Array]:
-        """Components of q for those of q (0, 0, 0, 1), q (1, 0, 0, 0), ...: undo the half turn."""
-        return (
-            self._choose(x, -w, z, -y),
-            self._choose(y, -z, -w, x),
-            self._choose(z, y, -x, -w),
-            self._choose(w, x, y, z),
-        )
+        """Undo the half turn: components of R's quaternion, of either sign, from those of R D's."""
+        turn = self._about_y
+        x, y, z, w = where(turn, z, x), where(turn, -w, y), where(turn, -x, z), where(turn, y, w)
+        turn = self._about_x
+        return where(turn, -w, x), where(turn, -z, y), where(turn, y, z), where(turn, x, w)
 
     def quaternion(self, rotation_matrix: Array) -> Array:
-        """Quaternion (..., 4) of this R, of either sign and not quite of unit length."""
-        return stack(*self.back(*self.turned_quaternion(rotation_matrix)))
+        """Unit quaternion (..., 4) of this R, w >= 0."""
+        q = stack(*self.back(*self.turned(rotation_matrix)))
+        factor = where(components(q)[3] < 0.0, -1.0, 1.0) / np.sqrt(dot(q, q))
+        return scale(factor, q)
+
+
+def scale_columns(m: Array, *factors: Array) -> Array:
+    """Multiply the columns of (..., 3, 3) by one factor each."""
+    return matrix([[m[..., i, j][()] * factors[j] for j in range(3)] for i in range(3)])
 
 
 def vee(m: Array) -> Array:
@@ -176,14 +172,6 @@ def vee(m: Array) -> Array:
     )
 
 
-def quaternion_error(rotation_matrix: Array) -> Array:
-    """Vector part (..., 3) of a matrix' unit quaternion with w >= 0."""
-    q = HalfTurn(rotation_matrix).quaternion(rotation_matrix)
-    x, y, z, w = components(q)
-    factor = where(w < 0.0, -1.0, 1.0) / np.sqrt(dot(q, q))
-    return scale(factor, stack(x, y, z))
-
-
 class QuaternionDerivative:
     """Derivative of a matrix' quaternion, vector part with w >= 0, while the matrix turns.
 
@@ -192,11 +180,11 @@ class QuaternionDerivative:
 
     def __init__(self, rotation_matrix: Array) -> None:
         self._turn = HalfTurn(rotation_matrix)
-        x, y, z, w = self._turn.turned_quaternion(rotation_matrix)
-        sign = where(self._turn.back(x, y, z, w)[3] > 0.0, 1.0, -1.0)
-        self._vector = stack(x, y, z)
-        self._half = 0.5 / w
-        self._sign = sign
+        x, y, z, squared = self._turn.turned(rotation_matrix)  # 4 w u, 4 w^2
+        negative = self._turn.back(x, y, z, squared)[3] < 0.0
+        half = 1.0 / np.sqrt(squared)
+        self._factors = tuple(where(negative, -half, half) * sign for sign in self._turn.signs)
+        self._vector = tuple(part * (0.5 / squared) for part in (x, y, z))  # u / (2 w)
 
     def turning(self, left: Array, right: Array) -> Array:
         """Derivative (..., 3, 3) by d of the vector part of L R(d) R', where L R' is the matrix.
@@ -205,26 +193,18 @@ class QuaternionDerivative:
 
             du = (K - u c^T / (2 w)) d / (2 w),   dw = c d / (4 w)
 
-        where K d = vee(A [d] B), c d = trace(A [d] B).
+        where K d = vee(A [d] B), c d = trace(A [d] B). The factor 1 / (2 w) is put into B.
         """
-        b = self._turn.times(right)
+        b = scale_columns(right, *self._factors)
         rows = [components(left[..., i, :]) for i in range(3)]
         columns = [components(b[..., :, j]) for j in range(3)]
-        products = {
-            (i, j): _cross(columns[j], rows[i]) for i in range(3) for j in range(3) if i != j
-        }  # (A [d] B)_ij = (b_j x a_i) . d
-        k = [
-            [p - q for p, q in zip(products[i, j], products[j, i], strict=True)]
-            for i, j in ((2, 1), (0, 2), (1, 0))
-        ]
-        c = [-x for x in components(vee(b @ left))]  # trace(A [d] B) = c . d
-        h = self._half
-        slope = [h * x for x in c]
-        signed = h * self._sign
-        vector = components(self._vector)
-        du = [[signed * (k[i][j] - vector[i] * slope[j]) for j in range(3)] for i in range(3)]
-        dw = [0.5 * signed * x for x in c]
-        back = [self._turn.back(du[0][j], du[1][j], du[2][j], dw[j]) for j in range(3)]
+        k = []
+        for i, j in ((2, 1), (0, 2), (1, 0)):  # (A [d] B)_ij = (b_j x a_i) d
+            plus, minus = _cross(columns[j], rows[i]), _cross(columns[i], rows[j])
+            k.append([p - m for p, m in zip(plus, minus, strict=True)])
+        c = [-x for x in components(vee(b @ left))]  # trace(A [d] B) = trace([d] B A)
+        du = [[k[i][j] - self._vector[i] * c[j] for j in range(3)] for i in range(3)]
+        back = [self._turn.back(du[0][j], du[1][j], du[2][j], 0.5 * c[j]) for j in range(3)]
         return matrix([[back[j][i] for j in range(3)] for i in range(3)])
 
 

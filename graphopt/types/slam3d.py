@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.geometry import SE3, SE3Matrix, components, concatenate, matrix, quaternion, skew, stack
 from graphopt.geometry.se3 import block_matrix
-from graphopt.geometry.se3_matrix import QuaternionDerivative, quaternion_error
+from graphopt.geometry.se3_matrix import QuaternionDerivative
 from graphopt.types import toro
 from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, WorkingForm, unwrapped
 from graphopt.types.define import add, define_edge
@@ -84,7 +84,7 @@ NOTHING = SE3Matrix.of(np.zeros(3), np.eye(3))
 def minimal(pose: SE3) -> Array:
     """Join translation and vector part of the quaternion with w >= 0, g2o's `toVectorMQT`."""
     if isinstance(pose, SE3Matrix):
-        return concatenate(pose.translation, quaternion_error(pose.rotation_matrix))
+        return concatenate(pose.translation, pose.quaternion[..., :3])
     return concatenate(pose.translation, quaternion.vector_part(pose.quaternion))
 
 
@@ -192,24 +192,14 @@ def jacobian_se3(first: SE3, second: SE3, measured: SE3) -> tuple[Array, Array]:
     return block_matrix(-m, turn, zero, minus), block_matrix(r, zero, zero, plus)
 
 
-def turned(left: SE3Matrix, right: SE3Matrix, at: QuaternionDerivative) -> tuple[Array, Array]:
-    """Differentiate `minimal(left T right)` by a turn of T: (translation, quaternion) each (..., 3, 3)."""
-    first, second = left.rotation_matrix, right.rotation_matrix
-    return -2.0 * (first @ skew(right.translation)), at.turning(first, second)
+def gradient(left: SE3Matrix, right: SE3Matrix, at: QuaternionDerivative, sign: float = 1.0) -> Array:
+    """Jacobian (..., 6, 6) of `minimal(left T right)` by T's update, g2o's `isometry3d_gradients.h`.
 
-
-def gradient(left: SE3Matrix, right: SE3Matrix, at: QuaternionDerivative) -> Array:
-    """Jacobian (..., 6, 6) of `minimal(left T right)` by T's update, g2o's `isometry3d_gradients.h`."""
-    by_turn, quaternion_by_turn = turned(left, right, at)
-    zero = 0.0 * left.rotation_matrix
-    return block_matrix(left.rotation_matrix, by_turn, zero, quaternion_by_turn)
-
-
-def gradient_of_inverse(left: SE3Matrix, right: SE3Matrix, at: QuaternionDerivative) -> Array:
-    """`gradient` of `minimal(left T^-1 right)`, where `right` is T^-1 times what follows."""
-    by_turn, quaternion_by_turn = turned(left, right, at)
-    zero = 0.0 * left.rotation_matrix
-    return block_matrix(-left.rotation_matrix, -by_turn, zero, -quaternion_by_turn)
+    With sign -1 of `minimal(left T^-1 right)`, where `right` is T^-1 and what follows it.
+    """
+    first, second = sign * left.rotation_matrix, right.rotation_matrix
+    by_turn = first @ skew(-2.0 * right.translation)
+    return block_matrix(first, by_turn, 0.0 * first, at.turning(first, second))
 
 
 def gradients_se3(first: SE3Matrix, second: SE3Matrix, measured: SE3Matrix) -> tuple[Array, Array]:
@@ -217,7 +207,7 @@ def gradients_se3(first: SE3Matrix, second: SE3Matrix, measured: SE3Matrix) -> t
     left, difference = measured.inverse(), first.between(second)
     error = left * difference
     at = QuaternionDerivative(error.rotation_matrix)
-    return gradient_of_inverse(left, difference, at), gradient(error, NOTHING, at)
+    return gradient(left, difference, at, -1.0), gradient(error, NOTHING, at)
 
 
 def gradients_se3_offset(
@@ -232,7 +222,7 @@ def gradients_se3_offset(
     difference = first.between(second)
     before = left * difference
     at = QuaternionDerivative((before * second_offset).rotation_matrix)
-    return gradient_of_inverse(left, difference * second_offset, at), gradient(before, second_offset, at)
+    return gradient(left, difference * second_offset, at, -1.0), gradient(before, second_offset, at)
 
 
 def gradients_se3_prior(pose: SE3Matrix, offset: SE3Matrix, measured: SE3Matrix) -> tuple[Array]:
