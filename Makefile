@@ -28,8 +28,12 @@ check: $(VENV)/.installed-strict
 format: $(VENV)/.installed-strict
 	tools/format.sh $(BIN)
 
+# Run from a folder without graphopt's source tree, so that the installed package is measured.
 bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks --output build/benchmarks
+	mkdir -p build/bench && ln -sfn ../../benchmarks build/bench/benchmarks
+	cd build/bench && ../../$(BIN)/python -m benchmarks --output .
+	$(BIN)/python benchmarks/linearize.py
+	$(BIN)/python benchmarks/linear.py
 
 dev:
 	tools/dev_build.sh
@@ -42,17 +46,20 @@ $(VENV)/.system: Makefile tools/install_system_packages.sh
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
+# A demo needs the code for this processor only, tests need all variants.
 # The build requirements live in the environment, so that rebuilding after a change is incremental.
 $(VENV)/.build-requirements: $(VENV)/.system
 	$(PIP) install "scikit-build-core>=0.10" "pybind11>=2.12"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
-	$(PIP) install --no-build-isolation ".[plot]"
+	$(PIP) install --no-build-isolation \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[plot]"
 	touch $@
 
 $(VENV)/.installed-strict: $(VENV)/.build-requirements $(SOURCES)
-	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON ".[test,oracle]"
+	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
 	touch $(VENV)/.installed $@
 
 $(VENV)/.bench: $(VENV)/.installed

@@ -1,11 +1,14 @@
 """The command line's parsers: choices, suggestions, and how little they import."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import graphopt
 from graphopt.cli import main as entry
 from graphopt.cli import parsers
 
@@ -99,7 +102,7 @@ def test_kernel_names_are_those_of_the_graph():
 
 
 @pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS), ("generate", "ba")])
-def test_help_answers_without_heavy_imports(words):
+def test_help_answers_without_heavy_imports(words, tmp_path):
     """`--help` of every command ends with status 0 before numpy, scipy, rich or matplotlib are imported."""
     program = (
         "import sys\n"
@@ -110,8 +113,15 @@ def test_help_answers_without_heavy_imports(words):
         "    heavy = {'numpy', 'scipy', 'rich', 'matplotlib'} & set(sys.modules)\n"
         "    assert not heavy, heavy\n"
     )
+    # From a folder without graphopt's sources, so that the package under test is imported.
+    environment = {**os.environ, "PYTHONPATH": str(Path(graphopt.__file__).resolve().parents[1])}
     answer = subprocess.run(
-        [sys.executable, "-c", program, *words, "--help"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, *words, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("usage: graphopt")

@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 [ $# -eq 0 ] || PATH="$(cd "$1" && pwd):$PATH"
 
 ruff check .
-ruff format --check --quiet . || { ruff format --diff . | head -60; exit 1; }
-find native -name '*.cpp' -o -name '*.h' | xargs clang-format --dry-run -Werror
+ruff format --check --exclude "*.md" .
+find native \( -name "*.cpp" -o -name "*.h" \) | xargs clang-format --dry-run -Werror
 pyright

@@ -18,9 +18,10 @@ PROBLEMS = {
 
 
 def graphopt(*arguments: str) -> None:
-    """Run the command, shown as one would type it."""
+    """Run the installed command, shown as one would type it."""
     print("$ graphopt", *arguments, flush=True)
-    subprocess.run([sys.executable, "-m", "graphopt", *arguments], check=True)
+    # Not `python -m graphopt`: that would take the source tree, which has no native modules.
+    subprocess.run([str(Path(sys.executable).parent / "graphopt"), *arguments], check=True)
 
 
 def main(folder: Path) -> int:

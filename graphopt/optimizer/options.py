@@ -88,7 +88,7 @@ class AutoOptions(StopRules):
     max_trials: int = 40
     """Trials in one iteration before giving up."""
     relax_above: float = 0.25
-    """Where the first iteration leaves more than this fraction of chi2, or the third more than 1 per residual,
+    """Where the first iteration leaves more than this fraction of chi2 or the third more than 1 per residual,
     try the estimates of `solver.relaxation` too, and go on from the better point. `inf` never does."""
 
     def __post_init__(self) -> None:
