@@ -1,7 +1,7 @@
 """The block solver on the CPU: the bytecode interpreter linearises, native linear algebra solves.
 
-The Linearizer refers to the graph's estimate arrays, so the graph has the present estimates at any time;
-adding or removing vertices while an optimization runs is not possible.
+The Linearizer refers to the graph's estimate arrays, or for types with a working form to arrays of that form,
+which `finish` brings back; adding or removing vertices while an optimization runs is not possible.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from graphopt.solver.linear_systems import choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.symmetric_product import SymmetricProduct
+from graphopt.solver.working import WorkingEstimates
+from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 
@@ -54,6 +56,7 @@ class CpuBlockSolver:
         self._system = choose_system(structure, options)
         self._product: SymmetricProduct | None = None
         self._linearizer = kernels.Linearizer()
+        self._estimates: list[WorkingEstimates] = []
         self._add_sets(graph)
         self._groups = [(self._add_group(group), group) for group in structure.groups]
         self._linearizer.prepare(structure.values_size, self.dim)
@@ -62,16 +65,19 @@ class CpuBlockSolver:
     # ---------------------------------------------------------------- set-up
 
     def _add_sets(self, graph: Graph) -> None:
-        """Vertex and parameter sets keep the graph's numbers."""
+        """Parameter sets, and vertex sets without a working form, keep the graph's numbers."""
         for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
-            program = compiled_vertex(vertex_set.type).native
+            working = WorkingEstimates(vertex_set)
+            program = compiled_vertex(working.type).native
             offsets = self.structure.vertex_offsets[number]
-            self._linearizer.add_vertex_set(vertex_set.estimate, program, offsets)
+            self._linearizer.add_vertex_set(working.array, program, offsets)
+            self._estimates.append(working)
         for parameter_set in graph.parameter_sets:
             self._linearizer.add_parameter_set(parameter_set.values)
 
     def _add_group(self, group: EdgeGroup) -> int:
-        compiled = compiled_edge(group.edge_set.type, group.information, group.kernel)
+        edge_type = working_edge_type(group.edge_set.type)
+        compiled = compiled_edge(edge_type, group.information, group.kernel)
         return self._linearizer.add_edge_group(
             compiled.chi2.native,
             compiled.linearize.native,
@@ -86,7 +92,9 @@ class CpuBlockSolver:
         )
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information and kernel widths (estimates are shared)."""
+        """Take the graph's present estimates, measurements, information and kernel widths."""
+        for working in self._estimates:
+            working.read()
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *edge_data(group))
 
@@ -163,11 +171,14 @@ class CpuBlockSolver:
         return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
 
     def finish(self) -> None:
-        """The estimates are the graph's own arrays."""
+        """Bring the estimates that changed into the graph."""
+        for working in self._estimates:
+            working.write()
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
+        own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
