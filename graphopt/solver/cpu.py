@@ -16,10 +16,9 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph
-from graphopt.solver.linear_systems import choose_system
+from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.symmetric_product import SymmetricProduct
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
@@ -54,7 +53,7 @@ class CpuBlockSolver:
         self._dx = np.zeros(self.dim)
         self._damping = np.zeros(self.dim)
         self._system = choose_system(structure, options)
-        self._product: SymmetricProduct | None = None
+        self._product: Any = None
         self._linearizer = kernels.Linearizer()
         self._estimates: list[WorkingEstimates] = []
         self._add_sets(graph)
@@ -140,7 +139,7 @@ class CpuBlockSolver:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
         if self._product is None:
-            self._product = SymmetricProduct(self.structure)
+            self._product = kernels.SymmetricProduct(block_pattern(self.structure))
         return self._product.multiply(self.values, vector)
 
     def update(self) -> None:
