@@ -132,14 +132,15 @@ class Auto:
         return Step(Outcome.CONTINUE, chi2, None, step.trials + 1, settles_chi2=True)
 
     def _may_reseat(self, step: Step, before: float) -> bool:
-        """It has slowed down for the first time, or would end."""
+        """It has slowed down for the first time, or would end and the last look was not in vain."""
         structure = self._solver.structure
         if not np.isfinite(self.options.reseat_gain) or structure.num_kept == structure.num_blocks:
             return False
         if step.outcome is Outcome.CONTINUE:
             slow = np.isfinite(step.step_size) and before - step.chi2 <= _SLOW * before
             return slow and not self._looked_early
-        return step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
+        ending = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
+        return ending and (self._num_reseated > 0 or not self._looked_early)
 
     def _reseat(self, step: Step) -> Step:
         """Go on from better places of the landmarks if there are any."""

@@ -26,6 +26,7 @@ from graphopt.types.slam3d import VertexPointXYZ
 FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 4.0  # times the mean chi2 per observation: landmarks worth looking at
+_MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
 _FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
 _HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
@@ -108,7 +109,10 @@ def _suspicious(
     count = sum(np.bincount(one.point, minlength=len(chi2)) for one in edges)
     seen = count > 1
     mean = chi2[seen & np.isfinite(chi2)].sum() / max(count[seen].sum(), 1)
-    return choose_points(edges, seen & (chi2 > _SUSPICIOUS * mean * count))
+    suspicious = seen & (chi2 > _SUSPICIOUS * mean * count)
+    most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
+    suspicious[np.argsort(np.where(suspicious, -chi2, np.inf), kind="stable")[most:]] = False
+    return choose_points(edges, suspicious)
 
 
 def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray, chosen: np.ndarray) -> Rays:
