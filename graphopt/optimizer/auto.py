@@ -30,7 +30,7 @@ from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.relaxation import relaxed_estimates
+from graphopt.solver.relaxation import relaxed_step
 from graphopt.solver.reseat import reseat_landmarks
 from graphopt.solver.structure import Structure
 
@@ -114,13 +114,13 @@ class Auto:
         """Go to the relaxation's estimates if chi2 is lower there than after `step`."""
         self._relaxed = True
         solver = self._solver
-        estimates = relaxed_estimates(solver.structure)
-        if estimates is None:
+        solver.finish()
+        update = relaxed_step(solver.structure)
+        if update is None:
             return step
         solver.push()
-        for one, estimate in zip(solver.structure.selection.vertex_sets, estimates, strict=True):
-            one.estimate = estimate
-        solver.refresh()
+        solver.dx = update
+        solver.update()
         chi2 = solver.chi2()
         if not chi2 < step.chi2:
             solver.pop()
