@@ -21,6 +21,7 @@ References: Powell 1970 (dogleg); Marquardt 1963; Nielsen IMM-REP-1999-05; Ceres
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -115,7 +116,9 @@ class Auto:
         self._relaxed = True
         solver = self._solver
         solver.finish()
+        start = time.perf_counter()
         update = relaxed_step(solver.structure)
+        step = replace(step, restart_seconds=time.perf_counter() - start)
         if update is None:
             return step
         solver.push()
@@ -129,7 +132,9 @@ class Auto:
         self.note = f"Went on from a convex relaxation, where chi2 is {chi2:.6g}."
         self._algorithm = TrustRegion(self.options)
         self._algorithm.start(solver, chi2)
-        return Step(Outcome.CONTINUE, chi2, None, step.trials + 1, settles_chi2=True)
+        return replace(
+            step, outcome=Outcome.CONTINUE, chi2=chi2, lambda_=None, trials=step.trials + 1, step_size=np.inf
+        )
 
     def _may_reseat(self, step: Step, before: float) -> bool:
         """It has slowed down for the first time, or would end and the last look was not in vain."""
@@ -150,7 +155,10 @@ class Auto:
         structure = solver.structure
         solver.finish()
         solver.push()
+        start = time.perf_counter()
         result = reseat_landmarks(structure)
+        seconds = step.restart_seconds + time.perf_counter() - start
+        step = replace(step, restart_seconds=seconds)
         if result.num_landmarks:
             solver.refresh()
         chi2 = solver.chi2() if result.num_landmarks else step.chi2
