@@ -82,8 +82,8 @@ class Summary:
     precision: str = ""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
-    update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total, the sum
-    of all."""
+    update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the
+    sum of all)."""
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
     fixed_by_gauge: list[int] = field(default_factory=list)

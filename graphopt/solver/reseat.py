@@ -1,8 +1,9 @@
 """Re-seat landmarks that sit in a wrong place of their own.
 
 A landmark that a step threw behind its cameras or far away is in a local minimum of its own: no joint step
-brings it back, and chi2 of the whole creeps. For each landmark with a large chi2, other starts are tried while
-all else is held, each is minimised alone, and the best is taken if it is lower than where the landmark is:
+brings it back, and chi2 of the whole creeps. For each landmark with a large chi2, other starts are tried
+while all else is held, each is minimised alone, and the best is taken if it is lower than where the landmark
+is:
 
     x = argmin sum |(I - r_k r_k') (x - c_k)|^2        where the viewing rays (c_k, r_k) meet
     x = mean c + f d mean r                            on the mean ray, at fractions f of the usual distance
@@ -106,9 +107,11 @@ def _suspicious(
 ) -> tuple[np.ndarray, list[PointEdges]]:
     """Rows (n,) of landmarks with a large chi2, and their edges with `point` numbered 0 ... n - 1."""
     chi2 = LandmarkProblem(structure, edges, estimate.copy()).chi2()
-    count = sum(np.bincount(one.point, minlength=len(chi2)) for one in edges)
+    count = np.zeros(len(chi2))
+    for one in edges:
+        count += np.bincount(one.point, minlength=len(chi2))
     seen = count > 1
-    mean = chi2[seen & np.isfinite(chi2)].sum() / max(count[seen].sum(), 1)
+    mean = chi2[seen & np.isfinite(chi2)].sum() / max(count[seen].sum(), 1.0)
     suspicious = seen & (chi2 > _SUSPICIOUS * mean * count)
     most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
     suspicious[np.argsort(np.where(suspicious, -chi2, np.inf), kind="stable")[most:]] = False
