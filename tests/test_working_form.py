@@ -237,7 +237,7 @@ def test_a_rejected_start_keeps_its_digits():
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_ten_calls_of_one_iteration_are_one_call_of_ten(fresh):
-    """With unit quaternions storing between iterations loses nothing, whether a block solver is kept or not."""
+    """With unit quaternions storing between iterations loses nothing, block solver kept or not."""
     graph, other = sphere(0.15), sphere(0.15)
     once = [one.chi2 for one in graphopt.optimize(graph, "gn", 10, fix="none").iterations]
     often = []
