@@ -1,0 +1,1 @@
+"""The Vulkan block solver: Schur complement and conjugate gradients on any GPU with a Vulkan driver."""

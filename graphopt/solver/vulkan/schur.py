@@ -1,0 +1,172 @@
+"""The Schur complement on the device, and its block diagonal.
+
+    S = H_pp + D_pp - H_pl (H_ll + D_ll)^-1 H_pl'       upper triangle, from pairs of H_pl blocks sorted by destination
+
+H_pl H_ll^-1 is recomputed for each pair, never stored. The block diagonal needs one pair per H_pl block only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.solver.vulkan.chunks import dim_classes, first_of_each, sort_into_bins, split_segments
+from graphopt.solver.vulkan.context import NOTHING, Context, Launch
+from graphopt.solver.vulkan.layout import BlockLayout
+
+PAIR_WORKGROUP = 128
+PAIRS_PER_CHUNK = 512
+COMBINE_WORKGROUP = 128
+_IS_PARTIAL = 0x80000000
+
+
+class SchurBlocks:
+    """Forms chosen blocks of S from a queue of pairs."""
+
+    def __init__(
+        self,
+        context: Context,
+        layout: BlockLayout,
+        block_row: np.ndarray,
+        block_col: np.ndarray,
+        hpp_block: np.ndarray,
+        pair_ptr: np.ndarray,
+        landmark_dims: np.ndarray,
+        pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ):
+        """block_row, block_col: kept vertices of each block of S; hpp_block: the stored block of H there, -1: none.
+
+        pair_ptr: (num_blocks * len(landmark_dims) + 1,) pairs of each block and landmark dimension.
+        pairs: offsets of W_il, W_jl in values and of H_ll^-1.
+        """
+        self._context = context
+        rows, cols = layout.dims[block_row], layout.dims[block_col]
+        area = rows.astype(np.int64) * cols
+        self.offset = first_of_each(area)
+        """(num_blocks,) int64: offset of each block of S."""
+        self.size = int(area.sum())
+        self.buffer = context.reals(self.size)
+        self._left, self._right, self._inverse = (context.indices(part) for part in pairs)
+
+        num_classes = len(landmark_dims)
+        segment, begin, end = split_segments(pair_ptr, PAIRS_PER_CHUNK)
+        segment, begin, end = _with_empty_blocks(segment, begin, end, len(rows), num_classes)
+        block = segment // num_classes
+        parts = np.bincount(block, minlength=len(rows))
+        split = parts[block] > 1
+        partial_first = first_of_each(np.where(split, area[block], 0))
+        self._partial = context.accumulators(int(np.where(split, area[block], 0).sum()))
+        hpp = np.where(hpp_block >= 0, layout.block_offset[hpp_block], NOTHING)
+        damping = np.where(block_row == block_col, layout.scalar[block_row], NOTHING)
+        target = np.where(split, partial_first | _IS_PARTIAL, self.offset[block])
+        order, self._bins = sort_into_bins(
+            rows[block] * 16 + landmark_dims[segment % num_classes], cols[block], end - begin
+        )
+        table = np.stack([begin, end, target, hpp[block], damping[block]], axis=1)
+        self._chunks = context.indices(table[order])
+
+        many = np.flatnonzero(parts > 1)
+        first_part = partial_first[first_of_each(parts)[many]]
+        order, self._combine_bins = sort_into_bins(rows[many], cols[many], parts[many])
+        table = np.stack([first_part, parts[many], self.offset[many], hpp[many], damping[many]], axis=1)
+        self._combined = context.indices(table[order])
+
+    def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
+        """Blocks with short queues, and the parts of those with long ones."""
+        launches = []
+        for one in self._bins:
+            rows, dim = divmod(one.rows, 16)
+            team = -(-rows // 3) * -(-one.cols // 3)
+            parallel = max(1, min(PAIR_WORKGROUP // team, round(one.mean_length / 2)))
+            constants = {0: PAIR_WORKGROUP, 1: rows, 2: one.cols, 3: dim, 4: parallel}
+            kernel = self._context.shader("schur_pairs", 9, 2, constants)
+            buffers = (
+                self._chunks,
+                self._left,
+                self._right,
+                self._inverse,
+                values,
+                inverse,
+                damping,
+                self.buffer,
+                self._partial,
+            )
+            slots = PAIR_WORKGROUP // (team * parallel)
+            launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), -(-one.num_chunks // slots)))
+        return launches
+
+    def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
+        """Blocks with long queues, from their parts."""
+        launches = []
+        for one in self._combine_bins:
+            constants = {0: COMBINE_WORKGROUP, 1: one.rows, 2: one.cols}
+            kernel = self._context.shader("schur_combine", 5, 2, constants)
+            buffers = (self._combined, self._partial, values, damping, self.buffer)
+            elements = one.num_chunks * one.rows * one.cols
+            groups = -(-elements // COMBINE_WORKGROUP)
+            launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), groups))
+        return launches
+
+
+def _with_empty_blocks(
+    segment: np.ndarray, begin: np.ndarray, end: np.ndarray, num_blocks: int, num_classes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give every block without pairs one empty chunk, which copies H_pp + D."""
+    seen = np.zeros(num_blocks, bool)
+    seen[segment // num_classes] = True
+    empty = np.flatnonzero(~seen) * num_classes
+    segment = np.concatenate([segment, empty])
+    order = np.argsort(segment, kind="stable")
+    zeros = np.zeros(len(empty), np.int64)
+    return segment[order], np.concatenate([begin, zeros])[order], np.concatenate([end, zeros])[order]
+
+
+def explicit_schur(
+    context: Context, layout: BlockLayout, inverse_offset: np.ndarray
+) -> tuple[SchurBlocks, BlockLayout]:
+    """All blocks of S, and their layout."""
+    landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
+    kept = layout.kept()
+    col_ptr, row_idx, pair_ptr, *pairs = context.device.runtime.schur_queue(
+        len(landmark_dims),
+        layout.landmark_items,
+        layout.item_row,
+        layout.block_offset[layout.items],
+        inverse_offset,
+        classes,
+        kept.col_ptr,
+        kept.row_idx,
+    )
+    reduced = BlockLayout(kept.dims, col_ptr, row_idx, layout.num_kept)
+    hpp_block = _find_blocks(kept, reduced)
+    blocks = SchurBlocks(
+        context, layout, row_idx, reduced.col, hpp_block, pair_ptr, landmark_dims, (pairs[0], pairs[1], pairs[2])
+    )
+    return blocks, reduced
+
+
+def _find_blocks(kept: BlockLayout, reduced: BlockLayout) -> np.ndarray:
+    """For each block of the reduced layout the stored block of H_pp at its place, -1 where there is none."""
+    num = np.int64(max(kept.num_blocks, 1))
+    keys = kept.col * num + kept.row_idx  # ascending in both layouts
+    wanted = reduced.col * num + reduced.row_idx
+    at = np.searchsorted(keys, wanted)
+    found = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == wanted)
+    return np.where(found, at, -1)
+
+
+def schur_diagonal(context: Context, layout: BlockLayout, inverse_offset: np.ndarray) -> SchurBlocks:
+    """The diagonal blocks of S only."""
+    landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
+    degree = np.diff(layout.landmark_items)
+    item_landmark = np.repeat(np.arange(layout.num_landmarks), degree)
+    key = layout.item_row.astype(np.int64) * len(landmark_dims) + classes[item_landmark]
+    order = np.argsort(key, kind="stable")
+    counts = np.bincount(key, minlength=layout.num_kept * len(landmark_dims))
+    pair_ptr = np.concatenate([[0], np.cumsum(counts)])
+    offset = layout.block_offset[layout.items[order]]
+    kept = np.arange(layout.num_kept)
+    diagonal_block = layout.col_ptr[1 : layout.num_kept + 1] - 1
+    pairs = (offset, offset, inverse_offset[item_landmark[order]])
+    return SchurBlocks(context, layout, kept, kept, diagonal_block, pair_ptr, landmark_dims, pairs)
