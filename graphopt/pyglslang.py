@@ -93,14 +93,15 @@ def _compile_in_subprocess(
     if validator is None:
         raise ShaderError(_NO_COMPILER)
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder, "out.spv")
-        arguments = [validator, "--quiet", "--target-env", "vulkan1.2", "-S", "comp", "--stdin", "-o", str(output)]
+        copy, output = Path(folder, "source.comp"), Path(folder, "out.spv")
+        copy.write_text(source)
+        arguments = [validator, "--quiet", "--target-env", "vulkan1.2", "-o", str(output)]
         arguments += [f"-D{key}={value}" for key, value in defines.items()]
         beside = [str(Path(name).parent)] if "/" in name else []
         arguments += [f"-I{path}" for path in [*beside, *folders]]
-        run = subprocess.run(arguments, input=source, capture_output=True, text=True)
+        run = subprocess.run([*arguments, str(copy)], capture_output=True, text=True)
         log = run.stdout + run.stderr
-        return (output.read_bytes() if run.returncode == 0 else b""), log.replace("stdin", name)
+        return (output.read_bytes() if run.returncode == 0 else b""), log.replace(str(copy), name)
 
 
 def _readable(log: str, name: str) -> str:

@@ -77,6 +77,7 @@ std::shared_ptr<Buffer> MemoryPool::allocate(std::uint64_t size, Usage usage) {
     const std::uint64_t rounded = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
     home = new_block(rounded > block_size / 2 ? rounded : block_size, usage, size);
     offset = home->ranges->allocate(size);
+    if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
   }
   const std::uint64_t taken = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
   used_ += taken;

@@ -31,18 +31,29 @@ void Tlsf::list_of(std::uint64_t units, int& first, int& second) {
   second = static_cast<int>(units >> (high - second_bits)) - second_count;
 }
 
+// Good fit: the first range of the next list up, whose ranges are all large enough. Only where there is none, the
+// request's own list is searched, which may hold a range that fits (a block made for one buffer fits exactly).
 int Tlsf::find_free(std::uint64_t units) const {
-  if (units >= second_count) units += (std::uint64_t{1} << (highest_bit(units) - second_bits)) - 1;
+  std::uint64_t rounded = units;
+  if (units >= second_count) rounded += (std::uint64_t{1} << (highest_bit(units) - second_bits)) - 1;
   int first = 0, second = 0;
-  list_of(units, first, second);
+  list_of(rounded, first, second);
   std::uint32_t seconds = second_bitmap_[first] & (~std::uint32_t{0} << second);
   if (seconds == 0) {
     const std::uint64_t firsts = first == 63 ? 0 : first_bitmap_ & (~std::uint64_t{0} << (first + 1));
-    if (firsts == 0) return none;
+    if (firsts == 0) return find_in_own_list(units);
     first = lowest_bit(firsts);
     seconds = second_bitmap_[first];
   }
   return heads_[first][lowest_bit(seconds)];
+}
+
+int Tlsf::find_in_own_list(std::uint64_t units) const {
+  int first = 0, second = 0;
+  list_of(units, first, second);
+  int range = heads_[first][second];
+  while (range != none && ranges_[range].size < units * granularity) range = ranges_[range].next_free;
+  return range;
 }
 
 std::optional<std::uint64_t> Tlsf::allocate(std::uint64_t size) {

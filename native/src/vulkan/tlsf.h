@@ -42,6 +42,7 @@ class Tlsf {
 
   static void list_of(std::uint64_t units, int& first, int& second);
   int find_free(std::uint64_t units) const;
+  int find_in_own_list(std::uint64_t units) const;
   int new_range();
   void link(int range);
   void unlink(int range);
