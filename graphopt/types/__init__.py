@@ -1,1 +1,28 @@
-"""types of graphopt."""
+"""Vertex, edge and parameter types: one residual function each, one file per g2o domain."""
+
+from graphopt.types import bal, icp, registry, robust_kernels, sba, sim3, slam2d, slam3d
+from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
+from graphopt.types.decorators import edge_type, parameter_type, vertex_type
+from graphopt.types.files import EdgeFile, VertexFile
+
+__all__ = [
+    "AnyEdgeType",
+    "EdgeFile",
+    "EdgeType",
+    "ParameterType",
+    "VariadicEdgeType",
+    "VertexFile",
+    "VertexType",
+    "bal",
+    "edge_type",
+    "icp",
+    "parameter_type",
+    "registry",
+    "robust_kernels",
+    "sba",
+    "sim3",
+    "slam2d",
+    "slam3d",
+    "unwrapped",
+    "vertex_type",
+]

@@ -1,5 +1,309 @@
-#include <pybind11/pybind11.h>
+// Block linear algebra: patterns, direct solvers. Arrays are checked here, once, with messages that name them;
+// long calls run without the GIL.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "linear/block_pattern.h"
+#include "linear/dense_cholesky.h"
+#include "linear/errors.h"
+#include "linear/pcg.h"
+#include "linear/schur_complement.h"
+#include "linear/sparse_cholesky.h"
+#include "linear_arrays.h"
 
 namespace py = pybind11;
+using namespace graphopt;
 
-void bind_linear(py::module_& m) { (void)m; }
+namespace {
+
+// Right sides: (dim,), or (dim, k) for several.
+template <class Solver>
+py::object solve(Solver& solver, const py::object& b, const py::object& out) {
+  const std::int64_t dim = solver.pattern().dim();
+  if (Array::check_(b) && py::reinterpret_borrow<py::array>(b).ndim() == 2) {
+    const auto sides = py::array_t<double, py::array::f_style | py::array::forcecast>::ensure(b);
+    if (!sides || sides.shape(0) != dim) throw_shape("b", "shape (" + std::to_string(dim) + ",) or (" + std::to_string(dim) + ", k)", b);
+    if (!out.is_none()) throw LinearShapeError("out: only for one right side, b has shape (dim, k).");
+    const std::int64_t num = sides.shape(1);
+    py::array_t<double, py::array::f_style> result({dim, num});
+    double* x = result.mutable_data();
+    const double* source = sides.data();
+    {
+      py::gil_scoped_release release;
+      for (std::int64_t k = 0; k < num; ++k) solver.solve(source + k * dim, x + k * dim);
+    }
+    return result;
+  }
+  const double* source = input(b, "b", dim);
+  py::object result = out.is_none() ? py::object(Array(dim)) : out;
+  double* x = vector_data(result, "out", dim, true, false);
+  {
+    py::gil_scoped_release release;
+    solver.solve(source, x);
+  }
+  return result;
+}
+
+template <class Solver>
+bool factorize(Solver& solver, const py::object& values, const py::object& damping) {
+  const double* v = input(values, "values", solver.pattern().values_size());
+  const double* d = optional_input(damping, "damping", solver.pattern().dim());
+  py::gil_scoped_release release;
+  return solver.factorize(v, d);
+}
+
+template <class Solver>
+py::list marginals(Solver& solver, const py::object& pairs) {
+  const auto array = py::array_t<std::int32_t, py::array::c_style | py::array::forcecast>::ensure(pairs);
+  if (!array || ((array.ndim() != 2 || array.shape(1) != 2) && array.size() != 0)) {
+    PyErr_Clear();
+    throw_shape("block_pairs", "integers of shape (n, 2)", pairs);
+  }
+  const BlockPattern& pattern = solver.pattern();
+  const py::ssize_t num = array.size() / 2;
+  std::vector<std::int32_t> rows(num), cols(num);
+  std::int64_t size = 0;
+  for (py::ssize_t k = 0; k < num; ++k) {
+    rows[k] = array.data()[2 * k];
+    cols[k] = array.data()[2 * k + 1];
+    for (int block : {rows[k], cols[k]}) {
+      if (block >= 0 && block < pattern.num_blocks()) continue;
+      throw LinearShapeError("block_pairs[" + std::to_string(k) + "]: there is no block " + std::to_string(block) +
+                             ", the matrix has " + std::to_string(pattern.num_blocks()) + ".");
+    }
+    size += static_cast<std::int64_t>(pattern.block_dim(rows[k])) * pattern.block_dim(cols[k]);
+  }
+  std::vector<double> values(static_cast<std::size_t>(size));
+  {
+    py::gil_scoped_release release;
+    solver.marginals(rows, cols, values.data());
+  }
+  py::list result;
+  const double* from = values.data();
+  for (py::ssize_t k = 0; k < num; ++k) {
+    const py::ssize_t r = pattern.block_dim(rows[k]), c = pattern.block_dim(cols[k]);
+    py::array_t<double, py::array::f_style> block({r, c});
+    std::copy_n(from, r * c, block.mutable_data());
+    from += r * c;
+    result.append(block);
+  }
+  return result;
+}
+
+// A Schur complement and the arrays it refers to.
+struct BoundSchur {
+  std::shared_ptr<SchurComplement> schur;
+  py::object values, damping, b;
+
+  bool form(const py::object& new_values, const py::object& new_damping, const py::object& new_b) {
+    const BlockPattern& pattern = schur->pattern();
+    const double* v = input(new_values, "values", pattern.values_size());
+    const double* d = optional_input(new_damping, "damping", pattern.dim());
+    const double* right = input(new_b, "b", pattern.dim());
+    values = new_values;
+    damping = new_damping;
+    b = new_b;
+    py::gil_scoped_release release;
+    return schur->form(v, d, right);
+  }
+
+  // A method (in, out) of the Schur complement on vectors.
+  template <class Call>
+  py::object apply(const py::object& x, const char* name, std::int64_t in_dim, const py::object& out,
+                   std::int64_t out_dim, const Call& call) {
+    const double* source = input(x, name, in_dim);
+    py::object result = out.is_none() ? py::object(Array(out_dim)) : out;
+    double* target = vector_data(result, "out", out_dim, true, false);
+    py::gil_scoped_release release;
+    call(source, target);
+    return result;
+  }
+};
+
+// PCG and, on a pattern, the arrays it refers to.
+struct BoundPcg {
+  std::shared_ptr<PatternOperator> pattern;  // one of the two
+  std::shared_ptr<SchurOperator> schur;
+  std::unique_ptr<Pcg> pcg;
+  py::object keep, values, damping;
+
+  BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance, const py::object& max_iterations)
+      : keep(matrix) {
+    std::shared_ptr<BlockOperator> op;
+    if (py::isinstance<BlockPattern>(matrix)) {
+      op = pattern = std::make_shared<PatternOperator>(matrix.cast<std::shared_ptr<BlockPattern>>());
+    } else if (py::isinstance<BoundSchur>(matrix)) {
+      op = schur = std::make_shared<SchurOperator>(matrix.cast<const BoundSchur&>().schur);
+    } else {
+      throw LinearShapeError("Pcg: expected a BlockPattern or a SchurComplement, got " + describe(matrix) + ".");
+    }
+    const std::int64_t limit = max_iterations.is_none() ? -1 : max_iterations.cast<std::int64_t>();
+    pcg = std::make_unique<Pcg>(op, tolerance, absolute_tolerance, limit);
+  }
+
+  bool factorize(const py::object& new_values, const py::object& new_damping) {
+    if (pattern) {
+      const double* v = input(new_values, "values", pattern->pattern().values_size());
+      const double* d = optional_input(new_damping, "damping", pattern->pattern().dim());
+      values = new_values;
+      damping = new_damping;
+      pattern->set(v, d);
+    } else {
+      if (!new_values.is_none() || !new_damping.is_none()) {
+        throw LinearShapeError("Pcg on a SchurComplement takes its numbers from form(); call factorize() without arrays.");
+      }
+      schur->schur().require_formed("factorize");
+    }
+    py::gil_scoped_release release;
+    return pcg->factorize();
+  }
+
+  py::object solve(const py::object& b, const py::object& out) {
+    const double* source = input(b, "b", pcg->dim());
+    py::object result = out.is_none() ? py::object(Array(pcg->dim())) : out;
+    double* x = vector_data(result, "out", pcg->dim(), true, false);
+    py::gil_scoped_release release;
+    pcg->solve(source, x);
+    return result;
+  }
+};
+
+py::object block_or_none(int block) { return block < 0 ? py::object(py::none()) : py::object(py::int_(block)); }
+
+void translate(std::exception_ptr error) {
+  const auto raise = [](const char* type, const char* what) {
+    PyErr_SetString(py::module_::import("graphopt.errors").attr(type).ptr(), what);
+  };
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const LinearShapeError& e) {
+    raise("ShapeError", e.what());
+  } catch (const LinearStateError& e) {
+    raise("SolverError", e.what());
+  }
+}
+
+void bind_pattern(py::module_& m) {
+  py::class_<BlockPattern, std::shared_ptr<BlockPattern>>(m, "BlockPattern")
+      .def(py::init([](const py::object& dims, const py::object& col_ptr, const py::object& row_idx) {
+             return std::make_shared<BlockPattern>(vector_of<std::int32_t>(dims, "dims"),
+                                                   vector_of<std::int64_t>(col_ptr, "col_ptr"),
+                                                   vector_of<std::int32_t>(row_idx, "row_idx"));
+           }),
+           py::arg("dims"), py::arg("col_ptr"), py::arg("row_idx"))
+      .def_property_readonly("num_blocks", &BlockPattern::num_blocks)
+      .def_property_readonly("num_stored_blocks", &BlockPattern::num_stored_blocks)
+      .def_property_readonly("dim", &BlockPattern::dim)
+      .def_property_readonly("values_size", &BlockPattern::values_size)
+      .def_property_readonly("dims", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().dims(), self); })
+      .def_property_readonly("col_ptr", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().col_ptr(), self); })
+      .def_property_readonly("row_idx", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().row_idx(), self); })
+      .def_property_readonly("offsets", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().offsets(), self); })
+      .def_property_readonly("value_offsets", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().value_offsets(), self); });
+}
+
+template <class Solver>
+py::class_<Solver> bind_direct(py::module_& m, const char* name) {
+  return py::class_<Solver>(m, name)
+      .def("factorize", &factorize<Solver>, py::arg("values"), py::arg("damping") = py::none())
+      .def("solve", &solve<Solver>, py::arg("b"), py::arg("out") = py::none())
+      .def("marginals", &marginals<Solver>, py::arg("block_pairs"))
+      .def_property_readonly("failed_block", [](const Solver& s) { return block_or_none(s.failed_block()); })
+      .def_property_readonly("memory_bytes", &Solver::memory_bytes);
+}
+
+std::shared_ptr<BlockPattern> shared(const std::shared_ptr<const BlockPattern>& pattern) {
+  return std::const_pointer_cast<BlockPattern>(pattern);  // Python sees read-only attributes
+}
+
+void bind_schur(py::module_& m) {
+  py::class_<BoundSchur>(m, "SchurComplement")
+      .def(py::init([](const std::shared_ptr<BlockPattern>& pattern, int num_kept, const std::string& mode) {
+             py::gil_scoped_release release;
+             auto schur = std::make_shared<SchurComplement>(pattern, num_kept, mode == "explicit");
+             py::gil_scoped_acquire acquire;
+             return std::make_unique<BoundSchur>(BoundSchur{std::move(schur), py::none(), py::none(), py::none()});
+           }),
+           py::arg("pattern"), py::arg("num_kept"), py::arg("mode") = "explicit")
+      .def("form", &BoundSchur::form, py::arg("values"), py::arg("damping"), py::arg("b"))
+      .def("back_substitute",
+           [](BoundSchur& s, const py::object& x_kept, const py::object& out) {
+             return s.apply(x_kept, "x_kept", s.schur->kept_dim(), out, s.schur->pattern().dim(),
+                            [&](const double* in, double* x) { s.schur->back_substitute(in, x); });
+           },
+           py::arg("x_kept"), py::arg("out") = py::none())
+      .def("multiply",
+           [](BoundSchur& s, const py::object& x, const py::object& out) {
+             if (out.is(x)) throw LinearShapeError("multiply: out must not be x.");
+             return s.apply(x, "x", s.schur->kept_dim(), out, s.schur->kept_dim(),
+                            [&](const double* in, double* y) { s.schur->multiply(in, y); });
+           },
+           py::arg("x"), py::arg("out") = py::none())
+      .def("diagonal_blocks",
+           [](BoundSchur& s) {
+             Array result(s.schur->diagonal_size());
+             double* out = result.mutable_data();
+             py::gil_scoped_release release;
+             s.schur->diagonal_blocks(out);
+             return result;
+           })
+      .def_property_readonly("reduced_pattern", [](const BoundSchur& s) {
+        if (!s.schur->explicit_form()) throw LinearStateError("reduced_pattern: the implicit form stores no Schur complement.");
+        return shared(s.schur->reduced_pattern());
+      })
+      .def_property_readonly("reduced_values", [](const py::object& self) {
+        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+        if (!schur.explicit_form()) throw LinearStateError("reduced_values: the implicit form stores no Schur complement.");
+        schur.require_formed("reduced_values");
+        return view_of(schur.reduced_values(), self);
+      })
+      .def_property_readonly("reduced_b", [](const py::object& self) {
+        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+        schur.require_formed("reduced_b");
+        return view_of(schur.reduced_b(), self);
+      })
+      .def_property_readonly("num_kept", [](const BoundSchur& s) { return s.schur->num_kept(); })
+      .def_property_readonly("kept_dim", [](const BoundSchur& s) { return s.schur->kept_dim(); })
+      .def_property_readonly("memory_bytes", [](const BoundSchur& s) { return s.schur->memory_bytes(); })
+      .def_property_readonly("failed_block", [](const BoundSchur& s) { return block_or_none(s.schur->failed_block()); });
+}
+
+void bind_pcg(py::module_& m) {
+  py::class_<BoundPcg>(m, "Pcg")
+      .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"), py::arg("tolerance") = 1e-6,
+           py::arg("absolute_tolerance") = true, py::arg("max_iterations") = py::none())
+      .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
+      .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
+      .def("reset", [](BoundPcg& p) { p.pcg->reset(); })
+      .def_property_readonly("iterations", [](const BoundPcg& p) { return p.pcg->iterations(); })
+      .def_property_readonly("residual", [](const BoundPcg& p) { return p.pcg->residual(); })
+      .def_property_readonly("converged", [](const BoundPcg& p) { return p.pcg->converged(); })
+      .def_property_readonly("failed_block", [](const BoundPcg& p) { return block_or_none(p.pcg->failed_block()); });
+}
+
+}  // namespace
+
+void bind_linear(py::module_& m) {
+  py::register_local_exception_translator(&translate);
+  bind_pattern(m);
+  bind_direct<SparseCholesky>(m, "SparseCholesky")
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering) {
+             py::gil_scoped_release release;
+             return std::make_unique<SparseCholesky>(std::move(pattern), ordering);
+           }),
+           py::arg("pattern"), py::arg("ordering") = "auto")
+      .def_property_readonly("ordering", [](const SparseCholesky& s) { return s.symbolic().ordering; })
+      .def_property_readonly("permutation", [](const py::object& self) { return view_of(self.cast<const SparseCholesky&>().symbolic().perm, self); })
+      .def_property_readonly("num_supernodes", [](const SparseCholesky& s) { return s.symbolic().supernodes.size(); })
+      .def_property_readonly("num_nonzeros", [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
+      .def_property_readonly("flops", [](const SparseCholesky& s) { return s.symbolic().flops; });
+  bind_direct<DenseCholesky>(m, "DenseCholesky")
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern) { return std::make_unique<DenseCholesky>(std::move(pattern)); }),
+           py::arg("pattern"))
+      .def_property_readonly("num_nonzeros", [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
+      .def_property_readonly("flops", &DenseCholesky::flops);
+  bind_schur(m);
+  bind_pcg(m);
+}

@@ -1,0 +1,125 @@
+"""What may go wrong in an optimization: findings about a graph that are not errors.
+
+`severity` is "error" (the optimization will fail or give nonsense), "warning" (part of the answer is undetermined or
+wrong in a way the user should know) or "note".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt.graph.components import connected_components
+from graphopt.types.robust_kernels import KERNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphopt.graph.graph import Graph
+    from graphopt.graph.selection import Selection
+    from graphopt.graph.sets import EdgeSet
+
+_NEGATIVE_TOLERANCE = 1e-9  # eigenvalues this small relative to the largest count as zero
+_SHOWN = 5  # ids in a message
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One observation about a graph."""
+
+    kind: str
+    """"no-edges", "non-finite", "unknown-kernel", "information-indefinite", "information-singular",
+    "isolated-vertices", "components", "gauge"."""
+    severity: str
+    """"error", "warning" or "note"."""
+    message: str
+
+
+def check(graph: Graph, level: int = 0) -> list[Finding]:
+    """All findings about the edges of one level."""
+    findings = list(_values(graph))
+    if any(finding.severity == "error" for finding in findings):
+        return findings
+    for edge_set in graph.edge_sets:
+        findings.extend(_information(edge_set))
+    selection = graph.select(level)
+    findings.extend(_topology(graph, selection, level))
+    return findings
+
+
+def _values(graph: Graph) -> Iterator[Finding]:
+    """What live views may have broken: numbers, kernels, vertex ids of edges."""
+    arrays = [(f"estimate of {one.type.tag}", one.estimate) for one in graph.vertex_sets]
+    arrays += [(f"measurement of {one.type.tag}", one.measurement) for one in graph.edge_sets]
+    arrays += [(f"information of {one.type.tag}", one.information) for one in graph.edge_sets]
+    arrays += [(f"values of {one.type.tag}", one.values) for one in graph.parameter_sets]
+    for what, array in arrays:
+        bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+        if bad.any():
+            rows = _some(np.flatnonzero(bad))
+            yield Finding("non-finite", "error", f"The {what} holds NaN or infinity in rows {rows}.")
+    for edge_set in graph.edge_sets:
+        tag, kernel = edge_set.type.tag, edge_set.kernel
+        if len(kernel) and not 0 <= kernel.min() <= kernel.max() <= len(KERNELS) - 1:
+            message = f"{tag}: robust kernels {int(kernel.min())} to {int(kernel.max())}, known are 0 to 10."
+            yield Finding("unknown-kernel", "error", message)
+        missing = edge_set.vertices[graph.find_vertices(edge_set.vertices)[0] < 0]
+        if len(missing):
+            yield Finding("missing-vertex", "error", f"{tag} names vertices {_some(np.unique(missing))}, not there.")
+
+
+def _information(edge_set: EdgeSet) -> Iterator[Finding]:
+    """Information matrices that are indefinite or singular."""
+    if not len(edge_set):
+        return
+    eigenvalues = np.linalg.eigvalsh(edge_set.information)
+    largest = np.maximum(np.abs(eigenvalues).max(axis=1), np.finfo(float).tiny)
+    smallest = eigenvalues[:, 0] / largest
+    for kind, severity, mask, meaning in (
+        ("information-indefinite", "warning", smallest < -_NEGATIVE_TOLERANCE, "chi2 has no lower bound"),
+        ("information-singular", "note", np.abs(smallest) <= _NEGATIVE_TOLERANCE, "some directions are not measured"),
+    ):
+        count = int(np.count_nonzero(mask))
+        if count:
+            first = edge_set.vertices[np.argmax(mask)]
+            yield Finding(
+                kind,
+                severity,
+                f"{count} of {len(edge_set)} {edge_set.type.tag} have an information matrix that is "
+                f"{kind.removeprefix('information-')} ({meaning}); the first joins vertices {_some(first)}.",
+            )
+
+
+def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Finding]:
+    if not selection.num_active_edges:
+        what = "no edges" if not graph.num_edges else f"no edge of level {level} with a vertex that is not fixed"
+        yield Finding("no-edges", "error", f"The graph has {what}: there is nothing to optimize.")
+        return
+    isolated = [one.ids[~active] for one, active in zip(graph.vertex_sets, selection.active, strict=True)]
+    ids = np.sort(np.concatenate(isolated))
+    if len(ids):
+        yield Finding(
+            "isolated-vertices", "note", f"{len(ids)} vertices have no active edge and stay as they are: {_some(ids)}."
+        )
+    count, labels = connected_components(selection)
+    if count > 1:
+        sizes = np.sort(np.bincount(np.concatenate([one[one >= 0] for one in labels])))[::-1]
+        yield Finding(
+            "components",
+            "warning",
+            f"The graph falls apart into {count} components of {_some(sizes)} vertices that no edge connects; "
+            "their positions relative to each other are arbitrary.",
+        )
+    if graph.gauge_freedom():
+        yield Finding(
+            "gauge",
+            "note",
+            f"No vertex is fixed and no prior holds the graph as a whole; vertex {graph.find_gauge()} would be fixed.",
+        )
+
+
+def _some(values: np.ndarray) -> str:
+    shown = ", ".join(str(int(one)) for one in values[:_SHOWN])
+    return shown if len(values) <= _SHOWN else f"{shown}, ... ({len(values)} in all)"

@@ -1,0 +1,637 @@
+"""The graph: vertices, edges and parameters as arrays, one set per type.
+
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", ids=[0, 1], estimates=[[0, 0, 0], [1, 0, 0]])
+    graph.add_edges("EDGE_SE2", vertices=[[0, 1]], measurements=[[1.1, 0, 0.1]], information=np.eye(3))
+    graph.vertex(1).estimate = [1.1, 0, 0.1]
+
+Adding is all-or-nothing: every check runs before anything is stored. Ids are any signed 64-bit numbers, shared by
+vertices of all types; parameters have ids of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
+from graphopt.graph import residuals, validate
+from graphopt.graph.gauge import gauge_freedom, gauge_vertex
+from graphopt.graph.id_index import IdIndex
+from graphopt.graph.select import select
+from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
+from graphopt.graph.views import Edge, Vertex
+from graphopt.types import registry
+from graphopt.types.robust_kernels import KERNELS, robust_kernel
+
+if TYPE_CHECKING:
+    from graphopt.graph.check import Finding
+    from graphopt.graph.selection import Selection
+    from graphopt.types import EdgeType, ParameterType, VertexType
+
+
+@dataclass(frozen=True)
+class UnparsedLine:
+    """A line of a file whose tag is unknown: kept verbatim, written back at its place."""
+
+    text: str
+    order: int
+    """Place among `sequence` numbers."""
+    line_number: int
+    """Line in the file it came from, from 1."""
+
+
+class Graph:
+    """Vertices, edges and parameters of an optimization problem."""
+
+    def __init__(self) -> None:
+        self.vertex_sets: list[VertexSet] = []
+        """In order of first use."""
+        self.edge_sets: list[EdgeSet] = []
+        """In order of first use; edges of one tag with different numbers of vertices are in different sets."""
+        self.parameter_sets: list[ParameterSet] = []
+        """In order of first use."""
+        self.unparsed: list[UnparsedLine] = []
+        """Lines with unknown tags."""
+        self.attachments: dict[str, object] = {}
+        """What a file format needs to write itself back (names, colours, ...); copied by reference."""
+        self._vertex_index = IdIndex(self.vertex_sets)
+        self._parameter_index = IdIndex(self.parameter_sets)
+        self._next_order = 0
+        self.version = 0
+        """Increases when vertices, edges or parameters are added or removed."""
+
+    def __repr__(self) -> str:
+        return f"<Graph: {self.num_vertices} vertices, {self.num_edges} edges>"
+
+    # ---------------------------------------------------------------- sizes and sets
+
+    @property
+    def num_vertices(self) -> int:
+        """Vertices of all types."""
+        return sum(map(len, self.vertex_sets))
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all types."""
+        return sum(map(len, self.edge_sets))
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of all types."""
+        return sum(map(len, self.parameter_sets))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all arrays."""
+        return sum(one.nbytes for one in (*self.vertex_sets, *self.edge_sets, *self.parameter_sets))
+
+    def max_vertex_id(self) -> int:
+        """Largest vertex id, -1 for a graph without vertices."""
+        return max((int(one.ids.max()) for one in self.vertex_sets if len(one)), default=-1)
+
+    def __contains__(self, vertex_id: object) -> bool:
+        return isinstance(vertex_id, (int, np.integer)) and self._vertex_index.get(int(vertex_id)) is not None
+
+    def vertex_set(self, vertex_type: VertexType | str) -> VertexSet:
+        """The vertices of one type. `GraphError` if the graph never had any."""
+        resolved = _vertex_type(vertex_type)
+        return _existing(self.vertex_sets, resolved, "vertices")
+
+    def edge_set(self, edge_type: EdgeType | str, arity: int | None = None) -> EdgeSet:
+        """The edges of one type; `arity` chooses for types with any number of vertices."""
+        resolved = _edge_type(edge_type)
+        if hasattr(resolved, "instantiate"):
+            if arity is None:
+                raise OptionError(f"{resolved.tag} has any number of vertices; pass arity.")
+            resolved = resolved.instantiate(arity)
+        return _existing(self.edge_sets, resolved, "edges")
+
+    def parameter_set(self, parameter_type: ParameterType | str) -> ParameterSet:
+        """The parameters of one type."""
+        return _existing(self.parameter_sets, _parameter_type(parameter_type), "parameters")
+
+    # ---------------------------------------------------------------- adding
+
+    def add_vertices(
+        self,
+        vertex_type: VertexType | str,
+        ids: Any,
+        estimates: Any = None,
+        *,
+        fixed: Any = False,
+        marginalized: Any = False,
+        order: Any = None,
+    ) -> slice:
+        """Add vertices of one type and return their rows in its set.
+
+        `ids` (n,); `estimates` (n, storage_dim), one that all share, or None for the type's identity; `fixed` and
+        `marginalized` (n,) or one bool. `order` (n,) ascending: place among all lines of a file, by default last.
+        Raises `GraphError` for an id that exists, is given twice, or an estimate that is not finite.
+        """
+        resolved = _vertex_type(vertex_type)
+        ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
+        if ids.ndim != 1:
+            raise ShapeError(f"{resolved.tag} ids have shape {ids.shape}, expected (n,).")
+        if estimates is None:
+            estimates = resolved.identity
+        estimates = validate.as_rows(estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates")
+        validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
+        validate.check_distinct(ids, f"{resolved.tag} id")
+        self._refuse_known(ids, resolved.tag)
+        number, vertex_set = _set_of(self.vertex_sets, resolved, VertexSet)
+        columns = {
+            "sequence": self._orders(order, len(ids), vertex_set),
+            "ids": ids,
+            "estimate": estimates,
+            "fixed": _flags(fixed, len(ids), "fixed"),
+            "marginalized": _flags(marginalized, len(ids), "marginalized"),
+        }
+        return self._append(self.vertex_sets, number, vertex_set, columns, self._vertex_index)
+
+    def add_edges(
+        self,
+        edge_type: EdgeType | str,
+        vertices: Any,
+        measurements: Any,
+        information: Any = None,
+        *,
+        kernel: Any = None,
+        kernel_width: Any = 1.0,
+        level: Any = 0,
+        parameters: Any = None,
+        order: Any = None,
+    ) -> slice:
+        """Add edges of one type and return their rows in its set.
+
+        `vertices` (m, arity) ids; `measurements` (m, measurement_dim); `information` (m, d, d), one (d, d) that all
+        share, or None for the identity; `kernel` a name or number for all or (m,) numbers; `parameters`
+        (m, num_parameters) ids. `order` as in `add_vertices`.
+
+        Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and for numbers
+        that are not finite. Information matrices must be symmetric; that they are positive semi-definite is reported by
+        `check()`, not required.
+        """
+        resolved, vertices = _edge_type_and_vertices(edge_type, vertices)
+        tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
+        measurements = validate.as_rows(measurements, count, (resolved.measurement_dim,), f"{tag} measurements")
+        information = np.eye(dim) if information is None else information
+        information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
+        parameters = _parameter_ids(parameters, count, resolved)
+        validate.check_no_loops(vertices, tag)
+        self._check_slots(vertices, resolved)
+        self._check_parameters(parameters, resolved)
+        validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
+        validate.check_finite(information, 2, f"{tag} information", vertices)
+        validate.check_symmetric(information, f"{tag} information", vertices)
+        number, edge_set = _set_of(self.edge_sets, resolved, EdgeSet)
+        columns = {
+            "sequence": self._orders(order, count, edge_set),
+            "vertices": vertices,
+            "measurement": measurements,
+            "information": information,
+            "kernel": _kernels(kernel, count),
+            "kernel_width": _widths(kernel_width, count),
+            "level": validate.as_ids(level, "levels"),
+            "parameters": parameters,
+        }
+        return self._append(self.edge_sets, number, edge_set, columns, None)
+
+    def add_parameters(
+        self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
+    ) -> slice:
+        """Add parameters of one type, `ids` (p,) and `values` (p, storage_dim), and return their rows in its set."""
+        resolved = _parameter_type(parameter_type)
+        ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
+        values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
+        validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
+        validate.check_distinct(ids, f"{resolved.tag} id")
+        known = self._parameter_index.find(ids)[0] >= 0
+        if known.any():
+            raise GraphError(f"{resolved.tag}: a parameter with id {int(ids[np.argmax(known)])} exists already.")
+        number, parameter_set = _set_of(self.parameter_sets, resolved, ParameterSet)
+        columns = {"sequence": self._orders(order, len(ids), parameter_set), "ids": ids, "values": values}
+        return self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
+
+    def add_vertex(
+        self,
+        vertex_type: VertexType | str,
+        vertex_id: int,
+        estimate: Any = None,
+        *,
+        fixed: bool = False,
+        marginalized: bool = False,
+    ) -> Vertex:
+        """Add one vertex and return it."""
+        self.add_vertices(vertex_type, [vertex_id], estimate, fixed=fixed, marginalized=marginalized)
+        return Vertex(self, int(vertex_id))
+
+    def add_edge(
+        self,
+        edge_type: EdgeType | str,
+        vertices: Iterable[int | Vertex],
+        measurement: Any,
+        information: Any = None,
+        **properties: Any,
+    ) -> Edge:
+        """Add one edge and return it; `properties` as in `add_edges`."""
+        ids = [one.id if isinstance(one, Vertex) else one for one in vertices]
+        resolved = _edge_type(edge_type)
+        if hasattr(resolved, "instantiate"):
+            resolved = resolved.instantiate(len(ids))
+        if properties.get("parameters") is not None:
+            properties["parameters"] = np.reshape(properties["parameters"], (1, -1))
+        measurement = np.reshape(np.asarray(measurement, np.float64), (1, -1))
+        rows = self.add_edges(resolved, [ids], measurement, information, **properties)
+        edge_set = _existing(self.edge_sets, resolved, "edges")
+        return Edge(self, edge_set, int(edge_set.sequence[rows.start]))
+
+    def next_order(self) -> int:
+        """The `order` that the next thing added would get."""
+        return self._next_order
+
+    # ---------------------------------------------------------------- looking up
+
+    def vertex(self, vertex_id: int) -> Vertex:
+        """The vertex with this id."""
+        self.vertex_place(vertex_id)
+        return Vertex(self, int(vertex_id))
+
+    def vertex_place(self, vertex_id: int) -> tuple[int, int]:
+        """(number of the vertex set, row) of an id."""
+        place = self._vertex_index.get(int(vertex_id))
+        if place is None:
+            raise UnknownIdError(f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices.")
+        return place
+
+    def find_vertices(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the vertex sets, rows) of many ids, in the shape of `ids`; -1 for unknown ids."""
+        return self._vertex_index.find(validate.as_ids(ids, "vertex ids"))
+
+    def find_parameters(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the parameter sets, rows) of many ids; -1 for unknown ids."""
+        return self._parameter_index.find(validate.as_ids(ids, "parameter ids"))
+
+    def vertices(self) -> Iterator[Vertex]:
+        """All vertices in the order in which they were added."""
+        for vertex_id in self.vertex_ids().tolist():
+            yield Vertex(self, vertex_id)
+
+    def vertex_ids(self) -> np.ndarray:
+        """(num_vertices,) int64 ids in the order in which the vertices were added."""
+        if not self.vertex_sets:
+            return np.empty(0, np.int64)
+        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
+        return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
+
+    def edges(self) -> Iterator[Edge]:
+        """All edges in the order in which they were added."""
+        numbers = [(order, edge_set) for edge_set in self.edge_sets for order in edge_set.sequence.tolist()]
+        for order, edge_set in sorted(numbers, key=lambda pair: pair[0]):
+            yield Edge(self, edge_set, order)
+
+    def edge(self, edge_set: EdgeSet | EdgeType | str, row: int) -> Edge:
+        """The edge in one row of an edge set."""
+        found = edge_set if isinstance(edge_set, EdgeSet) else self.edge_set(edge_set)
+        if not -len(found) <= row < len(found):
+            raise UnknownIdError(f"{found.type.tag} has {len(found)} edges, there is no row {row}.")
+        return Edge(self, found, int(found.sequence[row]))
+
+    def edges_of(self, vertex_id: int) -> list[Edge]:
+        """Edges of one vertex, in the order in which they were added."""
+        found = [
+            (order, edge_set)
+            for edge_set in self.edge_sets
+            for order in edge_set.sequence[(edge_set.vertices == vertex_id).any(axis=1)].tolist()
+        ]
+        return [Edge(self, edge_set, order) for order, edge_set in sorted(found, key=lambda pair: pair[0])]
+
+    def edge_places(
+        self, edge_set: EdgeSet, rows: np.ndarray
+    ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
+        """Where the vertices and parameters of edges are.
+
+        Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
+        """
+        vertices = edge_set.vertices[rows]
+        _, vertex_rows = self._vertex_index.find(vertices)
+        if len(vertex_rows) and vertex_rows.min() < 0:
+            missing = int(vertices.ravel()[np.argmin(vertex_rows)])
+            raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
+        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
+        vertex_sets = [_number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
+        parameter_sets = [_number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
+        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
+
+    # ---------------------------------------------------------------- changing
+
+    def set_fixed(self, ids: Any, fixed: bool = True) -> None:
+        """Fix (or free) the vertices with these ids."""
+        numbers, rows = self._places(ids)
+        for number in np.unique(numbers).tolist():
+            self.vertex_sets[number].fixed[rows[numbers == number]] = fixed
+
+    def set_robust_kernel(
+        self, kernel: str | int | None, width: float = 1.0, edge_type: EdgeType | str | None = None
+    ) -> None:
+        """Give all edges (of one type) a robust kernel of this width; None removes it."""
+        number = robust_kernel(kernel).number
+        _widths(width, 1)
+        resolved = None if edge_type is None else _edge_type(edge_type)
+        for edge_set in self.edge_sets:
+            if resolved is None or edge_set.type.tag == resolved.tag:
+                edge_set.kernel = number
+                edge_set.kernel_width = width
+
+    def remove_vertices(self, ids: Any) -> None:
+        """Remove vertices and every edge that has one of them."""
+        ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
+        numbers, rows = self._places(ids)
+        gone = np.sort(ids)
+        for edge_set in self.edge_sets:
+            touched = np.isin(edge_set.vertices, gone).any(axis=1)
+            if touched.any():
+                edge_set._columns.keep(~touched)
+        for number in np.unique(numbers).tolist():
+            mask = np.ones(len(self.vertex_sets[number]), bool)
+            mask[rows[numbers == number]] = False
+            self.vertex_sets[number]._columns.keep(mask)
+        self._vertex_index.clear()
+        self.version += 1
+
+    def remove_edges(self, edge_set: EdgeSet | EdgeType | str, rows: Any) -> None:
+        """Remove edges of one set, given as rows or as a mask (m,) bool."""
+        found = edge_set if isinstance(edge_set, EdgeSet) else self.edge_set(edge_set)
+        keep = np.ones(len(found), bool)
+        try:
+            keep[np.asarray(rows) if len(rows) else []] = False
+        except IndexError as error:
+            raise UnknownIdError(f"{found.type.tag} has {len(found)} edges: {error}.") from None
+        found._columns.keep(keep)
+        self.version += 1
+
+    def remove_parameters(self, ids: Any) -> None:
+        """Remove parameters; refused while an edge uses one."""
+        ids = np.atleast_1d(validate.as_ids(ids, "parameter ids"))
+        numbers, rows = self.find_parameters(ids)
+        if (numbers < 0).any():
+            raise UnknownIdError(f"There is no parameter {int(ids[np.argmax(numbers < 0)])} in this graph.")
+        for edge_set in self.edge_sets:
+            used = np.isin(edge_set.parameters, ids)
+            if used.any():
+                raise GraphError(
+                    f"Parameter {int(edge_set.parameters[used][0])} is used by {edge_set.type.tag} edges; "
+                    "remove them first."
+                )
+        for number in np.unique(numbers).tolist():
+            mask = np.ones(len(self.parameter_sets[number]), bool)
+            mask[rows[numbers == number]] = False
+            self.parameter_sets[number]._columns.keep(mask)
+        self._parameter_index.clear()
+        self.version += 1
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self.vertex_sets.clear()
+        self.edge_sets.clear()
+        self.parameter_sets.clear()
+        self.unparsed.clear()
+        self.attachments.clear()
+        self._vertex_index.clear()
+        self._parameter_index.clear()
+        self._next_order = 0
+        self.version += 1
+
+    def copy(self) -> Graph:
+        """Independent graph with the same content."""
+        other = Graph()
+        other.vertex_sets.extend(one.copy() for one in self.vertex_sets)
+        other.edge_sets.extend(one.copy() for one in self.edge_sets)
+        other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
+        other.unparsed.extend(self.unparsed)
+        other.attachments.update(self.attachments)
+        other._next_order = self._next_order
+        return other
+
+    # ---------------------------------------------------------------- mathematics
+
+    def chi2(self, level: int = 0, *, robust: bool = True) -> float:
+        """Sum of rho(e' Omega e) over the active edges of a level, in plain numpy; `robust=False` leaves rho out."""
+        function = residuals.robust_chi2 if robust else residuals.edge_chi2
+        return float(
+            sum(function(self, edges.edge_set, edges.rows).sum() for edges in self.select(level).edges)
+        )
+
+    def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Selection:
+        """The active part of the graph, as g2o's `initializeOptimization` chooses it; see `selection`.
+
+        `vertices`: ids (or `Vertex` objects) to which the graph is restricted. `edges`: `Edge` objects, or a mapping
+        from edge set to rows or mask; then `level` does not matter.
+        """
+        return select(self, level, vertices, edges)
+
+    def gauge_freedom(self) -> bool:
+        """g2o's `gaugeFreedom`: no vertex of the largest dimension is fixed or has a unary edge of that dimension."""
+        return gauge_freedom(self)
+
+    def find_gauge(self) -> int | None:
+        """Id of the vertex that g2o's `findGauge` returns, None for an empty graph."""
+        if not self.num_vertices:
+            return None
+        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
+        order = np.argsort(sequence, kind="stable")
+        ids = np.concatenate([one.ids for one in self.vertex_sets])[order]
+        dims = np.repeat([one.type.tangent_dim for one in self.vertex_sets], list(map(len, self.vertex_sets)))
+        position = gauge_vertex(ids, dims[order])
+        return None if position is None else int(ids[position])
+
+    def components(self, level: int = 0) -> tuple[int, tuple[np.ndarray, ...]]:
+        """Number of connected components of the active part, and per vertex set each vertex' component or -1."""
+        from graphopt.graph.components import connected_components
+
+        return connected_components(self.select(level))
+
+    def check(self, level: int = 0) -> list[Finding]:
+        """What may go wrong in an optimization of this graph; see `check`."""
+        from graphopt.graph.check import check
+
+        return check(self, level)
+
+    # ---------------------------------------------------------------- helpers
+
+    def _places(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
+        numbers, rows = self._vertex_index.find(ids)
+        if (numbers < 0).any():
+            raise UnknownIdError(f"There is no vertex {int(ids[np.argmax(numbers < 0)])} in this graph.")
+        return numbers, rows
+
+    def _refuse_known(self, ids: np.ndarray, tag: str) -> None:
+        if not self.num_vertices:
+            return
+        numbers, _ = self._vertex_index.find(ids)
+        known = numbers >= 0
+        if known.any():
+            row = int(np.argmax(known))
+            there = self.vertex_sets[int(numbers[row])].type.tag
+            raise GraphError(f"{tag} of row {row}: vertex {int(ids[row])} exists already, as a {there}.")
+
+    def _check_slots(self, vertices: np.ndarray, edge_type: EdgeType) -> None:
+        numbers, _ = self._vertex_index.find(vertices)
+        for slot, vertex_type in enumerate(edge_type.vertices):
+            expected = _number_of(self.vertex_sets, vertex_type)
+            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            if not wrong.any():
+                continue
+            row = int(np.argmax(wrong))
+            vertex_id, number = int(vertices[row, slot]), int(numbers[row, slot])
+            if number < 0:
+                raise GraphError(
+                    f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}) names vertex {vertex_id}, "
+                    "which is not in the graph. Add the vertices first."
+                )
+            raise GraphError(
+                f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}): vertex {vertex_id} in slot {slot} is "
+                f"a {self.vertex_sets[number].type.tag}, expected a {vertex_type.tag}."
+            )
+
+    def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
+        numbers, _ = self._parameter_index.find(parameters)
+        for slot, parameter_type in enumerate(edge_type.parameters):
+            expected = _number_of(self.parameter_sets, parameter_type)
+            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise GraphError(
+                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id {int(parameters[row, slot])}, "
+                    "which is not in the graph. Add the parameters first."
+                )
+
+    def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
+        if order is None:
+            return np.arange(self._next_order, self._next_order + count)
+        numbers = validate.as_ids(order, "order", (count,))
+        last = int(one_set.sequence[-1]) if len(one_set) else -1
+        if count and (numbers[0] <= last or (numbers[1:] <= numbers[:-1]).any()):
+            raise GraphError(f"order must ascend and start after {last}, the last one of {one_set.type.tag}.")
+        return numbers
+
+    def _append(
+        self, sets: list, number: int, one_set: Any, columns: dict[str, Any], index: IdIndex | None
+    ) -> slice:
+        first = len(one_set)
+        count = len(columns["sequence"])
+        one_set._columns.append(count, columns)
+        if number == len(sets):
+            sets.append(one_set)
+        if index is not None:
+            index.added(number, first, columns["ids"])
+        if count:
+            self._next_order = max(self._next_order, int(columns["sequence"][-1]) + 1)
+        self.version += 1
+        return slice(first, first + count)
+
+
+# -------------------------------------------------------------------- arguments
+
+
+def _vertex_type(given: VertexType | str) -> VertexType:
+    return registry.vertex_type(given)
+
+
+def _edge_type(given: EdgeType | str) -> EdgeType:
+    return registry.edge_type(given)
+
+
+def _parameter_type(given: ParameterType | str) -> ParameterType:
+    return registry.parameter_type(given)
+
+
+def _edge_type_and_vertices(edge_type: EdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
+    resolved = _edge_type(edge_type)
+    ids = validate.as_ids(vertices, f"{resolved.tag} vertices")
+    if hasattr(resolved, "instantiate"):
+        if ids.ndim != 2:
+            raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, arity).")
+        resolved = resolved.instantiate(ids.shape[1])
+    arity = len(resolved.vertices)
+    if ids.size == 0:
+        ids = ids.reshape(0, arity)
+    if arity == 1 and ids.ndim == 1:
+        ids = ids[:, None]
+    if ids.ndim != 2 or ids.shape[1] != arity:
+        raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, {arity}).")
+    return resolved, ids
+
+
+def _parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> np.ndarray:
+    num_parameters = len(edge_type.parameters)
+    if parameters is None:
+        if num_parameters:
+            tags = ", ".join(one.tag for one in edge_type.parameters)
+            raise GraphError(f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters}).")
+        return np.empty((count, 0), np.int64)
+    ids = validate.as_ids(parameters, f"{edge_type.tag} parameters")
+    if num_parameters == 1 and ids.shape == (count,):
+        ids = ids[:, None]
+    if ids.shape not in ((count, num_parameters), (num_parameters,)):
+        raise ShapeError(
+            f"{edge_type.tag} parameters have shape {ids.shape}, expected ({count}, {num_parameters})."
+        )
+    return np.broadcast_to(ids, (count, num_parameters))
+
+
+def _flags(values: Any, count: int, what: str) -> np.ndarray:
+    flags = np.asarray(values)
+    if flags.dtype != bool or flags.shape not in ((), (count,)):
+        raise ShapeError(f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool.")
+    return flags
+
+
+def _kernels(kernel: Any, count: int) -> np.ndarray:
+    if kernel is None or isinstance(kernel, (str, int)):
+        return np.asarray(robust_kernel(kernel).number)
+    numbers = validate.as_ids(kernel, "kernels", (count,))
+    if count and not 0 <= numbers.min() <= numbers.max() <= len(KERNELS) - 1:
+        raise OptionError(
+            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(KERNELS) - 1}."
+        )
+    return numbers
+
+
+def _widths(width: Any, count: int) -> np.ndarray:
+    widths = np.asarray(width, np.float64)
+    if widths.shape not in ((), (count,)):
+        raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
+    if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
+        raise GraphError("kernel_width must be finite and positive.")
+    return widths
+
+
+def _number_of(sets: list, wanted: object) -> int:
+    """Number of the set of a type, -1 if there is none."""
+    for number, one_set in enumerate(sets):
+        if one_set.type is wanted:
+            return number
+    return -1
+
+
+def _set_of(sets: list, wanted: Any, new: Any) -> tuple[int, Any]:
+    """The set of a type, or a new one that is not yet in the list."""
+    number = _number_of(sets, wanted)
+    return (number, sets[number]) if number >= 0 else (len(sets), new(wanted))
+
+
+def _existing(sets: list, wanted: Any, what: str) -> Any:
+    number = _number_of(sets, wanted)
+    if number < 0:
+        known = ", ".join(one.type.tag for one in sets) or "none"
+        raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.")
+    return sets[number]
+
+
+def _list(ids: np.ndarray) -> str:
+    return ", ".join(str(one) for one in ids.tolist())

@@ -1,0 +1,115 @@
+"""From ids to places: which set and row holds an id.
+
+Two tables answer, each built when it is first needed and dropped when ids change in bulk:
+
+* a dictionary for single look-ups, extended in place by single additions;
+* for arrays of ids, a direct table where the ids are dense (span <= 8 n), else a sorted array with binary search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+_SMALL = 64  # look-ups of at most so many ids go through the dictionary
+_DENSE_SPAN = 8  # a direct table may have so many entries per id
+
+
+class HasIds(Protocol):
+    """A vertex set or parameter set."""
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(n,) int64."""
+        ...
+
+
+class IdIndex:
+    """Index over the ids of several sets. A place is (number of the set, row in it)."""
+
+    def __init__(self, sets: Sequence[HasIds]):
+        self._sets = sets
+        self._dictionary: dict[int, tuple[int, int]] | None = None
+        self._table: _ArrayTable | None = None
+
+    def clear(self) -> None:
+        """Forget everything; the next look-up rebuilds."""
+        self._dictionary = None
+        self._table = None
+
+    def added(self, set_number: int, first_row: int, ids: np.ndarray) -> None:
+        """Note that rows `first_row...` of a set now hold `ids`."""
+        self._table = None
+        if self._dictionary is None:
+            return
+        if len(ids) > _SMALL:
+            self._dictionary = None
+            return
+        for row, vertex_id in enumerate(ids.tolist(), first_row):
+            self._dictionary[vertex_id] = (set_number, row)
+
+    def get(self, one_id: int) -> tuple[int, int] | None:
+        """Place of one id, None if no set has it."""
+        if self._dictionary is None:
+            self._dictionary = {
+                one: (number, row)
+                for number, one_set in enumerate(self._sets)
+                for row, one in enumerate(one_set.ids.tolist())
+            }
+        return self._dictionary.get(one_id)
+
+    def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places of many ids: (set numbers, rows), int64 arrays of the shape of `ids`; -1 where unknown."""
+        if ids.size <= _SMALL and (self._dictionary is not None or self._table is None):
+            missing = (-1, -1)
+            places = [self.get(one) or missing for one in ids.ravel().tolist()]
+            pairs = np.array(places, np.int64).reshape(-1, 2)
+            return pairs[:, 0].reshape(ids.shape), pairs[:, 1].reshape(ids.shape)
+        if self._table is None:
+            self._table = _ArrayTable(self._sets)
+        return self._table.find(ids)
+
+
+class _ArrayTable:
+    """Ids of all sets in one array, with their places, for vectorised look-up."""
+
+    def __init__(self, sets: Sequence[HasIds]):
+        counts = [len(one_set.ids) for one_set in sets]
+        ids = np.concatenate([one_set.ids for one_set in sets]) if sets else np.empty(0, np.int64)
+        self._set_number = np.repeat(np.arange(len(sets)), counts)
+        self._row = np.concatenate([np.arange(n) for n in counts]) if sets else np.empty(0, np.int64)
+        self._direct: np.ndarray | None = None
+        if not len(ids):
+            self._sorted = ids
+            return
+        low, high = int(ids.min()), int(ids.max())
+        if high - low < _DENSE_SPAN * len(ids) + 1024:
+            self._low = low
+            self._direct = np.full(high - low + 1, -1, np.int64)
+            self._direct[ids - low] = np.arange(len(ids))
+        else:
+            self._order = np.argsort(ids, kind="stable")
+            self._sorted = ids[self._order]
+
+    def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        position = self._positions(ids)
+        known = position >= 0
+        if known.all():
+            return self._set_number[position], self._row[position]
+        if not len(self._row):
+            return np.full(ids.shape, -1), np.full(ids.shape, -1)
+        return np.where(known, self._set_number[position], -1), np.where(known, self._row[position], -1)
+
+    def _positions(self, ids: np.ndarray) -> np.ndarray:
+        """Index into all ids, -1 where unknown."""
+        if self._direct is not None:
+            inside = (ids >= self._low) & (ids <= self._low + (len(self._direct) - 1))
+            if inside.all():
+                return self._direct[ids - self._low]
+            return np.where(inside, self._direct[np.where(inside, ids - self._low, 0)], -1)
+        if not len(self._sorted):
+            return np.full(ids.shape, -1, np.int64)
+        place = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
+        return np.where(self._sorted[place] == ids, self._order[place], -1)

@@ -1,0 +1,59 @@
+"""Errors and chi2 of edges in plain numpy, straight from the residual functions of `types`.
+
+    chi2 = sum rho(e' Omega e)
+
+It needs no compiled code: the optimizer's native results are tested against it, and `Edge.chi2()` uses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt.types.robust_kernels import robust_kernel
+
+if TYPE_CHECKING:
+    from graphopt.graph.graph import Graph
+    from graphopt.graph.sets import EdgeSet
+
+
+def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:
+    """Arguments of the residual for these rows: estimates per slot, parameter values, measurement; (k, dim) each."""
+    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
+    return [
+        *(graph.vertex_sets[number].estimate[vertex_rows[:, i]] for i, number in enumerate(vertex_sets)),
+        *(graph.parameter_sets[number].values[parameter_rows[:, i]] for i, number in enumerate(parameter_sets)),
+        edge_set.measurement[rows],
+    ]
+
+
+def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
+    """(k, residual_dim) errors of these rows."""
+    edge_type = edge_set.type
+    values = arguments(graph, edge_set, rows)
+    wraps = [
+        *(vertex.wrap for vertex in edge_type.vertices),
+        *(parameter.wrap for parameter in edge_type.parameters),
+        edge_type.wrap_measurement,
+    ]
+    wrapped = [wrap(value) for wrap, value in zip(wraps, values, strict=True)]
+    residual = np.asarray(edge_type.residual(*wrapped), np.float64)
+    return np.broadcast_to(residual, (len(rows), edge_type.residual_dim))
+
+
+def edge_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
+    """(k,) e' Omega e of these rows, without robust kernels."""
+    error = errors(graph, edge_set, rows)
+    return np.einsum("ki,kij,kj->k", error, edge_set.information[rows], error)
+
+
+def robust_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
+    """(k,) rho(e' Omega e) of these rows."""
+    squared = edge_chi2(graph, edge_set, rows)
+    kernel, width = edge_set.kernel[rows], edge_set.kernel_width[rows]
+    result = squared.copy()
+    for number in np.unique(kernel[kernel != 0]).tolist():
+        mask = kernel == number
+        result[mask] = robust_kernel(number).function(squared[mask], width[mask])[0]
+    return result

@@ -1,0 +1,101 @@
+"""Build a `Selection`: which edges and vertices of a graph are active."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import UnknownIdError
+from graphopt.graph import validate
+from graphopt.graph.selection import EdgeSelection, Selection
+from graphopt.graph.sets import EdgeSet
+from graphopt.graph.views import Edge, Vertex
+
+if TYPE_CHECKING:
+    from graphopt.graph.graph import Graph
+
+
+def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
+    """Choose by level, by vertices or by edges; see `selection` for the rules."""
+    fixed = tuple(one.fixed.copy() for one in graph.vertex_sets)
+    inside = None if vertices is None else _vertex_masks(graph, vertices)
+    chosen = None if edges is None else _edge_masks(graph, edges)
+    active = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
+    selected = []
+    for edge_set in graph.edge_sets:
+        if chosen is not None:
+            rows = np.flatnonzero(chosen.get(id(edge_set), False))
+        else:
+            rows = np.arange(len(edge_set)) if level < 0 else np.flatnonzero(edge_set.level == level)
+        selection = _take(graph, edge_set, rows, None if chosen is not None else fixed, inside)
+        if not len(selection.rows):
+            continue
+        selected.append(selection)
+        for slot, number in enumerate(selection.vertex_sets):
+            active[number][selection.vertex_rows[:, slot]] = True
+    return Selection(tuple(graph.vertex_sets), active, fixed, tuple(selected), chosen is not None)
+
+
+def _take(
+    graph: Graph,
+    edge_set: EdgeSet,
+    rows: np.ndarray,
+    fixed: tuple[np.ndarray, ...] | None,
+    inside: tuple[np.ndarray, ...] | None,
+) -> EdgeSelection:
+    """Rows of an edge set with a free vertex (unless `fixed` is None) and all vertices inside."""
+    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
+    keep = np.ones(len(rows), bool)
+    if not len(rows):
+        fixed = inside = None
+    if fixed is not None and any(one.any() for one in fixed):
+        keep &= ~_all_of(fixed, vertex_sets, vertex_rows)
+    if inside is not None:
+        keep &= _all_of(inside, vertex_sets, vertex_rows)
+    if not keep.all():
+        rows, vertex_rows, parameter_rows = rows[keep], vertex_rows[keep], parameter_rows[keep]
+    return EdgeSelection(
+        edge_set,
+        rows,
+        tuple(vertex_sets),
+        vertex_rows.astype(np.int32),
+        tuple(parameter_sets),
+        parameter_rows.astype(np.int32),
+    )
+
+
+def _all_of(masks: tuple[np.ndarray, ...], vertex_sets: list[int], vertex_rows: np.ndarray) -> np.ndarray:
+    """(k,) bool: every vertex of the edge is in its mask."""
+    result = np.ones(len(vertex_rows), bool)
+    for slot, number in enumerate(vertex_sets):
+        result &= masks[number][vertex_rows[:, slot]]
+    return result
+
+
+def _vertex_masks(graph: Graph, vertices: Any) -> tuple[np.ndarray, ...]:
+    if not isinstance(vertices, np.ndarray):
+        vertices = [one.id if isinstance(one, Vertex) else one for one in vertices]
+    ids = np.atleast_1d(validate.as_ids(vertices, "vertex ids"))
+    numbers, rows = graph.find_vertices(ids)
+    if (numbers < 0).any():
+        raise UnknownIdError(f"There is no vertex {int(ids[np.argmax(numbers < 0)])} in this graph.")
+    masks = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
+    for number, mask in enumerate(masks):
+        mask[rows[numbers == number]] = True
+    return masks
+
+
+def _edge_masks(graph: Graph, edges: Any) -> dict[int, np.ndarray]:
+    masks = {id(one): np.zeros(len(one), bool) for one in graph.edge_sets}
+    if isinstance(edges, Mapping):
+        for edge_set, rows in edges.items():
+            found = edge_set if isinstance(edge_set, EdgeSet) else graph.edge_set(edge_set)
+            masks[id(found)][np.asarray(rows)] = True
+        return masks
+    for edge in edges:
+        if not isinstance(edge, Edge) or id(edge._edge_set) not in masks:
+            raise UnknownIdError(f"{edge!r} is not an edge of this graph.")
+        masks[id(edge._edge_set)][edge.row] = True
+    return masks

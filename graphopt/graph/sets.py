@@ -1,0 +1,240 @@
+"""Vertex, edge and parameter sets: one type each, one array per property.
+
+    VertexSet      ids (n,), estimate (n, storage_dim), fixed (n,), marginalized (n,)
+    EdgeSet        vertices (m, arity), measurement (m, measurement_dim), information (m, d, d), kernel (m,),
+                   kernel_width (m,), level (m,), parameters (m, num_parameters)
+    ParameterSet   ids (p,), values (p, storage_dim)
+
+Every array is a live view: writing into it changes the graph (`edge_set.level[:] = 1`). A view taken before the set
+grows beyond its capacity or loses rows is stale afterwards: take it again (see `columns`). The graph does not check
+what is written through a view; `Graph.check()` does.
+
+`sequence` (n,) int64 counts everything ever added to the graph, ascending in each set: it is the order of a file's
+lines and the permanent name of an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt.graph.columns import Columns
+
+if TYPE_CHECKING:
+    from graphopt.types import EdgeType, ParameterType, VertexType
+
+
+class _Set:
+    """Rows of one type."""
+
+    def __init__(self, columns: Columns):
+        self._columns = columns
+
+    def __len__(self) -> int:
+        return self._columns.num_rows
+
+    @property
+    def sequence(self) -> np.ndarray:
+        """(n,) int64, ascending: the how-manieth thing that was added to the graph."""
+        return self._columns["sequence"]
+
+    @property
+    def generation(self) -> int:
+        """Increases when views of this set become stale."""
+        return self._columns.generation
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the arrays, reserved rows included."""
+        return self._columns.nbytes
+
+
+class VertexSet(_Set):
+    """All vertices of one type."""
+
+    def __init__(self, vertex_type: VertexType, columns: Columns | None = None):
+        super().__init__(
+            columns
+            or Columns(
+                {
+                    "sequence": ((), np.int64),
+                    "ids": ((), np.int64),
+                    "estimate": ((vertex_type.storage_dim,), np.float64),
+                    "fixed": ((), np.bool_),
+                    "marginalized": ((), np.bool_),
+                }
+            )
+        )
+        self.type = vertex_type
+
+    def __repr__(self) -> str:
+        return f"<VertexSet {self.type.tag}: {len(self)} vertices, {int(self.fixed.sum())} fixed>"
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(n,) int64. Do not write: the graph finds vertices by id."""
+        return self._columns["ids"]
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """(n, storage_dim) float64."""
+        return self._columns["estimate"]
+
+    @estimate.setter
+    def estimate(self, values: object) -> None:
+        self._columns["estimate"][...] = values
+
+    @property
+    def fixed(self) -> np.ndarray:
+        """(n,) bool: held constant."""
+        return self._columns["fixed"]
+
+    @fixed.setter
+    def fixed(self, values: object) -> None:
+        self._columns["fixed"][...] = values
+
+    @property
+    def marginalized(self) -> np.ndarray:
+        """(n,) bool: eliminated by the Schur complement."""
+        return self._columns["marginalized"]
+
+    @marginalized.setter
+    def marginalized(self, values: object) -> None:
+        self._columns["marginalized"][...] = values
+
+    def copy(self) -> VertexSet:
+        """Independent set with the same vertices."""
+        return VertexSet(self.type, self._columns.copy())
+
+
+class ParameterSet(_Set):
+    """All parameters of one type: constants that edges share, such as a sensor's mounting."""
+
+    def __init__(self, parameter_type: ParameterType, columns: Columns | None = None):
+        super().__init__(
+            columns
+            or Columns(
+                {
+                    "sequence": ((), np.int64),
+                    "ids": ((), np.int64),
+                    "values": ((parameter_type.storage_dim,), np.float64),
+                }
+            )
+        )
+        self.type = parameter_type
+
+    def __repr__(self) -> str:
+        return f"<ParameterSet {self.type.tag}: {len(self)} parameters>"
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(p,) int64. Do not write: the graph finds parameters by id."""
+        return self._columns["ids"]
+
+    @property
+    def values(self) -> np.ndarray:
+        """(p, storage_dim) float64."""
+        return self._columns["values"]
+
+    @values.setter
+    def values(self, values: object) -> None:
+        self._columns["values"][...] = values
+
+    def copy(self) -> ParameterSet:
+        """Independent set with the same parameters."""
+        return ParameterSet(self.type, self._columns.copy())
+
+
+class EdgeSet(_Set):
+    """All edges of one type and arity."""
+
+    def __init__(self, edge_type: EdgeType, columns: Columns | None = None):
+        dim = edge_type.residual_dim
+        super().__init__(
+            columns
+            or Columns(
+                {
+                    "sequence": ((), np.int64),
+                    "vertices": ((len(edge_type.vertices),), np.int64),
+                    "measurement": ((edge_type.measurement_dim,), np.float64),
+                    "information": ((dim, dim), np.float64),
+                    "kernel": ((), np.int32),
+                    "kernel_width": ((), np.float64),
+                    "level": ((), np.int32),
+                    "parameters": ((len(edge_type.parameters),), np.int64),
+                }
+            )
+        )
+        self.type = edge_type
+
+    def __repr__(self) -> str:
+        return f"<EdgeSet {self.type.tag}: {len(self)} edges between {self.arity} vertices>"
+
+    def __iter__(self) -> Iterator[int]:
+        raise TypeError("An edge set is not iterable; use its arrays, or graph.edges() for edge objects.")
+
+    @property
+    def arity(self) -> int:
+        """Number of vertices of each edge."""
+        return len(self.type.vertices)
+
+    @property
+    def vertices(self) -> np.ndarray:
+        """(m, arity) int64: vertex ids."""
+        return self._columns["vertices"]
+
+    @property
+    def measurement(self) -> np.ndarray:
+        """(m, measurement_dim) float64."""
+        return self._columns["measurement"]
+
+    @measurement.setter
+    def measurement(self, values: object) -> None:
+        self._columns["measurement"][...] = values
+
+    @property
+    def information(self) -> np.ndarray:
+        """(m, d, d) float64, symmetric: inverse covariance of the measurement."""
+        return self._columns["information"]
+
+    @information.setter
+    def information(self, values: object) -> None:
+        self._columns["information"][...] = values
+
+    @property
+    def kernel(self) -> np.ndarray:
+        """(m,) int32: 0 for none, else a robust kernel's number (`types.robust_kernels.KERNELS`)."""
+        return self._columns["kernel"]
+
+    @kernel.setter
+    def kernel(self, values: object) -> None:
+        self._columns["kernel"][...] = values
+
+    @property
+    def kernel_width(self) -> np.ndarray:
+        """(m,) float64: the robust kernel's delta, in units of the square root of chi2."""
+        return self._columns["kernel_width"]
+
+    @kernel_width.setter
+    def kernel_width(self, values: object) -> None:
+        self._columns["kernel_width"][...] = values
+
+    @property
+    def level(self) -> np.ndarray:
+        """(m,) int32: an optimization takes the edges of one level."""
+        return self._columns["level"]
+
+    @level.setter
+    def level(self, values: object) -> None:
+        self._columns["level"][...] = values
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """(m, num_parameters) int64: parameter ids."""
+        return self._columns["parameters"]
+
+    def copy(self) -> EdgeSet:
+        """Independent set with the same edges."""
+        return EdgeSet(self.type, self._columns.copy())

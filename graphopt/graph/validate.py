@@ -1,0 +1,133 @@
+"""Checks of what is added to a graph. Each error names the row, the id, what was got and what was expected.
+
+All checks run before anything is added, so a failing call leaves the graph as it was. They work on whole arrays, in
+chunks that stay in the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from graphopt.errors import GraphError, ShapeError
+
+_CHUNK = 1 << 14  # rows per chunk
+_SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry of an information matrix
+
+
+def as_ids(values: object, what: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """`values` as an int64 array; whole numbers only."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype == object or array.dtype.kind == "b" or array.dtype.kind not in "iu":
+        as_int = _whole_numbers(array)
+        if as_int is None:
+            raise ShapeError(f"{what} must be integers of 64 bits, got an array of {array.dtype}.")
+        array = as_int
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise GraphError(f"{what} hold {int(array.max())}, which does not fit a signed 64-bit integer.")
+    array = array.astype(np.int64, copy=False)
+    if shape is not None and array.shape != shape:
+        raise ShapeError(f"{what} have shape {array.shape}, expected {shape}.")
+    return array
+
+
+def _whole_numbers(array: np.ndarray) -> np.ndarray | None:
+    """Floats and Python integers that are whole numbers as int64, else None."""
+    if array.dtype.kind not in "fO":
+        return None
+    try:
+        as_int = array.astype(np.int64)
+        return as_int if bool(np.all(as_int == array)) else None
+    except (OverflowError, TypeError, ValueError):
+        return None
+
+
+def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) -> np.ndarray:
+    """`values` as float64 of shape (num_rows, *shape), or `shape` for one value that all rows share."""
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"{what} cannot be read as float64: {error}.") from None
+    if shape == (1,) and array.ndim < 2:
+        array = array[..., None]
+    if shape == (1, 1) and array.ndim < 2:
+        array = array[..., None, None]
+    if array.shape not in ((num_rows, *shape), shape):
+        raise ShapeError(
+            f"{what} have shape {array.shape}, expected {(num_rows, *shape)}, or {shape} for one value that all share."
+        )
+    return array
+
+
+def _chunks(array: np.ndarray, num_shared: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(first row, rows) pieces; an array of `num_shared` dimensions is one row."""
+    rows = array[None] if array.ndim == num_shared else array
+    for first in range(0, len(rows), _CHUNK):
+        yield first, rows[first : first + _CHUNK]
+
+
+def check_finite(array: np.ndarray, num_shared: int, what: str, names: np.ndarray | None = None) -> None:
+    """Refuse NaN and infinity. `num_shared` is the dimension of one row; `names[row]` names it."""
+    for first, rows in _chunks(array, num_shared):
+        if np.isfinite(rows).all():
+            continue
+        bad = first + int(np.argmax(~np.isfinite(rows).reshape(len(rows), -1).all(axis=1)))
+        value = rows[bad - first].ravel()
+        shown = value[~np.isfinite(value)][0]
+        name = "" if names is None else f" ({_name(names, bad)})"
+        raise GraphError(f"{what} of row {bad}{name} holds {shown}; every number must be finite.")
+
+
+def check_symmetric(information: np.ndarray, what: str, names: np.ndarray | None = None) -> None:
+    """Refuse information matrices that are not symmetric."""
+    if information.shape[-1] == 1:
+        return
+    for first, rows in _chunks(information, 2):
+        transposed = rows.transpose(0, 2, 1)
+        if np.array_equal(rows, transposed):
+            continue
+        size = np.abs(rows).max(axis=(1, 2))
+        asymmetric = np.abs(rows - transposed).max(axis=(1, 2)) > _SYMMETRY_TOLERANCE * size
+        if asymmetric.any():
+            bad = int(np.argmax(asymmetric))
+            name = "" if names is None else f" ({_name(names, first + bad)})"
+            gap = np.abs(rows[bad] - rows[bad].T).max()
+            raise GraphError(
+                f"{what} of row {first + bad}{name} is not symmetric (largest difference {gap:.3g}). "
+                "Pass (Omega + Omega.T) / 2 if that is what you mean."
+            )
+
+
+def _name(names: np.ndarray, row: int) -> str:
+    value = names[row]
+    if np.ndim(value) == 0:
+        return f"id {int(value)}"
+    return "vertices " + ", ".join(str(int(one)) for one in value)
+
+
+def check_distinct(ids: np.ndarray, what: str) -> None:
+    """Refuse an id that occurs twice in one call."""
+    if len(ids) < 2 or bool(np.all(ids[1:] > ids[:-1])):
+        return
+    order = np.argsort(ids, kind="stable")
+    repeated = ids[order[1:]] == ids[order[:-1]]
+    if repeated.any():
+        place = int(np.argmax(repeated))
+        first, second = int(order[place]), int(order[place + 1])
+        raise GraphError(f"{what} {int(ids[first])} is given twice, in rows {first} and {second}.")
+
+
+def check_no_loops(vertices: np.ndarray, tag: str) -> None:
+    """Refuse an edge that names a vertex twice, as g2o's `addEdge` does: its Hessian blocks would overlap."""
+    for i in range(vertices.shape[1]):
+        for j in range(i + 1, vertices.shape[1]):
+            same = vertices[:, i] == vertices[:, j]
+            if same.any():
+                row = int(np.argmax(same))
+                raise GraphError(
+                    f"{tag} of row {row} names vertex {int(vertices[row, i])} twice (slots {i} and {j}). "
+                    "An edge must join different vertices."
+                )

@@ -1,0 +1,200 @@
+"""Object view of a graph: `Vertex` and `Edge` are a few words that find their row in the arrays when asked.
+
+A vertex is named by its id, an edge by its set and its `sequence` number, so objects stay valid while the graph grows
+or loses other vertices and edges. An object whose vertex or edge was removed raises `UnknownIdError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import UnknownIdError
+from graphopt.graph import residuals
+from graphopt.types.robust_kernels import robust_kernel
+
+if TYPE_CHECKING:
+    from graphopt.graph.graph import Graph
+    from graphopt.graph.sets import EdgeSet, VertexSet
+    from graphopt.types import EdgeType, VertexType
+
+
+class Vertex:
+    """One vertex of a graph."""
+
+    __slots__ = ("_graph", "id")
+
+    def __init__(self, graph: Graph, vertex_id: int):
+        self._graph = graph
+        self.id = vertex_id
+
+    def _place(self) -> tuple[VertexSet, int]:
+        number, row = self._graph.vertex_place(self.id)
+        return self._graph.vertex_sets[number], row
+
+    def __repr__(self) -> str:
+        return f"<Vertex {self.id} {self.type.tag}: {self.estimate.tolist()}{', fixed' if self.fixed else ''}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vertex) and other._graph is self._graph and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash((id(self._graph), self.id))
+
+    @property
+    def type(self) -> VertexType:
+        """The vertex type."""
+        return self._place()[0].type
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """(storage_dim,) float64, live: writing into it moves the vertex."""
+        vertex_set, row = self._place()
+        return vertex_set.estimate[row]
+
+    @estimate.setter
+    def estimate(self, value: Any) -> None:
+        vertex_set, row = self._place()
+        vertex_set.estimate[row] = value
+
+    @property
+    def fixed(self) -> bool:
+        """Held constant."""
+        vertex_set, row = self._place()
+        return bool(vertex_set.fixed[row])
+
+    @fixed.setter
+    def fixed(self, value: bool) -> None:
+        vertex_set, row = self._place()
+        vertex_set.fixed[row] = value
+
+    @property
+    def marginalized(self) -> bool:
+        """Eliminated by the Schur complement."""
+        vertex_set, row = self._place()
+        return bool(vertex_set.marginalized[row])
+
+    @marginalized.setter
+    def marginalized(self, value: bool) -> None:
+        vertex_set, row = self._place()
+        vertex_set.marginalized[row] = value
+
+    def edges(self) -> list[Edge]:
+        """Edges that have this vertex, in the order in which they were added. Looks through all edges."""
+        return self._graph.edges_of(self.id)
+
+    def remove(self) -> None:
+        """Take the vertex and its edges out of the graph."""
+        self._graph.remove_vertices([self.id])
+
+
+class Edge:
+    """One edge of a graph."""
+
+    __slots__ = ("_edge_set", "_graph", "sequence")
+
+    def __init__(self, graph: Graph, edge_set: EdgeSet, sequence: int):
+        self._graph = graph
+        self._edge_set = edge_set
+        self.sequence = sequence
+
+    @property
+    def row(self) -> int:
+        """Row in the edge set at the moment."""
+        all_numbers = self._edge_set.sequence
+        row = int(np.searchsorted(all_numbers, self.sequence))
+        if row == len(all_numbers) or all_numbers[row] != self.sequence:
+            raise UnknownIdError(f"This {self._edge_set.type.tag} was removed from the graph.")
+        return row
+
+    def __repr__(self) -> str:
+        return f"<Edge {self.type.tag} between {', '.join(map(str, self.vertex_ids))}>"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Edge)
+            and other._edge_set is self._edge_set
+            and other.sequence == self.sequence
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._edge_set), self.sequence))
+
+    @property
+    def type(self) -> EdgeType:
+        """The edge type."""
+        return self._edge_set.type
+
+    @property
+    def vertex_ids(self) -> tuple[int, ...]:
+        """Ids of its vertices."""
+        return tuple(self._edge_set.vertices[self.row].tolist())
+
+    @property
+    def vertices(self) -> tuple[Vertex, ...]:
+        """Its vertices."""
+        return tuple(Vertex(self._graph, one) for one in self.vertex_ids)
+
+    @property
+    def measurement(self) -> np.ndarray:
+        """(measurement_dim,) float64, live."""
+        return self._edge_set.measurement[self.row]
+
+    @measurement.setter
+    def measurement(self, value: Any) -> None:
+        self._edge_set.measurement[self.row] = value
+
+    @property
+    def information(self) -> np.ndarray:
+        """(d, d) float64, live."""
+        return self._edge_set.information[self.row]
+
+    @information.setter
+    def information(self, value: Any) -> None:
+        self._edge_set.information[self.row] = value
+
+    @property
+    def kernel(self) -> str | None:
+        """Name of the robust kernel, None for none."""
+        number = int(self._edge_set.kernel[self.row])
+        return robust_kernel(number).name if number else None
+
+    @kernel.setter
+    def kernel(self, value: str | int | None) -> None:
+        self._edge_set.kernel[self.row] = robust_kernel(value).number
+
+    @property
+    def kernel_width(self) -> float:
+        """The robust kernel's delta."""
+        return float(self._edge_set.kernel_width[self.row])
+
+    @kernel_width.setter
+    def kernel_width(self, value: float) -> None:
+        self._edge_set.kernel_width[self.row] = value
+
+    @property
+    def level(self) -> int:
+        """Level of the edge."""
+        return int(self._edge_set.level[self.row])
+
+    @level.setter
+    def level(self, value: int) -> None:
+        self._edge_set.level[self.row] = value
+
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Ids of its parameters."""
+        return tuple(self._edge_set.parameters[self.row].tolist())
+
+    def error(self) -> np.ndarray:
+        """(residual_dim,) error at the present estimates."""
+        return residuals.errors(self._graph, self._edge_set, np.array([self.row]))[0]
+
+    def chi2(self) -> float:
+        """e' Omega e at the present estimates, without the robust kernel."""
+        return float(residuals.edge_chi2(self._graph, self._edge_set, np.array([self.row]))[0])
+
+    def remove(self) -> None:
+        """Take the edge out of the graph."""
+        self._graph.remove_edges(self._edge_set, [self.row])

@@ -1,0 +1,56 @@
+"""What every optimization algorithm shares: the step it reports, and the signals it listens to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from graphopt.solver.block_solver import BlockSolver
+
+
+class Outcome(Enum):
+    """How a step ended."""
+
+    CONTINUE = auto()
+    CONVERGED = auto()
+    NO_IMPROVEMENT = auto()
+    LINEAR_SOLVER_FAILURE = auto()
+    NON_FINITE = auto()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one iteration of an algorithm did."""
+
+    outcome: Outcome
+    chi2: float
+    """At the estimate the iteration ended with."""
+    lambda_: float | None
+    trials: int
+    step_size: float = float("inf")
+    """Largest entry of the accepted dx; infinite if none was accepted."""
+
+
+class Signals(Protocol):
+    """Asks an algorithm to end its iteration early."""
+
+    def should_stop(self) -> bool:
+        """Looked at before each trial but the first."""
+        ...
+
+
+class Algorithm(Protocol):
+    """One optimization algorithm; `step` leaves the estimate at the best point it accepted."""
+
+    def start(self, solver: BlockSolver, chi2: float) -> None:
+        """Called once, before the first step, with chi2 at the start."""
+        ...
+
+    def step(self, iteration: int, signals: Signals) -> Step:
+        """Linearize at the estimate, try steps, accept one."""
+        ...
+
+    def finish(self) -> float | None:
+        """Called once after the last step; may return to a better earlier estimate and then returns its chi2."""
+        ...

@@ -1,0 +1,119 @@
+"""Powell's dogleg as in g2o 2.3 (`OptimizationAlgorithmDogleg`).
+
+    h_sd = (b'b / b'Hb) b             steepest descent to the minimum along b
+    h_gn = inv(H) b                   Gauss-Newton
+    h    = h_gn                       where |h_gn| < delta
+           delta h_sd / |h_sd|        where |h_sd| > delta
+           h_sd + beta (h_gn - h_sd)  else, beta such that |h| = delta
+    rho  = (chi2 - chi2_new) / (2 b'h - h'Hh)
+    rho > 3/4: delta <- max(delta, 3 |h|);   rho < 1/4: delta <- delta / 2;   rho > 0: accept
+
+If H is once not positive definite, h_gn is damped from then on.
+
+g2o multiplies by H_pp only when vertices are marginalized; here it is the whole H.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.options import DoglegOptions
+from graphopt.solver.block_solver import BlockSolver
+
+_MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
+_MAX_LAMBDA = 1e3
+
+
+class Dogleg:
+    """Powell's dogleg; see the module's header."""
+
+    def __init__(self, options: DoglegOptions):
+        self.options = options
+        self._delta = options.initial_delta
+        self._lambda = options.initial_lambda
+        self._was_positive_definite = True
+
+    def start(self, solver: BlockSolver, chi2: float) -> None:
+        """Remember the block solver."""
+        self._solver = solver
+        self._chi2 = chi2
+
+    def step(self, iteration: int, signals: Signals) -> Step:
+        """Shrink the trust region until a step lowers chi2."""
+        solver, options = self._solver, self.options
+        current = solver.linearize()
+        b = solver.b.copy()
+        curvature = float(b @ solver.multiply(b))
+        steepest = b * (float(b @ b) / curvature if curvature > 0.0 else 0.0)
+        if not self._solve_gauss_newton():
+            return Step(Outcome.LINEAR_SOLVER_FAILURE, current, self._lambda, 1)
+        newton = solver.dx.copy()
+        trials, accepted, step = 0, False, newton
+        while not accepted and trials < options.max_trials and not (trials and signals.should_stop()):
+            trials += 1
+            step = _dogleg_step(steepest, newton, self._delta)
+            accepted, chi2 = self._trial(step, current, b)
+            if accepted:
+                current = chi2
+        self._chi2 = current
+        damping = None if self._was_positive_definite else self._lambda
+        if trials >= options.max_trials or not accepted:
+            return Step(Outcome.NO_IMPROVEMENT, current, damping, trials)
+        return Step(Outcome.CONTINUE, current, damping, trials, float(np.abs(step).max()))
+
+    def _solve_gauss_newton(self) -> bool:
+        """Solve H dx = b, damped if H was ever indefinite; False beyond the largest damping."""
+        solver = self._solver
+        while True:
+            solved = solver.solve(0.0 if self._was_positive_definite else self._lambda)
+            self._was_positive_definite &= solved
+            if solved:
+                if not self._was_positive_definite:
+                    self._lambda = max(_MIN_LAMBDA, self._lambda / (0.5 * self.options.lambda_factor))
+                return True
+            self._lambda *= self.options.lambda_factor
+            if self._lambda > _MAX_LAMBDA:
+                self._lambda = _MAX_LAMBDA
+                return False
+
+    def _trial(self, step: np.ndarray, current: float, b: np.ndarray) -> tuple[bool, float]:
+        """Take the step, keep it if rho > 0, and adapt the trust region."""
+        solver = self._solver
+        linear_gain = 2.0 * float(b @ step) - float(step @ solver.multiply(step))
+        if abs(linear_gain) < 1e-12:
+            linear_gain = 1e-12
+        solver.push()
+        solver.dx = step
+        solver.update()
+        chi2 = solver.chi2()
+        rho = (current - chi2) / linear_gain
+        if rho > 0.0:
+            solver.discard_top()
+        else:
+            solver.pop()
+        if rho > 0.75:
+            self._delta = max(self._delta, 3.0 * float(np.linalg.norm(step)))
+        elif not rho >= 0.25:  # also NaN
+            self._delta *= 0.5
+        return rho > 0.0, chi2
+
+    def finish(self) -> float | None:
+        """The last estimate is the best one."""
+        return None
+
+
+def _dogleg_step(steepest: np.ndarray, newton: np.ndarray, delta: float) -> np.ndarray:
+    """The dogleg path's point at radius delta."""
+    if np.linalg.norm(newton) < delta:
+        return newton
+    steepest_norm = float(np.linalg.norm(steepest))
+    if steepest_norm > delta:
+        return steepest * (delta / steepest_norm)
+    leg = newton - steepest
+    c = float(steepest @ leg)
+    leg_squared = float(leg @ leg)
+    missing = delta * delta - steepest_norm * steepest_norm
+    root = np.sqrt(c * c + leg_squared * missing)
+    beta = (-c + root) / leg_squared if c <= 0.0 else missing / (c + root)
+    return steepest + beta * leg

@@ -1,0 +1,88 @@
+"""Levenberg-Marquardt as in g2o 2.3 (`OptimizationAlgorithmLevenberg`), after Nielsen.
+
+    (H + lambda I) dx = b
+    rho = (chi2 - chi2_new) / (dx' (lambda dx + b) + 1e-3)           actual over predicted decrease
+    good step:  lambda <- lambda max(1/3, min(1 - (2 rho - 1)^3, 2/3)),  nu <- 2
+    bad step:   lambda <- lambda nu,  nu <- 2 nu
+
+The first lambda is tau times the largest diagonal entry of H. After `max_trials` bad steps in a row, or a step that
+changes nothing (rho = 0), it stops.
+
+Reference: H. B. Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-05.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.options import LevenbergMarquardtOptions
+from graphopt.solver.block_solver import BlockSolver
+
+
+class LevenbergMarquardt:
+    """Levenberg-Marquardt; see the module's header."""
+
+    def __init__(self, options: LevenbergMarquardtOptions):
+        self.options = options
+        self._lambda = 0.0
+        self._nu = 2.0
+
+    def start(self, solver: BlockSolver, chi2: float) -> None:
+        """Remember the block solver."""
+        self._solver = solver
+        self._chi2 = chi2
+
+    def step(self, iteration: int, signals: Signals) -> Step:
+        """Trials from one linearization until one lowers chi2."""
+        solver, options = self._solver, self.options
+        current = solver.linearize()
+        if iteration == 0:
+            self._lambda = options.initial_lambda or options.tau * float(np.abs(solver.diagonal).max())
+            self._nu = 2.0
+        trials, step_size = 0, np.inf
+        while True:
+            rho, chi2 = self._trial(current)
+            trials += 1
+            if rho > 0.0:
+                step_size = float(np.abs(solver.dx).max())
+                current = chi2
+            finite = np.isfinite(self._lambda)
+            if not rho < 0.0 or trials >= options.max_trials or not finite or signals.should_stop():
+                break
+        self._chi2 = current
+        ended = trials >= options.max_trials or rho == 0.0 or not finite
+        outcome = Outcome.NO_IMPROVEMENT if ended else Outcome.CONTINUE
+        return Step(outcome, current, self._lambda, trials, step_size)
+
+    def _trial(self, current: float) -> tuple[float, float]:
+        """Try one damping: (rho, chi2 after the step). A step with rho <= 0 is taken back."""
+        solver = self._solver
+        solved = solver.solve(self._lambda)
+        if not solved:
+            self._reject()
+            return -np.inf, current
+        dx = solver.dx
+        scale = float(dx @ (self._lambda * dx + solver.b)) + 1e-3  # 1e-3 as in g2o: never zero
+        solver.push()
+        solver.update()
+        chi2 = solver.chi2()
+        rho = (current - chi2) / scale
+        if rho > 0.0 and np.isfinite(chi2):
+            options = self.options
+            alpha = min(1.0 - (2.0 * rho - 1.0) ** 3, options.good_step_upper_scale)
+            self._lambda *= max(options.good_step_lower_scale, alpha)
+            self._nu = 2.0
+            solver.discard_top()
+            return rho, chi2
+        self._reject()
+        solver.pop()
+        return (rho if np.isfinite(rho) else -np.inf), current
+
+    def _reject(self) -> None:
+        self._lambda *= self._nu
+        self._nu *= 2.0
+
+    def finish(self) -> float | None:
+        """The last estimate is the best one."""
+        return None

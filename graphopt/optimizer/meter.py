@@ -1,0 +1,104 @@
+"""A block solver that notes where the time goes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from graphopt.solver.block_solver import BlockSolver
+
+
+class MeteredSolver:
+    """Passes everything on to `solver` and adds up seconds: linearize (with chi2), solve, update."""
+
+    def __init__(self, solver: BlockSolver, seconds: dict[str, float]):
+        self._solver = solver
+        self._seconds = seconds
+        self.dim = solver.dim
+        self.structure = solver.structure
+        self.depth = 0
+        """Pushes that were neither popped nor discarded."""
+
+    @property
+    def b(self) -> np.ndarray:
+        """Right-hand side."""
+        return self._solver.b
+
+    @property
+    def dx(self) -> np.ndarray:
+        """Step."""
+        return self._solver.dx
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self._solver.dx = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Diagonal of H."""
+        return self._solver.diagonal
+
+    def _add(self, name: str, start: float) -> None:
+        self._seconds[name] += time.perf_counter() - start
+
+    def linearize(self) -> float:
+        """H, b, chi2."""
+        start = time.perf_counter()
+        chi2 = self._solver.linearize()
+        self._add("linearize", start)
+        return chi2
+
+    def chi2(self) -> float:
+        """Robustified chi2."""
+        start = time.perf_counter()
+        chi2 = self._solver.chi2()
+        self._add("linearize", start)
+        return chi2
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        start = time.perf_counter()
+        solved = self._solver.solve(damping)
+        self._add("solve", start)
+        return solved
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector."""
+        start = time.perf_counter()
+        product = self._solver.multiply(vector)
+        self._add("solve", start)
+        return product
+
+    def update(self) -> None:
+        """Take dx."""
+        start = time.perf_counter()
+        self._solver.update()
+        self._add("update", start)
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self.depth += 1
+        self._solver.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self.depth -= 1
+        self._solver.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self.depth -= 1
+        self._solver.discard_top()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first bad edge."""
+        return self._solver.first_non_finite()
+
+    def finish(self) -> None:
+        """Bring the estimates back."""
+        self._solver.finish()
+
+    def describe(self) -> dict[str, object]:
+        """Words about the solver."""
+        return self._solver.describe()

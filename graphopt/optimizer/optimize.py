@@ -1,0 +1,121 @@
+"""`optimize`: from a graph to its optimum, in one call."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from graphopt.errors import OptionError, SolverError
+from graphopt.graph import Graph, Selection
+from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.auto import Auto
+from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
+from graphopt.optimizer.options import (
+    AutoOptions,
+    DoglegOptions,
+    GaussNewtonOptions,
+    LevenbergMarquardtOptions,
+    StopRules,
+)
+from graphopt.optimizer.run import Callback, run
+from graphopt.optimizer.start import take_better_start
+from graphopt.optimizer.signals import Settable, StopSignals
+from graphopt.optimizer.summary import Summary
+from graphopt.solver.gauge import choose_gauge
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.reuse import prepared_solver
+
+METHODS: dict[str, tuple[type[StopRules], type]] = {
+    "auto": (AutoOptions, Auto),
+    "lm": (LevenbergMarquardtOptions, LevenbergMarquardt),
+    "gn": (GaussNewtonOptions, GaussNewton),
+    "dogleg": (DoglegOptions, Dogleg),
+}
+"""Name -> (options, algorithm)."""
+
+
+def optimize(
+    graph: Graph,
+    method: str = "auto",
+    max_iterations: int | None = None,
+    *,
+    options: StopRules | None = None,
+    linear_solver: str = "auto",
+    schur: str = "auto",
+    device: str = "auto",
+    precision: str = "auto",
+    fix: str | list[int] = "auto",
+    level: int = 0,
+    vertices: Any = None,
+    edges: Any = None,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    stop: Settable | None = None,
+    throw: bool = False,
+) -> Summary:
+    """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
+
+    method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run 10 iterations
+        without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
+    linear_solver, schur, device, precision: see `SolverOptions`. The summary says what "auto" took.
+    fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this call only;
+        "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
+    level, vertices, edges: which part of the graph takes part (`Graph.select`).
+    time_limit: seconds from the call on; checked before each trial.
+    callback: called with each finished `Iteration`, in which the graph may not be changed; `False` stops.
+    stop: an object with `is_set()`, checked before each trial; another thread may set it.
+    throw: raise `SolverError` if the summary is not usable, instead of returning it.
+
+    Ctrl-C ends it like `stop`: the best estimate so far is in the graph and the termination is USER_INTERRUPT.
+    """
+    start = time.perf_counter()
+    rules, algorithm = _algorithm(method, options, max_iterations)
+    if time_limit is not None and not time_limit > 0.0:
+        raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
+    selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
+    signals = StopSignals(stop, time_limit, start)
+    summary = Summary(selection.num_active_vertices, selection.num_active_edges, method)
+    summary.fixed_by_gauge = held
+    solver_options = SolverOptions(device, linear_solver, schur, precision)
+    solver = prepared_solver(graph, selection, solver_options, summary.seconds)
+    for name, value in solver.describe().items():
+        setattr(summary, name, value)
+    summary.memory_bytes += graph.nbytes
+    if isinstance(rules, AutoOptions) and rules.max_iterations > 0:
+        take_better_start(graph, solver, rules.relax_above, summary)
+    run(algorithm, rules, solver, summary, signals, callback)
+    summary.seconds["total"] = time.perf_counter() - start
+    if throw and not summary.is_usable:
+        raise SolverError(f"{summary.termination.value} {summary.message}".strip())
+    return summary
+
+
+def _algorithm(
+    method: str, options: StopRules | None, max_iterations: int | None
+) -> tuple[StopRules, Algorithm]:
+    if method not in METHODS:
+        raise OptionError(f"method is '{method}', expected one of {', '.join(METHODS)}.")
+    options_type, algorithm_type = METHODS[method]
+    rules = options_type() if options is None else options
+    if type(rules) is not options_type:
+        raise OptionError(
+            f"method '{method}' takes {options_type.__name__}, got options of type {type(rules).__name__}."
+        )
+    if max_iterations is not None:
+        rules = replace(rules, max_iterations=max_iterations)
+    return rules, algorithm_type(rules)
+
+
+def _hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
+    """The selection with the vertices of `fix` held, and their ids."""
+    if isinstance(fix, str):
+        if fix not in ("auto", "none"):
+            raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
+        places = choose_gauge(graph, selection) if fix == "auto" else []
+    else:
+        places = [graph.vertex_place(one) for one in fix]
+    ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
+    return (selection.with_fixed(places) if places else selection), ids

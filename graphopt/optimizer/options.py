@@ -1,0 +1,102 @@
+"""Options of the optimization algorithms: frozen, each with its source. Tolerances are dimensionless."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphopt.errors import OptionError
+
+
+@dataclass(frozen=True)
+class StopRules:
+    """When an algorithm stops before its last iteration. A tolerance of 0 switches its rule off."""
+
+    max_iterations: int = 10
+    """Linearizations at most. Rejected trials reuse the linearization and do not count. 10 as in the g2o program."""
+    function_tolerance: float = 0.0
+    """Stop when an accepted step changes chi2 by no more than this fraction of it."""
+    gradient_tolerance: float = 0.0
+    """Stop when the largest entry of b (half of chi2's gradient) is no larger than this."""
+    step_tolerance: float = 0.0
+    """Stop when the largest entry of an accepted dx is no larger than this."""
+
+    def __post_init__(self) -> None:
+        if self.max_iterations < 0:
+            raise OptionError(f"max_iterations is {self.max_iterations}, must be >= 0.")
+        for name in ("function_tolerance", "gradient_tolerance", "step_tolerance"):
+            if not getattr(self, name) >= 0.0:
+                raise OptionError(f"{name} is {getattr(self, name)}, must be >= 0 (0 switches the rule off).")
+
+
+@dataclass(frozen=True)
+class GaussNewtonOptions(StopRules):
+    """Options of Gauss-Newton."""
+
+
+@dataclass(frozen=True)
+class LevenbergMarquardtOptions(StopRules):
+    """Options of Levenberg-Marquardt. Defaults are g2o's."""
+
+    initial_lambda: float = 0.0
+    """First damping; 0 computes it as tau times the largest diagonal entry of H (g2o `initialLambda`)."""
+    tau: float = 1e-5
+    """See `initial_lambda` (g2o `_tau`)."""
+    max_trials: int = 10
+    """Trials in one iteration before giving up (g2o `maxTrialsAfterFailure`)."""
+    good_step_lower_scale: float = 1.0 / 3.0
+    """A good step scales lambda by at least this (g2o `_goodStepLowerScale`)."""
+    good_step_upper_scale: float = 2.0 / 3.0
+    """A good step scales lambda by at most this (g2o `_goodStepUpperScale`)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_positive(self, "tau", "good_step_lower_scale", "good_step_upper_scale", "max_trials")
+        if self.initial_lambda < 0.0:
+            raise OptionError(f"initial_lambda is {self.initial_lambda}, must be >= 0 (0 computes it).")
+
+
+@dataclass(frozen=True)
+class DoglegOptions(StopRules):
+    """Options of Powell's dogleg. Defaults are g2o's."""
+
+    initial_delta: float = 1e4
+    """First trust-region radius, in the norm of dx (g2o `initialDelta`)."""
+    max_trials: int = 100
+    """Trials in one iteration before giving up (g2o `maxTrialsAfterFailure`)."""
+    initial_lambda: float = 1e-7
+    """First damping once a system was not positive definite (g2o `initialLambda`)."""
+    lambda_factor: float = 10.0
+    """That damping grows by this factor while the system stays indefinite (g2o `lambdaFactor`)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_positive(self, "initial_delta", "max_trials", "initial_lambda", "lambda_factor")
+
+
+@dataclass(frozen=True)
+class AutoOptions(StopRules):
+    """Options of `auto`, this library's own trust-region schedule; see `optimizer.auto`."""
+
+    max_iterations: int = 200
+    """Linearizations at most; the tolerances end almost every run long before."""
+    function_tolerance: float = 1e-7
+    """Stop when an accepted step changes chi2 by no more than this fraction of it."""
+    gradient_tolerance: float = 1e-12
+    """Stop when the largest entry of b is no larger than this."""
+    step_tolerance: float = 1e-10
+    """Stop when the largest entry of an accepted dx is no larger than this."""
+    max_trials: int = 40
+    """Trials in one iteration before giving up."""
+    relax_above: float = 1.0
+    """Where chi2 per residual is above this at the start, also try the start of `solver.relaxation` and begin at the
+    better one. `inf` always begins at the given estimates."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_positive(self, "max_trials", "relax_above")
+
+
+def _require_positive(options: object, *names: str) -> None:
+    for name in names:
+        if not getattr(options, name) > 0:
+            raise OptionError(f"{name} is {getattr(options, name)}, must be > 0.")

@@ -1,0 +1,109 @@
+"""The loop that all algorithms share: iterations, stop rules, callback, time, summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
+from graphopt.optimizer.meter import MeteredSolver
+from graphopt.optimizer.options import StopRules
+from graphopt.optimizer.signals import StopSignals
+from graphopt.optimizer.summary import Iteration, Summary, TerminationType
+from graphopt.solver.block_solver import BlockSolver
+
+Callback = Callable[[Iteration], object]
+
+_ENDINGS = {
+    Outcome.CONVERGED: TerminationType.CONVERGENCE,
+    Outcome.NO_IMPROVEMENT: TerminationType.NO_IMPROVEMENT,
+    Outcome.LINEAR_SOLVER_FAILURE: TerminationType.LINEAR_SOLVER_FAILURE,
+    Outcome.NON_FINITE: TerminationType.NON_FINITE,
+}
+
+
+def run(
+    algorithm: Algorithm,
+    rules: StopRules,
+    solver: BlockSolver,
+    summary: Summary,
+    signals: StopSignals,
+    callback: Callback | None = None,
+) -> Summary:
+    """Optimize until something ends it; fills `summary` and leaves the estimates in the graph."""
+    metered = MeteredSolver(solver, summary.seconds)
+    try:
+        with signals.catching_interrupts():
+            _loop(algorithm, rules, metered, summary, signals, callback)
+    finally:
+        while metered.depth > 0:  # an exception in the middle of a trial: back to the last accepted estimate
+            metered.pop()
+        metered.finish()
+    return summary
+
+
+def _loop(
+    algorithm: Algorithm,
+    rules: StopRules,
+    solver: MeteredSolver,
+    summary: Summary,
+    signals: StopSignals,
+    callback: Callback | None,
+) -> None:
+    chi2 = solver.chi2()
+    summary.final_chi2 = chi2
+    if np.isnan(summary.initial_chi2):
+        summary.initial_chi2 = chi2
+    if not np.isfinite(chi2):
+        summary.termination = TerminationType.NON_FINITE
+        summary.message = solver.first_non_finite() or "chi2 overflows: the errors are too large."
+        return
+    algorithm.start(solver, chi2)
+    for number in range(rules.max_iterations):
+        if signals.should_stop():
+            break
+        start = time.perf_counter()
+        step = algorithm.step(number, signals)
+        summary.final_chi2 = step.chi2
+        done = Iteration(number, step.chi2, step.lambda_, step.trials, time.perf_counter() - start)
+        summary.iterations.append(done)
+        _tell(callback, done, signals)
+        ending = _ending(step, chi2, rules, solver)
+        if ending is not None:
+            summary.termination = ending
+            if ending is TerminationType.NON_FINITE:
+                summary.message = solver.first_non_finite() or ""
+            break
+        chi2 = step.chi2
+    better = algorithm.finish()
+    if better is not None:
+        summary.final_chi2 = better
+    if signals.reason is not None and summary.termination is TerminationType.NO_CONVERGENCE:
+        summary.termination = signals.reason
+
+
+def _tell(callback: Callback | None, done: Iteration, signals: StopSignals) -> None:
+    if callback is None:
+        return
+    try:
+        if callback(done) is False:
+            signals.ask(TerminationType.USER_STOP)
+    except KeyboardInterrupt:
+        signals.ask(TerminationType.USER_INTERRUPT)
+
+
+def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) -> TerminationType | None:
+    """Why to stop after this step, None to go on. A tolerance of 0 never stops."""
+    if step.outcome in _ENDINGS:
+        return _ENDINGS[step.outcome]
+    accepted = np.isfinite(step.step_size)
+    if accepted and rules.function_tolerance > 0.0:
+        if abs(before - step.chi2) <= rules.function_tolerance * abs(before):
+            return TerminationType.CONVERGENCE
+    if accepted and rules.step_tolerance > 0.0 and step.step_size <= rules.step_tolerance:
+        return TerminationType.CONVERGENCE
+    if rules.gradient_tolerance > 0.0 and float(np.abs(solver.b).max()) <= rules.gradient_tolerance:
+        return TerminationType.CONVERGENCE
+    return None

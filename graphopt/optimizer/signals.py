@@ -1,0 +1,92 @@
+"""Ways to end an optimization early: a flag from another thread, a time limit, Ctrl-C, the callback."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from graphopt.optimizer.summary import TerminationType
+
+
+class Settable(Protocol):
+    """Anything with `is_set`, such as `StopFlag` or `threading.Event`."""
+
+    def is_set(self) -> bool:
+        """True: stop."""
+        ...
+
+
+class StopFlag:
+    """A flag that another thread may set while `optimize` runs; looked at before each trial."""
+
+    def __init__(self, value: bool = False):
+        self.value = value
+
+    def set(self) -> None:
+        """Ask to stop."""
+        self.value = True
+
+    def clear(self) -> None:
+        """Withdraw the request."""
+        self.value = False
+
+    def is_set(self) -> bool:
+        """True once stopping was asked for."""
+        return self.value
+
+
+class StopSignals:
+    """All reasons to stop early; `reason` is the first one seen."""
+
+    def __init__(self, stop: Settable | None, time_limit: float | None, start: float):
+        self._stop = stop
+        self._deadline = None if time_limit is None else start + time_limit
+        self._interrupted = False
+        self.reason: TerminationType | None = None
+
+    def interrupt(self) -> None:
+        """Note a Ctrl-C."""
+        self._interrupted = True
+
+    def ask(self, reason: TerminationType) -> None:
+        """Stop for this reason."""
+        self.reason = self.reason or reason
+
+    def should_stop(self) -> bool:
+        """True from the first reason on."""
+        if self.reason is None:
+            if self._interrupted:
+                self.reason = TerminationType.USER_INTERRUPT
+            elif self._stop is not None and self._stop.is_set():
+                self.reason = TerminationType.USER_STOP
+            elif self._deadline is not None and time.perf_counter() >= self._deadline:
+                self.reason = TerminationType.TIME_LIMIT
+        return self.reason is not None
+
+    @contextmanager
+    def catching_interrupts(self) -> Iterator[None]:
+        """Turn the first Ctrl-C into a request to stop; a second one raises KeyboardInterrupt as usual.
+
+        Only in the main thread and only where Python's own handler is in place, so a program's handler stays in charge.
+        """
+        ours = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if not ours:
+            yield
+            return
+
+        def handle(number: int, frame: object) -> None:
+            self.interrupt()
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        signal.signal(signal.SIGINT, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

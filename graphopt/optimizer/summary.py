@@ -1,0 +1,146 @@
+"""What an optimization did: `Summary`, its iterations, and why it stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class TerminationType(Enum):
+    """Why the optimizer stopped. The value is the sentence shown to the user."""
+
+    CONVERGENCE = "A tolerance was met."
+    NO_CONVERGENCE = "max_iterations was reached; the estimate may still be improving."
+    NO_IMPROVEMENT = "No trial step lowered chi2 any more; the estimate is at a minimum up to rounding."
+    TIME_LIMIT = "The time limit was reached; the estimate may still be improving."
+    USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
+    USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
+    LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    NON_FINITE = "An error or a step became NaN or infinite; the last finite estimate is kept."
+
+    @property
+    def is_usable(self) -> bool:
+        """The estimate is an optimization's result: it converged or ran its course."""
+        return self in (
+            TerminationType.CONVERGENCE,
+            TerminationType.NO_CONVERGENCE,
+            TerminationType.NO_IMPROVEMENT,
+            TerminationType.TIME_LIMIT,
+        )
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: a linearization and the trials from it."""
+
+    iteration: int
+    """From 0."""
+    chi2: float
+    """Robustified chi2 at the estimate that the iteration ended with."""
+    lambda_: float | None
+    """Damping after the iteration; None for an algorithm (or a step) without."""
+    trials: int
+    """Steps that were tried."""
+    seconds: float
+    """Wall-clock time of the iteration."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the JSON summary."""
+        return {
+            "iteration": self.iteration,
+            "chi2": self.chi2,
+            "lambda": self.lambda_,
+            "trials": self.trials,
+            "seconds": self.seconds,
+        }
+
+
+def _no_seconds() -> dict[str, float]:
+    names = ("read", "analyze", "prepare", "linearize", "solve", "update", "total")
+    return dict.fromkeys(names, 0.0)
+
+
+@dataclass
+class Summary:
+    """Result of `graphopt.optimize`."""
+
+    vertices: int
+    """Active vertices, fixed ones included."""
+    edges: int
+    """Active edges."""
+    method: str
+    """"auto", "lm", "gn" or "dogleg"."""
+    termination: TerminationType = TerminationType.NO_CONVERGENCE
+    initial_chi2: float = float("nan")
+    final_chi2: float = float("nan")
+    iterations: list[Iteration] = field(default_factory=list)
+    linear_solver: str = ""
+    schur: str = ""
+    device: str = ""
+    device_name: str = ""
+    precision: str = ""
+    seconds: dict[str, float] = field(default_factory=_no_seconds)
+    """read, analyze (structure, ordering), prepare (compile, memory), linearize (with chi2), solve, update, total."""
+    memory_bytes: int = 0
+    """Arrays of the graph, the structure and the block solver."""
+    fixed_by_gauge: list[int] = field(default_factory=list)
+    """Vertices held constant in this optimization because nothing else fixed the graph."""
+    message: str = ""
+    """What else there is to say, such as the edge whose error is not finite."""
+
+    @property
+    def is_usable(self) -> bool:
+        """The estimate is an optimization's result."""
+        return self.termination.is_usable
+
+    def brief_report(self) -> str:
+        """One line."""
+        return (
+            f"{self.method} on {self.device_name or self.device}: chi2 {self.initial_chi2:.6g} -> {self.final_chi2:.6g} "
+            f"in {len(self.iterations)} iterations, {self.seconds['total']:.3g} s. {self.termination.value}"
+        )
+
+    def full_report(self) -> str:
+        """A paragraph and a line per iteration."""
+        lines = [
+            f"vertices {self.vertices}, edges {self.edges}, memory {self.memory_bytes / 2**20:.1f} MiB",
+            f"method {self.method}, linear solver {self.linear_solver}, schur {self.schur}, "
+            f"device {self.device} ({self.device_name}), precision {self.precision}",
+        ]
+        if self.fixed_by_gauge:
+            ids = ", ".join(map(str, self.fixed_by_gauge[:10]))
+            more = f" and {len(self.fixed_by_gauge) - 10} more" if len(self.fixed_by_gauge) > 10 else ""
+            lines.append(f"held constant, because nothing fixed the graph: vertex {ids}{more}")
+        lines.append(f"{'iteration':>9} {'chi2':>16} {'lambda':>10} {'trials':>6} {'ms':>9}")
+        lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
+        for one in self.iterations:
+            damping = "" if one.lambda_ is None else f"{one.lambda_:.3g}"
+            lines.append(
+                f"{one.iteration:9d} {one.chi2:16.9g} {damping:>10} {one.trials:6d} {1e3 * one.seconds:9.2f}"
+            )
+        lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
+        lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: plain numbers, strings, lists and dictionaries."""
+        return {
+            "vertices": self.vertices,
+            "edges": self.edges,
+            "initial_chi2": self.initial_chi2,
+            "final_chi2": self.final_chi2,
+            "iterations": [one.to_dict() for one in self.iterations],
+            "termination": self.termination.name.lower(),
+            "termination_message": self.termination.value,
+            "message": self.message,
+            "method": self.method,
+            "linear_solver": self.linear_solver,
+            "schur": self.schur,
+            "device": self.device,
+            "device_name": self.device_name,
+            "precision": self.precision,
+            "fixed_by_gauge": list(self.fixed_by_gauge),
+            "seconds": dict(self.seconds),
+            "memory_bytes": self.memory_bytes,
+        }

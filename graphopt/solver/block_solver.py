@@ -1,0 +1,92 @@
+"""The block solver: what an optimization algorithm needs from a device.
+
+One implementation per device. H, b and the estimates live where the implementation likes; vectors that the algorithms
+read are numpy arrays of length `dim`.
+
+    linearize()      H = sum J' w Omega J,  b = -sum J' w Omega e,  chi2 = sum rho(e' Omega e)   at the estimates
+    solve(damping)   (H + diag(damping)) dx = b
+    update()         estimates <- estimates oplus dx
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from graphopt.solver.structure import Structure
+
+
+class BlockSolver(Protocol):
+    """Linearises, solves and updates; see the module's header."""
+
+    dim: int
+    """Length of dx and b."""
+    structure: Structure
+    """What it was made for."""
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side of the last `linearize`; its norm is half the norm of chi2's gradient."""
+        ...
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) the step that `update` takes: set by `solve`, may be overwritten."""
+        ...
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None: ...
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H at the last `linearize`."""
+        ...
+
+    def linearize(self) -> float:
+        """Compute H and b at the estimates; returns the robustified chi2."""
+        ...
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates, without touching H and b."""
+        ...
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """Solve for dx with `damping` (one number or (dim,)) added to H's diagonal; False: not positive definite."""
+        ...
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector (dim,), without damping."""
+        ...
+
+    def update(self) -> None:
+        """Apply dx to the estimates."""
+        ...
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        ...
+
+    def pop(self) -> None:
+        """Return to the estimates of the last `push` and forget them."""
+        ...
+
+    def discard_top(self) -> None:
+        """Forget the estimates of the last `push`."""
+        ...
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error is NaN or infinite, None if all are finite."""
+        ...
+
+    def refresh(self) -> None:
+        """Take the graph's present estimates, measurements, information matrices and kernel widths."""
+        ...
+
+    def finish(self) -> None:
+        """Bring the estimates back into the graph; called once when the optimization ends."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """`linear_solver`, `schur`, `device`, `device_name`, `precision` (words) and `memory_bytes`."""
+        ...

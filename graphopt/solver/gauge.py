@@ -1,0 +1,74 @@
+"""Which vertices to hold so that the answer is determined.
+
+A connected part of the graph in which nothing is fixed and nothing is measured absolutely can be moved as a whole
+without changing chi2. Fixing one of its poses removes exactly that freedom and changes no chi2. `choose_gauge` does it
+for every such part:
+
+* a part is connected through its free vertices; a fixed neighbour or a unary edge determines it, and it is left alone;
+* the vertex is the first one that has the part's largest tangent dimension, in the order in which g2o's `findGauge`
+  looks at vertices, so a connected graph gets g2o's choice;
+* only a pose (`GAUGE_TYPES`) is a gauge. Fixing, say, the coefficients of a curve or a camera with its focal length
+  would take more than the freedom of the whole; such a part is left to the damping of the algorithm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.graph import Graph, Selection
+from graphopt.graph.components import connected_components
+from graphopt.graph.gauge import iteration_order
+
+GAUGE_TYPES = frozenset({"VERTEX_SE2", "VERTEX_SE3:QUAT", "VERTEX_SE3:EXPMAP", "VERTEX_SIM3:EXPMAP", "VERTEX_CAM"})
+"""Tags of vertex types whose estimate is a pose and nothing else."""
+
+
+def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
+    """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
+    count, labels = connected_components(selection, through_fixed=False)
+    held = _held_parts(selection, labels, count)
+    if held.all():
+        return []
+    part = np.concatenate(labels)
+    sizes = [len(one) for one in labels]
+    dims = np.repeat([one.type.tangent_dim for one in selection.vertex_sets], sizes)
+    is_pose = np.repeat([one.type.tag in GAUGE_TYPES for one in selection.vertex_sets], sizes)
+    candidates = (part >= 0) & ~held[part]
+    largest = np.zeros(count, np.int64)
+    np.maximum.at(largest, part[candidates], dims[candidates])
+    numbers = np.flatnonzero(candidates & (dims == largest[part]))
+    first = _first_of_each(numbers, part[numbers], _rank(selection))
+    chosen = np.sort(first[is_pose[first]])
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    sets = np.searchsorted(starts, chosen, side="right") - 1
+    return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+
+
+def _held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int) -> np.ndarray:
+    """(count,) bool: a fixed neighbour or a unary edge determines the part."""
+    held = np.zeros(count, bool)
+    for edges in selection.edges:
+        parts = np.stack(
+            [labels[number][edges.vertex_rows[:, slot]] for slot, number in enumerate(edges.vertex_sets)],
+            axis=1,
+        )
+        absolute = parts[(parts < 0).any(axis=1)] if parts.shape[1] > 1 else parts
+        held[absolute[absolute >= 0]] = True
+    return held
+
+
+def _rank(selection: Selection) -> np.ndarray:
+    """Per vertex of all sets: its place in the order in which g2o looks at vertices."""
+    sequence = np.concatenate([one.sequence for one in selection.vertex_sets])
+    added = np.argsort(sequence, kind="stable")
+    ids = np.concatenate([one.ids for one in selection.vertex_sets])[added]
+    rank = np.empty(len(ids), np.int64)
+    rank[added[iteration_order(ids)]] = np.arange(len(ids))
+    return rank
+
+
+def _first_of_each(numbers: np.ndarray, parts: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    """The number of lowest rank in each part."""
+    order = np.lexsort((rank[numbers], parts))
+    _, first = np.unique(parts[order], return_index=True)
+    return numbers[order[first]]

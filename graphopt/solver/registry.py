@@ -1,0 +1,77 @@
+"""Block solvers by device name.
+
+A device registers a factory. `create_block_solver` finds it by the part of the name before a colon, so "vulkan:1"
+reaches the factory of "vulkan", which reads the rest from the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphopt.errors import DeviceError, OptionError
+from graphopt.graph import Graph
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.structure import Structure
+
+LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
+SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
+PRECISIONS = ("auto", "double", "mixed")
+
+
+@dataclass(frozen=True)
+class SolverOptions:
+    """How the normal equations are solved."""
+
+    device: str = "auto"
+    """"auto", "cpu", or another registered device, with an optional number: "vulkan:1"."""
+    linear_solver: str = "auto"
+    """"cholesky" (sparse), "dense" (Cholesky), "pcg" (preconditioned conjugate gradients), or "auto" by size and density."""
+    schur: str = "auto"
+    """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
+    precision: str = "auto"
+    """"double" or "mixed" (single precision where it does not change the answer)."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("linear_solver", LINEAR_SOLVERS),
+            ("schur", SCHUR_CHOICES),
+            ("precision", PRECISIONS),
+        ):
+            if getattr(self, name) not in known:
+                raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
+        if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
+            raise OptionError(
+                f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
+                "a factorization needs the reduced matrix. Use schur='explicit'."
+            )
+
+
+Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
+
+_factories: dict[str, Factory] = {}
+
+
+def register_block_solver(device: str, factory: Factory) -> None:
+    """Make `factory(graph, structure, options)` answer for a device name."""
+    _factories[device] = factory
+
+
+def block_solver_devices() -> tuple[str, ...]:
+    """Names of the devices that can optimize."""
+    return ("cpu", *sorted(_factories.keys() - {"cpu"}))
+
+
+def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
+    """The block solver of `options.device`; "auto" is the CPU."""
+    name = options.device.partition(":")[0]
+    if name in ("auto", "cpu"):
+        from graphopt.solver.cpu import CpuBlockSolver
+
+        return CpuBlockSolver(graph, structure, options)
+    if name not in _factories:
+        raise DeviceError(
+            f"There is no device '{options.device}' here; this installation can optimize on: "
+            f"{', '.join(block_solver_devices())}."
+        )
+    return _factories[name](graph, structure, options)

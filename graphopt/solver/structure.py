@@ -1,0 +1,263 @@
+"""Structure of the normal equations: everything that depends on the shape of the graph only.
+
+    (H + D) dx = b        H = sum J' w Omega J,   b = -sum J' w Omega e
+
+Free active vertices are *blocks*: first those that stay, then those that the Schur complement eliminates, each by
+ascending id. An eliminated block shares no edge with another eliminated one: of marginalized neighbours an independent
+set is eliminated and the others stay.
+
+Of the symmetric H the upper triangle of blocks is stored, by block column, rows ascending, so the diagonal is last:
+
+    dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,): place in `values`
+
+Block k is dims[row] x dims[col], column-major. Everything here is vectorised; a million edges take about a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt.errors import GraphError
+from graphopt.solver.independent_set import independent_set
+
+if TYPE_CHECKING:
+    from graphopt.graph import Selection
+    from graphopt.graph.selection import EdgeSelection
+    from graphopt.graph.sets import EdgeSet
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeGroup:
+    """Active edges of one edge set with the same robust kernel: one compiled program runs them all."""
+
+    edge_set: EdgeSet
+    rows: np.ndarray
+    """(m,) int64: rows of the edge set."""
+    information: str
+    """"identity", "diagonal" or "full": what all information matrices of the group are."""
+    kernel: int
+    """Number of the robust kernel, 0 for none."""
+    vertex_sets: tuple[int, ...]
+    vertex_rows: np.ndarray
+    """(m, arity) int32."""
+    parameter_sets: tuple[int, ...]
+    parameter_rows: np.ndarray
+    """(m, num_parameters) int32."""
+    block_offset: np.ndarray
+    """(m, num_pairs) int64 into `values`, -1 where a vertex is not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
+    block_transposed: np.ndarray
+    """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+
+
+class Structure:
+    """Numbering, block pattern and edge groups of a selection."""
+
+    def __init__(self, selection: Selection):
+        self.selection = selection
+        self._number_blocks()
+        pairs = [self._pair_blocks(edges) for edges in selection.edges]
+        slots = self._pattern(pairs)
+        self.groups: list[EdgeGroup] = []
+        for edges, (rows, cols), positions in zip(selection.edges, pairs, slots, strict=True):
+            offsets = np.where(positions >= 0, self.block_ptr[positions], -1)
+            transposed = (rows > cols) & (positions >= 0)
+            self.groups.extend(_split(edges, offsets, transposed))
+
+    # ---------------------------------------------------------------- sizes
+
+    @property
+    def num_blocks(self) -> int:
+        """Free active vertices."""
+        return len(self.dims)
+
+    @property
+    def dim(self) -> int:
+        """Length of dx and b."""
+        return int(self.offsets[-1])
+
+    @property
+    def kept_dim(self) -> int:
+        """Scalars of the blocks that the Schur complement keeps."""
+        return int(self.offsets[self.num_kept])
+
+    @property
+    def values_size(self) -> int:
+        """Scalars of the stored blocks of H."""
+        return int(self.block_ptr[-1])
+
+    @property
+    def num_edges(self) -> int:
+        """Active edges."""
+        return self.selection.num_active_edges
+
+    @property
+    def has_schur(self) -> bool:
+        """There are blocks to keep and blocks to eliminate."""
+        return 0 < self.num_kept < self.num_blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index arrays."""
+        arrays = [self.dims, self.col_ptr, self.row_idx, self.block_ptr, self.offsets, *self.vertex_offsets]
+        for group in self.groups:
+            arrays += [group.vertex_rows, group.parameter_rows, group.block_offset, group.block_transposed]
+        return sum(array.nbytes for array in arrays)
+
+    def block_of(self, set_number: int, row: int) -> int:
+        """Block of a vertex, -1 if it is not optimized."""
+        return int(self.vertex_blocks[set_number][row])
+
+    # ---------------------------------------------------------------- numbering
+
+    def _number_blocks(self) -> None:
+        selection = self.selection
+        free = [selection.free(number) for number in range(len(selection.vertex_sets))]
+        counts = [int(np.count_nonzero(mask)) for mask in free]
+        if not sum(counts):
+            raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+        ids = np.concatenate([one.ids[mask] for one, mask in zip(selection.vertex_sets, free, strict=True)])
+        dims = np.repeat([one.type.tangent_dim for one in selection.vertex_sets], counts).astype(np.int32)
+        eliminated = np.concatenate(self._eliminated(free))
+        order = np.lexsort((ids, eliminated))
+        block = np.empty(len(order), np.int64)
+        block[order] = np.arange(len(order))
+
+        self.dims: np.ndarray = dims[order]
+        """(nb,) int32: size of each block."""
+        self.ids: np.ndarray = ids[order]
+        """(nb,) int64: vertex of each block."""
+        self.num_kept: int = len(order) - int(np.count_nonzero(eliminated))
+        """Blocks before this one stay, the others may be eliminated."""
+        self.offsets: np.ndarray = np.concatenate([[0], np.cumsum(self.dims, dtype=np.int64)])
+        """(nb + 1,) int64: first scalar of each block."""
+        self.vertex_blocks: list[np.ndarray] = []
+        """Per vertex set (n,) int64: block of each vertex, -1 where not optimized."""
+        self.vertex_offsets: list[np.ndarray] = []
+        """Per vertex set (n,) int64: first scalar in dx, -1 where not optimized."""
+        for mask, numbers in zip(free, np.split(block, np.cumsum(counts)[:-1]), strict=True):
+            blocks = np.full(len(mask), -1, np.int64)
+            blocks[mask] = numbers
+            self.vertex_blocks.append(blocks)
+            self.vertex_offsets.append(np.where(mask, self.offsets[blocks], -1))
+
+    def _eliminated(self, free: list[np.ndarray]) -> list[np.ndarray]:
+        """Per vertex set, for its free vertices: eliminated by the Schur complement (no two share an edge)."""
+        selection = self.selection
+        wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
+        if not any(mask.any() for mask in wanted):
+            return [wish[mask] for wish, mask in zip(wanted, free, strict=True)]
+        first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
+        is_wanted = np.concatenate(wanted)
+        conflicts = []
+        for edges in selection.edges:
+            numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
+            for i, j in combinations_with_replacement(range(numbers.shape[1]), 2):
+                if i != j:
+                    both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+                    conflicts.append(numbers[both][:, [i, j]])
+        pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
+        taken = independent_set(is_wanted, pairs)
+        return [part[mask] for part, mask in zip(np.split(taken, first[1:-1]), free, strict=True)]
+
+    # ---------------------------------------------------------------- pattern
+
+    def _pair_blocks(self, edges: EdgeSelection) -> tuple[np.ndarray, np.ndarray]:
+        """(m, num_pairs) blocks of the first and second vertex of each pair, -1 where not optimized."""
+        blocks = np.stack(
+            [
+                self.vertex_blocks[number][edges.vertex_rows[:, slot]]
+                for slot, number in enumerate(edges.vertex_sets)
+            ],
+            axis=1,
+        )
+        first, second = zip(*combinations_with_replacement(range(blocks.shape[1]), 2), strict=True)
+        return blocks[:, list(first)], blocks[:, list(second)]
+
+    def _pattern(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
+        """Build the block pattern; return per edge selection the (m, num_pairs) block numbers, -1 where none."""
+        num_blocks = np.int64(self.num_blocks)
+        keys, places = [], []
+        for rows, cols in pairs:
+            off_diagonal = (rows >= 0) & (cols >= 0) & (rows != cols)
+            low, high = np.minimum(rows, cols)[off_diagonal], np.maximum(rows, cols)[off_diagonal]
+            keys.append(high * num_blocks + low)
+            places.append(off_diagonal)
+        unique, inverse = _unique(np.concatenate(keys))
+        col, row = unique // num_blocks, unique % num_blocks
+        position = np.arange(len(unique)) + col  # one diagonal block ends each column before this one
+        per_column = np.bincount(col, minlength=self.num_blocks) + 1
+        self.col_ptr: np.ndarray = np.concatenate([[0], np.cumsum(per_column, dtype=np.int64)])
+        """(nb + 1,) int64: first block of each column."""
+        diagonal = self.col_ptr[1:] - 1
+        self.row_idx: np.ndarray = np.empty(len(unique) + self.num_blocks, np.int32)
+        """(nnzb,) int32: block row of each stored block."""
+        self.row_idx[position] = row
+        self.row_idx[diagonal] = np.arange(self.num_blocks)
+        columns = np.repeat(np.arange(self.num_blocks), per_column)
+        sizes = self.dims[self.row_idx].astype(np.int64) * self.dims[columns]
+        self.block_ptr: np.ndarray = np.concatenate([[0], np.cumsum(sizes)])
+        """(nnzb + 1,) int64: first scalar of each block in `values`."""
+
+        result, first = [], 0
+        for (rows, cols), off_diagonal in zip(pairs, places, strict=True):
+            found = np.full(rows.shape, -1, np.int64)
+            on_diagonal = (rows == cols) & (rows >= 0)
+            found[on_diagonal] = diagonal[rows[on_diagonal]]
+            count = int(np.count_nonzero(off_diagonal))
+            found[off_diagonal] = position[inverse[first : first + count]]
+            first += count
+            result.append(found)
+        return result
+
+
+def _unique(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted distinct keys, and for each key its place among them."""
+    order = np.argsort(keys)
+    ordered = keys[order]
+    is_new = np.ones(len(keys), bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    inverse = np.empty(len(keys), np.int64)
+    inverse[order] = np.cumsum(is_new) - 1
+    return ordered[is_new], inverse
+
+
+def _split(edges: EdgeSelection, offsets: np.ndarray, transposed: np.ndarray) -> list[EdgeGroup]:
+    """One group per robust kernel that the edges have."""
+    kernel = edges.edge_set.kernel[edges.rows]
+    groups = []
+    for number in np.unique(kernel).tolist():
+        mask = slice(None) if bool((kernel == number).all()) else kernel == number
+        rows = edges.rows[mask]
+        groups.append(
+            EdgeGroup(
+                edges.edge_set,
+                rows,
+                information_variant(edges.edge_set, rows),
+                number,
+                edges.vertex_sets,
+                np.ascontiguousarray(edges.vertex_rows[mask]),
+                edges.parameter_sets,
+                np.ascontiguousarray(edges.parameter_rows[mask]),
+                np.ascontiguousarray(offsets[mask]),
+                np.ascontiguousarray(transposed[mask]),
+            )
+        )
+    return groups
+
+
+def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
+    """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
+    dim = edge_set.type.residual_dim
+    information = edge_set.information
+    if len(rows) != len(information):
+        information = information[rows]
+    flat = information.reshape(len(information), dim * dim)
+    for first in range(0, len(flat), 4096):
+        if flat[first : first + 4096][:, ~np.eye(dim, dtype=bool).ravel()].any():
+            return "full"
+    diagonal = flat[:, :: dim + 1]
+    return "identity" if bool((diagonal == 1.0).all()) else "diagonal"

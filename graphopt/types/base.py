@@ -1,0 +1,220 @@
+"""What a type is: vertices, parameters and edges as data.
+
+    vertex      estimate x in storage numbers, update delta in tangent numbers:   x <- oplus(x, delta)
+    edge        residual e(x_1, ..., x_k, p_1, ..., p_l, z),   chi2 = e' Omega e
+    parameter   numbers p that many edges share
+
+A type holds functions and sizes, no values. The functions work on float arrays of any batch shape and on
+arrays of symbolic scalars (see `graphopt.geometry.arrays`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from graphopt.errors import GraphError
+from graphopt.types.files import EdgeFile, VertexFile
+
+Array = Any
+
+
+def unwrapped(storage: Array) -> Array:
+    """Hand the storage array to the residual as it is."""
+    return storage
+
+
+@dataclass(frozen=True, eq=False)
+class VertexType:
+    """A kind of vertex."""
+
+    name: str
+    """g2o's class name, `VertexSE3`."""
+    tag: str
+    """g2o's file tag, `VERTEX_SE3:QUAT`."""
+    storage_dim: int
+    """Length of one estimate."""
+    tangent_dim: int
+    """Length of one update; the size of the vertex's block of the Hessian."""
+    oplus: Callable[[Array, Array], Array]
+    """(storage (..., storage_dim), delta (..., tangent_dim)) -> storage."""
+    wrap: Callable[[Array], Any]
+    """storage -> what a residual sees, for instance `geometry.SE3`."""
+    identity: tuple[float, ...]
+    """Estimate of a vertex that is given none."""
+    file: VertexFile
+    """Tokens after the id."""
+    aliases: tuple[str, ...] = ()
+    """Other tags of the same layout."""
+    alias_files: Mapping[str, VertexFile] = field(default_factory=dict)
+    """Other tags with their own layout."""
+    doc: str = ""
+
+    def file_for(self, tag: str) -> VertexFile:
+        """Layout of a line with this tag."""
+        return self.alias_files.get(tag, self.file)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the type, for tables and JSON."""
+        return {
+            "kind": "vertex",
+            "name": self.name,
+            "tag": self.tag,
+            "aliases": [*self.aliases, *self.alias_files],
+            "storage_dim": self.storage_dim,
+            "tangent_dim": self.tangent_dim,
+            "tokens": list(self.file.token_counts),
+            "doc": self.doc,
+        }
+
+    def __repr__(self) -> str:
+        return f"<VertexType {self.name} {self.tag}>"
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterType:
+    """A kind of parameter: constants that edges share, addressed by id (`PARAMS_*`)."""
+
+    name: str
+    tag: str
+    storage_dim: int
+    wrap: Callable[[Array], Any]
+    """storage -> what a residual sees."""
+    identity: tuple[float, ...]
+    """Values of a parameter that is given none."""
+    file: VertexFile
+    """Tokens after the id."""
+    aliases: tuple[str, ...] = ()
+    alias_files: Mapping[str, VertexFile] = field(default_factory=dict)
+    doc: str = ""
+
+    def file_for(self, tag: str) -> VertexFile:
+        """Layout of a line with this tag."""
+        return self.alias_files.get(tag, self.file)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the type, for tables and JSON."""
+        return {
+            "kind": "parameter",
+            "name": self.name,
+            "tag": self.tag,
+            "aliases": [*self.aliases, *self.alias_files],
+            "storage_dim": self.storage_dim,
+            "tokens": list(self.file.token_counts),
+            "doc": self.doc,
+        }
+
+    def __repr__(self) -> str:
+        return f"<ParameterType {self.name} {self.tag}>"
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeType:
+    """A kind of edge with a fixed number of vertices."""
+
+    name: str
+    """g2o's class name, `EdgeSE3`."""
+    tag: str
+    """g2o's file tag, `EDGE_SE3:QUAT`."""
+    vertices: tuple[VertexType, ...]
+    parameters: tuple[ParameterType, ...]
+    measurement_dim: int
+    """Length of one stored measurement."""
+    residual_dim: int
+    """Length of the residual; the size of the information matrix."""
+    residual: Callable[..., Array]
+    """(*vertices, *parameters, measurement) -> (..., residual_dim); all arguments wrapped."""
+    jacobian: Callable[..., tuple[Array, ...]] | None
+    """Same arguments -> one (..., residual_dim, tangent_dim) array per vertex. For a type whose derivative is
+    shorter by hand, or whose Jacobian in g2o is not the derivative of its error. None: the compiler
+    differentiates the residual through oplus."""
+    wrap_measurement: Callable[[Array], Any]
+    """stored measurement -> what the residual sees."""
+    file: EdgeFile
+    """Tokens after the ids of vertices and parameters."""
+    aliases: tuple[str, ...] = ()
+    alias_files: Mapping[str, EdgeFile] = field(default_factory=dict)
+    doc: str = ""
+
+    def file_for(self, tag: str) -> EdgeFile:
+        """Layout of a line with this tag."""
+        return self.alias_files.get(tag, self.file)
+
+    def error(self, estimates: tuple[Array, ...], parameters: tuple[Array, ...], measurement: Array) -> Array:
+        """Evaluate the residual on stored numbers: (..., storage_dim) each -> (..., residual_dim)."""
+        wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
+        constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
+        return self.residual(*wrapped, *constants, self.wrap_measurement(measurement))
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the type, for tables and JSON."""
+        return {
+            "kind": "edge",
+            "name": self.name,
+            "tag": self.tag,
+            "aliases": [*self.aliases, *self.alias_files],
+            "vertices": [vertex.tag for vertex in self.vertices],
+            "parameters": [parameter.tag for parameter in self.parameters],
+            "measurement_dim": self.measurement_dim,
+            "residual_dim": self.residual_dim,
+            "own_jacobian": self.jacobian is not None,
+            "tokens": list(self.file.token_counts),
+            "doc": self.doc,
+        }
+
+    def __repr__(self) -> str:
+        return f"<EdgeType {self.name} {self.tag}>"
+
+
+@dataclass(frozen=True, eq=False)
+class VariadicEdgeType:
+    """A kind of edge from one vertex to any number of vertices of another type (`EDGE_SE2_LOTSOFXY`)."""
+
+    name: str
+    tag: str
+    first: VertexType
+    """Type of vertex 0."""
+    rest: VertexType
+    """Type of all other vertices."""
+    residual_dim_per_vertex: int
+    """The residual and the measurement have this many numbers for each vertex but the first."""
+    make: Callable[[VariadicEdgeType, int], EdgeType]
+    """(this type, number of vertices) -> its edge type."""
+    aliases: tuple[str, ...] = ()
+    doc: str = ""
+
+    def instantiate(self, num_vertices: int) -> EdgeType:
+        """Edge type for a number of vertices; the same object for the same number."""
+        if num_vertices < 2:
+            raise GraphError(
+                f"{self.name} ({self.tag}) with {num_vertices} vertices: needs at least 2, "
+                f"one {self.first.tag} and one {self.rest.tag}."
+            )
+        return _instantiate(self, num_vertices)
+
+    def describe(self) -> dict[str, Any]:
+        """Facts about the type, for tables and JSON."""
+        return {
+            "kind": "variadic edge",
+            "name": self.name,
+            "tag": self.tag,
+            "aliases": list(self.aliases),
+            "vertices": [self.first.tag, f"{self.rest.tag}..."],
+            "parameters": [],
+            "residual_dim_per_vertex": self.residual_dim_per_vertex,
+            "doc": self.doc,
+        }
+
+    def __repr__(self) -> str:
+        return f"<VariadicEdgeType {self.name} {self.tag}>"
+
+
+@cache
+def _instantiate(variadic: VariadicEdgeType, num_vertices: int) -> EdgeType:
+    return variadic.make(variadic, num_vertices)
+
+
+AnyEdgeType = EdgeType | VariadicEdgeType
+"""What the registry returns for an edge's tag."""

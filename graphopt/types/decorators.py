@@ -1,0 +1,211 @@
+"""Decorators with which users define types: they register the type and return it.
+
+    @graphopt.vertex_type(tag="VERTEX_XY", tangent_dim=2)
+    def VertexXY(point, delta):
+        return point + delta
+
+    @graphopt.edge_type(tag="EDGE_RANGE", vertices=("VERTEX_SE2", "VERTEX_XY"), measurement_dim=1)
+    def EdgeRange(pose, point, distance):
+        return norm(point - pose.translation) - distance
+
+The function's name is the class name, its docstring the type's description. A residual of one number may
+return a scalar, and a measurement of one number is handed over as a scalar. The function is called once with
+random floats when it is defined, to check its dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphOptError, ShapeError
+from graphopt.geometry.arrays import stack
+from graphopt.types import registry
+from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
+from graphopt.types.define import scalar
+from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
+
+Array = Any
+
+
+def vertex_type(
+    *,
+    tag: str,
+    tangent_dim: int,
+    storage_dim: int | None = None,
+    wrap: Callable[[Array], Any] = unwrapped,
+    identity: Sequence[float] | None = None,
+    file: VertexFile | None = None,
+    aliases: Sequence[str] = (),
+    name: str | None = None,
+) -> Callable[[Callable[[Array, Array], Array]], VertexType]:
+    """Define a vertex type from its oplus: (storage (..., storage_dim), delta (..., tangent_dim)) -> storage.
+
+    storage_dim defaults to tangent_dim, identity to zeros, the file layout to the stored numbers in order.
+    """
+    length = tangent_dim if storage_dim is None else storage_dim
+    start = (0.0,) * length if identity is None else tuple(float(value) for value in identity)
+
+    def define(oplus: Callable[[Array, Array], Array]) -> VertexType:
+        label = name or oplus.__name__
+        _expect(
+            len(start) == length,
+            f"vertex type {label}: identity has {len(start)} numbers, expected {length}.",
+        )
+        result = _call(f"oplus of vertex type {label}", oplus, np.array(start), np.zeros(tangent_dim))
+        _expect(
+            np.shape(result) == (length,),
+            f"oplus of vertex type {label} returned shape {np.shape(result)}, "
+            f"expected (storage_dim,) = ({length},). "
+            "Pass storage_dim if an estimate has more numbers than an update.",
+        )
+        layout = file or plain(length)
+        kind = VertexType(
+            label, tag, length, tangent_dim, oplus, wrap, start, layout, tuple(aliases), doc=_doc(oplus)
+        )
+        return registry.register(kind)
+
+    return define
+
+
+def parameter_type(
+    *,
+    tag: str,
+    storage_dim: int,
+    identity: Sequence[float] | None = None,
+    file: VertexFile | None = None,
+    aliases: Sequence[str] = (),
+    name: str | None = None,
+) -> Callable[[Callable[[Array], Any]], ParameterType]:
+    """Define a parameter type from its wrap: storage (..., storage_dim) -> what a residual sees."""
+    start = (0.0,) * storage_dim if identity is None else tuple(float(value) for value in identity)
+
+    def define(wrap: Callable[[Array], Any]) -> ParameterType:
+        label = name or wrap.__name__
+        _expect(
+            len(start) == storage_dim,
+            f"parameter type {label}: identity has {len(start)} numbers, expected {storage_dim}.",
+        )
+        layout = file or plain(storage_dim)
+        kind = ParameterType(label, tag, storage_dim, wrap, start, layout, tuple(aliases), doc=_doc(wrap))
+        return registry.register(kind)
+
+    return define
+
+
+def edge_type(
+    *,
+    tag: str,
+    vertices: Sequence[str | VertexType],
+    measurement_dim: int,
+    residual_dim: int | None = None,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: Callable[..., tuple[Array, ...]] | None = None,
+    wrap_measurement: Callable[[Array], Any] | None = None,
+    file: EdgeFile | None = None,
+    aliases: Sequence[str] = (),
+    name: str | None = None,
+) -> Callable[[Callable[..., Array]], EdgeType]:
+    """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
+
+    residual_dim is found by calling the function when it is not given. The file layout defaults to the
+    measurement, then the upper triangle of the information.
+    """
+    vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
+    parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)
+    wrap = wrap_measurement or (scalar if measurement_dim == 1 else unwrapped)
+
+    def define(function: Callable[..., Array]) -> EdgeType:
+        label = name or function.__name__
+        shape = _residual_shape(label, function, vertex_kinds, parameter_kinds, wrap, measurement_dim)
+        residual, dim = (function, shape[0]) if shape else (_scalar_to_vector(function), 1)
+        _expect(
+            residual_dim in (None, dim),
+            f"residual of edge type {label} has {dim} numbers, expected residual_dim = {residual_dim}.",
+        )
+        layout = file or measurement_then_information(plain(measurement_dim), dim)
+        kind = EdgeType(
+            label,
+            tag,
+            vertex_kinds,
+            parameter_kinds,
+            measurement_dim,
+            dim,
+            residual,
+            jacobian,
+            wrap,
+            layout,
+            tuple(aliases),
+            doc=_doc(function),
+        )
+        return registry.register(kind)
+
+    return define
+
+
+def _residual_shape(
+    label: str,
+    function: Callable[..., Array],
+    vertices: tuple[VertexType, ...],
+    parameters: tuple[ParameterType, ...],
+    wrap: Callable[[Array], Any],
+    measurement_dim: int,
+) -> tuple[int, ...]:
+    """Call the residual with random floats and return the shape of what it returns."""
+    generator = np.random.default_rng(0)
+    states = [
+        kind.wrap(kind.oplus(np.array(kind.identity), generator.uniform(0.1, 0.3, kind.tangent_dim)))
+        for kind in vertices
+    ]
+    constants = [kind.wrap(np.array(kind.identity)) for kind in parameters]
+    measurement = wrap(generator.uniform(0.1, 0.3, measurement_dim))
+    shape = np.shape(_call(f"residual of edge type {label}", function, *states, *constants, measurement))
+    if len(shape) > 1:
+        raise ShapeError(
+            f"residual of edge type {label} returned shape {shape}, expected (residual_dim,). "
+            "Join components with np.stack([...], axis=-1)."
+        )
+    return shape
+
+
+def _scalar_to_vector(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Give the scalar that a residual returns an axis of length 1."""
+
+    @wraps(function)
+    def residual(*arguments: Any) -> Array:
+        return stack(function(*arguments))
+
+    return residual
+
+
+def _call(what: str, function: Callable[..., Array], *arguments: Any) -> Array:
+    try:
+        with np.errstate(all="ignore"):
+            return function(*arguments)
+    except GraphOptError:
+        raise
+    except Exception as error:
+        shapes = ", ".join(_shape_of(argument) for argument in arguments)
+        raise ShapeError(
+            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}. "
+            "An edge's function takes its vertices, then its parameters, then the measurement."
+        ) from error
+
+
+def _shape_of(argument: Any) -> str:
+    storage = getattr(argument, "storage", None)
+    if storage is not None:
+        return f"{type(argument).__name__}{np.shape(storage)}"
+    return f"array{np.shape(argument)}" if np.ndim(argument) > 0 else "scalar"
+
+
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise ShapeError(message)
+
+
+def _doc(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").strip()

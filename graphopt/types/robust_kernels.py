@@ -1,0 +1,162 @@
+"""Robust kernels: (chi2, width) -> (rho, weight).
+
+chi2 = e' Omega e is replaced by rho(chi2), and the edge's part of H and b is multiplied by weight =
+rho'(chi2). These are g2o's rho[0] and rho[1]; the width is its delta. They work on floats, float arrays and
+symbolic scalars, and every derivative is finite at chi2 = 0.
+
+    Huber          chi2                          below width^2, else 2 width sqrt(chi2) - width^2
+    PseudoHuber    2 w^2 (sqrt(1 + chi2/w^2) - 1)
+    Cauchy         w^2 log(1 + chi2/w^2)
+    GemanMcClure   w chi2 / (w + chi2)
+    Welsch         w^2 (1 - exp(-chi2/w^2))
+    Fair           2 w^2 (a - log(1 + a)),       a = sqrt(chi2) / w
+    Tukey          w^2/3 (1 - (1 - chi2/w^2)^3)  below width^2, else w^2/3
+    Saturated      chi2                          below width^2, else w^2
+    DCS            chi2                          below width, else 4 w^2 chi2 / (w + chi2)^2
+    ScaleDelta     chi2 (g2o scales an inner kernel with it; alone it does nothing, see `scale_delta`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import OptionError
+from graphopt.geometry.arrays import where
+
+Array = Any
+KernelFunction = Callable[[Array, Array], tuple[Array, Array]]
+
+
+def huber(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Quadratic, then linear in |e|."""
+    squared = width * width
+    inside = chi2 <= squared
+    root = np.sqrt(where(inside, 1.0, chi2))
+    return where(inside, chi2, 2.0 * width * root - squared), where(inside, 1.0, width / root)
+
+
+def pseudo_huber(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Smooth variant of Huber."""
+    squared = width * width
+    root = np.sqrt(1.0 + chi2 / squared)
+    return 2.0 * squared * (root - 1.0), 1.0 / root
+
+
+def cauchy(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Logarithm."""
+    squared = width * width
+    ratio = 1.0 + chi2 / squared
+    return squared * np.log(ratio), 1.0 / ratio
+
+
+def geman_mcclure(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Bounded by the width; note that the width is not squared."""
+    share = width / (width + chi2)
+    return chi2 * share, share * share
+
+
+def welsch(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Bounded by the squared width."""
+    squared = width * width
+    weight = np.exp(-chi2 / squared)
+    return squared * (1.0 - weight), weight
+
+
+def fair(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Quadratic, then almost linear in |e|."""
+    zero = chi2 <= 0.0
+    ratio = where(zero, 0.0, np.sqrt(where(zero, 1.0, chi2))) / width
+    return 2.0 * width * width * (ratio - np.log(1.0 + ratio)), 1.0 / (1.0 + ratio)
+
+
+def tukey(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Bounded, with weight zero beyond the width."""
+    squared = width * width
+    rest = where(chi2 <= squared, 1.0 - chi2 / squared, 0.0)
+    return squared * (1.0 - rest * rest * rest) / 3.0, rest * rest
+
+
+def saturated(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Quadratic, then constant."""
+    squared = width * width
+    inside = chi2 <= squared
+    return where(inside, chi2, squared), where(inside, 1.0, 0.0)
+
+
+def dcs(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """Dynamic covariance scaling (Agarwal et al., ICRA 2013); the weight is negative where chi2 > width."""
+    total = width + chi2
+    share = 2.0 * width / total
+    inside = share >= 1.0
+    outside_weight = 4.0 * width * width * (width - chi2) / (total * total * total)
+    return where(inside, chi2, share * share * chi2), where(inside, 1.0, outside_weight)
+
+
+def identity(chi2: Array, width: Array) -> tuple[Array, Array]:
+    """No robustification."""
+    return 1.0 * chi2, 0.0 * chi2 + 1.0
+
+
+def scale_delta(inner: KernelFunction, inner_width: float) -> KernelFunction:
+    """Kernel that applies another one to chi2 / width^2: g2o's ScaleDelta with an inner kernel."""
+
+    def scaled(chi2: Array, width: Array) -> tuple[Array, Array]:
+        squared = width * width
+        rho, weight = inner(chi2 / squared, inner_width)
+        return squared * rho, weight
+
+    return scaled
+
+
+@dataclass(frozen=True)
+class RobustKernel:
+    """A robust kernel with its number in `EdgeSet.kernel`."""
+
+    number: int
+    name: str
+    """Name in g2o's factory; the class is `RobustKernel` + name."""
+    function: KernelFunction
+
+
+KERNELS: tuple[RobustKernel, ...] = tuple(
+    RobustKernel(number, name, function)
+    for number, (name, function) in enumerate(
+        (
+            ("None", identity),
+            ("Huber", huber),
+            ("PseudoHuber", pseudo_huber),
+            ("Cauchy", cauchy),
+            ("GemanMcClure", geman_mcclure),
+            ("Welsch", welsch),
+            ("Fair", fair),
+            ("Tukey", tukey),
+            ("Saturated", saturated),
+            ("DCS", dcs),
+            ("ScaleDelta", identity),
+        )
+    )
+)
+"""All kernels; KERNELS[i].number == i, 0 is none."""
+
+_BY_NAME = {kernel.name.lower(): kernel for kernel in KERNELS}
+
+
+def robust_kernel(name: str | int | RobustKernel | None) -> RobustKernel:
+    """Kernel of a name (any case, `Huber`, `RobustKernelHuber`, `pseudo_huber`), a number, or None."""
+    if isinstance(name, RobustKernel):
+        return name
+    if name is None:
+        return KERNELS[0]
+    if isinstance(name, str):
+        key = name.lower().replace("_", "").replace("-", "").removeprefix("robustkernel")
+        if key in _BY_NAME:
+            return _BY_NAME[key]
+    elif 0 <= int(name) < len(KERNELS):
+        return KERNELS[int(name)]
+    raise OptionError(
+        f"robust kernel {name!r} is unknown. Known: {', '.join(f'{k.name} ({k.number})' for k in KERNELS)}."
+    )

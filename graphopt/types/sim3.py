@@ -1,0 +1,183 @@
+"""g2o's `sim3`: pose graphs with scale.
+
+VertexSim3Expmap holds cam_S_world and is updated from the left with g2o's exponential:
+S <- exp(omega, upsilon, sigma) S; sigma is ignored if the scale is fixed.
+
+    stored   x, y, z, qx, qy, qz, qw, scale, fx1, fy1, cx1, cy1, fx2, fy2, cx2, cy2, fix_scale (0 or 1)
+    g2o 2.x  qx qy qz qw x y z scale
+    g2o 1.x  logarithm (7) of the inverse, fx1 fy1 cx1 cy1        EDGE_SIM3: logarithm (7) of the inverse
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.geometry import Sim3, components, concatenate, stack
+from graphopt.types.base import VertexType
+from graphopt.types.define import define_edge
+from graphopt.types.files import (
+    EdgeFile,
+    VertexFile,
+    matrix_to_triangle,
+    measurement_then_information,
+    triangle_size,
+    triangle_to_matrix,
+)
+from graphopt.types.g2o_maps import sim3_exp, sim3_log
+from graphopt.types.registry import register
+from graphopt.types.slam3d import VertexPointXYZ, unit_quaternions_w_positive
+
+Array = Any
+
+
+class Sim3Camera:
+    """Similarity of a vertex with the intrinsics of the cameras on both sides; storage (..., 17)."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Array) -> None:
+        self.storage = storage
+
+    @property
+    def similarity(self) -> Sim3:
+        """cam_S_world."""
+        return Sim3(self.storage[..., :8])
+
+    def pixel(self, point_cam: Array, camera: int) -> Array:
+        """Pixel of a point in the frame of camera 1 or 2."""
+        x, y, z = components(point_cam)
+        start = 4 + 4 * camera
+        fx, fy, cx, cy = components(self.storage[..., start : start + 4])
+        return stack(fx * x / z + cx, fy * y / z + cy)
+
+
+def oplus_sim3(storage: Array, delta: Array) -> Array:
+    """Multiply by g2o's exp from the left; the scale stays where fix_scale is 1."""
+    parts, fix_scale = components(delta), components(storage)[16]
+    step = stack(*parts[:6], (1.0 - fix_scale) * parts[6])
+    return concatenate((sim3_exp(step) * Sim3(storage[..., :8])).storage, storage[..., 8:])
+
+
+_DEFAULTS = np.array([*Sim3.identity_storage, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+_TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2o 2.x
+_FROM_FILE = [4, 5, 6, 0, 1, 2, 3, 7]
+
+
+def _decode_similarity(tokens: Array) -> Array:
+    return unit_quaternions_w_positive(np.asarray(tokens)[:, _FROM_FILE])
+
+
+def _encode_similarity(storage: Array) -> Array:
+    return unit_quaternions_w_positive(storage)[:, _TO_FILE]
+
+
+def _decode_logarithm(tokens: Array) -> Array:
+    return sim3_exp(np.asarray(tokens)).inverse().storage
+
+
+def _encode_logarithm(storage: Array) -> Array:
+    return sim3_log(Sim3(np.asarray(storage)).inverse())
+
+
+def _vertex_from(similarity: Array) -> Array:
+    return np.concatenate([similarity, np.tile(_DEFAULTS[8:], (len(similarity), 1))], axis=-1)
+
+
+def _decode_vertex_old(tokens: Array) -> Array:
+    storage = _vertex_from(_decode_logarithm(tokens[:, :7]))
+    storage[:, 8:12] = tokens[:, 7:11]
+    return storage
+
+
+def _encode_vertex_old(storage: Array) -> Array:
+    return np.concatenate([_encode_logarithm(storage[:, :8]), storage[:, 8:12]], axis=-1)
+
+
+VertexSim3Expmap = register(
+    VertexType(
+        "VertexSim3Expmap",
+        "VERTEX_SIM3:EXPMAP",
+        17,
+        7,
+        oplus_sim3,
+        Sim3Camera,
+        tuple(_DEFAULTS.tolist()),
+        VertexFile(
+            8,
+            lambda tokens: _vertex_from(_decode_similarity(tokens)),
+            lambda storage: _encode_similarity(np.asarray(storage)[:, :8]),
+            (
+                VertexFile(11, _decode_vertex_old, _encode_vertex_old),
+                VertexFile(
+                    17,
+                    lambda tokens: np.concatenate(
+                        [_decode_similarity(tokens[:, :8]), tokens[:, 8:]], axis=-1
+                    ),
+                    lambda storage: np.concatenate(
+                        [_encode_similarity(storage[:, :8]), storage[:, 8:]], axis=-1
+                    ),
+                ),
+            ),
+        ),
+        ("VERTEX_SIM3_EXPMAP",),
+        doc="Similarity cam_S_world with the intrinsics of two cameras and a flag that fixes the scale.",
+    )
+)
+
+_SIMILARITY_FILE = VertexFile(8, _decode_similarity, _encode_similarity)
+
+
+def _edge_file() -> EdgeFile:
+    standard = measurement_then_information(_SIMILARITY_FILE, 7)
+    old = EdgeFile(
+        7 + triangle_size(7),
+        lambda tokens: (_decode_logarithm(tokens[:, :7]), triangle_to_matrix(tokens[:, 7:], 7)),
+        lambda values, information: np.concatenate(
+            [_encode_logarithm(values), matrix_to_triangle(information)], axis=-1
+        ),
+    )
+    return EdgeFile(standard.num_tokens, standard.decode, standard.encode, (old, *standard.alternatives))
+
+
+def edge_sim3(first: Sim3Camera, second: Sim3Camera, measured: Sim3) -> Array:
+    """log(measured first second^-1), with g2o's logarithm."""
+    return sim3_log(measured * first.similarity * second.similarity.inverse())
+
+
+def edge_sim3_project(point: Array, camera: Sim3Camera, measured: Array) -> Array:
+    """Measured - pixel in camera 1."""
+    return measured - camera.pixel(camera.similarity * point, 1)
+
+
+def edge_inverse_sim3_project(point: Array, camera: Sim3Camera, measured: Array) -> Array:
+    """Measured - pixel in camera 2, through the inverse similarity."""
+    return measured - camera.pixel(camera.similarity.inverse() * point, 2)
+
+
+EdgeSim3 = define_edge(
+    "EdgeSim3",
+    "EDGE_SIM3:EXPMAP",
+    (VertexSim3Expmap, VertexSim3Expmap),
+    7,
+    edge_sim3,
+    Sim3,
+    measurement_dim=8,
+    file=_edge_file(),
+    aliases=("EDGE_SIM3_EXPMAP",),
+)
+EdgeSim3ProjectXYZ = define_edge(
+    "EdgeSim3ProjectXYZ",
+    "EDGE_PROJECT_SIM3_XYZ:EXPMAP",
+    (VertexPointXYZ, VertexSim3Expmap),
+    2,
+    edge_sim3_project,
+)
+EdgeInverseSim3ProjectXYZ = define_edge(
+    "EdgeInverseSim3ProjectXYZ",
+    "EDGE_PROJECT_INVERSE_SIM3_XYZ:EXPMAP",
+    (VertexPointXYZ, VertexSim3Expmap),
+    2,
+    edge_inverse_sim3_project,
+)
