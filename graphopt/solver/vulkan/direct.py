@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cpu_kernels import kernels
+from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.vulkan.context import Context, Mirror, Readback
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import INDEFINITE
@@ -24,8 +24,8 @@ class HostSolver:
         num_rows: int,
     ):
         """schur: buffer and size of the reduced matrix on the device, None: solve matrices of the host only."""
-        pattern = kernels.BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
-        self._solver = kernels.DenseCholesky(pattern) if linear_solver == "dense" else kernels.SparseCholesky(pattern)
+        pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+        self._solver = DenseCholesky(pattern) if linear_solver == "dense" else SparseCholesky(pattern)
         self._context = context
         self._schur = schur
         if schur is not None:
@@ -40,7 +40,7 @@ class HostSolver:
         """Solve (H + D) x = b in place; False: not positive definite."""
         if not self._solver.factorize(values, damping):
             return False
-        x[:] = self._solver.solve(np.ascontiguousarray(b))
+        self._solver.solve(b, out=x)
         return True
 
     def record_readback(self, recorder: Any, status: Any) -> None:

@@ -48,6 +48,7 @@ class VulkanSystem:
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
         self._kept_threshold = 0.0
+        self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
         with_thread = ThreadPoolExecutor(1, "graphopt-prepare")
         self._ready: Future[None] = with_thread.submit(self._prepare)
@@ -76,6 +77,16 @@ class VulkanSystem:
                 self._b.record_upload(recorder)
                 self._programs["upload"] = recorder.finish()
             self._uploading = self.context.device.submit(self._programs["upload"])
+
+    def wait_upload(self) -> None:
+        """Before `values` and `b` are written again: the copy of the last ones is done."""
+        if self._uploading is not None:
+            self._uploading.wait()
+            self._uploading = None
+
+    def reset(self) -> None:
+        """At the start of an optimization: forget where the conjugate gradients stopped last."""
+        self._kept_threshold = 0.0
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Solve (H + D) dx = b; damping: one number or (dim,). False: not positive definite."""
