@@ -42,9 +42,13 @@ void main() {
     }
   }
   scratch[LANE] = s;
-  barrier();
-  if (busy && part == 0) {
-    for (uint p = 1; p < PARALLEL; ++p) s = merge(s, scratch[LANE + p * ROWS]);
-    partial.at[chunks.at[entry + 2] + row] = s;
+  for (uint n = PARALLEL; n > 1; n = (n + 1) / 2) {  // n parts are left; halve them
+    const uint half_n = (n + 1) / 2;
+    barrier();
+    if (part + half_n < n && slot < SLOTS) {
+      scratch[LANE] = merge(scratch[LANE], scratch[LANE + half_n * ROWS]);
+    }
   }
+  // The part 0 of a row wrote its own entry last: no barrier before it reads it.
+  if (busy && part == 0) partial.at[chunks.at[entry + 2] + row] = scratch[LANE];
 }

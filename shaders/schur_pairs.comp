@@ -63,14 +63,22 @@ void main() {
     for (uint k = chunks.at[entry] + part; k < end; k += PARALLEL) add_pair(tile, k, row0, col0);
   }
   for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
-  barrier();
+  for (uint n = PARALLEL; n > 1; n = (n + 1) / 2) {  // n parts are left; halve them
+    const uint half_n = (n + 1) / 2;
+    barrier();
+    if (part + half_n < n && slot < SLOTS) {
+      for (uint at = LANE; at < 9 * WORKGROUP_SIZE; at += WORKGROUP_SIZE) {
+        scratch[at] = merge(scratch[at], scratch[at + half_n * TEAM]);
+      }
+    }
+  }
+  // Part 0 wrote its own entries last: no barrier before it reads them.
   if (!busy || part != 0) return;
   const uint target = chunks.at[entry + 2], block = chunks.at[entry + 3], diagonal = chunks.at[entry + 4];
   for (uint e = 0; e < 9; ++e) {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
     if (row >= ROWS || col >= COLS) continue;
-    accumulator s = tile[e];
-    for (uint p = 1; p < PARALLEL; ++p) s = merge(s, scratch[e * WORKGROUP_SIZE + LANE + p * TEAM]);
+    const accumulator s = scratch[e * WORKGROUP_SIZE + LANE];
     const uint element = row + ROWS * col;
     if ((target & IS_PARTIAL) != 0) {
       partial.at[(target & ~IS_PARTIAL) + element] = s;

@@ -61,3 +61,10 @@ def dim_classes(dims: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct dimensions, and for each block the number of its dimension among them (uint8)."""
     distinct, index = np.unique(dims, return_inverse=True)
     return distinct, index.astype(np.uint8)
+
+
+def parallel_items(wanted: float, most: int) -> int:
+    """Items of a chunk to work on at the same time: `most`, or a power of two below, so that kernels are few."""
+    if wanted >= most:
+        return most
+    return 1 << max(0, int(np.log2(max(wanted, 1.0))))

@@ -54,12 +54,8 @@ class Pcg:
         jacobi_offset: np.ndarray,
         d: Any,
         x: Any,
-        record_product: Callable[[Any, Pcg, int], None],
     ):
-        """dims: of the block rows; jacobi, jacobi_offset: inverted diagonal blocks; d, x: buffers whose first rows are used.
-
-        record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last barrier.
-        """
+        """dims: of the block rows; jacobi, jacobi_offset: inverted diagonal blocks; d, x: their first rows are used."""
         self._context = context
         self.num_rows = int(dims.sum())
         self.num_groups = context.vector_groups(self.num_rows)
@@ -71,7 +67,6 @@ class Pcg:
         self.dots_rs = context.accumulators(self.num_groups)
         self._jacobi = jacobi
         self._jacobi_rows = context.indices(row_table(dims, jacobi_offset))
-        self._record_product = record_product
         self.scalars = context.reals(8)
         self.status = context.device.allocate(32)
         self._settings = Mirror(context, 2)
@@ -103,11 +98,14 @@ class Pcg:
         start = self._context.shader("pcg_start", 3, 1, constants)
         record_step(recorder, [Launch(start, (self.dots_rs, self.scalars, self.status), (self.num_groups,), 1)])
 
-    def record_iterations(self, recorder: Any, count: int) -> None:
-        """`count` (even) iterations and the readback of the state."""
+    def record_iterations(self, recorder: Any, count: int, record_product: Callable[[Any, Pcg, int], None]) -> None:
+        """`count` (even) iterations and the readback of the state.
+
+        record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last barrier.
+        """
         for iteration in range(count):
             parity = iteration % 2
-            self._record_product(recorder, self, parity)
+            record_product(recorder, self, parity)
             recorder.barrier()
             record_step(recorder, [self._update(parity)])
             record_step(recorder, [self._direction(parity)])

@@ -10,7 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.vulkan.chunks import dim_classes, first_of_each, sort_into_bins, split_segments
+from graphopt.solver.vulkan.chunks import (
+    dim_classes,
+    first_of_each,
+    parallel_items,
+    sort_into_bins,
+    split_segments,
+)
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.layout import BlockLayout
 
@@ -60,7 +66,7 @@ class RowProduct:
         """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
         launches = []
         for one in self._bins:
-            parallel = max(1, min(PRODUCT_WORKGROUP // one.rows, round(one.mean_length)))
+            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // one.rows)
             slots = PRODUCT_WORKGROUP // (one.rows * parallel)
             constants = {0: PRODUCT_WORKGROUP, 1: one.rows, 2: one.cols, 3: parallel, 4: int(parity is not None)}
             kernel = self._context.shader("row_product", 7, 3, constants)

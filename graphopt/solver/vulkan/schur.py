@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.vulkan.chunks import dim_classes, first_of_each, sort_into_bins, split_segments
+from graphopt.solver.vulkan.chunks import (
+    dim_classes,
+    first_of_each,
+    parallel_items,
+    sort_into_bins,
+    split_segments,
+)
 from graphopt.solver.vulkan.context import NOTHING, Context, Launch
 from graphopt.solver.vulkan.layout import BlockLayout
 
@@ -78,7 +84,7 @@ class SchurBlocks:
         for one in self._bins:
             rows, dim = divmod(one.rows, 16)
             team = -(-rows // 3) * -(-one.cols // 3)
-            parallel = max(1, min(PAIR_WORKGROUP // team, round(one.mean_length / 2)))
+            parallel = parallel_items(one.mean_length / 2, PAIR_WORKGROUP // team)
             constants = {0: PAIR_WORKGROUP, 1: rows, 2: one.cols, 3: dim, 4: parallel}
             kernel = self._context.shader("schur_pairs", 9, 2, constants)
             buffers = (

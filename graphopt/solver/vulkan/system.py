@@ -181,7 +181,7 @@ class VulkanSystem:
 
     def _make_pcg(self, dims: np.ndarray, d: Any) -> None:
         jacobi = self._jacobi
-        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer, self._record_product)
+        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer)
         self._status = self.pcg.status
         size = self.schur.size if self.configuration.schur == "explicit" and self.schur else self.layout.values_size
         self._chunk = iterations_per_submission(2.0 * size * self.context.real.itemsize)
@@ -251,7 +251,7 @@ class VulkanSystem:
         diagonal, shift = (values, damping) if self.schur is None else (self.schur.buffer, None)
         record_step(recorder, self._jacobi.launches(diagonal, shift, self._status))
         self.pcg.record_start(recorder)
-        self.pcg.record_iterations(recorder, self._chunk)
+        self.pcg.record_iterations(recorder, self._chunk, self._record_product)
         return recorder.finish()
 
     def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
@@ -302,7 +302,7 @@ class VulkanSystem:
 
     def _record_more(self) -> Any:
         recorder = self.context.device.record()
-        self.pcg.record_iterations(recorder, self._chunk)
+        self.pcg.record_iterations(recorder, self._chunk, self._record_product)
         return recorder.finish()
 
     def _record_finish(self) -> Any:
