@@ -37,6 +37,7 @@ layout(constant_id = 0) const uint WORKGROUP_SIZE = 64;
 #define WORKGROUP (gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x)
 
 const uint NOTHING = 0xffffffffu;  // an offset that is not there
+const uint MAX_DIM = 15;           // of a block
 
 #if defined(GRAPHOPT_DOUBLE)
 #define real double

@@ -9,10 +9,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Bin:
-    """Chunks with the same block dimensions: one dispatch."""
+    """Chunks with the same block dimensions: one dispatch of a kernel made for them."""
 
-    rows: int
-    cols: int
+    dims: tuple[int, ...]
+    """Block dimensions; all 0: the chunks have any, and the kernel reads them from the chunk."""
     first: int
     """First chunk, in the order of the bins."""
     num_chunks: int
@@ -39,16 +39,42 @@ def split_segments(
     return segment, begin, end
 
 
-def sort_into_bins(rows: np.ndarray, cols: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, list[Bin]]:
-    """Order that puts chunks with equal (rows, cols) together, stable, and the bins in that order."""
-    key = rows.astype(np.int64) * 64 + cols
-    order = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[order], return_index=True)
-    ends = np.append(first[1:], len(order))[: len(keys)]
+MAX_SPECIALISED = 6
+MIN_SPECIALISED_WORK = 100_000
+"""Bins with less work (items times block area) do not get a kernel of their own: building one takes milliseconds."""
+
+
+def sort_into_bins(
+    dims: tuple[np.ndarray, ...], length: np.ndarray, *, may_mix: bool = True
+) -> tuple[np.ndarray, list[Bin]]:
+    """Order that puts chunks with equal dimensions together, stable, and the bins in that order.
+
+    dims: one array per dimension. The bin with most work always has kernels of its own; rare ones are put together
+    into a last bin of mixed dimensions, where `may_mix`.
+    """
+    key = np.zeros(len(length), np.int64)
+    for one in dims:
+        key = key * 16 + one
+    keys, index = np.unique(key, return_inverse=True)
+    area = np.ones(len(keys))
+    for place in range(len(dims)):
+        area *= keys >> (4 * place) & 15
+    work = np.bincount(index, np.maximum(length, 1), minlength=len(keys)) * area
+    by_work = np.argsort(-work, kind="stable")
+    rank = np.empty(len(keys), np.int64)
+    rank[by_work] = np.arange(len(keys))
+    own = (rank == 0) | ((rank < MAX_SPECIALISED) & (work >= MIN_SPECIALISED_WORK))
+    if not may_mix or np.count_nonzero(~own) == 1:
+        own[:] = True
+    bin_of = np.where(own, rank, len(keys))[index]
+    order = np.argsort(bin_of, kind="stable")
+    numbers, first = np.unique(bin_of[order], return_index=True)
+    ends = np.append(first[1:], len(order))[: len(numbers)]
     bins = []
-    for k, begin, end in zip(keys.tolist(), first.tolist(), ends.tolist(), strict=True):
-        mean = float(np.mean(length[order[begin:end]]))
-        bins.append(Bin(k // 64, k % 64, begin, end - begin, mean))
+    for number, begin, end in zip(numbers.tolist(), first.tolist(), ends.tolist(), strict=True):
+        shape = int(keys[by_work[number]]) if number < len(keys) else 0
+        sizes = tuple(shape >> (4 * place) & 15 for place in reversed(range(len(dims))))
+        bins.append(Bin(sizes, begin, end - begin, float(np.mean(length[order[begin:end]]))))
     return order, bins
 
 

@@ -23,17 +23,18 @@ class BlockInverse:
         """(n,) int64: offset of each inverse."""
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
-        order, self._bins = sort_into_bins(dims, dims, np.ones(len(dims)))
+        order, self._bins = sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
         self._blocks = context.indices(np.stack([source, damping_offset, self.offset], axis=1)[order])
 
     def launches(self, values: Any, damping: Any | None, status: Any) -> list[Launch]:
         """damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
         launches = []
         for one in self._bins:
-            constants = {0: INVERSE_WORKGROUP, 1: one.rows, 2: int(damping is not None)}
+            (dim,) = one.dims
+            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(damping is not None)}
             kernel = self._context.shader("invert_blocks", 5, 2, constants)
             buffers = (self._blocks, values, damping or values, self.buffer, status)
-            teams = INVERSE_WORKGROUP // one.rows
+            teams = INVERSE_WORKGROUP // dim
             launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), -(-one.num_chunks // teams)))
         return launches
 

@@ -18,7 +18,7 @@ from graphopt.solver.vulkan.chunks import (
     split_segments,
 )
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PRODUCT_WORKGROUP = 128
 ITEMS_PER_CHUNK = 256
@@ -54,8 +54,9 @@ class RowProduct:
         destination = segment // num_classes
         rows = layout.dims[destination]
         partial_first = first_of_each(rows.astype(np.int64))
-        order, self._bins = sort_into_bins(rows, distinct[segment % num_classes], end - begin)
-        self._chunks = context.indices(np.stack([begin, end, partial_first], axis=1)[order])
+        cols = distinct[segment % num_classes]
+        order, self._bins = sort_into_bins((rows, cols), end - begin)
+        self._chunks = context.indices(np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order])
         self._item_block = context.indices(item_block)
         self._item_scalar = context.indices(item_scalar)
         self._row_table = context.indices(_row_table(layout, num_rows, destination, partial_first))
@@ -66,9 +67,11 @@ class RowProduct:
         """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
         launches = []
         for one in self._bins:
-            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // one.rows)
-            slots = PRODUCT_WORKGROUP // (one.rows * parallel)
-            constants = {0: PRODUCT_WORKGROUP, 1: one.rows, 2: one.cols, 3: parallel, 4: int(parity is not None)}
+            rows, cols = one.dims
+            lanes = rows or MAX_BLOCK_DIM
+            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // lanes)
+            slots = PRODUCT_WORKGROUP // (lanes * parallel)
+            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
             kernel = self._context.shader("row_product", 7, 3, constants)
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
             params = (one.first, one.num_chunks, parity or 0)

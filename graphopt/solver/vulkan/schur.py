@@ -19,7 +19,7 @@ from graphopt.solver.vulkan.chunks import (
     split_segments,
 )
 from graphopt.solver.vulkan.context import NOTHING, Context, Launch
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PAIR_WORKGROUP = 128
 PAIRS_PER_CHUNK = 512
@@ -66,26 +66,27 @@ class SchurBlocks:
         hpp = np.where(hpp_block >= 0, layout.block_offset[hpp_block], NOTHING)
         damping = np.where(block_row == block_col, layout.scalar[block_row], NOTHING)
         target = np.where(split, partial_first | _IS_PARTIAL, self.offset[block])
-        order, self._bins = sort_into_bins(
-            rows[block] * 16 + landmark_dims[segment % num_classes], cols[block], end - begin
-        )
-        table = np.stack([begin, end, target, hpp[block], damping[block]], axis=1)
+        dims = (rows[block], cols[block], landmark_dims[segment % num_classes])
+        order, self._bins = sort_into_bins(dims, end - begin)
+        packed = dims[0] + 256 * dims[1] + 65536 * dims[2]
+        table = np.stack([begin, end, target, hpp[block], damping[block], packed], axis=1)
         self._chunks = context.indices(table[order])
 
         many = np.flatnonzero(parts > 1)
         first_part = partial_first[first_of_each(parts)[many]]
-        order, self._combine_bins = sort_into_bins(rows[many], cols[many], parts[many])
-        table = np.stack([first_part, parts[many], self.offset[many], hpp[many], damping[many]], axis=1)
+        order, self._combine_bins = sort_into_bins((rows[many], cols[many]), parts[many])
+        packed = rows[many] + 256 * cols[many]
+        table = np.stack([first_part, parts[many], self.offset[many], hpp[many], damping[many], packed], axis=1)
         self._combined = context.indices(table[order])
 
     def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
         """Blocks with short queues, and the parts of those with long ones."""
         launches = []
         for one in self._bins:
-            rows, dim = divmod(one.rows, 16)
-            team = -(-rows // 3) * -(-one.cols // 3)
+            rows, cols, dim = one.dims
+            team = -(-(rows or MAX_BLOCK_DIM) // 3) * -(-(cols or MAX_BLOCK_DIM) // 3)
             parallel = parallel_items(one.mean_length / 2, PAIR_WORKGROUP // team)
-            constants = {0: PAIR_WORKGROUP, 1: rows, 2: one.cols, 3: dim, 4: parallel}
+            constants = {0: PAIR_WORKGROUP, 1: rows, 2: cols, 3: dim, 4: parallel}
             kernel = self._context.shader("schur_pairs", 9, 2, constants)
             buffers = (
                 self._chunks,
@@ -106,10 +107,11 @@ class SchurBlocks:
         """Blocks with long queues, from their parts."""
         launches = []
         for one in self._combine_bins:
-            constants = {0: COMBINE_WORKGROUP, 1: one.rows, 2: one.cols}
+            rows, cols = one.dims
+            constants = {0: COMBINE_WORKGROUP, 1: rows, 2: cols}
             kernel = self._context.shader("schur_combine", 5, 2, constants)
             buffers = (self._combined, self._partial, values, damping, self.buffer)
-            elements = one.num_chunks * one.rows * one.cols
+            elements = one.num_chunks * ((rows * cols) or MAX_BLOCK_DIM**2)
             groups = -(-elements // COMBINE_WORKGROUP)
             launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), groups))
         return launches
