@@ -1,7 +1,8 @@
 """Connected components and adjacency of the active part of a graph.
 
-Vertices are numbered through all vertex sets: `first[set] + row`. An edge with several vertices joins all of them;
-a vertex that is fixed does not join what it touches, because nothing moves through it (`through_fixed=False`).
+Vertices are numbered through all vertex sets: `first[set] + row`. An edge with several vertices joins all of
+them; a vertex that is fixed does not join what it touches, because nothing moves through it
+(`through_fixed=False`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def connected_components(
 ) -> tuple[int, tuple[np.ndarray, ...]]:
     """Number of components of the active vertices, and per vertex set the component of each vertex (n,).
 
-    Inactive vertices have component -1. With `through_fixed=False` fixed vertices join nothing and have -1 as well.
+    Inactive vertices have component -1. With `through_fixed=False` fixed vertices join nothing and have -1 as
+    well.
     """
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components as label
@@ -78,7 +80,7 @@ def connected_components(
 
 
 def _pairs(selection: Selection, mask: np.ndarray) -> np.ndarray:
-    """(p, 2) pairs of taken vertices that share an edge, enough of them to connect each edge's taken vertices."""
+    """(p, 2) pairs of taken vertices that share an edge, enough to connect the taken ones of each edge."""
     first = np.concatenate([[0], np.cumsum([len(one) for one in selection.vertex_sets], dtype=np.int64)])
     found = [np.empty((0, 2), np.int64)]
     for edges in selection.edges:

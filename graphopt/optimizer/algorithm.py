@@ -52,5 +52,5 @@ class Algorithm(Protocol):
         ...
 
     def finish(self) -> float | None:
-        """Called once after the last step; may return to a better earlier estimate and then returns its chi2."""
+        """Called once after the last step; chi2 if it went back to a better earlier estimate."""
         ...

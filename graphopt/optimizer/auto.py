@@ -2,12 +2,13 @@
 
 Two ways to limit a step, chosen by the problem:
 
-* **Dogleg** (`TrustRegion`), for poses and points without elimination. It starts with an unlimited radius, that is with
-  Gauss-Newton, which takes pose graphs to their minimum in few iterations, and limits the step only when chi2 rises.
-  A rejected step costs no new factorization: the shorter step is a point on the path from steepest descent to
-  Gauss-Newton, and its predicted gain follows from scalar products.
-* **Damping scaled by the diagonal of H** (`ScaledDamping`), where vertices are marginalized (bundle adjustment) or hold
-  numbers of different units. It limits weak directions, such as a scale that nothing fixes, more than strong ones.
+* **Dogleg** (`TrustRegion`), for poses and points without elimination. It starts with an unlimited radius,
+  that is with Gauss-Newton, which takes pose graphs to their minimum in few iterations, and limits the step
+  only when chi2 rises. A rejected step costs no new factorization: the shorter step is a point on the path
+  from steepest descent to Gauss-Newton, and its predicted gain follows from scalar products.
+* **Damping scaled by the diagonal of H** (`ScaledDamping`), where vertices are marginalized (bundle
+  adjustment) or hold numbers of different units. It limits weak directions, such as a scale that nothing
+  fixes, more than strong ones.
 
 Both accept only steps that lower chi2, so the estimate is the best one at any time.
 

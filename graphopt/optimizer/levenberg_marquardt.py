@@ -5,8 +5,8 @@
     good step:  lambda <- lambda max(1/3, min(1 - (2 rho - 1)^3, 2/3)),  nu <- 2
     bad step:   lambda <- lambda nu,  nu <- 2 nu
 
-The first lambda is tau times the largest diagonal entry of H. After `max_trials` bad steps in a row, or a step that
-changes nothing (rho = 0), it stops.
+The first lambda is tau times the largest diagonal entry of H. After `max_trials` bad steps in a row, or a
+step that changes nothing (rho = 0), it stops.
 
 Reference: H. B. Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-05.
 """

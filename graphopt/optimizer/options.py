@@ -12,7 +12,7 @@ class StopRules:
     """When an algorithm stops before its last iteration. A tolerance of 0 switches its rule off."""
 
     max_iterations: int = 10
-    """Linearizations at most. Rejected trials reuse the linearization and do not count. 10 as in the g2o program."""
+    """Linearizations at most; rejected trials do not count. 10 as in the g2o program."""
     function_tolerance: float = 0.0
     """Stop when an accepted step changes chi2 by no more than this fraction of it."""
     gradient_tolerance: float = 0.0
@@ -88,7 +88,7 @@ class AutoOptions(StopRules):
     max_trials: int = 40
     """Trials in one iteration before giving up."""
     relax_above: float = 1.0
-    """Where chi2 per residual is above this at the start, also try the start of `solver.relaxation` and begin at the
+    """Where chi2 per residual is above this, also try the start of `solver.relaxation` and begin at the
     better one. `inf` always begins at the given estimates."""
 
     def __post_init__(self) -> None:

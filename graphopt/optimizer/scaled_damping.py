@@ -1,9 +1,9 @@
 """Levenberg-Marquardt with Marquardt's scaling; one half of `auto`.
 
-    (H + lambda diag(H)) dx = b
-    rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
-    good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
-    bad step:   lambda <- lambda nu,  nu <- 2 nu
+(H + lambda diag(H)) dx = b
+rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
+good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
+bad step:   lambda <- lambda nu,  nu <- 2 nu
 """
 
 from __future__ import annotations

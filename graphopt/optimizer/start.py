@@ -1,4 +1,4 @@
-"""Choose where to start: at the given estimates, or at those of a convex relaxation if chi2 is lower there."""
+"""Choose where to start: at the given estimates, or at a convex relaxation's if chi2 is lower there."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ def take_better_start(graph: Graph, solver: BlockSolver, threshold: float, summa
     start = time.perf_counter()
     given = solver.chi2()
     summary.initial_chi2 = given
-    num_residuals = sum(len(group.rows) * group.edge_set.type.residual_dim for group in solver.structure.groups)
-    if given <= threshold * num_residuals:
+    num_residuals = sum(
+        len(group.rows) * group.edge_set.type.residual_dim for group in solver.structure.groups
+    )
+    if not np.isfinite(given) or given <= threshold * num_residuals:
         return
     relaxed = relaxed_estimates(solver.structure)
     if relaxed is not None:
         before = [one.estimate.copy() for one in graph.vertex_sets]
         _write(graph, relaxed, solver)
         chi2 = solver.chi2()
-        if np.isfinite(chi2) and not chi2 >= given:
-            summary.message = f"Started from a convex relaxation, where chi2 is {chi2:.6g} instead of {given:.6g}."
+        if np.isfinite(chi2) and chi2 < given:
+            summary.message = (
+                f"Started from a convex relaxation, where chi2 is {chi2:.6g} instead of {given:.6g}."
+            )
         else:
             _write(graph, before, solver)
     summary.seconds["prepare"] += time.perf_counter() - start

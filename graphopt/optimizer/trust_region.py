@@ -5,8 +5,8 @@
                    radius h_sd / |h_sd|                    where |h_sd| >= radius
     h_gn = inv(H + mu I) b,    h_sd = (b'b / b'Hb) b
 
-Every step is p b + q h_gn, and with (H + mu I) h_gn = b its predicted gain needs one product H b per linearization, and
-that only if the radius limits the step:
+Every step is p b + q h_gn, and with (H + mu I) h_gn = b its predicted gain needs one product H b per
+linearization, and that only if the radius limits the step:
 
     gain = 2 b's - s'Hs,   h_gn'H h_gn = b'h_gn - mu h_gn'h_gn,   b'H h_gn = b'b - mu b'h_gn
 
@@ -110,9 +110,7 @@ class TrustRegion:
                 return None
             solved = solver.solve(self._damping)
         b, newton = solver.b, solver.dx.copy()
-        model = _Model(
-            b, newton, self._damping, float(b @ b), float(b @ newton), float(newton @ newton)
-        )
+        model = _Model(b, newton, self._damping, float(b @ b), float(b @ newton), float(newton @ newton))
         return model
 
     def _trial(self, model: _Model, current: float) -> tuple[float | None, float, float]:

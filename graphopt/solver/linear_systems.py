@@ -22,6 +22,7 @@ _DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which 
 _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
+_PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 
 
 class LinearSystem(Protocol):
@@ -84,7 +85,7 @@ class Explicit:
     @property
     def memory_bytes(self) -> int:
         """Memory of S and its factor."""
-        return self._schur.reduced_values.nbytes + int(getattr(self._solver, "memory_bytes", 0))
+        return 8 * self._schur.reduced_pattern.values_size + int(getattr(self._solver, "memory_bytes", 0))
 
 
 class Implicit:
@@ -95,7 +96,7 @@ class Implicit:
 
     def __init__(self, schur: SchurComplement):
         self._schur = schur
-        self._pcg = Pcg(schur)
+        self._pcg = _pcg(schur)
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -107,7 +108,7 @@ class Implicit:
     @property
     def memory_bytes(self) -> int:
         """Work space is small beside H."""
-        return self._schur.reduced_b.nbytes
+        return 0
 
 
 def block_pattern(structure: Structure) -> BlockPattern:
@@ -141,11 +142,15 @@ def _solver_for(pattern: BlockPattern, name: str) -> tuple[str, SparseCholesky |
     if name == "dense" or (name == "auto" and _is_dense(pattern)):
         return "dense", DenseCholesky(pattern)
     if name == "pcg":
-        return "pcg", Pcg(pattern)
+        return "pcg", _pcg(pattern)
     sparse = SparseCholesky(pattern)
     if name == "auto" and sparse.flops > _MAX_FACTOR_FLOPS:
-        return "pcg", Pcg(pattern)
+        return "pcg", _pcg(pattern)
     return "cholesky", sparse
+
+
+def _pcg(system: BlockPattern | SchurComplement) -> Pcg:
+    return Pcg(system, tolerance=_PCG_TOLERANCE, absolute_tolerance=False)
 
 
 def _is_dense(pattern: BlockPattern) -> bool:
