@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphopt import pyglslang
-from graphopt.device import DeviceError, DeviceLostError, DeviceMemoryError, VulkanDevice, list_devices, open_device
+from graphopt.device import (
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    VulkanDevice,
+    list_devices,
+    open_device,
+)
 from tests.vulkan_devices import shared_device
 
 # out[i] = factor * in[i], `rounds` times over.

@@ -19,8 +19,22 @@ DAMPING = 0.37
 
 # Largest error of an intermediate, relative to its largest entry.
 TOLERANCE = {
-    "double": {"inverse": 1e-11, "schur": 1e-14, "residual": 1e-13, "jacobi": 1e-11, "product": 1e-14, "step": 1e-9},
-    "mixed": {"inverse": 1e-3, "schur": 1e-6, "residual": 1e-5, "jacobi": 1e-3, "product": 1e-6, "step": 1e-4},
+    "double": {
+        "inverse": 1e-11,
+        "schur": 1e-14,
+        "residual": 1e-13,
+        "jacobi": 1e-11,
+        "product": 1e-14,
+        "step": 1e-9,
+    },
+    "mixed": {
+        "inverse": 1e-3,
+        "schur": 1e-6,
+        "residual": 1e-5,
+        "jacobi": 1e-3,
+        "product": 1e-6,
+        "step": 1e-4,
+    },
 }
 
 PROBLEMS = {
@@ -300,5 +314,7 @@ def test_segments_are_split_evenly_and_completely():
     assert (np.diff(segment) >= 0).all() and (end - begin).max() <= 64 and (end - begin).min() >= 1
     for s in range(5):
         mine = segment == s
-        covered = np.concatenate([[pointer[s]], *[np.r_[b:e] for b, e in zip(begin[mine], end[mine], strict=True)]])
+        covered = np.concatenate(
+            [[pointer[s]], *[np.r_[b:e] for b, e in zip(begin[mine], end[mine], strict=True)]]
+        )
         assert np.array_equal(covered[1:], np.r_[pointer[s] : pointer[s + 1]])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 
-os.environ.setdefault("LP_NUM_THREADS", "0")  # llvmpipe runs tiny dispatches ten times faster in the calling thread
+os.environ.setdefault(
+    "LP_NUM_THREADS", "0"
+)  # llvmpipe runs tiny dispatches ten times faster in the calling thread
 
 from graphopt.device import VulkanDevice
 

@@ -62,7 +62,9 @@ def make_problem(kept_dims, landmark_dims, *, degree=4, kept_edges=0.3, seed=0) 
         pairs.update((int(i), landmark) for i in seen)
     ordered = sorted(pairs, key=lambda p: (p[1], p[0]))
     col_ptr = np.concatenate([[0], np.cumsum(np.bincount([c for _, c in ordered], minlength=num))])
-    layout = BlockLayout(dims, col_ptr.astype(np.int64), np.array([r for r, _ in ordered], np.int32), num_kept)
+    layout = BlockLayout(
+        dims, col_ptr.astype(np.int64), np.array([r for r, _ in ordered], np.int32), num_kept
+    )
     matrix = np.zeros((scalar[-1], scalar[-1]))
     for row, col in ordered:
         rows = np.r_[scalar[row] : scalar[row + 1]]
@@ -70,9 +72,6 @@ def make_problem(kept_dims, landmark_dims, *, degree=4, kept_edges=0.3, seed=0) 
         jacobian = rng.normal(size=(len(places), len(places)))
         matrix[np.ix_(places, places)] += jacobian.T @ jacobian + 0.1 * np.eye(len(places))
     values = np.concatenate(
-        [
-            matrix[scalar[r] : scalar[r + 1], scalar[c] : scalar[c + 1]].T.ravel()
-            for r, c in ordered
-        ]
+        [matrix[scalar[r] : scalar[r + 1], scalar[c] : scalar[c + 1]].T.ravel() for r, c in ordered]
     )
     return DenseProblem(layout, values, rng.normal(size=scalar[-1]), matrix)

@@ -1,10 +1,10 @@
 """What a device offers to the solvers: memory, kernels, recorded programs.
 
-    buffer  = device.allocate(nbytes, "device")
-    kernel  = device.shader("row_product", "double", num_buffers=7, num_params=2, constants={0: 128})
-    program = device.record().dispatch(kernel, buffers, params, groups).barrier().finish()
-    ticket  = device.submit(program)        # asynchronous; several may be in flight, they run in order
-    ticket.wait()
+buffer  = device.allocate(nbytes, "device")
+kernel  = device.shader("row_product", "double", num_buffers=7, num_params=2, constants={0: 128})
+program = device.record().dispatch(kernel, buffers, params, groups).barrier().finish()
+ticket  = device.submit(program)        # asynchronous; several may be in flight, they run in order
+ticket.wait()
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ class Ticket(Protocol):
 class Recorder(Protocol):
     """Collects the commands of a program. Commands between two barriers may run at the same time."""
 
-    def dispatch(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
-    ) -> Recorder:
+    def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Recorder:
         """Run `groups` workgroups of a kernel."""
         ...
 

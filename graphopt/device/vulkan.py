@@ -99,7 +99,9 @@ def find_device(which: int | str | None) -> int:
         return min(devices, key=lambda d: (order[d.kind], d.index)).index
     if isinstance(which, int) or which.isdigit():
         if not 0 <= int(which) < len(devices):
-            raise DeviceError(f"Vulkan device {which} does not exist: there are {len(devices)}. {_table(devices)}")
+            raise DeviceError(
+                f"Vulkan device {which} does not exist: there are {len(devices)}. {_table(devices)}"
+            )
         return int(which)
     hits = [d for d in devices if which.lower() in d.name.lower()]
     if len(hits) != 1:
@@ -267,7 +269,14 @@ class VulkanDevice:
         """
         by_address = self.access == "address"
         return self.runtime.Kernel(
-            self.native, name, code, by_address, num_buffers, 4 * num_params, dict(constants or {}), subgroup_size
+            self.native,
+            name,
+            code,
+            by_address,
+            num_buffers,
+            4 * num_params,
+            dict(constants or {}),
+            subgroup_size,
         )
 
     def shader(

@@ -1,8 +1,8 @@
 """The block solver on a Vulkan device: the CPU linearises into mapped memory, the device solves.
 
-    linearize()      residuals, Jacobians, H and b on the CPU, written in place into memory that the device copies or reads
-    solve(damping)   Schur complement, conjugate gradients or host Cholesky, back-substitution: `system.VulkanSystem`
-    update(), ...    on the CPU, as in `solver.cpu`
+linearize()      residuals, Jacobians, H and b on the CPU, written in place into memory that the device copies or reads
+solve(damping)   Schur complement, conjugate gradients or host Cholesky, back-substitution: `system.VulkanSystem`
+update(), ...    on the CPU, as in `solver.cpu`
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ from graphopt.device import VulkanDevice, open_device
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.linear_systems import (
+    _PCG_TOLERANCE,
+)  # the CPU's rule, so that both stop at the same iteration
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.system import VulkanSystem
+
+MIXED_PCG_TOLERANCE = 1e-9
+"""float32 does not resolve more of r' J r."""
 
 
 class VulkanBlockSolver(CpuBlockSolver):
@@ -57,18 +63,21 @@ class VulkanBlockSolver(CpuBlockSolver):
         configuration: Configuration | None,
     ) -> None:
         self.device = device or open_device(options.device)
-        if configuration is None:
-            configuration = Configuration(options.linear_solver, options.schur)
-        if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
-            raise OptionError(
-                f"schur '{configuration.schur}' needs marginalized vertices beside others that stay. "
-                "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
-            )
         precision = options.precision
         if precision == "auto":
             precision = "double" if self.device.has_float64 else "mixed"
         if precision == "double" and not self.device.has_float64:
             raise DeviceError(f"{self.device.name} has no float64. Use precision='mixed' or 'auto'.")
+        if configuration is None:
+            tolerance = _PCG_TOLERANCE if precision == "double" else MIXED_PCG_TOLERANCE
+            configuration = Configuration(
+                options.linear_solver, options.schur, tolerance=tolerance, absolute_tolerance=False
+            )
+        if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
+            raise OptionError(
+                f"schur '{configuration.schur}' needs marginalized vertices beside others that stay. "
+                "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
+            )
         eliminate = structure.has_schur and configuration.schur != "off"
         layout = BlockLayout(
             structure.dims,

@@ -1,7 +1,7 @@
 """Where the blocks of H are: the block pattern of the contract, and the index arrays that queues are built from.
 
-    H = [ H_pp  H_pl ]   upper triangle by block column, blocks column-major, one after the other in `values`:
-        [       H_ll ]   the columns of kept vertices hold H_pp, a landmark's column holds its H_pl blocks, then H_ll
+H = [ H_pp  H_pl ]   upper triangle by block column, blocks column-major, one after the other in `values`:
+    [       H_ll ]   the columns of kept vertices hold H_pp, a landmark's column holds its H_pl blocks, then H_ll
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class BlockLayout:
         if not np.array_equal(self.row_idx[self.col_ptr[1:] - 1], np.arange(len(self.dims))):
             raise SolverError("Every block column must end with its diagonal block.")
         if len(self.item_row) and self.item_row.max() >= self.num_kept:
-            raise SolverError("Two landmarks share an edge: only an independent set of them can be eliminated.")
+            raise SolverError(
+                "Two landmarks share an edge: only an independent set of them can be eliminated."
+            )
         if self.values_size >= 2**31 or self.dim >= 2**31:
             raise SolverError(f"H has {self.values_size} scalars; the work queues count up to {2**31 - 1}.")
 

@@ -96,9 +96,13 @@ class Pcg:
         buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
         record_step(recorder, [Launch(init, buffers, (self.num_rows, self.num_groups), self.num_groups)])
         start = self._context.shader("pcg_start", 3, 1, constants)
-        record_step(recorder, [Launch(start, (self.dots_rs, self.scalars, self.status), (self.num_groups,), 1)])
+        record_step(
+            recorder, [Launch(start, (self.dots_rs, self.scalars, self.status), (self.num_groups,), 1)]
+        )
 
-    def record_iterations(self, recorder: Any, count: int, record_product: Callable[[Any, Pcg, int], None]) -> None:
+    def record_iterations(
+        self, recorder: Any, count: int, record_product: Callable[[Any, Pcg, int], None]
+    ) -> None:
         """`count` (even) iterations and the readback of the state.
 
         record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last barrier.

@@ -1,7 +1,7 @@
 """Sparse block products on the device.
 
-    RowProduct       y = A x          items sorted by block row; chunks of a row give partial sums, which are added in order
-    LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
+RowProduct       y = A x          items sorted by block row; chunks of a row give partial sums, which are added in order
+LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def symmetric_uses(row: np.ndarray, col: np.ndarray) -> np.ndarray:
 class RowProduct:
     """y = A x for chosen blocks of a layout, y over the first `num_rows` block rows."""
 
-    def __init__(self, context: Context, layout: BlockLayout, blocks: np.ndarray, uses: np.ndarray, num_rows: int):
+    def __init__(
+        self, context: Context, layout: BlockLayout, blocks: np.ndarray, uses: np.ndarray, num_rows: int
+    ):
         """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each."""
         self._context = context
         self.num_scalars = int(layout.scalar[num_rows])
@@ -56,7 +58,9 @@ class RowProduct:
         partial_first = first_of_each(rows.astype(np.int64))
         cols = distinct[segment % num_classes]
         order, self._bins = sort_into_bins((rows, cols), end - begin)
-        self._chunks = context.indices(np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order])
+        self._chunks = context.indices(
+            np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order]
+        )
         self._item_block = context.indices(item_block)
         self._item_scalar = context.indices(item_scalar)
         self._row_table = context.indices(_row_table(layout, num_rows, destination, partial_first))
@@ -95,7 +99,9 @@ class RowProduct:
         return Launch(kernel, (self._row_table, self._partial, *buffers), params, self.num_groups)
 
 
-def _row_table(layout: BlockLayout, num_rows: int, destination: np.ndarray, partial_first: np.ndarray) -> np.ndarray:
+def _row_table(
+    layout: BlockLayout, num_rows: int, destination: np.ndarray, partial_first: np.ndarray
+) -> np.ndarray:
     """(num_scalars, 3): first partial sum, number of chunks, distance between chunks, of each scalar row."""
     dims = layout.dims[:num_rows]
     count = np.bincount(destination, minlength=num_rows)

@@ -76,7 +76,9 @@ class SchurBlocks:
         first_part = partial_first[first_of_each(parts)[many]]
         order, self._combine_bins = sort_into_bins((rows[many], cols[many]), parts[many])
         packed = rows[many] + 256 * cols[many]
-        table = np.stack([first_part, parts[many], self.offset[many], hpp[many], damping[many], packed], axis=1)
+        table = np.stack(
+            [first_part, parts[many], self.offset[many], hpp[many], damping[many], packed], axis=1
+        )
         self._combined = context.indices(table[order])
 
     def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
@@ -149,7 +151,14 @@ def explicit_schur(
     reduced = BlockLayout(kept.dims, col_ptr, row_idx, layout.num_kept)
     hpp_block = _find_blocks(kept, reduced)
     blocks = SchurBlocks(
-        context, layout, row_idx, reduced.col, hpp_block, pair_ptr, landmark_dims, (pairs[0], pairs[1], pairs[2])
+        context,
+        layout,
+        row_idx,
+        reduced.col,
+        hpp_block,
+        pair_ptr,
+        landmark_dims,
+        (pairs[0], pairs[1], pairs[2]),
     )
     return blocks, reduced
 

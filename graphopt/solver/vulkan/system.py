@@ -34,7 +34,11 @@ class VulkanSystem:
     """H, b, and the step dx, on one device in one configuration."""
 
     def __init__(
-        self, device: VulkanDevice, layout: BlockLayout, configuration: Configuration, precision: Any = "double"
+        self,
+        device: VulkanDevice,
+        layout: BlockLayout,
+        configuration: Configuration,
+        precision: Any = "double",
     ):
         """Reserve and map H and b now; prepare the rest in a thread."""
         self.context = Context(device, precision)
@@ -183,7 +187,11 @@ class VulkanSystem:
         jacobi = self._jacobi
         self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer)
         self._status = self.pcg.status
-        size = self.schur.size if self.configuration.schur == "explicit" and self.schur else self.layout.values_size
+        size = (
+            self.schur.size
+            if self.configuration.schur == "explicit" and self.schur
+            else self.layout.values_size
+        )
         self._chunk = iterations_per_submission(2.0 * size * self.context.real.itemsize)
 
     # ---------------------------------------------------------------- recording
@@ -209,7 +217,9 @@ class VulkanSystem:
         inverse = self.landmark_inverse.buffer
         recorder.fill(self._work)
         record_step(recorder, self.landmark_inverse.launches(values, damping, status))
-        step = self._landmarks.launches(values, inverse, self._work, status, base=self._b.buffer, product=False)
+        step = self._landmarks.launches(
+            values, inverse, self._work, status, base=self._b.buffer, product=False
+        )
         if self.schur is not None:
             step += self.schur.pair_launches(values, inverse, damping)
         record_step(recorder, step)
@@ -222,7 +232,11 @@ class VulkanSystem:
     def _record_back_substitution(self, recorder: Any) -> None:
         if self.landmark_inverse is not None:
             step = self._landmarks.launches(
-                self._values.buffer, self.landmark_inverse.buffer, self._dx_buffer, self._status, base=self._b.buffer
+                self._values.buffer,
+                self.landmark_inverse.buffer,
+                self._dx_buffer,
+                self._status,
+                base=self._b.buffer,
             )
             record_step(recorder, step)
         self._dx_back.record(recorder, self._dx_buffer)
@@ -314,7 +328,9 @@ class VulkanSystem:
         solver = self.host_solver
         assert solver is not None
         if self.configuration.schur == "off":
-            damping = self._damping.host if kind == "vector" else np.full(self.layout.dim, self._lambda.host[0])
+            damping = (
+                self._damping.host if kind == "vector" else np.full(self.layout.dim, self._lambda.host[0])
+            )
             return solver.solve(self.values, damping, self.b, self.dx)
         self._run(("reduce", kind), lambda: self._record_reduce(kind))
         if not solver.solve_reduced():
