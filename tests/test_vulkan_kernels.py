@@ -169,6 +169,24 @@ def test_whole_product(context):
         assert error < 10 * TOLERANCE[context.precision]["product"]
 
 
+@pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
+def test_work_queues_of_the_gpu(context, work_queues):
+    """The GPU finds the CPU's pattern and pairs, in the same order: S has the same bits, or the same to rounding."""
+    problem = make_problem([6] * 40, [3] * 90, degree=5, kept_edges=0.02, seed=7)
+    host = start(context, problem, schur="explicit", work_queues="cpu", max_iterations=1)
+    other = start(context, problem, schur="explicit", work_queues=work_queues, max_iterations=1)
+    assert host.solve(DAMPING) and other.solve(DAMPING)
+    for name in ("col_ptr", "row_idx"):
+        np.testing.assert_array_equal(getattr(host.reduced, name), getattr(other.reduced, name))
+    expected = context.download(host.schur.buffer, host.schur.size)
+    actual = context.download(other.schur.buffer, other.schur.size)
+    if work_queues == "gpu":
+        assert np.array_equal(actual, expected)
+    assert relative_error(actual, expected) < TOLERANCE[context.precision]["schur"]
+    with pytest.raises(SolverError, match="one dimension"):
+        start(context, PROBLEMS["mixed dimensions"](), schur="explicit", work_queues=work_queues).solve(1.0)
+
+
 def test_two_runs_are_bitwise_equal(context):
     """Same input, same device: the same bits, also from a second object and after other work."""
     problem = PROBLEMS["mixed dimensions"]()

@@ -14,6 +14,7 @@ from graphopt.solver.vulkan.layout import BlockLayout
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR = ("auto", "explicit", "implicit", "off")
 PRECONDITIONERS = ("hschur", "hpp")
+WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Configuration:
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
     """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only)."""
+    work_queues: str = "auto"
+    """Pairs of the explicit Schur complement: listed by the "cpu", by the "gpu", found at each use ("lookup")."""
     tolerance: float = 1e-6
     """PCG stops when r' J r fell by this factor (g2o's `_tolerance`)."""
     absolute_tolerance: bool = True
@@ -38,6 +41,7 @@ class Configuration:
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR),
             ("preconditioner", PRECONDITIONERS),
+            ("work_queues", WORK_QUEUES),
         ):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")

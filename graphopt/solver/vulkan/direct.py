@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.vulkan.context import Context, Mirror, Readback
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import INDEFINITE
@@ -24,6 +23,9 @@ class HostSolver:
         num_rows: int,
     ):
         """schur: buffer and size of the reduced matrix on the device, None: solve matrices of the host only."""
+        # Imported here: conjugate gradients need no CPU module.
+        from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
+
         pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
         self._solver = DenseCholesky(pattern) if linear_solver == "dense" else SparseCholesky(pattern)
         self._context = context

@@ -189,8 +189,8 @@ class LandmarkProduct:
 
 
 def _capacity(dim: int) -> int:
-    """H_pl blocks per pass: their products take at most 8 KiB of shared memory."""
-    return max(1, 1024 // dim)
+    """H_pl blocks per pass: three products per invocation; shared memory stays small, the rest is cache."""
+    return max(1, 3 * PRODUCT_WORKGROUP // dim)
 
 
 def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:

@@ -19,6 +19,7 @@ from graphopt.solver.vulkan.chunks import (
     split_segments,
 )
 from graphopt.solver.vulkan.context import NOTHING, Context, Launch
+from graphopt.solver.vulkan.gpu_queues import LandmarkLists, SchurLookup, gpu_pairs, gpu_pattern
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PAIR_WORKGROUP = 128
@@ -39,12 +40,12 @@ class SchurBlocks:
         hpp_block: np.ndarray,
         pair_ptr: np.ndarray,
         landmark_dims: np.ndarray,
-        pairs: tuple[np.ndarray, np.ndarray, np.ndarray],
+        pairs: tuple[Any, ...],
     ):
         """block_row, block_col: kept vertices of each block of S; hpp_block: the stored block of H there, -1: none.
 
         pair_ptr: (num_blocks * len(landmark_dims) + 1,) pairs of each block and landmark dimension.
-        pairs: offsets of W_il, W_jl in values and of H_ll^-1.
+        pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1.
         """
         self._context = context
         rows, cols = layout.dims[block_row], layout.dims[block_col]
@@ -53,7 +54,7 @@ class SchurBlocks:
         """(num_blocks,) int64: offset of each block of S."""
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
-        self._left, self._right, self._inverse = (context.indices(part) for part in pairs)
+        self._left, self._right, self._inverse = pairs
 
         num_classes = len(landmark_dims)
         segment, begin, end = split_segments(pair_ptr, PAIRS_PER_CHUNK)
@@ -132,34 +133,47 @@ def _with_empty_blocks(
     return segment[order], np.concatenate([begin, zeros])[order], np.concatenate([end, zeros])[order]
 
 
+MIN_GPU_QUEUE_ITEMS = 200_000
+"""H_pl blocks from which `auto` builds the work queue on the GPU."""
+
+
+def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str:
+    """"cpu" or "gpu" for "auto": by size, and the CPU for landmarks of several dimensions."""
+    if asked != "auto":
+        return asked
+    several = len(np.unique(layout.dims[layout.num_kept :])) != 1
+    small = len(layout.items) < MIN_GPU_QUEUE_ITEMS or context.device.info["kind"] == "cpu"
+    return "cpu" if several or small else "gpu"
+
+
 def explicit_schur(
-    context: Context, layout: BlockLayout, inverse_offset: np.ndarray
-) -> tuple[SchurBlocks, BlockLayout]:
-    """All blocks of S, and their layout."""
-    landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
+    context: Context, layout: BlockLayout, inverse_offset: np.ndarray, work_queues: str = "auto"
+) -> tuple[SchurBlocks | SchurLookup, BlockLayout]:
+    """All blocks of S, and their layout. work_queues: "cpu", "gpu", "lookup" (none) or "auto"."""
     kept = layout.kept()
-    col_ptr, row_idx, pair_ptr, *pairs = context.device.runtime.schur_queue(
-        len(landmark_dims),
-        layout.landmark_items,
-        layout.item_row,
-        layout.block_offset[layout.items],
-        inverse_offset,
-        classes,
-        kept.col_ptr,
-        kept.row_idx,
-    )
-    reduced = BlockLayout(kept.dims, col_ptr, row_idx, layout.num_kept)
-    hpp_block = _find_blocks(kept, reduced)
-    blocks = SchurBlocks(
-        context,
-        layout,
-        row_idx,
-        reduced.col,
-        hpp_block,
-        pair_ptr,
-        landmark_dims,
-        (pairs[0], pairs[1], pairs[2]),
-    )
+    work_queues = choose_work_queues(work_queues, context, layout)
+    landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
+    if work_queues == "cpu":
+        col_ptr, row_idx, pair_ptr, *pairs = context.device.runtime.schur_queue(
+            len(landmark_dims),
+            layout.landmark_items,
+            layout.item_row,
+            layout.block_offset[layout.items],
+            inverse_offset,
+            classes,
+            kept.col_ptr,
+            kept.row_idx,
+        )
+        reduced = BlockLayout(kept.dims, col_ptr, row_idx, layout.num_kept)
+        uploaded = tuple(context.indices(part) for part in pairs)
+    else:
+        lists = LandmarkLists(context, layout, inverse_offset)
+        reduced = gpu_pattern(context, layout)
+        if work_queues == "lookup":
+            return SchurLookup(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
+        pair_ptr, uploaded = gpu_pairs(context, lists, reduced)
+    hpp = _find_blocks(kept, reduced)
+    blocks = SchurBlocks(context, layout, reduced.row_idx, reduced.col, hpp, pair_ptr, landmark_dims, uploaded)
     return blocks, reduced
 
 
@@ -185,5 +199,6 @@ def schur_diagonal(context: Context, layout: BlockLayout, inverse_offset: np.nda
     offset = layout.block_offset[layout.items[order]]
     kept = np.arange(layout.num_kept)
     diagonal_block = layout.col_ptr[1 : layout.num_kept + 1] - 1
-    pairs = (offset, offset, inverse_offset[item_landmark[order]])
+    own = context.indices(offset)
+    pairs = (own, own, context.indices(inverse_offset[item_landmark[order]]))
     return SchurBlocks(context, layout, kept, kept, diagonal_block, pair_ptr, landmark_dims, pairs)

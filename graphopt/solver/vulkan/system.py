@@ -23,6 +23,7 @@ from graphopt.device import VulkanDevice
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.direct import HostSolver
+from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
@@ -49,6 +50,8 @@ class VulkanSystem:
         self.dx = np.zeros(layout.dim)
         self.outcome: PcgOutcome | None = None
         """How the last run of the conjugate gradients ended."""
+        self.device_seconds = {"schur": 0.0, "linear_solver": 0.0, "landmarks": 0.0}
+        """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
         self._kept_threshold = 0.0
@@ -122,7 +125,7 @@ class VulkanSystem:
         self._dx_buffer = context.reals(layout.dim)
         self._dx_back = Readback(context, layout.dim)
         self.host_solver: HostSolver | None = None
-        self.schur: SchurBlocks | None = None
+        self.schur: SchurBlocks | SchurLookup | None = None
         self.landmark_inverse: BlockInverse | None = None
         self._status = context.device.allocate(32)
         if chosen.schur == "off":
@@ -155,7 +158,7 @@ class VulkanSystem:
         items = layout.items
         uses = np.full(len(items), NORMAL, np.uint8)
         if chosen.schur == "explicit":
-            self.schur, self.reduced = explicit_schur(context, layout, inverse_offset)
+            self.schur, self.reduced = explicit_schur(context, layout, inverse_offset, chosen.work_queues)
             self._reduction = RowProduct(context, layout, items, uses, first)
             if chosen.linear_solver != "pcg":
                 size = (self.schur.buffer, self.schur.size)
@@ -254,7 +257,7 @@ class VulkanSystem:
         record_step(recorder, [Launch(kernel, buffers, (dim,), -(-dim // VECTOR_WORKGROUP))])
 
     def _record_pcg_start(self, kind: str) -> Any:
-        recorder = self.context.device.record()
+        recorder = self.context.device.record().timestamp()
         self._record_damping(recorder, kind)
         self.pcg.record_reset(recorder)
         values, damping = self._values.buffer, self._damping.buffer
@@ -262,11 +265,12 @@ class VulkanSystem:
             recorder.copy(self._b.buffer, self.pcg.r[0], self.layout.dim * self.context.real.itemsize)
         else:
             self._record_reduction(recorder, self.pcg.r[0])
+        recorder.timestamp()
         diagonal, shift = (values, damping) if self.schur is None else (self.schur.buffer, None)
         record_step(recorder, self._jacobi.launches(diagonal, shift, self._status))
         self.pcg.record_start(recorder)
         self.pcg.record_iterations(recorder, self._chunk, self._record_product)
-        return recorder.finish()
+        return recorder.timestamp().finish()
 
     def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
         context, layout = self.context, self.layout
@@ -291,38 +295,42 @@ class VulkanSystem:
             self._damping.host[:] = damping
             self._damping.commit()
 
-    def _run(self, name: Any, record: Any) -> None:
+    def _run(self, name: Any, record: Any, phases: tuple[str, ...]) -> None:
+        """Submit a program, recorded at its first use; add the times between its timestamps to `device_seconds`."""
         if name not in self._programs:
             self._programs[name] = record()
-        self.context.device.submit(self._programs[name]).wait()
+        program = self._programs[name]
+        self.context.device.submit(program).wait()
+        for phase, nanoseconds in zip(phases, np.diff(program.timestamps()), strict=True):
+            self.device_seconds[phase] += 1e-9 * float(nanoseconds)
 
     def _solve_pcg(self, kind: str) -> bool:
         chosen = self.configuration
         limit = chosen.max_iterations or self.pcg.num_rows
         self.pcg.set_rules(chosen.tolerance, self._kept_threshold, limit)
-        self._run(("start", kind), lambda: self._record_pcg_start(kind))
+        self._run(("start", kind), lambda: self._record_pcg_start(kind), ("schur", "linear_solver"))
         outcome = self.pcg.outcome()
         while not outcome.stopped:
-            self._run("more", self._record_more)
+            self._run("more", self._record_more, ("linear_solver",))
             outcome = self.pcg.outcome()
         self.outcome = outcome
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
             return False
         if chosen.absolute_tolerance:
             self._kept_threshold = 0.5 * outcome.squared_norm
-        self._run("finish", self._record_finish)
+        self._run("finish", self._record_finish, ("landmarks",))
         self.dx[:] = self._dx_back.array
         return True
 
     def _record_more(self) -> Any:
-        recorder = self.context.device.record()
+        recorder = self.context.device.record().timestamp()
         self.pcg.record_iterations(recorder, self._chunk, self._record_product)
-        return recorder.finish()
+        return recorder.timestamp().finish()
 
     def _record_finish(self) -> Any:
-        recorder = self.context.device.record()
+        recorder = self.context.device.record().timestamp()
         self._record_back_substitution(recorder)
-        return recorder.finish()
+        return recorder.timestamp().finish()
 
     def _solve_direct(self, kind: str) -> bool:
         solver = self.host_solver
@@ -332,26 +340,26 @@ class VulkanSystem:
                 self._damping.host if kind == "vector" else np.full(self.layout.dim, self._lambda.host[0])
             )
             return solver.solve(self.values, damping, self.b, self.dx)
-        self._run(("reduce", kind), lambda: self._record_reduce(kind))
+        self._run(("reduce", kind), lambda: self._record_reduce(kind), ("schur",))
         if not solver.solve_reduced():
             return False
-        self._run("substitute", self._record_substitute)
+        self._run("substitute", self._record_substitute, ("landmarks",))
         self.dx[:] = self._dx_back.array
         return True
 
     def _record_reduce(self, kind: str) -> Any:
         assert self.host_solver is not None
-        recorder = self.context.device.record()
+        recorder = self.context.device.record().timestamp()
         self._record_damping(recorder, kind)
         recorder.fill(self._status)
         recorder.barrier()
         self._record_reduction(recorder, self.host_solver.residual)
         self.host_solver.record_readback(recorder, self._status)
-        return recorder.finish()
+        return recorder.timestamp().finish()
 
     def _record_substitute(self) -> Any:
         assert self.host_solver is not None
-        recorder = self.context.device.record()
+        recorder = self.context.device.record().timestamp()
         self.host_solver.record_step(recorder, self._dx_buffer)
         self._record_back_substitution(recorder)
-        return recorder.finish()
+        return recorder.timestamp().finish()

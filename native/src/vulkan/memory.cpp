@@ -136,8 +136,6 @@ MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_
                VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   const bool addresses = device_.physical().buffer_address;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  const std::uint64_t limit = device_.physical().max_allocation;
-  if (size > limit) out_of_memory(asked, 0, "the driver allows at most " + human(limit) + " in one allocation");
   check(api.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer), "creating a buffer");
   VkMemoryRequirements needs{};
   api.vkGetBufferMemoryRequirements(device_.handle(), block->buffer, &needs);
@@ -158,7 +156,11 @@ MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_
   if (result != VK_SUCCESS) {
     destroy(*block);
     if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) {
-      out_of_memory(asked, block->heap, "it is full");
+      // Some drivers allow more than they promise, so the limit is named only after a refusal.
+      const std::uint64_t limit = device_.physical().max_allocation;
+      const bool large = needs.size > limit;
+      out_of_memory(asked, block->heap,
+                    large ? "the driver promises at most " + human(limit) + " in one allocation" : "it is full");
     }
     check(result, "allocating memory");
   }
