@@ -284,6 +284,21 @@ def reference_pcg(problem, damping, tolerance, kept_threshold):
     return x, iterations, dn
 
 
+def test_long_work_is_cut_into_several_submissions(monkeypatch):
+    """With a small budget the Schur complement and PCG take many programs, and give the same bits."""
+    problem = PROBLEMS["mixed dimensions"]()
+    systems = []
+    for budget in (None, 1e-5):
+        if budget is not None:
+            monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", budget)
+        systems.append(start(Context(shared_device("address"), "double"), problem, schur="explicit"))
+        assert systems[-1].solve(DAMPING)
+    whole, cut = (system._programs[("start", "scalar")].num_programs for system in systems)
+    assert whole == 2 and cut > 3
+    assert "more" in systems[1]._programs
+    assert np.array_equal(systems[0].dx, systems[1].dx)
+
+
 def test_memory_schemes_give_the_same_bits():
     """One buffer, two buffers with copies, and writing through the bar."""
     from graphopt.device import VulkanDevice

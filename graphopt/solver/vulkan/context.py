@@ -15,6 +15,10 @@ NOTHING = 0xFFFFFFFF
 VECTOR_WORKGROUP = 128
 MAX_VECTOR_GROUPS = 512
 """Workgroups of vector kernels at most: each of them adds up the partial sums of all."""
+SUBMISSION_SECONDS = 0.5
+"""Aim for the longest submission: watchdogs of drivers wait 2 s and more."""
+BYTES_PER_SECOND = {"discrete": 1.5e11, "integrated": 2e10, "cpu": 2e9}
+"""Assumed of a slow device of each kind; others count as integrated."""
 ACCUMULATOR_BYTES = 8  # one float64 or two float32
 
 
@@ -26,6 +30,8 @@ class Launch:
     buffers: tuple[Any, ...]
     params: tuple[int, ...]
     groups: int
+    nbytes: float = 0.0
+    """Bytes it moves, where that is much."""
 
     def record(self, recorder: Any) -> None:
         """Add it to a program."""
@@ -46,6 +52,9 @@ class Context:
         self.device = device
         self.precision: Literal["double", "mixed"] = precision
         self.real = np.dtype(np.float64 if precision == "double" else np.float32)
+        bandwidth = BYTES_PER_SECOND.get(device.info["kind"], BYTES_PER_SECOND["integrated"])
+        self.submission_bytes = SUBMISSION_SECONDS * bandwidth
+        """Bytes that one submission may move."""
 
     def reals(self, count: int) -> Any:
         """A device buffer of `count` reals."""

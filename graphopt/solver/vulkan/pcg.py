@@ -18,8 +18,6 @@ import numpy as np
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.inverse import row_table
 
-SLOW_DEVICE_BYTES_PER_SECOND = 2e10
-"""Assumed of the slowest GPU, to keep a submission well below the watchdogs of drivers (some: 2 s)."""
 MAX_ITERATIONS_PER_SUBMISSION = 64
 
 INDEFINITE = 4  # place in status; pcg_state.glsl
@@ -37,9 +35,9 @@ class PcgOutcome:
     stopped: bool
 
 
-def iterations_per_submission(bytes_per_iteration: float) -> int:
-    """Even number of iterations that take at most half a second on a slow device."""
-    affordable = 0.5 * SLOW_DEVICE_BYTES_PER_SECOND / max(bytes_per_iteration, 1.0)
+def iterations_per_submission(context: Context, bytes_per_iteration: float) -> int:
+    """Even number of iterations that fit into one submission."""
+    affordable = context.submission_bytes / max(bytes_per_iteration, 1.0)
     return int(min(MAX_ITERATIONS_PER_SUBMISSION, max(2, affordable // 2 * 2)))
 
 

@@ -103,7 +103,13 @@ class SchurBlocks:
                 self._partial,
             )
             slots = PAIR_WORKGROUP // (team * parallel)
-            launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), -(-one.num_chunks // slots)))
+            per_pair = ((rows or MAX_BLOCK_DIM) + (cols or MAX_BLOCK_DIM)) * (dim or MAX_BLOCK_DIM)
+            nbytes = one.mean_length * one.num_chunks * per_pair * self._context.real.itemsize
+            pieces = min(one.num_chunks, int(nbytes / self._context.submission_bytes) + 1)
+            for piece in range(pieces):
+                first, last = (one.num_chunks * at // pieces for at in (piece, piece + 1))
+                params = (one.first + first, last - first)
+                launches.append(Launch(kernel, buffers, params, -(-(last - first) // slots), nbytes / pieces))
         return launches
 
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:

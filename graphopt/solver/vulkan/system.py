@@ -14,6 +14,7 @@ thread beside the first linearisation; the first `solve` waits for it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +30,7 @@ from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
 from graphopt.solver.vulkan.products import NORMAL, LandmarkProduct, RowProduct, symmetric_uses
 from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
+from graphopt.solver.vulkan.sequence import Sequence
 
 
 class VulkanSystem:
@@ -195,7 +197,7 @@ class VulkanSystem:
             if self.configuration.schur == "explicit" and self.schur
             else self.layout.values_size
         )
-        self._chunk = iterations_per_submission(2.0 * size * self.context.real.itemsize)
+        self._chunk = iterations_per_submission(self.context, 2.0 * size * self.context.real.itemsize)
 
     # ---------------------------------------------------------------- recording
 
@@ -213,26 +215,26 @@ class VulkanSystem:
         record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
         self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, pcg.status, damping, parity).record(recorder)
 
-    def _record_reduction(self, recorder: Any, residual: Any) -> None:
+    def _record_reduction(self, sequence: Sequence, residual: Any) -> None:
         """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
         assert self.landmark_inverse is not None
         values, damping, status = self._values.buffer, self._damping.buffer, self._status
         inverse = self.landmark_inverse.buffer
-        recorder.fill(self._work)
-        record_step(recorder, self.landmark_inverse.launches(values, damping, status))
+        sequence.fill(self._work)
+        sequence.step(self.landmark_inverse.launches(values, damping, status))
         step = self._landmarks.launches(
             values, inverse, self._work, status, base=self._b.buffer, product=False
         )
         if self.schur is not None:
             step += self.schur.pair_launches(values, inverse, damping)
-        record_step(recorder, step)
+        sequence.step(step)
         step = self._reduction.chunk_launches(values, self._work, status)
         if self.schur is not None:
             step += self.schur.combine_launches(values, damping)
-        record_step(recorder, step)
-        record_step(recorder, [self._reduction.residual_launch(self._b.buffer, residual, status)])
+        sequence.step(step)
+        sequence.step([self._reduction.residual_launch(self._b.buffer, residual, status)])
 
-    def _record_back_substitution(self, recorder: Any) -> None:
+    def _record_back_substitution(self, sequence: Sequence) -> None:
         if self.landmark_inverse is not None:
             step = self._landmarks.launches(
                 self._values.buffer,
@@ -241,36 +243,36 @@ class VulkanSystem:
                 self._status,
                 base=self._b.buffer,
             )
-            record_step(recorder, step)
-        self._dx_back.record(recorder, self._dx_buffer)
+            sequence.step(step)
+        self._dx_back.record(sequence, self._dx_buffer)
 
-    def _record_damping(self, recorder: Any, kind: str) -> None:
+    def _record_damping(self, sequence: Sequence, kind: str) -> None:
         if kind == "vector":
-            self._damping.record_upload(recorder)
-            recorder.barrier()
+            self._damping.record_upload(sequence)
+            sequence.barrier()
             return
-        self._lambda.record_upload(recorder)
-        recorder.barrier()
+        self._lambda.record_upload(sequence)
+        sequence.barrier()
         dim = self.layout.dim
         kernel = self.context.shader("set_damping", 2, 1, {0: VECTOR_WORKGROUP})
         buffers = (self._lambda.buffer, self._damping.buffer)
-        record_step(recorder, [Launch(kernel, buffers, (dim,), -(-dim // VECTOR_WORKGROUP))])
+        sequence.step([Launch(kernel, buffers, (dim,), -(-dim // VECTOR_WORKGROUP))])
 
-    def _record_pcg_start(self, kind: str) -> Any:
-        recorder = self.context.device.record().timestamp()
-        self._record_damping(recorder, kind)
-        self.pcg.record_reset(recorder)
+    def _record_pcg_start(self, kind: str) -> Sequence:
+        sequence = Sequence(self.context).begin("schur")
+        self._record_damping(sequence, kind)
+        self.pcg.record_reset(sequence)
         values, damping = self._values.buffer, self._damping.buffer
         if self.configuration.schur == "off":
-            recorder.copy(self._b.buffer, self.pcg.r[0], self.layout.dim * self.context.real.itemsize)
+            sequence.copy(self._b.buffer, self.pcg.r[0], self.layout.dim * self.context.real.itemsize)
         else:
-            self._record_reduction(recorder, self.pcg.r[0])
-        recorder.timestamp()
+            self._record_reduction(sequence, self.pcg.r[0])
+        sequence.begin("linear_solver")
         diagonal, shift = (values, damping) if self.schur is None else (self.schur.buffer, None)
-        record_step(recorder, self._jacobi.launches(diagonal, shift, self._status))
-        self.pcg.record_start(recorder)
-        self.pcg.record_iterations(recorder, self._chunk, self._record_product)
-        return recorder.timestamp().finish()
+        sequence.step(self._jacobi.launches(diagonal, shift, self._status))
+        self.pcg.record_start(sequence)
+        self.pcg.record_iterations(sequence, self._chunk, self._record_product)
+        return sequence.end()
 
     def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
         context, layout = self.context, self.layout
@@ -295,42 +297,39 @@ class VulkanSystem:
             self._damping.host[:] = damping
             self._damping.commit()
 
-    def _run(self, name: Any, record: Any, phases: tuple[str, ...]) -> None:
-        """Submit a program, recorded at its first use; add the times between its timestamps to `device_seconds`."""
+    def _run(self, name: Any, record: Callable[[], Sequence]) -> None:
+        """Run a sequence, recorded at its first use."""
         if name not in self._programs:
             self._programs[name] = record()
-        program = self._programs[name]
-        self.context.device.submit(program).wait()
-        for phase, nanoseconds in zip(phases, np.diff(program.timestamps()), strict=True):
-            self.device_seconds[phase] += 1e-9 * float(nanoseconds)
+        self._programs[name].run(self.device_seconds)
 
     def _solve_pcg(self, kind: str) -> bool:
         chosen = self.configuration
         limit = chosen.max_iterations or self.pcg.num_rows
         self.pcg.set_rules(chosen.tolerance, self._kept_threshold, limit)
-        self._run(("start", kind), lambda: self._record_pcg_start(kind), ("schur", "linear_solver"))
+        self._run(("start", kind), lambda: self._record_pcg_start(kind))
         outcome = self.pcg.outcome()
         while not outcome.stopped:
-            self._run("more", self._record_more, ("linear_solver",))
+            self._run("more", self._record_more)
             outcome = self.pcg.outcome()
         self.outcome = outcome
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
             return False
         if chosen.absolute_tolerance:
             self._kept_threshold = 0.5 * outcome.squared_norm
-        self._run("finish", self._record_finish, ("landmarks",))
+        self._run("finish", self._record_finish)
         self.dx[:] = self._dx_back.array
         return True
 
-    def _record_more(self) -> Any:
-        recorder = self.context.device.record().timestamp()
-        self.pcg.record_iterations(recorder, self._chunk, self._record_product)
-        return recorder.timestamp().finish()
+    def _record_more(self) -> Sequence:
+        sequence = Sequence(self.context).begin("linear_solver")
+        self.pcg.record_iterations(sequence, self._chunk, self._record_product)
+        return sequence.end()
 
-    def _record_finish(self) -> Any:
-        recorder = self.context.device.record().timestamp()
-        self._record_back_substitution(recorder)
-        return recorder.timestamp().finish()
+    def _record_finish(self) -> Sequence:
+        sequence = Sequence(self.context).begin("landmarks")
+        self._record_back_substitution(sequence)
+        return sequence.end()
 
     def _solve_direct(self, kind: str) -> bool:
         solver = self.host_solver
@@ -340,26 +339,26 @@ class VulkanSystem:
                 self._damping.host if kind == "vector" else np.full(self.layout.dim, self._lambda.host[0])
             )
             return solver.solve(self.values, damping, self.b, self.dx)
-        self._run(("reduce", kind), lambda: self._record_reduce(kind), ("schur",))
+        self._run(("reduce", kind), lambda: self._record_reduce(kind))
         if not solver.solve_reduced():
             return False
-        self._run("substitute", self._record_substitute, ("landmarks",))
+        self._run("substitute", self._record_substitute)
         self.dx[:] = self._dx_back.array
         return True
 
-    def _record_reduce(self, kind: str) -> Any:
+    def _record_reduce(self, kind: str) -> Sequence:
         assert self.host_solver is not None
-        recorder = self.context.device.record().timestamp()
-        self._record_damping(recorder, kind)
-        recorder.fill(self._status)
-        recorder.barrier()
-        self._record_reduction(recorder, self.host_solver.residual)
-        self.host_solver.record_readback(recorder, self._status)
-        return recorder.timestamp().finish()
+        sequence = Sequence(self.context).begin("schur")
+        self._record_damping(sequence, kind)
+        sequence.fill(self._status)
+        sequence.barrier()
+        self._record_reduction(sequence, self.host_solver.residual)
+        self.host_solver.record_readback(sequence, self._status)
+        return sequence.end()
 
-    def _record_substitute(self) -> Any:
+    def _record_substitute(self) -> Sequence:
         assert self.host_solver is not None
-        recorder = self.context.device.record().timestamp()
-        self.host_solver.record_step(recorder, self._dx_buffer)
-        self._record_back_substitution(recorder)
-        return recorder.timestamp().finish()
+        sequence = Sequence(self.context).begin("landmarks")
+        self.host_solver.record_step(sequence, self._dx_buffer)
+        self._record_back_substitution(sequence)
+        return sequence.end()
