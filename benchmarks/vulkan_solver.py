@@ -1,12 +1,13 @@
-"""The Vulkan block solver by itself: steps, work queues (table 5.1 of the thesis), configurations (table 5.4).
+"""The Vulkan block solver by itself: steps, work queues (thesis, table 5.1), configurations (table 5.4).
 
     python benchmarks/vulkan_solver.py steps trafalgar-257 final-961        # ms per solver step, on random H
     python benchmarks/vulkan_solver.py queues final-961                     # set-up and first multiplication
     python benchmarks/vulkan_solver.py configurations problem.txt.xz        # time, mean squared error, memory
 
-`steps` and `queues` need the Vulkan module only. NAME is a published size, or an .npz file with camera_index and
-point_index. H is random, J'J of 2 x 9 and 2 x 3 Jacobians per observation: it says nothing about convergence, so PCG
-runs a fixed number of iterations. Times are the device's own timestamps, best of the repeats, after a warm-up run.
+`steps` and `queues` need the Vulkan module only. NAME is a published size, or an .npz file with camera_index
+and point_index. H is random, J'J of 2 x 9 and 2 x 3 Jacobians per observation: it says nothing about
+convergence, so PCG runs a fixed number of iterations. Times are the device's own timestamps, best of the
+repeats, after a warm-up run.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def observations(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def layout_of(camera: np.ndarray, point: np.ndarray) -> BlockLayout:
-    """Block pattern: cameras kept, points eliminated; unseen points and cameras have their diagonal block only."""
+    """Block pattern: cameras kept, points eliminated."""
     num_cameras, num_points = int(camera.max()) + 1, int(point.max()) + 1
     degree = np.bincount(point, minlength=num_points)
     per_column = np.concatenate([np.ones(num_cameras, np.int64), degree + 1])
@@ -77,7 +78,9 @@ def layout_of(camera: np.ndarray, point: np.ndarray) -> BlockLayout:
     return BlockLayout(dims, col_ptr, row_idx, num_cameras)
 
 
-def fill(layout: BlockLayout, camera: np.ndarray, point: np.ndarray, values: np.ndarray, b: np.ndarray) -> None:
+def fill(
+    layout: BlockLayout, camera: np.ndarray, point: np.ndarray, values: np.ndarray, b: np.ndarray
+) -> None:
     """Random J'J, with 1 on the diagonal besides."""
     rng = np.random.default_rng(1)
     num_cameras = layout.num_kept
@@ -92,7 +95,10 @@ def fill(layout: BlockLayout, camera: np.ndarray, point: np.ndarray, values: np.
         values[items[part][:, None] + np.arange(CAMERA_DIM * POINT_DIM)] = w
         np.add.at(hpp, camera[part], np.einsum("nki,nkj->nij", jc, jc))
         np.add.at(hll, point[part], np.einsum("nki,nkj->nij", jp, jp))
-    for blocks, offset in ((hpp, layout.diagonal_offset[:num_cameras]), (hll, layout.diagonal_offset[num_cameras:])):
+    for blocks, offset in (
+        (hpp, layout.diagonal_offset[:num_cameras]),
+        (hll, layout.diagonal_offset[num_cameras:]),
+    ):
         size = blocks[0].size
         values[offset[:, None] + np.arange(size)] = blocks.reshape(-1, size)
     b[:] = rng.normal(size=layout.dim)
@@ -109,7 +115,10 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
     for name in names:
         camera, point = observations(name)
         layout = layout_of(camera, point)
-        print(f"# {name}: {layout.num_kept} cameras, {layout.num_landmarks} points, {len(camera)} observations,", end=" ")
+        print(
+            f"# {name}: {layout.num_kept} cameras, {layout.num_landmarks} points, {len(camera)} edges,",
+            end=" ",
+        )
         print(json.dumps(floors(layout, 8 if precision == "double" else 4)))
         filled = None
         for title, base in CONFIGURATIONS.items():
@@ -142,9 +151,11 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
                 wall = min(wall, time.perf_counter() - started)
                 for phase in best:
                     best[phase] = min(best[phase], system.device_seconds[phase] - before[phase])
+            assert system.outcome is not None
+            done = system.outcome.iterations
             print(
-                f"{title:24s} schur {1e3 * best['schur']:8.3f} ms   pcg {1e3 * best['linear_solver']:8.3f} ms "
-                f"({system.outcome.iterations} it, {1e6 * best['linear_solver'] / system.outcome.iterations:7.1f} us/it)"
+                f"{title:24s} schur {1e3 * best['schur']:8.3f} ms  pcg {1e3 * best['linear_solver']:8.3f} ms "
+                f"({done} it, {1e6 * best['linear_solver'] / done:7.1f} us/it)"
                 f"   landmarks {1e3 * best['landmarks']:7.3f} ms   solve() {1e3 * wall:8.2f} ms"
                 f"   prepare {system.prepare_seconds:6.2f} s (first solve after {ready:6.2f} s)"
                 f"   {device.memory_statistics()['used'] / 2**20:8.0f} MiB",
@@ -160,10 +171,15 @@ def run_queues(device: VulkanDevice, names: list[str], precision: str) -> None:
         layout = layout_of(camera, point)
         context = Context(device, precision)
         first = layout.num_kept
-        inverse = BlockInverse(context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1])
+        inverse = BlockInverse(
+            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
+        )
         host, b = np.zeros(layout.values_size), np.zeros(layout.dim)
         fill(layout, camera, point, host, b)
-        values, damping = device.upload(host.astype(context.real)), device.upload(np.ones(layout.dim, context.real))
+        values, damping = (
+            device.upload(host.astype(context.real)),
+            device.upload(np.ones(layout.dim, context.real)),
+        )
         status = device.upload(np.zeros(8, np.uint32))
         recorder = device.record()
         record_step(recorder, inverse.launches(values, damping, status))
@@ -180,7 +196,10 @@ def run_queues(device: VulkanDevice, names: list[str], precision: str) -> None:
                 setup = time.perf_counter() - start
                 device.submit(program).wait()
                 multiply = 1e-9 * program.timestamps()[-1]
-                print(f"{kind:8s} {attempt:5s} setup {setup:8.3f} s   multiplication {multiply:8.4f} s", flush=True)
+                print(
+                    f"{kind:8s} {attempt:5s} setup {setup:8.3f} s   multiplication {multiply:8.4f} s",
+                    flush=True,
+                )
                 del blocks, program, recorder
 
 
@@ -204,7 +223,11 @@ def run_configurations(device: VulkanDevice, files: list[str], iterations: int) 
             limited = Configuration(base.linear_solver, base.schur, base.preconditioner, max_iterations=50)
             start = time.perf_counter()
             solver = VulkanBlockSolver(
-                graph, Structure(selection), SolverOptions(device="vulkan"), device=device, configuration=limited
+                graph,
+                Structure(selection),
+                SolverOptions(device="vulkan"),
+                device=device,
+                configuration=limited,
             )
             options = LevenbergMarquardtOptions(max_iterations=iterations)
             summary = Summary(selection.num_active_vertices, selection.num_active_edges, "lm")
@@ -214,7 +237,7 @@ def run_configurations(device: VulkanDevice, files: list[str], iterations: int) 
             memory = device.memory_statistics()["used"] / 2**20
             mse = summary.final_chi2 / summary.edges
             print(
-                f"{title:24s} {seconds:8.3f} s   mse {mse:10.5f}   device {memory:7.0f} MiB   device ms {phases}",
+                f"{title:24s} {seconds:8.3f} s   mse {mse:10.5f}   {memory:7.0f} MiB   device ms {phases}",
                 flush=True,
             )
             del solver
@@ -222,7 +245,9 @@ def run_configurations(device: VulkanDevice, files: list[str], iterations: int) 
 
 def main() -> None:
     """Parse and run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("steps", "queues", "configurations"))
     parser.add_argument("names", nargs="+")
     parser.add_argument("--device", default=None)

@@ -1,6 +1,7 @@
 """GLSL compute shaders to SPIR-V, in process.
 
-    spirv = pyglslang.compile_file("shaders/row_product.comp", include=["shaders/include"], defines={"A": "1"})
+    spirv = pyglslang.compile_file("shaders/row_product.comp", include=["shaders/include"], defines={"A":
+    "1"})
 
 Binds glslang, linked statically into `graphopt._glslang`; where the package was built without it,
 `glslangValidator` on the PATH does the same in a subprocess. Target: Vulkan 1.2, SPIR-V 1.5.
@@ -24,7 +25,7 @@ _LOG_LINE = re.compile(r"^(ERROR|WARNING): (.*?):(\d+): (.*)$")
 def compile_file(
     path: str | Path, *, include: Sequence[str | Path] = (), defines: Mapping[str, str] | None = None
 ) -> bytes:
-    """SPIR-V of the compute shader in a file. `ShaderError` with `file:line: message` lines where it is wrong."""
+    """SPIR-V of the compute shader in a file; `ShaderError` with `file:line: message` if it is wrong."""
     path = Path(path)
     return compile_source(path.read_text(), name=str(path), include=include, defines=defines)
 

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ void main() {
 
 
 def scale_kernel(device: VulkanDevice, factor: int):
+    """The kernel of SCALE for a device."""
     from graphopt.device.spirv import SHADERS
 
     defines = {f"GRAPHOPT_{device.access.upper()}": "1", "GRAPHOPT_MIXED": "1"}
@@ -52,6 +54,7 @@ def scale_kernel(device: VulkanDevice, factor: int):
 
 @pytest.fixture(params=["address", "storage"])
 def device(request):
+    """One device per access variant; no validation message may be left after a test."""
     opened = shared_device(request.param)
     yield opened
     assert opened.messages == []
@@ -66,7 +69,7 @@ def test_a_vulkan_device_is_there_and_described():
 
 
 def test_devices_are_chosen_by_index_and_name():
-    """`vulkan`, `vulkan:0` and `vulkan:<part of the name>` open devices; anything else lists what is there."""
+    """`vulkan`, `vulkan:0`, `vulkan:<part of the name>` open devices; errors list what is there."""
     name = list_devices()[0].name
     assert open_device("vulkan:0").name == name
     assert open_device(f"vulkan:{name.upper()}").name == name
@@ -136,7 +139,7 @@ def test_several_programs_in_flight_run_in_order(device):
 
 
 def test_fill_and_partial_copies(device):
-    """fill sets every word; a copy takes ranges."""
+    """Fill sets every word; a copy takes ranges."""
     source, target = device.upload(np.arange(64, dtype=np.uint32)), device.allocate(256)
     program = device.record().fill(target, 7).barrier().copy(source, target, 16, 8, 32).finish()
     device.submit(program).wait()
@@ -173,7 +176,7 @@ def test_memory_grows_is_reused_and_given_back():
     assert statistics["allocations"] == 41
     assert statistics["used"] == (40 << 20) + (100 << 20) <= statistics["reserved"]
     addresses = sorted(b.address for b in buffers)
-    assert all(b - a >= 1 << 20 for a, b in zip(addresses, addresses[1:], strict=False))
+    assert all(b - a >= 1 << 20 for a, b in pairwise(addresses))
     del large, buffers
     statistics = device.memory_statistics()
     assert statistics["used"] == statistics["allocations"] == 0 and statistics["blocks"] <= 1
@@ -241,7 +244,7 @@ def test_devices_of_one_process_are_independent():
 
 
 def test_the_validation_layer_is_listening():
-    """A kernel that reads push constants nobody declared is reported: zero messages elsewhere mean something."""
+    """A kernel that reads undeclared push constants is reported: no messages elsewhere mean something."""
     script = f"""
 from graphopt import pyglslang
 from graphopt.device import VulkanDevice
@@ -271,7 +274,7 @@ def test_pipeline_cache_is_kept_on_disk(tmp_path, monkeypatch):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 1 << 22)), max_size=120))
 def test_tlsf_never_overlaps_and_merges_what_is_free(steps):
-    """Any order of allocations and releases leaves disjoint ranges, no lost byte, and one range when all is free."""
+    """Any order of steps leaves disjoint ranges, no lost byte, and one range when all is free."""
     tlsf = shared_device("address").runtime.Tlsf(1 << 24)
     live: dict[int, int] = {}
     for release, size in steps:

@@ -21,6 +21,7 @@ void main() { x = VALUE * SCALE; }
 
 @pytest.fixture
 def folder(tmp_path):
+    """A shader and a header that it includes."""
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "value.glsl").write_text("#define VALUE 2.0\n")
     (tmp_path / "simple.comp").write_text(SIMPLE)
@@ -28,6 +29,7 @@ def folder(tmp_path):
 
 
 def compile_simple(folder, **defines):
+    """Compile that shader."""
     return pyglslang.compile_file(folder / "simple.comp", include=[folder / "include"], defines=defines)
 
 
@@ -54,7 +56,7 @@ def test_errors_name_file_and_line(folder):
 
 @pytest.mark.skipif(shutil.which("glslangValidator") is None, reason="no glslangValidator on the PATH")
 def test_the_subprocess_gives_the_same(folder, monkeypatch):
-    """glslangValidator as fallback: same SPIR-V, same form of errors."""
+    """A subprocess of glslangValidator as fallback: same SPIR-V, same form of errors."""
     native = compile_simple(folder, SCALE="3.0")
     monkeypatch.setattr(pyglslang, "_native", lambda: None)
     assert compile_simple(folder, SCALE="3.0") == native
@@ -90,12 +92,12 @@ def test_development_cache_follows_the_sources(folder, tmp_path, monkeypatch):
 
 
 def test_shipped_spirv_is_used_without_a_compiler(tmp_path, monkeypatch):
-    """An installed package needs no compiler; a shader that is nowhere is an error that says where it was sought."""
+    """An installed package needs no compiler; a missing shader's error says where it was sought."""
     monkeypatch.setattr(spirv, "SHADERS", tmp_path / "absent")
     monkeypatch.setattr(spirv, "SHIPPED", tmp_path)
     (tmp_path / "thing.address.double.spv").write_bytes(b"spirv")
     spirv.load.cache_clear()
     assert spirv.load("thing", "address", "double") == b"spirv"
-    with pytest.raises(ShaderError, match="thing.storage.mixed"):
+    with pytest.raises(ShaderError, match=r"thing\.storage\.mixed"):
         spirv.load("thing", "storage", "mixed")
     spirv.load.cache_clear()

@@ -1,4 +1,4 @@
-"""Every intermediate of the Vulkan solver against dense numpy, in both access variants and both precisions."""
+"""Every intermediate of the Vulkan solver against dense numpy: both access variants and precisions."""
 
 from __future__ import annotations
 
@@ -45,11 +45,13 @@ PROBLEMS = {
 
 
 def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Largest error relative to the largest entry."""
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 @pytest.fixture(params=VARIANTS, ids="-".join)
 def context(request, monkeypatch):
+    """One device per variant; no validation message may be left after a test."""
     # Short chunks, so that small problems have queues that are split.
     monkeypatch.setattr("graphopt.solver.vulkan.schur.PAIRS_PER_CHUNK", 40)
     monkeypatch.setattr("graphopt.solver.vulkan.products.ITEMS_PER_CHUNK", 24)
@@ -144,7 +146,7 @@ def test_implicit_schur_complement(context, name):
     ids=lambda o: "-".join(o.values()),
 )
 def test_other_configurations_reach_the_same_step(context, options):
-    """Weaker preconditioner, no elimination, Cholesky on the host; for one lambda and for a vector of damping."""
+    """Weaker preconditioner, no elimination, host Cholesky; one lambda and a vector of damping."""
     problem = PROBLEMS["mixed dimensions"]()
     system = start(context, problem, **options)
     if options.get("preconditioner") == "hpp":
@@ -160,7 +162,7 @@ def test_other_configurations_reach_the_same_step(context, options):
 
 
 def test_whole_product(context):
-    """multiply is H times a vector, from the upper triangle alone."""
+    """Multiply is H times a vector, from the upper triangle alone."""
     problem = PROBLEMS["mixed dimensions"]()
     system = start(context, problem, schur="explicit")
     for seed in range(2):
@@ -171,7 +173,7 @@ def test_whole_product(context):
 
 @pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
 def test_work_queues_of_the_gpu(context, work_queues):
-    """The GPU finds the CPU's pattern and pairs, in the same order: S has the same bits, or the same to rounding."""
+    """The GPU finds the CPU's pattern and pairs in the same order: S has the same bits."""
     problem = make_problem([6] * 40, [3] * 90, degree=5, kept_edges=0.02, seed=7)
     host = start(context, problem, schur="explicit", work_queues="cpu", max_iterations=1)
     other = start(context, problem, schur="explicit", work_queues=work_queues, max_iterations=1)
@@ -246,7 +248,7 @@ def test_indefinite_systems_are_noticed(options, landmark):
 
 
 def test_stop_rule_counts_iterations_like_the_reference():
-    """Relative tolerance, kept absolute threshold and iteration limit follow g2o's rule, iteration by iteration."""
+    """Relative tolerance, kept threshold and iteration limit follow g2o's rule to the iteration."""
     problem = make_problem([6] * 30, [], kept_edges=0.2, seed=3)
     context = Context(shared_device("address"), "double")
     system = start(context, problem, schur="off", tolerance=1e-6, max_iterations=0)

@@ -80,6 +80,7 @@ def assert_same_path(expected, actual, tolerance=CHI2_TOLERANCE):
 
 @pytest.fixture(params=["address", "storage"])
 def device(request, monkeypatch):
+    """The name of the device, which opens one of each access variant under validation."""
     if request.param == "storage":
         monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "buffer_address")
     monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
@@ -116,7 +117,7 @@ def test_other_algorithms_run_on_the_device(method):
 
 
 def test_mixed_precision_reaches_the_minimum(device, monkeypatch):
-    """float32 on the device: another path, the same minimum to 1e-6 and as small a gradient as float32 resolves."""
+    """Mixed precision takes another path to the same minimum, to 1e-6 of chi2."""
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "float64,buffer_address")
     expected = optimize(bundle_adjustment(), "lm", 30, device="cpu", linear_solver="pcg")
     actual = optimize(bundle_adjustment(), "lm", 30, device=device, linear_solver="pcg")
@@ -164,7 +165,7 @@ def reference_chi2() -> float:
 
 
 def test_solver_is_reused_for_a_repeated_structure():
-    """A second optimization of the same graph keeps kernels, queues and programs, and gives the same result."""
+    """A second optimization of a graph keeps queues and programs, and gives the same result."""
     graph = bundle_adjustment()
     estimates = [one.estimate.copy() for one in graph.vertex_sets]
     first = optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg")

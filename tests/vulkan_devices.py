@@ -16,6 +16,6 @@ VARIANTS = [("address", "double"), ("storage", "double"), ("address", "mixed"), 
 
 @functools.cache
 def shared_device(access: str) -> VulkanDevice:
-    """A device with or without buffer addresses. Opening one fails where there is no Vulkan: so do the tests."""
+    """A device with or without buffer addresses; where there is no Vulkan, the tests fail."""
     masked = ["buffer_address"] if access == "storage" else []
     return VulkanDevice(validation=True, masked_features=masked)

@@ -1,4 +1,4 @@
-"""Random block systems for the tests of the Vulkan solver, with a dense numpy reference of every intermediate."""
+"""Random block systems for the tests of the Vulkan solver, with dense numpy references."""
 
 from __future__ import annotations
 

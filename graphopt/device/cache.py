@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path | None:
-    """`$GRAPHOPT_CACHE_DIR`, else `$XDG_CACHE_HOME/graphopt`, else `~/.cache/graphopt`; None where set to empty."""
+    """`$GRAPHOPT_CACHE_DIR`, else `$XDG_CACHE_HOME/graphopt`, else `~/.cache/graphopt`; None if empty."""
     asked = os.environ.get("GRAPHOPT_CACHE_DIR")
     if asked is not None:
         return Path(asked) if asked else None

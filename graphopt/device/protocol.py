@@ -45,7 +45,7 @@ class Ticket(Protocol):
         ...
 
     def wait(self, timeout: float) -> None:
-        """Block until it is finished; `DeviceLostError` after `timeout` seconds or when the device is lost."""
+        """Block until finished; `DeviceLostError` after `timeout` seconds or when the device is lost."""
         ...
 
 

@@ -1,8 +1,8 @@
 """SPIR-V of the shaders in `shaders/`, per access variant and precision.
 
-In a checkout (a `shaders` folder beside the package) they are compiled when needed and kept in the cache folder,
-keyed by the hash of source, includes, macros and compiler version. An installed package carries them ready-made in
-`graphopt/device/spirv`; so does a checkout on a machine without any GLSL compiler.
+In a checkout (a `shaders` folder beside the package) they are compiled when needed and kept in the cache
+folder, keyed by the hash of source, includes, macros and compiler version. An installed package carries them
+ready- made in `graphopt/device/spirv`; so does a checkout on a machine without any GLSL compiler.
 """
 
 from __future__ import annotations

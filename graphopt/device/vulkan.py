@@ -1,8 +1,8 @@
 """Vulkan devices: any GPU with a Vulkan 1.2 driver, and software drivers for tests.
 
-libvulkan is opened at run time. Kernels take 64-bit buffer addresses in push constants where the device has them,
-else descriptor sets of storage buffers; arithmetic is float64 where the device has it, else float32 with two-float
-sums. Memory comes from large blocks, sub-allocated by two-level segregated fit.
+libvulkan is opened at run time. Kernels take 64-bit buffer addresses in push constants where the device has
+them, else descriptor sets of storage buffers; arithmetic is float64 where the device has it, else float32
+with two- float sums. Memory comes from large blocks, sub-allocated by two-level segregated fit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _native() -> Any:
         from graphopt import _vulkan
     except ImportError as error:
         raise DeviceError(
-            "graphopt was built without Vulkan. Install the Vulkan headers (Debian: apt-get install libvulkan-dev) "
+            "graphopt was built without Vulkan. Install its headers (Debian: apt-get install libvulkan-dev) "
             "and reinstall graphopt, or use device='cpu'."
         ) from error
     return _vulkan
@@ -90,7 +90,7 @@ def list_devices() -> list[DeviceInfo]:
 
 
 def find_device(which: int | str | None) -> int:
-    """Index of a device given by index, by part of its name, or None: the first GPU, else the first device."""
+    """Index of a device given by index, part of its name, or None: the first GPU, else the first."""
     devices = list_devices()
     if not devices:
         raise DeviceError("No Vulkan 1.2 device was found. Install the GPU's driver, or use device='cpu'.")
@@ -183,10 +183,12 @@ class VulkanDevice:
         """Open a device.
 
         which: index, part of the name, or None for the best one.
-        validation: run under the Vulkan validation layer; `messages` collects what it says. None: GRAPHOPT_VALIDATION.
-        masked_features: treat these as missing: "float64", "buffer_address", "subgroup_size_control". For tests;
+        validation: run under the Vulkan validation layer; `messages` collects what it says. None:
+        GRAPHOPT_VALIDATION. masked_features: treat these as missing: "float64", "buffer_address",
+        "subgroup_size_control". For tests;
             added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
-        memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else staged.
+        memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
+        staged.
         """
         self.runtime = _native()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
@@ -265,7 +267,8 @@ class VulkanDevice:
     ) -> Any:
         """Kernel from SPIR-V of this device's access variant.
 
-        constants: specialization constants, id -> unsigned value. subgroup_size: required size, 0: the driver's.
+        constants: specialization constants, id -> unsigned value. subgroup_size: required size, 0: the
+        driver's.
         """
         by_address = self.access == "address"
         return self.runtime.Kernel(

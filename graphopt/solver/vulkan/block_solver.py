@@ -1,7 +1,7 @@
 """The block solver on a Vulkan device: the CPU linearises into mapped memory, the device solves.
 
-linearize()      residuals, Jacobians, H and b on the CPU, written in place into memory that the device copies or reads
-solve(damping)   Schur complement, conjugate gradients or host Cholesky, back-substitution: `system.VulkanSystem`
+linearize()      H and b on the CPU, written in place into memory that the device reads or copies
+solve(damping)   Schur complement, PCG or host Cholesky, back-substitution: `system.VulkanSystem`
 update(), ...    on the CPU, as in `solver.cpu`
 """
 
@@ -42,7 +42,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         device: VulkanDevice | None = None,
         configuration: Configuration | None = None,
     ):
-        """device: an open one, None: opened from `options.device`. configuration overrides what `options` say."""
+        """device: an open one, None: that of `options.device`. configuration overrides `options`."""
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim

@@ -1,4 +1,4 @@
-"""Splitting work queues into chunks of bounded length, and sorting chunks into bins of equal block dimensions."""
+"""Splitting work queues into chunks of bounded length, and chunks into bins of equal dimensions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def split_segments(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut every segment into even chunks of at most `limit` items.
 
-    segment_ptr: (num_segments + 1,). Returns segment, begin and end of each chunk, in order. Empty segments get no
-    chunk, or one empty chunk where `keep_empty`.
+    segment_ptr: (num_segments + 1,). Returns segment, begin and end of each chunk, in order. Empty segments
+    get no chunk, or one empty chunk where `keep_empty`.
     """
     length = np.diff(segment_ptr)
     count = -(-length // limit)
@@ -41,7 +41,7 @@ def split_segments(
 
 MAX_SPECIALISED = 6
 MIN_SPECIALISED_WORK = 100_000
-"""Bins with less work (items times block area) do not get a kernel of their own: building one takes milliseconds."""
+"""Bins with less work (items times block area) get no kernel of their own: building one takes time."""
 
 
 def sort_into_bins(
@@ -49,8 +49,8 @@ def sort_into_bins(
 ) -> tuple[np.ndarray, list[Bin]]:
     """Order that puts chunks with equal dimensions together, stable, and the bins in that order.
 
-    dims: one array per dimension. The bin with most work always has kernels of its own; rare ones are put together
-    into a last bin of mixed dimensions, where `may_mix`.
+    dims: one array per dimension. The bin with most work always has kernels of its own; rare ones are put
+    together into a last bin of mixed dimensions, where `may_mix`.
     """
     key = np.zeros(len(length), np.int64)
     for one in dims:
@@ -90,7 +90,7 @@ def dim_classes(dims: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parallel_items(wanted: float, most: int) -> int:
-    """Items of a chunk to work on at the same time: `most`, or a power of two below, so that kernels are few."""
+    """Items of a chunk to work on at a time: `most`, or a power of two below, so that kernels are few."""
     if wanted >= most:
         return most
     return 1 << max(0, int(np.log2(max(wanted, 1.0))))

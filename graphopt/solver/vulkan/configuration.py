@@ -1,7 +1,7 @@
 """Configurations of the block solver: which linear solver, which Schur complement, which preconditioner.
 
-`CONFIGURATIONS` has the names of table 5.3 of Gopinath, "Improving the Performance of Bundle Adjustment for On-Device
-SLAM using GPU Resources" (SFU 2023), for the rows that run on the GPU.
+`CONFIGURATIONS` has the names of table 5.3 of Gopinath, "Improving the Performance of Bundle Adjustment for
+On-Device SLAM using GPU Resources" (SFU 2023), for the rows that run on the GPU.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Configuration:
     """How (H + D) dx = b is solved."""
 
     linear_solver: str = "auto"
-    """"pcg" on the device; "cholesky" (sparse) or "dense" on the host, of the system that the device reduced."""
+    """"pcg" on the device; "cholesky" (sparse) or "dense" on the host, of the reduced system."""
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
     """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only)."""
     work_queues: str = "auto"
-    """Pairs of the explicit Schur complement: listed by the "cpu", by the "gpu", found at each use ("lookup")."""
+    """Pairs of an explicit S: listed by the "cpu", by the "gpu", or found at each use ("lookup")."""
     tolerance: float = 1e-6
     """PCG stops when r' J r fell by this factor (g2o's `_tolerance`)."""
     absolute_tolerance: bool = True
@@ -55,7 +55,8 @@ class Configuration:
         schur = self.schur if layout.num_landmarks > 0 and layout.num_kept > 0 else "off"
         linear_solver = self.linear_solver
         if linear_solver == "auto":
-            # Without landmarks (pose graphs) block-Jacobi is weak; with few kept rows a factorization is cheap.
+            # Without landmarks (pose graphs) block-Jacobi is weak; with few kept rows a
+            # factorization is cheap.
             small = layout.kept_dim <= DIRECT_MAX_DIM
             direct = schur == "off" or (small and schur != "implicit")
             linear_solver = "cholesky" if direct else "pcg"

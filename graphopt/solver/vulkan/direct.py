@@ -22,7 +22,7 @@ class HostSolver:
         schur: tuple[Any, int] | None,
         num_rows: int,
     ):
-        """schur: buffer and size of the reduced matrix on the device, None: solve matrices of the host only."""
+        """schur: buffer and size of the reduced matrix, None: solve matrices of the host only."""
         # Imported here: conjugate gradients need no CPU module.
         from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 

@@ -69,7 +69,9 @@ def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
     return BlockLayout(kept.dims, col_ptr, row.astype(np.int32), num_kept)
 
 
-def gpu_pairs(context: Context, lists: LandmarkLists, reduced: BlockLayout) -> tuple[np.ndarray, tuple[Any, ...]]:
+def gpu_pairs(
+    context: Context, lists: LandmarkLists, reduced: BlockLayout
+) -> tuple[np.ndarray, tuple[Any, ...]]:
     """pair_ptr (num_blocks + 1,) and the buffers of left, right and inverse offsets."""
     device = context.device
     num_blocks = len(reduced.row_idx)
@@ -85,9 +87,13 @@ def gpu_pairs(context: Context, lists: LandmarkLists, reduced: BlockLayout) -> t
         device.submit(recorder.finish()).wait()
 
     run(0, counts, (counts, counts, counts))
-    pair_ptr = np.concatenate([[0], np.cumsum(device.download(counts, np.uint32, num_blocks), dtype=np.int64)])
+    pair_ptr = np.concatenate(
+        [[0], np.cumsum(device.download(counts, np.uint32, num_blocks), dtype=np.int64)]
+    )
     if pair_ptr[-1] >= 2**32:
-        raise SolverError(f"{pair_ptr[-1]} pairs of observations are too many for a queue; use schur='implicit'.")
+        raise SolverError(
+            f"{pair_ptr[-1]} pairs of observations are too many for a queue; use schur='implicit'."
+        )
     pairs = tuple(device.allocate(4 * max(1, int(pair_ptr[-1]))) for _ in range(3))
     run(1, context.indices(pair_ptr[:-1]), pairs)
     return pair_ptr, pairs
@@ -96,7 +102,14 @@ def gpu_pairs(context: Context, lists: LandmarkLists, reduced: BlockLayout) -> t
 class SchurLookup:
     """Forms S without a queue; the interface of `schur.SchurBlocks`. For kept vertices of one dimension."""
 
-    def __init__(self, context: Context, layout: BlockLayout, lists: LandmarkLists, reduced: BlockLayout, hpp: np.ndarray):
+    def __init__(
+        self,
+        context: Context,
+        layout: BlockLayout,
+        lists: LandmarkLists,
+        reduced: BlockLayout,
+        hpp: np.ndarray,
+    ):
         """hpp: for each block of the reduced layout the stored block of H, -1: none."""
         dims = np.unique(reduced.dims)
         if len(dims) != 1:

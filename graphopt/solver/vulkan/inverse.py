@@ -16,7 +16,7 @@ class BlockInverse:
     """inverse_k = (A_k + D_k)^-1 for symmetric positive definite blocks of any dimensions."""
 
     def __init__(self, context: Context, dims: np.ndarray, source: np.ndarray, damping_offset: np.ndarray):
-        """source: offset of each block in its values; damping_offset: its first scalar in the damping vector."""
+        """source: offset of each block in values; damping_offset: its first scalar in the damping."""
         self._context = context
         area = dims.astype(np.int64) ** 2
         self.offset = first_of_each(area)
@@ -27,7 +27,7 @@ class BlockInverse:
         self._blocks = context.indices(np.stack([source, damping_offset, self.offset], axis=1)[order])
 
     def launches(self, values: Any, damping: Any | None, status: Any) -> list[Launch]:
-        """damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
+        """With damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
         launches = []
         for one in self._bins:
             (dim,) = one.dims
@@ -40,7 +40,7 @@ class BlockInverse:
 
 
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """(num_scalars, 3): offset of the row in its block, first scalar row of the block, dimension of the block."""
+    """(num_scalars, 3): offset of the row, first scalar row of its block, dimension of its block."""
     first = np.repeat(first_of_each(dims.astype(np.int64)), dims)
     within = np.arange(len(first)) - first
     return np.stack([np.repeat(offset, dims) + within, first, np.repeat(dims, dims)], axis=1)

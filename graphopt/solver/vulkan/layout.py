@@ -1,7 +1,7 @@
-"""Where the blocks of H are: the block pattern of the contract, and the index arrays that queues are built from.
+"""Where the blocks of H are: the block pattern, and the index arrays that queues are built from.
 
 H = [ H_pp  H_pl ]   upper triangle by block column, blocks column-major, one after the other in `values`:
-    [       H_ll ]   the columns of kept vertices hold H_pp, a landmark's column holds its H_pl blocks, then H_ll
+    [       H_ll ]   the columns of kept vertices hold H_pp, a landmark's holds H_pl, then H_ll
 """
 
 from __future__ import annotations

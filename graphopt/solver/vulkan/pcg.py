@@ -1,10 +1,12 @@
-"""Preconditioned conjugate gradients that run on the device, with g2o's stop rule (algorithm 5 of the thesis).
+"""Preconditioned conjugate gradients on the device, with g2o's stop rule (thesis, algorithm 5).
 
     r = b, d = s = J r, dn = r's, d0 = max(tolerance dn, kept)
-    until dn <= d0:  q = A d;  alpha = dn / d'q;  x += alpha d;  r -= alpha q;  s = J r;  beta = r's / dn;  d = s + beta d
+    until dn <= d0:  q = A d;  alpha = dn / d'q;  x += alpha d;  r -= alpha q;  s = J r;  beta = r's / dn;  d
+    = s + beta d
 
-J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device says that
-the stop rule was met. An iteration is the product and three vector kernels. All sums have a fixed order.
+J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
+says that the stop rule was met. An iteration is the product and three vector kernels. All sums have a fixed
+order.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class Pcg:
         d: Any,
         x: Any,
     ):
-        """dims: of the block rows; jacobi, jacobi_offset: inverted diagonal blocks; d, x: their first rows are used."""
+        """dims: of the block rows; jacobi: inverted diagonal blocks; d, x: their first rows are used."""
         self._context = context
         self.num_rows = int(dims.sum())
         self.num_groups = context.vector_groups(self.num_rows)
@@ -88,7 +90,7 @@ class Pcg:
         recorder.barrier()
 
     def record_start(self, recorder: Any) -> None:
-        """x = 0 and the first direction, from the residual in r[0]."""
+        """Set x = 0 and the first direction, from the residual in r[0]."""
         constants = {0: VECTOR_WORKGROUP}
         init = self._context.shader("pcg_init", 7, 2, constants)
         buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
@@ -103,7 +105,8 @@ class Pcg:
     ) -> None:
         """`count` (even) iterations and the readback of the state.
 
-        record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last barrier.
+        record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last
+        barrier.
         """
         for iteration in range(count):
             parity = iteration % 2

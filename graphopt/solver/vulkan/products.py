@@ -1,6 +1,6 @@
 """Sparse block products on the device.
 
-RowProduct       y = A x          items sorted by block row; chunks of a row give partial sums, which are added in order
+RowProduct       y = A x          items sorted by block row; chunks give partial sums, added in order
 LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
 """
 
@@ -85,11 +85,11 @@ class RowProduct:
     def product_launch(
         self, x: Any, y: Any, dots: Any, status: Any, damping: Any | None, parity: int | None = None
     ) -> Launch:
-        """y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
+        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
         return self._combine(0, (x, damping or x, x, y, dots, status), damping is not None, parity)
 
     def residual_launch(self, base: Any, y: Any, status: Any) -> Launch:
-        """y = base - sum."""
+        """Compute y = base - sum."""
         return self._combine(1, (base, base, base, y, self._partial, status), False, None)
 
     def _combine(self, mode: int, buffers: tuple, damped: bool, parity: int | None) -> Launch:
@@ -114,7 +114,7 @@ def _row_table(
 
 
 class LandmarkProduct:
-    """u_l = H_ll^-1 (base_l - sum_k W_k' x_k) for all landmarks; x and u are parts of one vector of length dim."""
+    """u_l = H_ll^-1 (base_l - sum_k W_k' x_k) for all landmarks; x and u are parts of one vector."""
 
     def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
         """inverse_offset: (num_landmarks,) offset of each H_ll^-1."""
@@ -158,7 +158,7 @@ class LandmarkProduct:
         product: bool = True,
         parity: int | None = None,
     ) -> list[Launch]:
-        """base None: 0; product False: without the sum over H_pl blocks."""
+        """With base None: 0; product False: without the sum over H_pl blocks."""
         result = []
         for dim, rows, capacity, first_tile, num_tiles in self._launch_groups:
             constants = {
@@ -196,7 +196,8 @@ def _capacity(dim: int) -> int:
 def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:
     """Starts of tiles of whole landmarks, and `last`.
 
-    A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single landmark.
+    A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single
+    landmark.
     """
     most = PRODUCT_WORKGROUP // dim
     starts = [first]

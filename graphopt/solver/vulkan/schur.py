@@ -1,6 +1,6 @@
 """The Schur complement on the device, and its block diagonal.
 
-    S = H_pp + D_pp - H_pl (H_ll + D_ll)^-1 H_pl'       upper triangle, from pairs of H_pl blocks sorted by destination
+    S = H_pp + D_pp - H_pl (H_ll + D_ll)^-1 H_pl'   upper triangle, from pairs sorted by destination
 
 H_pl H_ll^-1 is recomputed for each pair, never stored. The block diagonal needs one pair per H_pl block only.
 """
@@ -42,7 +42,7 @@ class SchurBlocks:
         landmark_dims: np.ndarray,
         pairs: tuple[Any, ...],
     ):
-        """block_row, block_col: kept vertices of each block of S; hpp_block: the stored block of H there, -1: none.
+        """block_row, block_col: kept vertices of each block of S; hpp_block: H's block there, -1: none.
 
         pair_ptr: (num_blocks * len(landmark_dims) + 1,) pairs of each block and landmark dimension.
         pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1.
@@ -144,7 +144,7 @@ MIN_GPU_QUEUE_ITEMS = 200_000
 
 
 def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str:
-    """"cpu" or "gpu" for "auto": by size, and the CPU for landmarks of several dimensions."""
+    """What "auto" stands for: by size, and the CPU for landmarks of several dimensions."""
     if asked != "auto":
         return asked
     several = len(np.unique(layout.dims[layout.num_kept :])) != 1
@@ -179,7 +179,9 @@ def explicit_schur(
             return SchurLookup(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
         pair_ptr, uploaded = gpu_pairs(context, lists, reduced)
     hpp = _find_blocks(kept, reduced)
-    blocks = SchurBlocks(context, layout, reduced.row_idx, reduced.col, hpp, pair_ptr, landmark_dims, uploaded)
+    blocks = SchurBlocks(
+        context, layout, reduced.row_idx, reduced.col, hpp, pair_ptr, landmark_dims, uploaded
+    )
     return blocks, reduced
 
 

@@ -1,7 +1,7 @@
 """Programs that are submitted one after the other, recorded once.
 
-Drivers end a submission that takes too long (a watchdog: 2 s to 10 s), so a step that moves many bytes is cut into
-several programs. Each begins and ends with a timestamp; their times are added up by phase.
+Drivers end a submission that takes too long (a watchdog: 2 s to 10 s), so a step that moves many bytes is cut
+into several programs. Each begins and ends with a timestamp; their times are added up by phase.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sequence:
         self._recorder.fill(buffer)
 
     def step(self, launches: Series[Launch]) -> None:
-        """Launches that do not depend on each other, then a barrier; cut where they are too much for one program."""
+        """Independent launches, then a barrier; cut where they are too much for one program."""
         for launch in launches:
             if self._spent > 0.0 and self._spent + launch.nbytes > self._context.submission_bytes:
                 self.begin(self._phase)

@@ -4,11 +4,12 @@
     [ H_pl'        H_ll + D_l ] [ x_l ] = [ b_l ]      r   = b_p - H_pl (H_ll + D_l)^-1 b_l
                                                        S x_p = r,   x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)
 
-The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore between trials
-of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on the device) is reused.
+The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
+between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
+the device) is reused.
 
-`values` and `b` can be written as soon as the object exists. Work queues, kernels and programs are prepared by a
-thread beside the first linearisation; the first `solve` waits for it.
+`values` and `b` can be written as soon as the object exists. Work queues, kernels and programs are prepared
+by a thread beside the first linearisation; the first `solve` waits for it.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class VulkanSystem:
     # ---------------------------------------------------------------- recording
 
     def _record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
-        """q = A d with the parts of d'q."""
+        """Record q = A d with the parts of d'q."""
         values, damping = self._values.buffer, self._damping.buffer
         if self.configuration.schur == "implicit":
             assert self.landmark_inverse is not None
