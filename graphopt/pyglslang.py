@@ -17,7 +17,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphopt.device.errors import ShaderError
+from graphopt.errors import GraphOptError
+
+
+class ShaderError(GraphOptError, ValueError):
+    """A shader does not compile. The message holds one `file:line: error` per line."""
+
 
 _LOG_LINE = re.compile(r"^(ERROR|WARNING): (.*?):(\d+): (.*)$")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.errors import DeviceError, GraphOptError
+from graphopt.errors import DeviceError
+from graphopt.pyglslang import ShaderError
 
 
 class DeviceMemoryError(DeviceError, MemoryError):
@@ -11,10 +12,6 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 class DeviceLostError(DeviceError):
     """The device was reset, removed or did not answer in time. The estimate on the host is intact."""
-
-
-class ShaderError(GraphOptError, ValueError):
-    """A shader does not compile. The message holds one `file:line: error` per line."""
 
 
 __all__ = ["DeviceError", "DeviceLostError", "DeviceMemoryError", "ShaderError"]
