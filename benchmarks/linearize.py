@@ -2,9 +2,10 @@
 
     python benchmarks/linearize.py [--edges 200000] [--repeats 7]
 
-Beside each rate stands the floor: the floating-point operations of the compiled program divided by what one core can
-do (a multiply-add on every lane of its widest registers, twice per cycle; half of that on processors that split
-512-bit registers), at the clock that the kernel reports. The floor ignores every load, store and scatter.
+Beside each rate stands the floor: the floating-point operations of the compiled program divided by what one
+core can do (a multiply-add on every lane of its widest registers, twice per cycle; half of that on processors
+that split 512-bit registers), at the clock that the kernel reports. The floor ignores every load, store and
+scatter.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import vm_example_types as examples
+
 from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 
@@ -54,7 +56,9 @@ def bundle(num_edges: int) -> tuple:
     return rows, [examples.VERTEX_CAMERA, examples.VERTEX_XYZ], [200, num_edges // 4]
 
 
-def make_linearizer(edge, variant: str, rows: np.ndarray, sets: list, counts: list[int], robust=None) -> tuple:
+def make_linearizer(
+    edge, variant: str, rows: np.ndarray, sets: list, counts: list[int], robust=None
+) -> tuple:
     """Linearizer of a random graph of this shape, with its H and b."""
     rng = np.random.default_rng(1)
     lin, starts, dim = kernels.Linearizer(), [], 0
@@ -68,7 +72,9 @@ def make_linearizer(edge, variant: str, rows: np.ndarray, sets: list, counts: li
     blocks = np.stack([rows[:, a] + (0 if s == 0 else counts[0]) for a, s in enumerate(slots)], axis=1)
     dims = np.concatenate([np.full(n, v.tangent_dim) for v, n in zip(sets, counts, strict=True)])
     pairs = [(a, b) for a in range(len(slots)) for b in range(a, len(slots))]
-    keys = [(np.minimum(blocks[:, a], blocks[:, b]), np.maximum(blocks[:, a], blocks[:, b])) for a, b in pairs]
+    keys = [
+        (np.minimum(blocks[:, a], blocks[:, b]), np.maximum(blocks[:, a], blocks[:, b])) for a, b in pairs
+    ]
     codes = np.concatenate([high * len(dims) + low for low, high in keys])
     unique, inverse = np.unique(codes, return_inverse=True)
     sizes = dims[unique // len(dims)] * dims[unique % len(dims)]
@@ -77,10 +83,16 @@ def make_linearizer(edge, variant: str, rows: np.ndarray, sets: list, counts: li
     transposed = np.ascontiguousarray(np.stack([blocks[:, a] > blocks[:, b] for a, b in pairs], axis=1))
     m = len(rows)
     information = codegen.pack_information(examples.random_information(edge, m, rng, variant), variant)
+    arguments = [
+        np.zeros((m, 0), np.int32),
+        examples.random_measurement(edge, m, rng),
+        information,
+        np.ones(m),
+    ]
+    kernel = k.kernel.native if k.kernel is not None else None
     lin.add_edge_group(
-        k.chi2.native, k.linearize.native, k.kernel.native if k.kernel else None, slots, rows, [],
-        np.zeros((m, 0), np.int32), examples.random_measurement(edge, m, rng), information, np.ones(m), offsets, transposed,
-    )  # fmt: skip
+        k.chi2.native, k.linearize.native, kernel, slots, rows, [], *arguments, offsets, transposed
+    )
     lin.prepare(int(block_starts[-1]), dim)
     return lin, k, np.empty(int(block_starts[-1])), np.empty(dim)
 
@@ -121,7 +133,10 @@ def main() -> None:
         ):
             rate = options.edges / best_time(action, options.repeats) / 1e6
             floor = LANES[isa] * 2 * ghz * 1e9 / program.num_flops / 1e6
-            print(f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} {program.num_flops:6d} {program.num_registers:9d}")
+            print(
+                f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} "
+                f"{program.num_flops:6d} {program.num_registers:9d}"
+            )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphopt import datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.errors import GraphOptError
     from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
+    from graphopt.initialization import initialize
     from graphopt.io import read, write
     from graphopt.optimizer import (
         AutoOptions,
@@ -36,6 +38,7 @@ __version__ = "0.1.0"
 _HOME = {
     "graphopt.errors": ("GraphOptError",),
     "graphopt.graph": ("Edge", "EdgeSet", "Graph", "ParameterSet", "Vertex", "VertexSet"),
+    "graphopt.initialization": ("initialize",),
     "graphopt.io": ("read", "write"),
     "graphopt.optimizer": (
         "AutoOptions",
@@ -52,6 +55,9 @@ _HOME = {
     "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
 }
 """Module -> public names that it provides."""
+
+_MODULES = ("datasets", "errors", "geometry", "graph", "io", "optimizer", "report", "solver", "types")
+"""Sub-packages that are loaded by naming them."""
 
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -72,10 +78,20 @@ __all__ = [
     "Vertex",
     "VertexSet",
     "compute_marginals",
+    "datasets",
     "edge_type",
+    "errors",
+    "geometry",
+    "graph",
+    "initialize",
+    "io",
     "optimize",
+    "optimizer",
     "parameter_type",
     "read",
+    "report",
+    "solver",
+    "types",
     "vertex_type",
     "write",
 ]
@@ -84,9 +100,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+    elif name in _MODULES:
+        value = importlib.import_module(f"graphopt.{name}")
+    else:
+        raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.sparse.csgraph
 
 from graphopt.errors import UnknownIdError
 from graphopt.graph import Graph
-from graphopt.graph.components import connected_components
+from graphopt.graph.components import component_roots, connected_components
 from graphopt.graph.gauge import iteration_order
 from graphopt.solver.gauge import choose_gauge
 
@@ -82,6 +83,22 @@ def test_components_with_and_without_fixed_vertices():
     count, labels = connected_components(graph.select(), through_fixed=False)
     assert count == 3
     assert labels[0].tolist() == [0, 0, 1, -1, 2, 2]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_component_roots_agree_with_scipy(seed):
+    """Random sparse graphs, long chains in random order, and no pairs at all."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 400))
+    order = rng.permutation(count)
+    chain_pairs = np.stack([order[:-1], order[1:]], axis=1)[rng.random(count - 1) < 0.9]
+    pairs = [np.empty((0, 2), int), chain_pairs, rng.integers(0, count, (count // 2, 2))][seed % 3]
+    matrix = scipy.sparse.coo_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (count, count))
+    _, expected = scipy.sparse.csgraph.connected_components(matrix, directed=False)
+    roots = component_roots(count, pairs)
+    smallest = np.full(count, count)
+    np.minimum.at(smallest, expected, np.arange(count))
+    np.testing.assert_array_equal(roots, smallest[expected])
 
 
 def test_each_part_that_nothing_holds_gets_one_pose():

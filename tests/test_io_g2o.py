@@ -54,7 +54,12 @@ def test_file_order_and_unknown_lines_survive(read_text, written):
     """Interleaved tags and lines of unknown tags come back in their places."""
     lines = [
         *("VERTEX_XY 5 0.5 1", "VERTEX_SE2 1 0 0 0", "ROBOTLASER1 0 -1.57  3.14 \t x", "VERTEX_XY 6 2 1"),
-        *("VERTEX_SE2 2 1 0 0.5", "DATA_USER 7", "EDGE_SE2_XY 1 5 1 2 3 0 3", "EDGE_SE2 1 2 1 0 0.5 1 0 0 1 0 1"),
+        *(
+            "VERTEX_SE2 2 1 0 0.5",
+            "DATA_USER 7",
+            "EDGE_SE2_XY 1 5 1 2 3 0 3",
+            "EDGE_SE2 1 2 1 0 0.5 1 0 0 1 0 1",
+        ),
         *("EDGE_SE2_XY 2 6 1 2 3 0 3", "LAST one"),
     ]
     graph, report = read_text("# comment\n" + "\n".join(lines) + "\n")
@@ -74,7 +79,13 @@ def test_data_lines_follow_their_vertex_when_order_changes(read_text, written):
     graph, _ = read_text(
         "EDGE_SE2 1 2 1 0 0.5 1 0 0 1 0 1\nVERTEX_SE2 1 0 0 0\nDATA a\nVERTEX_SE2 2 0 0 0\nDATA b\n"
     )
-    assert [line.split()[0] for line in written(graph)] == ["VERTEX_SE2", "DATA", "VERTEX_SE2", "DATA", "EDGE_SE2"]
+    assert [line.split()[0] for line in written(graph)] == [
+        "VERTEX_SE2",
+        "DATA",
+        "VERTEX_SE2",
+        "DATA",
+        "EDGE_SE2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +98,10 @@ def test_data_lines_follow_their_vertex_when_order_changes(read_text, written):
         ("EDGE_SE2_XY 1 2 0 0 1 0 1", "a.g2o:4: EDGE_SE2_XY: vertex 2 is a VERTEX_SE2, expected a VERTEX_XY"),
         ("FIX 8", "a.g2o:4: FIX: vertex 8 does not exist"),
         ("FIX", "a.g2o:4: FIX: got no vertex id"),
-        ("VERTEX_SE3:QUAT 9 0 0 0 0 0 0 0", "a.g2o:4: VERTEX_SE3:QUAT: the quaternion [0.0, 0.0, 0.0, 0.0] has no"),
+        (
+            "VERTEX_SE3:QUAT 9 0 0 0 0 0 0 0",
+            "a.g2o:4: VERTEX_SE3:QUAT: the quaternion [0.0, 0.0, 0.0, 0.0] has no",
+        ),
         ("EDGE_SE2 1 2 0 0 0 1 0 0 1 0", "a.g2o:4: EDGE_SE2: got 11 tokens, expected 12"),
         ("EDGE_SE2 1 2 0 0 0 1 0 nan 1 0 1", "a.g2o:4: EDGE_SE2: 'nan' is not finite"),
         ("EDGE_SE3_TRACKXYZ 1 2 0 0 0 0 1 0 0 1 0 1", "a.g2o:4: EDGE_SE3_TRACKXYZ: vertex 1 is a VERTEX_SE2"),
@@ -104,7 +118,9 @@ def test_refused_lines(read_text, line, message):
 
 def test_a_missing_parameter_is_named(read_text):
     """An edge whose parameter is not in the file is refused."""
-    with pytest.raises(FormatError, match=r"a.g2o:3: EDGE_SE2_OFFSET: parameter 4 does not exist.*PARAMS_SE2OFFSET 4"):
+    with pytest.raises(
+        FormatError, match=r"a.g2o:3: EDGE_SE2_OFFSET: parameter 4 does not exist.*PARAMS_SE2OFFSET 4"
+    ):
         read_text("VERTEX_SE2 1 0 0 0\nVERTEX_SE2 2 0 0 0\nEDGE_SE2_OFFSET 1 2 4 4 0 0 0 1 0 0 1 0 1\n")
 
 
@@ -126,7 +142,9 @@ def test_a_file_of_edges_only(read_text, written):
 
 def test_edges_only_with_contradicting_types(read_text):
     """An id that two edges want to be of different types is refused with both lines."""
-    with pytest.raises(FormatError, match=r"a.g2o:2: vertex 2 is a VERTEX_XY here but a VERTEX_SE2 in line 1"):
+    with pytest.raises(
+        FormatError, match=r"a.g2o:2: vertex 2 is a VERTEX_XY here but a VERTEX_SE2 in line 1"
+    ):
         read_text("EDGE_SE2 1 2 1 0 0.5 1 0 0 1 0 1\nEDGE_SE2_XY 1 2 0 0 1 0 1\n")
 
 
@@ -184,7 +202,13 @@ def test_losses_are_named(tmp_path):
     graph.add_vertices("VERTEX_XY", [2**40, -3], marginalized=True)
     graph.add_edges("EDGE_POINTXY", [[2**40, -3]], [[0, 0]], kernel="Huber", level=1)
     found = " ".join(io.write(graph, tmp_path / "c.g2o"))
-    for words in ("robust kernels of 1 edges", "levels of 1", "marginalized flags of 2", "32 bits", "negative"):
+    for words in (
+        "robust kernels of 1 edges",
+        "levels of 1",
+        "marginalized flags of 2",
+        "32 bits",
+        "negative",
+    ):
         assert words in found
     again = io.read(tmp_path / "c.g2o")
     assert sorted(again.vertex_set("VERTEX_XY").ids.tolist()) == [-3, 2**40]
@@ -206,7 +230,9 @@ def test_real_files_survive_a_round_trip(shared_data, tmp_path):
 def test_reference_chi2(shared_data, reference_runs):
     """The chi2 at the start of every recorded g2o run is ours to 1e-6."""
     for name, runs in reference_runs.items():
-        path = next((p for folder in ("posegraph", "landmark") for p in (shared_data / folder).glob(name + "*")), None)
+        path = next(
+            (p for folder in ("posegraph", "landmark") for p in (shared_data / folder).glob(name + "*")), None
+        )
         assert path is not None, name
         graph = io.read(path)
         run = runs["lm"]

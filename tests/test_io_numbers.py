@@ -1,4 +1,4 @@
-"""Numbers in texts: parsed as Python parses them, refused where a reader must not guess, formatted without loss."""
+"""Numbers in texts: parsed as Python does, refused where a reader must not guess, formatted without loss."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_every_double_survives_formatting(value):
 
 @given(st.from_regex(r"[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 def test_decimal_numbers_are_rounded_as_python_rounds_them(token):
-    """Any decimal number becomes the nearest double; what exceeds all doubles is refused, what is below them is 0."""
+    """Any decimal number becomes the nearest double; beyond all doubles it is refused, below them 0."""
     expected = float(token)
     got = parse(token)
     if math.isinf(expected):
@@ -43,10 +43,25 @@ def test_decimal_numbers_are_rounded_as_python_rounds_them(token):
     ("token", "reason"),
     [
         *(("nan", "not finite"), ("-NaN", "not finite"), ("inf", "not finite"), ("+Infinity", "not finite")),
-        *(("1.#INF", "not finite"), ("0x1F", "hexadecimal"), ("1D+05", "D exponent"), ("1.5d3", "D exponent")),
+        *(
+            ("1.#INF", "not finite"),
+            ("0x1F", "hexadecimal"),
+            ("1D+05", "D exponent"),
+            ("1.5d3", "D exponent"),
+        ),
         *(("abc", "not a number"), ("1e", "not a number"), ("1e+", "not a number"), (".", "not a number")),
-        *(("-", "not a number"), ("1.2.3", "not a number"), ("1,2,3", "not a number"), ("1,2.3", "not a number")),
-        *(("1e400", "out of range"), ("\x00", "not a number"), ("12\udcff", "not a number"), ("++1", "not a number")),
+        *(
+            ("-", "not a number"),
+            ("1.2.3", "not a number"),
+            ("1,2,3", "not a number"),
+            ("1,2.3", "not a number"),
+        ),
+        *(
+            ("1e400", "out of range"),
+            ("\x00", "not a number"),
+            ("12\udcff", "not a number"),
+            ("++1", "not a number"),
+        ),
     ],
 )
 def test_refused_tokens(token, reason):
@@ -64,12 +79,15 @@ def test_plus_signs_and_tiny_numbers():
 
 def read(text, num_ids=1, counts=(2,), **rest):
     """Read a text with one tag T."""
-    return read_tagged(text, "f.g2o", {"T": TagRule(num_ids, counts, rest.get("longer", False), "T, id, x y")})
+    return read_tagged(
+        text, "f.g2o", {"T": TagRule(num_ids, counts, rest.get("longer", False), "T, id, x y")}
+    )
 
 
 def test_lines_are_grouped_and_keep_their_numbers():
-    """Comments, blank lines, CRLF, tabs, trailing blanks and a byte order mark do not matter; unknown lines stay."""
-    text = b"\xef\xbb\xbf# c\r\nT 1 2 3 \r\n\r\n\tT\t-2\t1e-3  1E+05\t\n  OTHER x \xff y  \r\nT 3 4 5 # end\nT 4 0 0"
+    """Comments, blank lines, CRLF, tabs, blanks, a byte order mark do not matter; unknown lines stay."""
+    text = b"\xef\xbb\xbf# c\r\nT 1 2 3 \r\n\r\n\tT\t-2\t1e-3  1E+05\t\n"
+    text += b"  OTHER x \xff y  \r\nT 3 4 5 # end\nT 4 0 0"
     out = read(text)
     (group,) = out.groups
     assert group.ids.ravel().tolist() == [1, -2, 3, 4]
@@ -89,7 +107,10 @@ def test_lines_are_grouped_and_keep_their_numbers():
         (b"T 1.0 2 3\n", "f.g2o:1: T: id '1.0' is not an integer"),
         (b"T 9223372036854775808 2 3\n", "f.g2o:1: T: id '9223372036854775808' does not fit into 64 bits"),
         (b"T 1 2 nan\n", "f.g2o:1: T: 'nan' is not finite"),
-        (b"T 1 2 3\nT 2 4", "f.g2o:2: T: got 3 tokens, expected 4 (T, id, x y). It is the last line and has no line end"),
+        (
+            b"T 1 2 3\nT 2 4",
+            "f.g2o:2: T: got 3 tokens, expected 4 (T, id, x y). It is the last line and has no line end",
+        ),
         (b"T 1 2 " + b"z" * 100, "'" + "z" * 40 + "...'"),
     ],
 )
@@ -146,7 +167,7 @@ def test_tables():
     assert reader.line == 5
     with pytest.raises(FormatError, match="f:5: expected the end"):
         reader.expect_end()
-    with pytest.raises(FormatError, match="f:1: rows: '0.5' is not an integer"):
+    with pytest.raises(FormatError, match=r"f:1: rows: '0.5' is not an integer"):
         NumberReader(b"0.5", "f").table("rows", 1, 1, 0)
     with pytest.raises(FormatError, match="ends early"):
         NumberReader(b"1 2 ", "f").table("rows", 1, 0, 3)
@@ -164,7 +185,9 @@ def test_ragged_rows():
 
 def test_formatted_numbers_are_short():
     """Whole numbers have no exponent, others the fewest digits that read back."""
-    text = _native.format_rows("T", False, np.array([[7, -1]]), np.array([[0.1, 100000.0, 1e22, -0.0, 1 / 3, 2.5e-7]]))
+    text = _native.format_rows(
+        "T", False, np.array([[7, -1]]), np.array([[0.1, 100000.0, 1e22, -0.0, 1 / 3, 2.5e-7]])
+    )
     assert text == b"T 7 -1 0.1 100000 1e+22 -0 0.3333333333333333 2.5e-07\n"
 
 
@@ -172,4 +195,8 @@ def test_positive_definite():
     """Cholesky tells positive definite matrices from singular and indefinite ones."""
     singular = np.diag([1.0, 0.0, 1.0])
     indefinite = np.array([[1.0, 2, 0], [2, 1, 0], [0, 0, 1]])
-    assert _native.positive_definite(np.array([np.eye(3), singular, indefinite])).tolist() == [True, False, False]
+    assert _native.positive_definite(np.array([np.eye(3), singular, indefinite])).tolist() == [
+        True,
+        False,
+        False,
+    ]

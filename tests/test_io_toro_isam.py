@@ -45,7 +45,11 @@ def test_toro_agrees_with_g2o_on_csail(shared_data):
 
 def test_toro_round_trip(shared_data, tmp_path):
     """Real TORO files write back with the same chi2, EQUIV lines in place."""
-    for folder, name in (("posegraph", "CSAIL.graph"), ("posegraph", "w100.graph"), ("landmark", "example_br.graph")):
+    for folder, name in (
+        ("posegraph", "CSAIL.graph"),
+        ("posegraph", "w100.graph"),
+        ("landmark", "example_br.graph"),
+    ):
         graph, report = io.read_with_report(shared_data / folder / name)
         assert report.format == "toro"
         io.write(graph, tmp_path / "again.graph")
@@ -147,7 +151,7 @@ def test_isam_landmarks_get_numbers_of_their_own(read_text):
 
 
 def test_covariances_in_gtsam_files(shared_data, read_text):
-    """GTSAM's Victoria Park has covariances: its informations are the squares of what the iSAM-like file has."""
+    """GTSAM's Victoria Park has covariances: its informations are squares of the .g2o file's numbers."""
     graph, report = io.read_with_report(shared_data / "landmark" / "victoria_park_gtsam.txt.xz")
     assert any("covariances" in warning for warning in report.warnings)
     roots = io.read(shared_data / "landmark" / "victoriaPark-full.g2o.xz")

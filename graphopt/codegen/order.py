@@ -1,7 +1,7 @@
-"""Order of the instructions: few values alive at once, so that the register file stays in the first cache level.
+"""Order of the instructions: few values alive at once, so that the register file stays cached.
 
-Two orders are tried and the one with fewer live registers wins: depth first from the outputs (finish what was begun),
-and greedy (of the instructions that could run now, the one that frees most registers).
+Two orders are tried and the one with fewer live registers wins: depth first from the outputs (finish what was
+begun), and greedy (of the instructions that could run now, the one that frees most registers).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphopt.codegen.bytecode import Instruction
 
 
 def order(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
-    """The same instructions in an order that needs few registers. `constants` never occupy one."""
+    """Reorder instructions so that they need few registers. `constants` never occupy one."""
     candidates = [_depth_first(instructions, outputs), _greedy(instructions, outputs, constants)]
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
 
@@ -46,7 +46,7 @@ def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> lis
     weight: dict[int, int] = {}
     for i in instructions:
         # registers that a tree of this shape would need (Sethi and Ullman 1970)
-        needs = sorted((weight.get(s, 0) for s in set(i.sources)), reverse=True)
+        needs = sorted((weight.get(s, 0) for s in dict.fromkeys(i.sources)), reverse=True)
         need = max((n + k for k, n in enumerate(needs)), default=0)
         for d in i.destinations:
             weight[d] = max(need, 1)
@@ -68,15 +68,17 @@ def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> lis
     return result
 
 
-def _greedy(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
+def _greedy(
+    instructions: list[Instruction], outputs: Sequence[int], constants: set[int]
+) -> list[Instruction]:
     uses = _count_uses(instructions, outputs)
     readers: dict[int, list[int]] = {}
     missing: list[int] = []
     defined = {d for i in instructions for d in i.destinations}
     for k, i in enumerate(instructions):
-        waiting = [s for s in set(i.sources) if s in defined]
+        waiting = [s for s in dict.fromkeys(i.sources) if s in defined]
         missing.append(len(waiting))
-        for s in set(i.sources):
+        for s in dict.fromkeys(i.sources):
             readers.setdefault(s, []).append(k)
 
     counts = [Counter(i.sources) for i in instructions]

@@ -122,8 +122,8 @@ def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedR
     zero = np.flatnonzero(np.einsum("ni,ni->n", q, q) < 1e-12)
     if len(zero):
         raise FormatError(
-            f"{builder.path}:{group.lines[zero[0]]}: {group.tag}: the quaternion {q[zero[0]].tolist()} has no "
-            "direction, expected length 1"
+            f"{builder.path}:{group.lines[zero[0]]}: {group.tag}: the quaternion {q[zero[0]].tolist()} "
+            "has no direction, expected length 1"
         )
 
 

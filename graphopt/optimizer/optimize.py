@@ -22,7 +22,6 @@ from graphopt.optimizer.options import (
 )
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
-from graphopt.optimizer.start import take_better_start
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.registry import SolverOptions
@@ -84,8 +83,6 @@ def optimize(
     summary.fixed_by_gauge = held
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
-    if isinstance(rules, AutoOptions) and rules.max_iterations > 0:
-        take_better_start(graph, solver, rules.relax_above, summary)
     run(algorithm, rules, solver, summary, signals, callback)
     for name, value in solver.describe().items():
         setattr(summary, name, value)

@@ -87,9 +87,9 @@ class AutoOptions(StopRules):
     """Stop when the largest entry of an accepted dx is no larger than this."""
     max_trials: int = 40
     """Trials in one iteration before giving up."""
-    relax_above: float = 1.0
-    """Where chi2 per residual is above this, also try the start of `solver.relaxation` and begin at the
-    better one. `inf` always begins at the given estimates."""
+    relax_above: float = 0.25
+    """Where the first iteration leaves more than this fraction of chi2 or the third more than 1 per residual,
+    try the estimates of `solver.relaxation` too, and go on from the better point. `inf` never does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

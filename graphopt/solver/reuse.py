@@ -38,9 +38,7 @@ def prepared_solver(
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`."""
     start = time.perf_counter()
-    last = _last.pop(
-        graph, None
-    )  # taken out while in use: a failing optimization leaves nothing half-done behind
+    last = _last.pop(graph, None)
     if last is not None and _fits(last, graph, selection, options):
         last.solver.refresh()
         seconds["prepare"] += time.perf_counter() - start

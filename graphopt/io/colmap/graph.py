@@ -17,7 +17,14 @@ import numpy as np
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import extra_types
-from graphopt.io.colmap.model import NO_POINT, UNKNOWN_ERROR, ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.io.colmap.model import (
+    NO_POINT,
+    UNKNOWN_ERROR,
+    ColmapCamera,
+    ColmapImages,
+    ColmapModel,
+    ColmapPoints,
+)
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
 

@@ -131,7 +131,8 @@ class ColmapModel:
         wrong = np.flatnonzero(~(length > 1e-12) | ~np.isfinite(length))
         if len(wrong):
             raise FormatError(
-                f"{path}: image {self.images.ids[wrong[0]]} has a quaternion of length {length[wrong[0]]:g}, expected 1"
+                f"{path}: image {self.images.ids[wrong[0]]} has a quaternion of length "
+                f"{length[wrong[0]]:g}, expected 1"
             )
 
     def _check_tracks(self, path: str) -> None:

@@ -13,15 +13,19 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw std::invalid_argument("Linearizer: " + what); }
 
-void check(bool ok, const std::string& what) {
-  if (!ok) fail(what);
-}
+// A macro, so that the text is only put together where it is needed.
+#define CHECK(condition, what)     \
+  do {                             \
+    if (!(condition)) fail(what);  \
+  } while (false)
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
 // Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
 // Returns the number of results that the linearize program must have.
-int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& program) {
+int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
+  g.pieces.clear();
+  g.row_registers.clear();
   int result = 1;  // after rho
   const auto reg = [&](int k) { return k < program.num_outputs() ? program.output_registers[k] : 0; };
   const auto add = [&](Piece piece) {
@@ -32,14 +36,15 @@ int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& 
         // of a diagonal block the program computes the upper triangle, packed by columns
         const int high = std::max(i, j), low = std::min(i, j);
         const int k = piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i;
-        g.row_registers.push_back(reg(result + k));
+        if (!piece.packed || i <= j) g.row_registers.push_back(reg(result + k));
       }
     result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
   };
-  const int arity = static_cast<int>(dims.size());
-  for (int a = 0; a < arity; ++a)
-    for (int b = a; b < arity; ++b) add({0, dims[a], dims[b], a == b, false});
-  for (int a = 0; a < arity; ++a) add({0, dims[a], 1, false, true});
+  const auto set = [&](int slot) -> const VertexSet& { return sets[static_cast<std::size_t>(g.vertex_sets[slot])]; };
+  for (int a = 0; a < g.arity(); ++a)
+    for (int b = a; b < g.arity(); ++b)
+      add({0, set(a).tangent_dim, set(b).tangent_dim, a == b, false, a == b && set(a).packed});
+  for (int a = 0; a < g.arity(); ++a) add({0, set(a).tangent_dim, 1, false, true, false});
   g.num_outputs = static_cast<int>(g.row_registers.size());
   return result;
 }
@@ -51,11 +56,11 @@ constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chu
 
 int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  check(oplus->num_outputs() == estimate.columns,
+  CHECK(oplus->num_outputs() == estimate.columns,
         "the oplus program returns " + text(oplus->num_outputs()) + " numbers, estimate has " +
             text(estimate.columns) + " columns");
-  check(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
-  check(static_cast<std::int64_t>(offset.size()) == estimate.rows,
+  CHECK(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
+  CHECK(static_cast<std::int64_t>(offset.size()) == estimate.rows,
         "offset has length " + text(static_cast<std::int64_t>(offset.size())) + ", expected one per vertex, " +
             text(estimate.rows));
   VertexSet set;
@@ -84,58 +89,62 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   g.parameter_sets = input.parameter_sets;
   g.num_edges = input.vertex_rows.rows;
   const int arity = g.arity(), num_pairs = arity * (arity + 1) / 2;
-  check(arity > 0, "an edge group needs at least one vertex slot");
-  check(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
+  CHECK(arity > 0, "an edge group needs at least one vertex slot");
+  CHECK(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
                                                 " columns, expected one per vertex set, " + text(arity));
-  check(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
+  CHECK(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
         "parameter_rows has " + text(input.parameter_rows.columns) + " columns, expected one per parameter set, " +
             text(static_cast<std::int64_t>(g.parameter_sets.size())));
-  check(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
+  CHECK(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
         "block_offset and block_transposed have " + text(input.block_offset.columns) + " and " +
             text(input.block_transposed.columns) + " columns, expected one per pair, " + text(num_pairs));
   for (const std::int64_t rows : {input.parameter_rows.rows, input.measurement.rows, input.information.rows,
                                   input.kernel_width.rows, input.block_offset.rows, input.block_transposed.rows})
-    check(rows == g.num_edges,
+    CHECK(rows == g.num_edges,
           "the arrays of an edge group have " + text(g.num_edges) + " (vertex_rows) and " + text(rows) + " rows");
 
   g.measurement_dim = input.measurement.columns;
   g.information_dim = input.information.columns;
   int num_inputs = g.measurement_dim + g.information_dim;
-  std::vector<int> dims;
   for (int a = 0; a < arity; ++a) {
     const int set = g.vertex_sets[a];
-    check(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
+    CHECK(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
     num_inputs += vertex_sets_[set].estimate.columns;
-    dims.push_back(vertex_sets_[set].tangent_dim);
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.vertex_rows.row(i)[a];
-      check(row >= 0 && row < vertex_sets_[set].estimate.rows,
+      CHECK(row >= 0 && row < vertex_sets_[set].estimate.rows,
             "edge " + text(i) + " names row " + text(row) + " of a vertex set with " +
                 text(vertex_sets_[set].estimate.rows) + " vertices");
     }
   }
   for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
     const int set = g.parameter_sets[p];
-    check(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
+    CHECK(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
     num_inputs += parameter_sets_[set].columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.parameter_rows.row(i)[p];
-      check(row >= 0 && row < parameter_sets_[set].rows,
+      CHECK(row >= 0 && row < parameter_sets_[set].rows,
             "edge " + text(i) + " names row " + text(row) + " of a parameter set with " +
                 text(parameter_sets_[set].rows) + " parameters");
     }
   }
-  const int num_results = describe_outputs(g, dims, *input.linearize);
-  check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
+  for (int a = 0; a < arity; ++a)
+    for (int c = a + 1; c < arity; ++c)
+      if (g.vertex_sets[a] == g.vertex_sets[c])
+        for (std::int64_t i = 0; i < g.num_edges; ++i)
+          CHECK(input.vertex_rows.row(i)[a] != input.vertex_rows.row(i)[c],
+                "edge " + text(i) + " has row " + text(input.vertex_rows.row(i)[a]) + " of a vertex set twice");
+  const int num_results = describe_outputs(g, vertex_sets_, *input.linearize);
+  CHECK(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
-  check(input.linearize->num_outputs() == num_results,
+  CHECK(input.linearize->num_outputs() == num_results,
         "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
             text(num_results) + " for these tangent dimensions");
-  check(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
-  check(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
+  CHECK(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
+  CHECK(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
         "the kernel program maps (chi2, width) to (rho, weight)");
-  check(input.kernel != nullptr || !(input.chi2->uses_robust || input.linearize->uses_robust),
+  CHECK(input.kernel != nullptr || !(input.chi2->uses_robust || input.linearize->uses_robust),
         "the programs were compiled for a robust kernel, but kernel_program is None");
   g.residual_dim = input.chi2->num_outputs() - 2;
   g.chi2 = input.chi2;
@@ -152,7 +161,7 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
   const std::lock_guard<std::mutex> lock(mutex_);
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
-  check(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
+  CHECK(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
             information.rows == g.num_edges && information.columns == g.information_dim &&
             kernel_width.rows == g.num_edges,
         "set_edge_data: the arrays do not have the shapes that the group was added with");
@@ -167,8 +176,8 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
 
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  check(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
-  for (const auto& g : groups_) check(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
+  CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
+  for (const auto& g : groups_) CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
   values_size_ = values_size;
   b_size_ = b_size;
   for (const auto& g : groups_) {
@@ -177,17 +186,19 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
         const Piece& piece = g->pieces[p];
         if (piece.segment) continue;
         const std::int64_t offset = g->input.block_offset.row(i)[p];
-        check(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
+        CHECK(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
               "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
                   text(offset) + ", the block ends behind values_size " + text(values_size));
       }
   }
   for (const VertexSet& set : vertex_sets_)
     for (const std::int32_t row : set.optimized)
-      check(set.offset[row] + set.tangent_dim <= b_size,
+      CHECK(set.offset[row] + set.tangent_dim <= b_size,
             "offset of vertex row " + text(row) + " is " + text(set.offset[row]) + ", it ends behind b_size " +
                 text(b_size));
+  choose_packing();
   for (const auto& g : groups_) {
+    describe_outputs(*g, vertex_sets_, *g->linearize);
     g->num_chunks = (g->num_edges + kLanes - 1) / kLanes;
     sort_edges(*g);
     pack_rows(*g);
@@ -247,6 +258,17 @@ void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement, 
   }
 }
 
+// A packed triangle is shorter to add than a block, but has to be unpacked once per block and partition.
+void Linearizer::choose_packing() {
+  constexpr int kSmallestDim = 5, kFewestEdges = 8;
+  std::vector<std::int64_t> num_edges(vertex_sets_.size());
+  for (const auto& g : groups_)
+    for (const int set : g->vertex_sets) num_edges[static_cast<std::size_t>(set)] += g->num_edges;
+  for (std::size_t s = 0; s < vertex_sets_.size(); ++s)
+    vertex_sets_[s].packed = vertex_sets_[s].tangent_dim >= kSmallestDim &&
+                             num_edges[s] >= kFewestEdges * static_cast<std::int64_t>(vertex_sets_[s].optimized.size());
+}
+
 void Linearizer::choose_partitions() {
   std::int64_t work = 0;
   for (const auto& g : groups_) work += g->num_chunks * kLanes * g->linearize->num_instructions;
@@ -286,7 +308,7 @@ void Linearizer::assign_destinations() {
   }
   find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
-  if (num_partitions_ > 1) find_shared_destinations();
+  find_shared_destinations();
 }
 
 // Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -296,7 +318,7 @@ void Linearizer::find_sole_destinations() {
     for (const auto& g : groups_)
       for (std::size_t i = 0; i < g->destinations.size(); ++i) {
         const Piece& piece = g->pieces[i % g->pieces.size()];
-        if (!piece.segment && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+        if (!piece.segment && !piece.packed && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
       }
   };
   visit([&](const Piece&, std::int64_t code) {
@@ -312,7 +334,7 @@ void Linearizer::find_sole_destinations() {
   });
 }
 
-// Blocks and segments that more than one partition writes.
+// Blocks and segments that more than one partition writes, and packed blocks.
 void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
   const auto visit = [&](int t, auto&& action) {
@@ -326,7 +348,7 @@ void Linearizer::find_shared_destinations() {
         }
     }
   };
-  for (int t = 0; t < num_partitions_; ++t) {
+  for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {
     visit(t, [&](const Piece& piece, std::int64_t code) {
       const std::int64_t offset = Destination::offset(code);
       if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
@@ -341,13 +363,14 @@ void Linearizer::find_shared_destinations() {
     std::int64_t arena_size = 0;
     visit(t, [&](const Piece& piece, std::int64_t& code) {
       const std::int64_t offset = Destination::offset(code);
-      if (!shared[piece.segment].test(offset)) return;
+      if (!piece.packed && !shared[piece.segment].test(offset)) return;
       const bool transposed = Destination::transposed(code);
       const auto [it, is_new] = reduction_of[piece.segment].try_emplace(offset, reductions_.size());
       if (is_new) {
         Reduction reduction;
         reduction.offset = offset;
         reduction.length = piece.length();
+        reduction.packed_dim = piece.packed ? piece.rows : 0;
         reduction.segment = piece.segment;
         reductions_.push_back(reduction);
         copies.emplace_back();
