@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -65,7 +66,8 @@ def test_a_vulkan_device_is_there_and_described():
     first = list_devices()[0]
     assert first.memory_bytes > 0 and first.name and first.driver
     assert 4 <= first.subgroup_sizes[0] <= first.subgroup_sizes[1] <= 128
-    assert all(isinstance(note, str) for note in first.notes())
+    entry = json.loads(json.dumps(first.describe()))
+    assert entry["device"] == "vulkan:0" and entry["name"] == first.name and entry["detail"]
 
 
 def test_devices_are_chosen_by_index_and_name():

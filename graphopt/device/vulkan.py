@@ -64,6 +64,23 @@ class DeviceInfo:
             missing.append("a software driver: for tests, slower than device='cpu'")
         return missing
 
+    def describe(self) -> dict[str, Any]:
+        """The same as plain data: `device` is what `--device` takes, `detail` one line about it."""
+        smallest, largest = self.subgroup_sizes
+        subgroups = f"subgroups of {smallest}" + (f" to {largest}" if largest != smallest else "")
+        parts = [self.kind, f"{self.memory_bytes / 2**30:.1f} GiB", subgroups, self.driver, *self.notes()]
+        return {
+            "device": f"vulkan:{self.index}",
+            "name": self.name,
+            "detail": "; ".join(parts),
+            "driver": self.driver,
+            "kind": self.kind,
+            "memory_bytes": self.memory_bytes,
+            "subgroup_sizes": list(self.subgroup_sizes),
+            "notes": self.notes(),
+            "features": dict(self.features),
+        }
+
 
 def validation_asked() -> bool:
     """Whether GRAPHOPT_VALIDATION=1 asks for the validation layer."""
