@@ -53,7 +53,7 @@ def _cpu_name() -> str:
 
 
 def _accelerators() -> tuple[list[dict[str, Any]], str]:
-    """Devices of the device layer, each with at least `device`, `name` and `detail`; or why there are none."""
+    """Devices of the device layer with `device`, `name` and `detail`; or why there are none."""
     from graphopt.device import list_devices
     from graphopt.errors import DeviceError
 

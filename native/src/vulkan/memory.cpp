@@ -136,7 +136,19 @@ MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_
                VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   const bool addresses = device_.physical().buffer_address;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  check(api.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer), "creating a buffer");
+  // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.
+  const std::uint64_t limit = device_.physical().max_allocation;
+  const std::string why =
+      size > limit ? "the driver promises at most " + human(limit) + " in one allocation" : "it is full";
+  const auto is_full = [](VkResult r) {
+    return r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY;
+  };
+  VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer);
+  if (is_full(result)) {
+    const std::uint32_t type = memory_type(usage, ~std::uint32_t{0});
+    out_of_memory(asked, device_.physical().memory.memoryTypes[type].heapIndex, why);
+  }
+  check(result, "creating a buffer");
   VkMemoryRequirements needs{};
   api.vkGetBufferMemoryRequirements(device_.handle(), block->buffer, &needs);
   VkMemoryAllocateFlagsInfo flags{};
@@ -149,19 +161,13 @@ MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_
   allocate.memoryTypeIndex = memory_type(usage, needs.memoryTypeBits);
   const VkMemoryType& type = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex];
   block->heap = type.heapIndex;
-  VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
   if (needs.size <= free_locked(block->heap)) {
     result = api.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block->memory);
   }
   if (result != VK_SUCCESS) {
     destroy(*block);
-    if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY) {
-      // Some drivers allow more than they promise, so the limit is named only after a refusal.
-      const std::uint64_t limit = device_.physical().max_allocation;
-      const bool large = needs.size > limit;
-      out_of_memory(asked, block->heap,
-                    large ? "the driver promises at most " + human(limit) + " in one allocation" : "it is full");
-    }
+    if (is_full(result)) out_of_memory(asked, block->heap, why);
     check(result, "allocating memory");
   }
   check(api.vkBindBufferMemory(device_.handle(), block->buffer, block->memory, 0), "binding memory");
