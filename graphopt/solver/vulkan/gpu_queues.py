@@ -41,8 +41,12 @@ class LandmarkLists:
             np.zeros(layout.num_blocks, np.uint8),
         )
         self.dim = int(dims[0])
+        self.ptr: np.ndarray = ptr
+        """(num_kept + 1,) int64: first entry of each kept vertex."""
+        self.landmark: np.ndarray = (scalar.astype(np.int64) - layout.kept_dim) // self.dim
+        """(num_items,) int64: landmarks of a vertex, ascending."""
         self.row_items = context.indices(ptr)
-        self.entry_landmark = context.indices((scalar.astype(np.int64) - layout.kept_dim) // self.dim)
+        self.entry_landmark = context.indices(self.landmark)
         self.entry_block = context.indices(block)
         self.inverse_offset = context.indices(inverse_offset)
 

@@ -198,15 +198,18 @@ def _find_blocks(kept: BlockLayout, reduced: BlockLayout) -> np.ndarray:
 def schur_diagonal(context: Context, layout: BlockLayout, inverse_offset: np.ndarray) -> SchurBlocks:
     """The diagonal blocks of S only."""
     landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
-    degree = np.diff(layout.landmark_items)
-    item_landmark = np.repeat(np.arange(layout.num_landmarks), degree)
-    key = layout.item_row.astype(np.int64) * len(landmark_dims) + classes[item_landmark]
-    order = np.argsort(key, kind="stable")
-    counts = np.bincount(key, minlength=layout.num_kept * len(landmark_dims))
-    pair_ptr = np.concatenate([[0], np.cumsum(counts)])
-    offset = layout.block_offset[layout.items[order]]
+    if len(landmark_dims) == 1:
+        lists = LandmarkLists(context, layout, inverse_offset)
+        pair_ptr, own, landmark = lists.ptr, lists.entry_block, lists.landmark
+    else:
+        item_landmark = np.repeat(np.arange(layout.num_landmarks), np.diff(layout.landmark_items))
+        key = layout.item_row.astype(np.int64) * len(landmark_dims) + classes[item_landmark]
+        order = np.argsort(key, kind="stable")
+        counts = np.bincount(key, minlength=layout.num_kept * len(landmark_dims))
+        pair_ptr = np.concatenate([[0], np.cumsum(counts)])
+        own = context.indices(layout.block_offset[layout.items[order]])
+        landmark = item_landmark[order]
     kept = np.arange(layout.num_kept)
     diagonal_block = layout.col_ptr[1 : layout.num_kept + 1] - 1
-    own = context.indices(offset)
-    pairs = (own, own, context.indices(inverse_offset[item_landmark[order]]))
+    pairs = (own, own, context.indices(inverse_offset[landmark]))
     return SchurBlocks(context, layout, kept, kept, diagonal_block, pair_ptr, landmark_dims, pairs)
