@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from graphopt.device.errors import DeviceError, DeviceLostError, DeviceMemoryError, ShaderError
-from graphopt.device.vulkan import DeviceInfo, VulkanDevice, list_devices
+from graphopt.device.vulkan import DeviceInfo, VulkanDevice, find_device, list_devices
+
+if TYPE_CHECKING:
+    from graphopt.device.kompute import KomputeDevice
 
 __all__ = [
     "DeviceError",
@@ -17,9 +22,13 @@ __all__ = [
 ]
 
 
-def open_device(spec: str, **options) -> VulkanDevice:
-    """Open the device that a `--device` option names: "vulkan", "vulkan:1" or "vulkan:radeon"."""
+def open_device(spec: str, **options) -> VulkanDevice | KomputeDevice:
+    """Open the device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ..."""
     kind, _, which = spec.partition(":")
-    if kind != "vulkan":
-        raise DeviceError(f"Device '{spec}' is unknown; expected vulkan, vulkan:INDEX or vulkan:NAME.")
-    return VulkanDevice(which or None, **options)
+    if kind == "vulkan":
+        return VulkanDevice(which or None, **options)
+    if kind == "kompute":
+        from graphopt.device.kompute import KomputeDevice
+
+        return KomputeDevice(find_device(which or None))
+    raise DeviceError(f"Device '{spec}' is unknown; expected vulkan or kompute, with :INDEX or :NAME.")

@@ -23,7 +23,8 @@ from graphopt.device.protocol import Precision, Usage
 DEFAULT_TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 
 
-def _native() -> Any:
+def native_module() -> Any:
+    """`graphopt._vulkan`, or an error that says how to get it."""
     try:
         from graphopt import _vulkan
     except ImportError as error:
@@ -90,7 +91,7 @@ def validation_asked() -> bool:
 def list_devices() -> list[DeviceInfo]:
     """Every device with Vulkan 1.2, in the driver's order. Empty where there is a loader but no driver."""
     infos = []
-    for index, info in enumerate(_native().list_devices(validation_asked())):
+    for index, info in enumerate(native_module().list_devices(validation_asked())):
         local = [heap["size"] for heap in info["heaps"] if heap["device_local"]]
         infos.append(
             DeviceInfo(
@@ -207,10 +208,11 @@ class VulkanDevice:
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
         """
-        self.runtime = _native()
+        self.runtime = native_module()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
         cache = cache_directory()
         self.index = find_device(which)
+        self.spec = f"vulkan:{self.index}"
         self.native = self.runtime.Device(
             self.index,
             validation_asked() if validation is None else validation,

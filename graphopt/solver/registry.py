@@ -51,7 +51,7 @@ class SolverOptions:
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
 
 _factories: dict[str, Factory] = {}
-_BUILT_IN = {"vulkan": "graphopt.solver.vulkan"}
+_BUILT_IN = {"vulkan": "graphopt.solver.vulkan", "kompute": "graphopt.solver.vulkan"}
 """Devices of this package, and the module that registers each; imported when the device is asked for."""
 
 

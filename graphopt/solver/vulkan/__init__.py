@@ -1,6 +1,7 @@
 """The Vulkan block solver: Schur complement and conjugate gradients on any GPU with a Vulkan driver.
 
-Registers the device "vulkan" ("vulkan:1", "vulkan:radeon"). Nothing native is imported until it is asked for.
+Registers the devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
+kp. Nothing native is imported until one is asked for.
 """
 
 from __future__ import annotations
@@ -18,3 +19,4 @@ def _create(graph: Graph, structure: Structure, options: SolverOptions) -> Block
 
 
 register_block_solver("vulkan", _create)
+register_block_solver("kompute", _create)

@@ -14,6 +14,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.device import VulkanDevice, open_device
+from graphopt.device.kompute import KomputeDevice
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
 from graphopt.solver.cpu import CpuBlockSolver
@@ -39,7 +40,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         structure: Structure,
         options: SolverOptions,
         *,
-        device: VulkanDevice | None = None,
+        device: VulkanDevice | KomputeDevice | None = None,
         configuration: Configuration | None = None,
     ):
         """device: an open one, None: that of `options.device`. configuration overrides `options`."""
@@ -59,7 +60,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         self,
         structure: Structure,
         options: SolverOptions,
-        device: VulkanDevice | None,
+        device: VulkanDevice | KomputeDevice | None,
         configuration: Configuration | None,
     ) -> None:
         self.device = device or open_device(options.device)
@@ -117,7 +118,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         return {
             "linear_solver": configuration.linear_solver,
             "schur": configuration.schur,
-            "device": f"vulkan:{self.device.index}",
+            "device": self.device.spec,
             "device_name": self.device.name,
             "precision": self.system.context.precision,
             "memory_bytes": self.structure.nbytes + statistics["used"],

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.device import VulkanDevice
+from graphopt.device.kompute import KomputeDevice
 
 NOTHING = 0xFFFFFFFF
 """An offset that is not there; `NOTHING` of common.glsl."""
@@ -48,7 +49,7 @@ def record_step(recorder: Any, launches: Sequence[Launch]) -> None:
 class Context:
     """A device used in one precision."""
 
-    def __init__(self, device: VulkanDevice, precision: Literal["double", "mixed"]):
+    def __init__(self, device: VulkanDevice | KomputeDevice, precision: Literal["double", "mixed"]):
         self.device = device
         self.precision: Literal["double", "mixed"] = precision
         self.real = np.dtype(np.float64 if precision == "double" else np.float32)

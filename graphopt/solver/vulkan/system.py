@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.device import VulkanDevice
+from graphopt.device.kompute import KomputeDevice
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.direct import HostSolver
@@ -39,7 +40,7 @@ class VulkanSystem:
 
     def __init__(
         self,
-        device: VulkanDevice,
+        device: VulkanDevice | KomputeDevice,
         layout: BlockLayout,
         configuration: Configuration,
         precision: Any = "double",
