@@ -35,7 +35,7 @@ accumulator column_product(uint item, uint column) {
   const uint block = item_block.at[item], scalar = item_scalar.at[item];
   accumulator s = sum_zero();
   if (ROWS != 0) {
-    for (uint r = 0; r < ROWS; ++r) s = add_product(s, values.at[block + column * ROWS + r], vector.at[scalar + r]);
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, values.at[block + column * ROWS + r], vector.at[scalar + r]);
   } else {
     const uint rows = item_rows.at[item];
     for (uint r = 0; r < rows; ++r) s = add_product(s, values.at[block + column * rows + r], vector.at[scalar + r]);

@@ -1,6 +1,6 @@
 #version 450
-// dn_new = r's; beta = dn_new / dn; d = s + beta d; and the state of the next iteration, whose parity is the other one:
-// it stops when dn_new <= d0, after max_iterations, or when A was found not to be positive definite.
+// dn_new = r's; beta = dn_new / dn; d = s + beta d; and the state of the next iteration, whose parity is the
+// other one: it stops when dn_new <= d0, after max_iterations, or when A was found not to be positive definite.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 6
 #include "common.glsl"

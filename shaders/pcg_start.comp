@@ -1,6 +1,6 @@
 #version 450
-// dn = r' J r, and the threshold it must fall under: d0 = tolerance * dn, or the one kept from the call before where
-// that is positive and larger (g2o's absolute tolerance). One workgroup.
+// dn = r' J r, and the threshold it must fall under: d0 = tolerance * dn, or the one kept from the call before
+// where that is positive and larger (g2o's absolute tolerance). One workgroup.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 3
 #include "common.glsl"

@@ -1,7 +1,7 @@
 #version 450
-// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; s = J r_new; dots_rs[g] = the part of r_new' s of workgroup g.
-// q = A d and the parts of d'q come from row_combine. r is read and r_new written: a row of J needs the whole block.
-// d'q <= 0 means that A is not positive definite: noted, and x stays.
+// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; s = J r_new; dots_rs[g] = the part of r_new' s of
+// workgroup g. q = A d and the parts of d'q come from row_combine. r is read and r_new written: a row of J
+// needs the whole block. d'q <= 0 means that A is not positive definite: noted, and x stays.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 12
 #include "common.glsl"

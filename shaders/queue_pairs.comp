@@ -1,8 +1,9 @@
 #version 450
-// Work queue of the Schur complement on the GPU. One invocation per destination block S_ij: it walks the landmark lists of
-// i and j, both ascending, and finds the common ones.
+// Work queue of the Schur complement on the GPU. One invocation per destination block S_ij: it walks the
+// landmark lists of i and j, both ascending, and finds the common ones.
 //   CONSTRUCT 0 (estimation): counts[block] = how many.
-//   CONSTRUCT 1 (construction): writes the pairs from first_pair[block] on, in the order of the landmarks, as the CPU does.
+//   CONSTRUCT 1 (construction): writes the pairs from first_pair[block] on, in the order of the landmarks, as
+//     the CPU does.
 // Places come from a running sum of the counts: no atomics, the same queue every time.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 10

@@ -1,7 +1,7 @@
 #version 450
-// Which blocks S_ij (i <= j) of the Schur complement are not zero: bit i of row j of `bitmap` is set when some landmark is
-// seen by i and j. One invocation per H_pl block: item k of vertex j sets the bits of the items before it in its landmark.
-// The only atomics of the solver: or-ing bits gives the same result in any order.
+// Which blocks S_ij (i <= j) of the Schur complement are not zero: bit i of row j of `bitmap` is set when some
+// landmark is seen by i and j. One invocation per H_pl block: item k of vertex j sets the bits of the items
+// before it in its landmark. The only atomics of the solver: or-ing bits gives the same result in any order.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 4
 #include "common.glsl"

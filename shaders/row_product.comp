@@ -47,7 +47,7 @@ void main() {
       const uint scalar = code & 0x7fffffffu;
       const bool transposed = code != scalar;
       const uint start = block + (transposed ? row * cols : row), step = transposed ? 1 : rows;
-      for (uint c = 0; c < cols; ++c) s = add_product(s, values.at[start + c * step], x.at[scalar + c]);
+      [[unroll]] for (uint c = 0; c < cols; ++c) s = add_product(s, values.at[start + c * step], x.at[scalar + c]);
     }
   }
   scratch[LANE] = s;

@@ -1,8 +1,8 @@
 #version 450
-// The Schur complement without work queues: S_ij = H_ij + D_ij - sum over common landmarks of W_il H_ll^-1 W_jl', where the
-// common landmarks are found here, each time, by walking the landmark lists of i and j.
-// A workgroup per block; PARALLEL teams take equal shares of i's list and start in j's list by bisection. An invocation
-// holds a 3 x 3 tile, the teams' sums are merged in a fixed order. For uniform ROWS = COLS and DIM.
+// The Schur complement without work queues: S_ij = H_ij + D_ij - sum over common landmarks of W_il H_ll^-1
+// W_jl', where the common landmarks are found here, each time, by walking the landmark lists of i and j. A
+// workgroup per block; PARALLEL teams take equal shares of i's list and start in j's list by bisection. An
+// invocation holds a 3 x 3 tile, the teams' sums are merged in a fixed order. For uniform ROWS = COLS and DIM.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
@@ -24,19 +24,19 @@ const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * SIDE, AREA =
 shared accumulator scratch[9 * WORKGROUP_SIZE];
 
 void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uint row0, uint col0) {
-  for (uint c = 0; c < DIM; ++c) {
+  [[unroll]] for (uint c = 0; c < DIM; ++c) {
     real w[3];
-    for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
-    for (uint m = 0; m < DIM; ++m) {
+    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
+    [[unroll]] for (uint m = 0; m < DIM; ++m) {
       const real h = inverse.at[middle + m + DIM * c];
-      for (uint r = 0; r < TILE; ++r) {
+      [[unroll]] for (uint r = 0; r < TILE; ++r) {
         if (row0 + r < ROWS) w[r] += values.at[left + row0 + r + ROWS * m] * h;
       }
     }
-    for (uint q = 0; q < TILE; ++q) {
+    [[unroll]] for (uint q = 0; q < TILE; ++q) {
       if (col0 + q >= ROWS) continue;
       const real v = values.at[right + col0 + q + ROWS * c];
-      for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
     }
   }
 }
@@ -57,7 +57,7 @@ void main() {
   const uint part = LANE / TEAM, team = LANE % TEAM;
   const uint row0 = TILE * (team % SIDE), col0 = TILE * (team / SIDE);
   accumulator tile[9];
-  for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
+  [[unroll]] for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
   if (part < PARALLEL) {
     const uint i = blocks.at[4 * block], j = blocks.at[4 * block + 1];
     const uint first = row_items.at[i], length = row_items.at[i + 1] - first, b_end = row_items.at[j + 1];
@@ -71,7 +71,7 @@ void main() {
       if (lb <= la) ++b;
     }
   }
-  for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
+  [[unroll]] for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
   for (uint n = PARALLEL; n > 1; n = (n + 1) / 2) {
     const uint half_n = (n + 1) / 2;
     barrier();
@@ -83,7 +83,7 @@ void main() {
   }
   if (part != 0) return;
   const uint h_block = blocks.at[4 * block + 2], diagonal = blocks.at[4 * block + 3];
-  for (uint e = 0; e < 9; ++e) {
+  [[unroll]] for (uint e = 0; e < 9; ++e) {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
     if (row >= ROWS || col >= ROWS) continue;
     const uint element = row + ROWS * col;

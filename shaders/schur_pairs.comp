@@ -1,10 +1,11 @@
 #version 450
 // One chunk of a block of the Schur complement: S_ij = H_ij + D_ij - sum over landmarks l seen by both of
 //   W_il H_ll^-1 W_jl'    (W: H_pl blocks, ROWS x DIM and COLS x DIM, column-major)
-// from a work queue sorted by destination. An invocation holds a 3 x 3 tile of S_ij; ceil(ROWS/3) * ceil(COLS/3) of them
-// take a pair, PARALLEL pairs run at a time, merged in a fixed order. H_pl H_ll^-1 is recomputed, never stored.
-// Binned by ROWS x COLS x DIM; what is rare goes into one bin with all three 0, whose chunks carry their dimensions.
-// Chunks that are a whole block write S; longer queues are split, their parts go to `partial` for schur_combine.
+// from a work queue sorted by destination. An invocation holds a 3 x 3 tile of S_ij; ceil(ROWS/3) *
+// ceil(COLS/3) of them take a pair, PARALLEL pairs run at a time, merged in a fixed order. H_pl H_ll^-1 is
+// recomputed, never stored. Binned by ROWS x COLS x DIM; what is rare goes into one bin with all three 0, whose
+// chunks carry their dimensions. Chunks that are a whole block write S; longer queues are split, their parts go
+// to `partial` for schur_combine.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
@@ -36,19 +37,19 @@ uint rows = ROWS, cols = COLS, dim = DIM;  // of this invocation's chunk
 
 void add_pair(inout accumulator tile[9], uint k, uint row0, uint col0) {
   const uint left = pair_left.at[k], right = pair_right.at[k], middle = pair_inverse.at[k];
-  for (uint c = 0; c < dim; ++c) {
+  [[unroll]] for (uint c = 0; c < dim; ++c) {
     real w[3];  // column c of the three rows of W_il H_ll^-1
-    for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
-    for (uint m = 0; m < dim; ++m) {
+    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
+    [[unroll]] for (uint m = 0; m < dim; ++m) {
       const real h = inverse.at[middle + m + dim * c];
-      for (uint r = 0; r < TILE; ++r) {
+      [[unroll]] for (uint r = 0; r < TILE; ++r) {
         if (row0 + r < rows) w[r] += values.at[left + row0 + r + rows * m] * h;
       }
     }
-    for (uint q = 0; q < TILE; ++q) {
+    [[unroll]] for (uint q = 0; q < TILE; ++q) {
       if (col0 + q >= cols) continue;
       const real v = values.at[right + col0 + q + cols * c];
-      for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
     }
   }
 }
@@ -67,12 +68,12 @@ void main() {
     busy = row0 < rows && col0 < cols;
   }
   accumulator tile[9];
-  for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
+  [[unroll]] for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
   if (busy) {
     const uint end = chunks.at[entry + 1];
     for (uint k = chunks.at[entry] + part; k < end; k += PARALLEL) add_pair(tile, k, row0, col0);
   }
-  for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
+  [[unroll]] for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
   for (uint n = PARALLEL; n > 1; n = (n + 1) / 2) {  // n parts are left; halve them
     const uint half_n = (n + 1) / 2;
     barrier();
@@ -85,7 +86,7 @@ void main() {
   // Part 0 wrote its own entries last: no barrier before it reads them.
   if (!busy || part != 0) return;
   const uint target = chunks.at[entry + 2], block = chunks.at[entry + 3], diagonal = chunks.at[entry + 4];
-  for (uint e = 0; e < 9; ++e) {
+  [[unroll]] for (uint e = 0; e < 9; ++e) {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
     if (row >= rows || col >= cols) continue;
     const accumulator s = scratch[e * WORKGROUP_SIZE + LANE];

@@ -43,10 +43,10 @@ py::tuple row_queue(std::int64_t num_rows, int num_classes, const Array<std::int
                         as_array(std::move(out.item_scalar)));
 }
 
-py::tuple schur_queue(int num_classes, const Array<std::int64_t>& landmark_items, const Array<std::int32_t>& item_row,
-                      const Array<std::int64_t>& item_offset, const Array<std::int64_t>& inverse_offset,
-                      const Array<std::uint8_t>& landmark_class, const Array<std::int64_t>& kept_col_ptr,
-                      const Array<std::int32_t>& kept_row_idx) {
+py::tuple schur_queue(int num_classes, const Array<std::int64_t>& landmark_items,
+                      const Array<std::int32_t>& item_row, const Array<std::int64_t>& item_offset,
+                      const Array<std::int64_t>& inverse_offset, const Array<std::uint8_t>& landmark_class,
+                      const Array<std::int64_t>& kept_col_ptr, const Array<std::int32_t>& kept_row_idx) {
   SchurQueueInput in;
   in.num_kept = kept_col_ptr.size() - 1;
   in.num_landmarks = landmark_items.size() - 1;

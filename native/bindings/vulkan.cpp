@@ -26,8 +26,9 @@ py::dict describe(const PhysicalDevice& d) {
   out["driver"] = d.driver;
   out["driver_info"] = d.driver_info;
   out["kind"] = d.kind;
-  out["api_version"] = py::make_tuple(VK_API_VERSION_MAJOR(d.api_version), VK_API_VERSION_MINOR(d.api_version),
-                                      VK_API_VERSION_PATCH(d.api_version));
+  out["api_version"] =
+      py::make_tuple(VK_API_VERSION_MAJOR(d.api_version), VK_API_VERSION_MINOR(d.api_version),
+                     VK_API_VERSION_PATCH(d.api_version));
   out["float64"] = d.float64;
   out["int64"] = d.int64;
   out["buffer_address"] = d.buffer_address;
@@ -84,7 +85,8 @@ py::array buffer_array(const std::shared_ptr<Buffer>& buffer, const py::dtype& d
                       "' buffer is not visible to the host; copy it into a readback buffer.");
   }
   const auto bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(dtype.itemsize());
-  if (count < 0 || offset + bytes > buffer->size()) throw DeviceError("The view goes past the end of the buffer.");
+  if (count < 0 || offset + bytes > buffer->size())
+    throw DeviceError("The view goes past the end of the buffer.");
   return py::array(dtype, {count}, {dtype.itemsize()}, buffer->mapped() + offset, py::cast(buffer));
 }
 
@@ -120,11 +122,12 @@ void bind_device(py::module_& m) {
       .def("memory_statistics", &memory_statistics)
       .def("free_bytes", [](Device& d, std::uint32_t heap) { return d.memory().free_bytes(heap); })
       .def("trim", [](Device& d) { d.memory().trim(); })
-      .def("allocate",
-           [](Device& d, std::uint64_t size, const std::string& usage) {
-             return d.memory().allocate(size, usage_from_name(usage));
-           },
-           py::arg("size"), py::arg("usage"))
+      .def(
+          "allocate",
+          [](Device& d, std::uint64_t size, const std::string& usage) {
+            return d.memory().allocate(size, usage_from_name(usage));
+          },
+          py::arg("size"), py::arg("usage"))
       .def("wait_idle", &Device::wait_idle, py::call_guard<py::gil_scoped_release>())
       .def("messages", [](Device& d) { return d.instance().messages(); })
       .def("clear_messages", [](Device& d) { d.instance().clear_messages(); });
@@ -140,25 +143,29 @@ void bind_program(py::module_& m) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
       .def(py::init([](std::shared_ptr<Device> device, const std::string& name, const py::bytes& spirv,
                        bool by_address, std::uint32_t num_buffers, std::uint32_t params_size,
-                       const std::map<std::uint32_t, std::uint32_t>& specialization, std::uint32_t subgroup_size) {
+                       const std::map<std::uint32_t, std::uint32_t>& specialization,
+                       std::uint32_t subgroup_size) {
              const std::string code = spirv;
              const Access access = by_address ? Access::address : Access::storage;
              py::gil_scoped_release unlocked;
              return std::make_shared<Kernel>(std::move(device), name, code, access, num_buffers, params_size,
                                              specialization, subgroup_size);
            }),
-           py::arg("device"), py::arg("name"), py::arg("spirv"), py::arg("by_address"), py::arg("num_buffers"),
-           py::arg("params_size"), py::arg("specialization"), py::arg("subgroup_size") = 0)
+           py::arg("device"), py::arg("name"), py::arg("spirv"), py::arg("by_address"),
+           py::arg("num_buffers"), py::arg("params_size"), py::arg("specialization"),
+           py::arg("subgroup_size") = 0)
       .def_property_readonly("name", &Kernel::name);
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
       .def_property_readonly("num_dispatches", &Program::num_dispatches)
       .def("timestamps", &Program::timestamps);
   py::class_<Recorder>(m, "Recorder")
       .def(py::init<std::shared_ptr<Device>>())
-      .def("dispatch",
-           [](Recorder& r, const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
-              const py::bytes& params, std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
-           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
+      .def(
+          "dispatch",
+          [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
+             const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
+             std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
+          py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
       .def("barrier", &Recorder::barrier)
       .def("copy", &Recorder::copy, py::arg("source"), py::arg("destination"), py::arg("source_offset"),
            py::arg("destination_offset"), py::arg("size"))

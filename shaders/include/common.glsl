@@ -10,6 +10,8 @@
 #ifndef GRAPHOPT_COMMON_GLSL
 #define GRAPHOPT_COMMON_GLSL
 
+#extension GL_EXT_control_flow_attributes : require  // [[unroll]]
+
 #if defined(GRAPHOPT_ADDRESS)
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require

@@ -158,8 +158,8 @@ void Device::wait_idle() {
 std::string Device::pipeline_cache_path() const {
   if (options_.cache_directory.empty()) return "";
   char name[128];
-  std::snprintf(name, sizeof name, "pipelines-%08x-%08x-%08x-%s.bin", physical_.vendor_id, physical_.device_id,
-                physical_.driver_version, physical_.cache_uuid.c_str());
+  std::snprintf(name, sizeof name, "pipelines-%08x-%08x-%08x-%s.bin", physical_.vendor_id,
+                physical_.device_id, physical_.driver_version, physical_.cache_uuid.c_str());
   return (std::filesystem::path(options_.cache_directory) / name).string();
 }
 
@@ -185,7 +185,8 @@ void Device::save_pipeline_cache() {
   check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr), "reading the pipeline cache");
   if (size == saved_cache_size_) return;
   std::string data(size, '\0');
-  check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, data.data()), "reading the pipeline cache");
+  check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, data.data()),
+        "reading the pipeline cache");
   std::error_code error;
   std::filesystem::create_directories(options_.cache_directory, error);
   const std::string temporary = path + ".new";

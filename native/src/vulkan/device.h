@@ -14,9 +14,10 @@ namespace graphopt::vulkan {
 
 struct DeviceOptions {
   bool validation = false;
-  std::set<std::string> masked;  // features treated as missing: float64, buffer_address, subgroup_size_control
-  std::string memory_scheme;     // "single", "staged", "rebar"; empty: chosen by the kind of device
-  std::string cache_directory;   // of the pipeline cache; empty: not kept
+  std::set<std::string>
+      masked;                   // features treated as missing: float64, buffer_address, subgroup_size_control
+  std::string memory_scheme;    // "single", "staged", "rebar"; empty: chosen by the kind of device
+  std::string cache_directory;  // of the pipeline cache; empty: not kept
 };
 
 class Device : public std::enable_shared_from_this<Device> {

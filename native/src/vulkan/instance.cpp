@@ -56,7 +56,8 @@ Instance::Instance(bool validation) : validation_(validation) {
   const GlobalApi& global = global_api();
   if (validation && !layer_present(validation_layer)) {
     throw DeviceError(
-        "The Vulkan validation layer was asked for but is not installed. On Debian and Ubuntu: apt-get install "
+        "The Vulkan validation layer was asked for but is not installed. On Debian and Ubuntu: apt-get "
+        "install "
         "vulkan-validationlayers; or open the device without validation.");
   }
   VkApplicationInfo application{};

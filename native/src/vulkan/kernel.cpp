@@ -4,10 +4,13 @@
 
 namespace graphopt::vulkan {
 
-Kernel::Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv, Access access,
-               std::uint32_t num_buffers, std::uint32_t params_size,
+Kernel::Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv,
+               Access access, std::uint32_t num_buffers, std::uint32_t params_size,
                const std::map<std::uint32_t, std::uint32_t>& specialization, std::uint32_t subgroup_size)
-    : device_(std::move(device)), name_(name), access_(access), num_buffers_(num_buffers),
+    : device_(std::move(device)),
+      name_(name),
+      access_(access),
+      num_buffers_(num_buffers),
       params_size_(params_size) {
   if (spirv.size() < 20 || spirv.size() % 4 != 0) throw DeviceError("Kernel '" + name + "' is not SPIR-V.");
   if (access == Access::address && !device_->physical().buffer_address) {
@@ -28,8 +31,8 @@ void Kernel::create_layout() {
   const std::uint32_t size = params_size_ + (access_ == Access::address ? 8 * num_buffers_ : 0);
   if (size > device_->physical().max_push_constants) {
     throw DeviceError("Kernel '" + name_ + "' needs " + std::to_string(size) + " bytes of push constants; " +
-                      device_->physical().name + " has " + std::to_string(device_->physical().max_push_constants) +
-                      ".");
+                      device_->physical().name + " has " +
+                      std::to_string(device_->physical().max_push_constants) + ".");
   }
   VkPipelineLayoutCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
@@ -52,10 +55,12 @@ void Kernel::create_layout() {
     info.pushConstantRangeCount = 1;
     info.pPushConstantRanges = &range;
   }
-  check(api.vkCreatePipelineLayout(device_->handle(), &info, nullptr, &layout_), "creating a pipeline layout");
+  check(api.vkCreatePipelineLayout(device_->handle(), &info, nullptr, &layout_),
+        "creating a pipeline layout");
 }
 
-void Kernel::create_pipeline(const std::string& spirv, const std::map<std::uint32_t, std::uint32_t>& specialization,
+void Kernel::create_pipeline(const std::string& spirv,
+                             const std::map<std::uint32_t, std::uint32_t>& specialization,
                              std::uint32_t subgroup_size) {
   const DeviceApi& api = device_->api();
   std::vector<std::uint32_t> code(spirv.size() / 4);

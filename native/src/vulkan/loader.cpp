@@ -23,7 +23,7 @@ GlobalApi open_library() {
   api.vkGetInstanceProcAddr =
       reinterpret_cast<PFN_vkGetInstanceProcAddr>(dlsym(library, "vkGetInstanceProcAddr"));
   if (api.vkGetInstanceProcAddr == nullptr) throw DeviceError("libvulkan lacks vkGetInstanceProcAddr.");
-#define GRAPHOPT_LOAD(name) \
+#define GRAPHOPT_LOAD(name)                                                           \
   api.name = reinterpret_cast<PFN_##name>(api.vkGetInstanceProcAddr(nullptr, #name)); \
   if (api.name == nullptr) throw DeviceError("libvulkan lacks " #name "; Vulkan 1.2 is needed.");
   GRAPHOPT_VK_GLOBAL(GRAPHOPT_LOAD)
@@ -41,7 +41,7 @@ const GlobalApi& global_api() {
 InstanceApi load_instance_api(VkInstance instance) {
   const GlobalApi& global = global_api();
   InstanceApi api;
-#define GRAPHOPT_LOAD(name) \
+#define GRAPHOPT_LOAD(name)                                                               \
   api.name = reinterpret_cast<PFN_##name>(global.vkGetInstanceProcAddr(instance, #name)); \
   if (api.name == nullptr) throw DeviceError("The Vulkan instance lacks " #name ".");
   GRAPHOPT_VK_INSTANCE(GRAPHOPT_LOAD)
@@ -55,7 +55,7 @@ InstanceApi load_instance_api(VkInstance instance) {
 
 DeviceApi load_device_api(const InstanceApi& instance, VkDevice device) {
   DeviceApi api;
-#define GRAPHOPT_LOAD(name) \
+#define GRAPHOPT_LOAD(name)                                                             \
   api.name = reinterpret_cast<PFN_##name>(instance.vkGetDeviceProcAddr(device, #name)); \
   if (api.name == nullptr) throw DeviceError("The Vulkan device lacks " #name ".");
   GRAPHOPT_VK_DEVICE(GRAPHOPT_LOAD)
@@ -66,7 +66,8 @@ DeviceApi load_device_api(const InstanceApi& instance, VkDevice device) {
 std::string result_name(VkResult result) {
   switch (result) {
 #define GRAPHOPT_NAME(name) \
-  case name: return #name;
+  case name:                \
+    return #name;
     GRAPHOPT_NAME(VK_SUCCESS)
     GRAPHOPT_NAME(VK_NOT_READY)
     GRAPHOPT_NAME(VK_TIMEOUT)
@@ -82,7 +83,8 @@ std::string result_name(VkResult result) {
     GRAPHOPT_NAME(VK_ERROR_INCOMPATIBLE_DRIVER)
     GRAPHOPT_NAME(VK_ERROR_OUT_OF_POOL_MEMORY)
 #undef GRAPHOPT_NAME
-    default: return "VkResult " + std::to_string(static_cast<int>(result));
+    default:
+      return "VkResult " + std::to_string(static_cast<int>(result));
   }
 }
 

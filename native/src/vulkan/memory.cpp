@@ -25,10 +25,14 @@ std::vector<VkMemoryPropertyFlags> preferences(Usage usage) {
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
   constexpr VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   switch (usage) {
-    case Usage::device: return {local, 0};
-    case Usage::upload: return {host | cached, host};
-    case Usage::readback: return {host | cached, host};
-    case Usage::shared: return {local | host | cached, local | host, host | cached, host};
+    case Usage::device:
+      return {local, 0};
+    case Usage::upload:
+      return {host | cached, host};
+    case Usage::readback:
+      return {host | cached, host};
+    case Usage::shared:
+      return {local | host | cached, local | host, host | cached, host};
   }
   return {0};
 }
@@ -99,7 +103,8 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
   });
   if (block->size <= largest_block && !other_empty) return;
   destroy(*block);
-  blocks_.erase(std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));
+  blocks_.erase(
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));
 }
 
 void MemoryPool::trim() {
@@ -226,9 +231,9 @@ void MemoryPool::out_of_memory(std::uint64_t asked, std::uint32_t heap, const st
   for (const auto& block : blocks_) ours += block->size;
   const std::uint64_t available = free_locked(heap);
   throw DeviceMemoryError(
-      "Out of memory on " + device_.physical().name + ": " + human(asked) + " were asked for, " + human(available) +
-      " of " + human(device_.physical().heaps.at(heap).size) + " are free, " + human(ours) +
-      " are held by this process already; " + why +
+      "Out of memory on " + device_.physical().name + ": " + human(asked) + " were asked for, " +
+      human(available) + " of " + human(device_.physical().heaps.at(heap).size) + " are free, " +
+      human(ours) + " are held by this process already; " + why +
       ". An implicit Schur complement (schur='implicit') and precision='mixed' need less.");
 }
 

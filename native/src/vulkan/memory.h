@@ -1,5 +1,5 @@
-// Device memory: few large blocks, sub-allocated with Tlsf. Each block is one VkBuffer, mapped once where the host
-// can see it; a Buffer is a range of a block.
+// Device memory: few large blocks, sub-allocated with Tlsf. Each block is one VkBuffer, mapped once where the
+// host can see it; a Buffer is a range of a block.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace graphopt::vulkan {
 class Device;
 class MemoryPool;
 
-// device: only kernels touch it. upload: the host writes (and may read), the device copies from it. readback: the
-// device copies into it, the host reads. shared: both work on it in place.
+// device: only kernels touch it. upload: the host writes (and may read), the device copies from it. readback:
+// the device copies into it, the host reads. shared: both work on it in place.
 enum class Usage { device, upload, readback, shared };
 
 Usage usage_from_name(const std::string& name);

@@ -17,7 +17,8 @@ Recorder::Recorder(std::shared_ptr<Device> device) : program_(new Program(device
   VkCommandPoolCreateInfo pool{};
   pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
   pool.queueFamilyIndex = device->physical().queue_family;
-  check(api.vkCreateCommandPool(device->handle(), &pool, nullptr, &program_->pool_), "creating a command pool");
+  check(api.vkCreateCommandPool(device->handle(), &pool, nullptr, &program_->pool_),
+        "creating a command pool");
   VkCommandBufferAllocateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
   info.commandPool = program_->pool_;
@@ -35,8 +36,9 @@ void Recorder::require_open() const {
   if (!program_) throw DeviceError("This recorder is finished; start a new one with Device.record().");
 }
 
-void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
-                        const std::string& params, std::uint64_t groups) {
+void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
+                        const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
+                        std::uint64_t groups) {
   require_open();
   const DeviceApi& api = program_->device_->api();
   if (buffers.size() != kernel->num_buffers() || params.size() != kernel->params_size()) {
@@ -73,7 +75,8 @@ void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel, const std::vector
   // One row while it fits, else rows of 32768: the kernels count workgroups with WORKGROUP of common.glsl.
   const std::uint64_t width = groups <= program_->device_->physical().max_groups_x ? groups : 32768;
   const std::uint64_t height = (groups + width - 1) / width;
-  api.vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width), static_cast<std::uint32_t>(height), 1);
+  api.vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
+                    static_cast<std::uint32_t>(height), 1);
   ++program_->num_dispatches_;
 }
 
@@ -99,7 +102,8 @@ VkDescriptorSet Recorder::new_set(VkDescriptorSetLayout layout) {
   info.descriptorSetCount = 1;
   info.pSetLayouts = &layout;
   VkDescriptorSet set = VK_NULL_HANDLE;
-  check(api.vkAllocateDescriptorSets(program_->device_->handle(), &info, &set), "allocating a descriptor set");
+  check(api.vkAllocateDescriptorSets(program_->device_->handle(), &info, &set),
+        "allocating a descriptor set");
   return set;
 }
 
@@ -111,7 +115,8 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
   std::vector<VkWriteDescriptorSet> writes(buffers.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i]->size() > physical.max_storage_range) {
-      throw DeviceMemoryError("Kernel '" + kernel.name() + "': a buffer of " + std::to_string(buffers[i]->size()) +
+      throw DeviceMemoryError("Kernel '" + kernel.name() + "': a buffer of " +
+                              std::to_string(buffers[i]->size()) +
                               " bytes is larger than a storage buffer of " + physical.name + " may be (" +
                               std::to_string(physical.max_storage_range) +
                               "). Use a device with buffer addresses, which have no such limit.");
@@ -124,22 +129,23 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
     writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
     writes[i].pBufferInfo = &infos[i];
   }
-  api.vkUpdateDescriptorSets(program_->device_->handle(), static_cast<std::uint32_t>(writes.size()), writes.data(),
-                             0, nullptr);
-  api.vkCmdBindDescriptorSets(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout_, 0, 1, &set, 0,
-                              nullptr);
+  api.vkUpdateDescriptorSets(program_->device_->handle(), static_cast<std::uint32_t>(writes.size()),
+                             writes.data(), 0, nullptr);
+  api.vkCmdBindDescriptorSets(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout_, 0, 1, &set,
+                              0, nullptr);
 }
 
 void Recorder::barrier() {
   require_open();
-  constexpr VkPipelineStageFlags stages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+  constexpr VkPipelineStageFlags stages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
   VkMemoryBarrier memory{};
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_READ_BIT |
-                         VK_ACCESS_TRANSFER_WRITE_BIT;
-  program_->device_->api().vkCmdPipelineBarrier(program_->commands_, stages, stages, 0, 1, &memory, 0, nullptr, 0,
-                                                nullptr);
+  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  program_->device_->api().vkCmdPipelineBarrier(program_->commands_, stages, stages, 0, 1, &memory, 0,
+                                                nullptr, 0, nullptr);
 }
 
 void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
@@ -147,12 +153,15 @@ void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr
   require_open();
   if (source_offset + size > source->size() || destination_offset + size > destination->size()) {
     throw DeviceError("Copy of " + std::to_string(size) + " bytes goes past the end of a buffer (source " +
-                      std::to_string(source_offset) + " of " + std::to_string(source->size()) + ", destination " +
-                      std::to_string(destination_offset) + " of " + std::to_string(destination->size()) + ").");
+                      std::to_string(source_offset) + " of " + std::to_string(source->size()) +
+                      ", destination " + std::to_string(destination_offset) + " of " +
+                      std::to_string(destination->size()) + ").");
   }
   if (size == 0) return;
-  const VkBufferCopy region{source->offset() + source_offset, destination->offset() + destination_offset, size};
-  program_->device_->api().vkCmdCopyBuffer(program_->commands_, source->handle(), destination->handle(), 1, &region);
+  const VkBufferCopy region{source->offset() + source_offset, destination->offset() + destination_offset,
+                            size};
+  program_->device_->api().vkCmdCopyBuffer(program_->commands_, source->handle(), destination->handle(), 1,
+                                           &region);
   program_->buffers_.push_back(source);
   program_->buffers_.push_back(destination);
 }
@@ -160,7 +169,8 @@ void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr
 void Recorder::fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value) {
   require_open();
   const std::uint64_t size = (buffer->size() + 3) / 4 * 4;  // inside the 256-byte granule of the allocation
-  program_->device_->api().vkCmdFillBuffer(program_->commands_, buffer->handle(), buffer->offset(), size, value);
+  program_->device_->api().vkCmdFillBuffer(program_->commands_, buffer->handle(), buffer->offset(), size,
+                                           value);
   program_->buffers_.push_back(buffer);
 }
 
@@ -209,14 +219,16 @@ std::vector<double> Program::timestamps() const {
       physical.timestamp_bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << physical.timestamp_bits) - 1;
   std::vector<double> out(ticks.size());
   for (std::size_t i = 0; i < ticks.size(); ++i) {
-    out[i] = static_cast<double>((ticks[i] - ticks[0]) & mask) * static_cast<double>(physical.timestamp_period);
+    out[i] =
+        static_cast<double>((ticks[i] - ticks[0]) & mask) * static_cast<double>(physical.timestamp_period);
   }
   return out;
 }
 
 Program::~Program() {
   const DeviceApi& api = device_->api();
-  for (VkDescriptorPool pool : descriptor_pools_) api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);
+  for (VkDescriptorPool pool : descriptor_pools_)
+    api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);
   if (queries_ != VK_NULL_HANDLE) api.vkDestroyQueryPool(device_->handle(), queries_, nullptr);
   if (pool_ != VK_NULL_HANDLE) api.vkDestroyCommandPool(device_->handle(), pool_, nullptr);
 }

@@ -14,7 +14,8 @@ namespace graphopt::vulkan {
 // How kernels reach their buffers: 64-bit addresses in push constants, or descriptor sets of storage buffers.
 enum class Access { address, storage };
 
-// A compute pipeline. Push constants hold, in this order: one address per buffer (access by address), parameters.
+// A compute pipeline. Push constants hold, in this order: one address per buffer (access by address),
+// parameters.
 class Kernel {
  public:
   Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv, Access access,

@@ -110,15 +110,17 @@ void fill_column(const SchurQueueInput& in, const ItemsByRow& items, std::int64_
                  std::vector<std::int64_t>& next, SchurQueue& out) {
   for (std::int64_t s = out.col_ptr[j]; s < out.col_ptr[j + 1]; ++s) {
     for (int c = 0; c < in.num_classes; ++c) {
-      next[static_cast<std::size_t>(out.row_idx[s]) * in.num_classes + c] = out.pair_ptr[s * in.num_classes + c];
+      next[static_cast<std::size_t>(out.row_idx[s]) * in.num_classes + c] =
+          out.pair_ptr[s * in.num_classes + c];
     }
   }
-  for_each_pair(in, items, j, [&](std::int32_t i, int c, std::int64_t left, std::int64_t right, std::int32_t l) {
-    const std::int64_t at = next[static_cast<std::size_t>(i) * in.num_classes + c]++;
-    out.pair_left[at] = static_cast<std::uint32_t>(in.item_offset[left]);
-    out.pair_right[at] = static_cast<std::uint32_t>(in.item_offset[right]);
-    out.pair_inverse[at] = static_cast<std::uint32_t>(in.inverse_offset[l]);
-  });
+  for_each_pair(in, items, j,
+                [&](std::int32_t i, int c, std::int64_t left, std::int64_t right, std::int32_t l) {
+                  const std::int64_t at = next[static_cast<std::size_t>(i) * in.num_classes + c]++;
+                  out.pair_left[at] = static_cast<std::uint32_t>(in.item_offset[left]);
+                  out.pair_right[at] = static_cast<std::uint32_t>(in.item_offset[right]);
+                  out.pair_inverse[at] = static_cast<std::uint32_t>(in.inverse_offset[l]);
+                });
 }
 
 }  // namespace
@@ -132,7 +134,8 @@ SchurQueue build_schur_queue(const SchurQueueInput& in) {
   pool.run([&](int t) {
     std::vector<std::int64_t> counts(cells, 0);
     std::vector<char> seen(static_cast<std::size_t>(in.num_kept), 0);
-    for (std::int64_t j = t; j < in.num_kept; j += num_threads) columns[j] = count_column(in, items, j, counts, seen);
+    for (std::int64_t j = t; j < in.num_kept; j += num_threads)
+      columns[j] = count_column(in, items, j, counts, seen);
   });
 
   SchurQueue out;

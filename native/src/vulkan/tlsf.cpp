@@ -31,8 +31,9 @@ void Tlsf::list_of(std::uint64_t units, int& first, int& second) {
   second = static_cast<int>(units >> (high - second_bits)) - second_count;
 }
 
-// Good fit: the first range of the next list up, whose ranges are all large enough. Only where there is none, the
-// request's own list is searched, which may hold a range that fits (a block made for one buffer fits exactly).
+// Good fit: the first range of the next list up, whose ranges are all large enough. Only where there is none,
+// the request's own list is searched, which may hold a range that fits (a block made for one buffer fits
+// exactly).
 int Tlsf::find_free(std::uint64_t units) const {
   std::uint64_t rounded = units;
   if (units >= second_count) rounded += (std::uint64_t{1} << (highest_bit(units) - second_bits)) - 1;
@@ -57,7 +58,8 @@ int Tlsf::find_in_own_list(std::uint64_t units) const {
 }
 
 std::optional<std::uint64_t> Tlsf::allocate(std::uint64_t size) {
-  const std::uint64_t rounded = std::max<std::uint64_t>(1, (size + granularity - 1) / granularity) * granularity;
+  const std::uint64_t rounded =
+      std::max<std::uint64_t>(1, (size + granularity - 1) / granularity) * granularity;
   if (rounded > capacity_) return std::nullopt;
   const int range = find_free(rounded / granularity);
   if (range == none) return std::nullopt;

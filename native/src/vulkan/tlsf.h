@@ -1,7 +1,9 @@
-// Two-level segregated fit over a range of offsets (Masmano et al., ECRTS 2004): constant time, low fragmentation.
+// Two-level segregated fit over a range of offsets (Masmano et al., ECRTS 2004): constant time, low
+// fragmentation.
 //
-// Sizes are multiples of `granularity`. A free range of size s sits in list (f, s'): f = position of the highest
-// bit of s, s' = the next 4 bits. A request looks at the smallest list whose ranges are all large enough.
+// Sizes are multiples of `granularity`. A free range of size s sits in list (f, s'): f = position of the
+// highest bit of s, s' = the next 4 bits. A request looks at the smallest list whose ranges are all large
+// enough.
 #pragma once
 
 #include <array>
@@ -35,7 +37,7 @@ class Tlsf {
 
   struct Range {
     std::uint64_t offset = 0, size = 0;
-    int before = none, after = none;          // neighbours in memory
+    int before = none, after = none;             // neighbours in memory
     int previous_free = none, next_free = none;  // neighbours in the free list
     bool is_free = false;
   };
