@@ -183,7 +183,7 @@ class KomputeDevice:
 
     @property
     def has_float64(self) -> bool:
-        """Whether kernels may compute in float64: drivers that have it let it pass, though kp does not ask."""
+        """Whether kernels may compute in float64: drivers that have it let it pass unasked."""
         return self.info["float64"]
 
     def allocate(self, nbytes: int, usage: Usage = "device") -> KomputeBuffer:
