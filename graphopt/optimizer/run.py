@@ -95,7 +95,7 @@ def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) ->
     if step.outcome in _ENDINGS:
         return _ENDINGS[step.outcome]
     accepted = np.isfinite(step.step_size)
-    if accepted and rules.function_tolerance > 0.0:
+    if accepted and rules.function_tolerance > 0.0 and not step.settles_chi2:
         if abs(before - step.chi2) <= rules.function_tolerance * abs(before):
             return TerminationType.CONVERGENCE
     if accepted and rules.step_tolerance > 0.0 and step.step_size <= rules.step_tolerance:

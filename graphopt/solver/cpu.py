@@ -16,24 +16,24 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph
-from graphopt.solver.linear_systems import choose_system
+from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.symmetric_product import SymmetricProduct
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
-def _compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
+def compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
     """Programs of an edge type, compiled once per process."""
     function = robust_kernel(kernel).function if kernel else None
     return codegen.compile_edge(edge_type, information=information, robust=function)
 
 
 @cache
-def _compiled_vertex(vertex_type: Any) -> codegen.Program:
+def compiled_vertex(vertex_type: Any) -> codegen.Program:
+    """Program of a vertex type's oplus, compiled once per process."""
     return codegen.compile_vertex(vertex_type)
 
 
@@ -53,7 +53,7 @@ class CpuBlockSolver:
         self._dx = np.zeros(self.dim)
         self._damping = np.zeros(self.dim)
         self._system = choose_system(structure, options)
-        self._product: SymmetricProduct | None = None
+        self._product: Any = None
         self._linearizer = kernels.Linearizer()
         self._add_sets(graph)
         self._groups = [(self._add_group(group), group) for group in structure.groups]
@@ -66,7 +66,7 @@ class CpuBlockSolver:
         """Parameter sets, and vertex sets without a working form, keep the graph's numbers."""
         self._estimates = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
         for number, working in enumerate(self._estimates):
-            program = _compiled_vertex(working.type).native
+            program = compiled_vertex(working.type).native
             offsets = self.structure.vertex_offsets[number]
             self._linearizer.add_vertex_set(working.array, program, offsets)
         for parameter_set in graph.parameter_sets:
@@ -74,7 +74,7 @@ class CpuBlockSolver:
 
     def _add_group(self, group: EdgeGroup) -> int:
         edge_type = working_edge_type(group.edge_set.type)
-        compiled = _compiled_edge(edge_type, group.information, group.kernel)
+        compiled = compiled_edge(edge_type, group.information, group.kernel)
         return self._linearizer.add_edge_group(
             compiled.chi2.native,
             compiled.linearize.native,
@@ -83,7 +83,7 @@ class CpuBlockSolver:
             group.vertex_rows,
             list(group.parameter_sets),
             group.parameter_rows,
-            *_edge_data(group),
+            *edge_data(group),
             group.block_offset,
             group.block_transposed,
         )
@@ -93,7 +93,7 @@ class CpuBlockSolver:
         for working in self._estimates:
             working.read()
         for number, group in self._groups:
-            self._linearizer.set_edge_data(number, *_edge_data(group))
+            self._linearizer.set_edge_data(number, *edge_data(group))
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -137,7 +137,7 @@ class CpuBlockSolver:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
         if self._product is None:
-            self._product = SymmetricProduct(self.structure)
+            self._product = kernels.SymmetricProduct(block_pattern(self.structure))
         return self._product.multiply(self.values, vector)
 
     def update(self) -> None:
@@ -195,10 +195,14 @@ class CpuBlockSolver:
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
 
 
-def _edge_data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Measurements, packed information and kernel widths of a group."""
-    edge_set, rows = group.edge_set, group.rows
-    take = slice(None) if len(rows) == len(edge_set) else rows
+def edge_data(
+    group: EdgeGroup, some: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measurements, packed information and kernel widths of a group, or of some of its rows."""
+    edge_set = group.edge_set
+    take = slice(None)
+    if some is not None or len(group.rows) < len(edge_set):
+        take = group.rows if some is None else group.rows[some]
     return (
         np.ascontiguousarray(edge_set.measurement[take]),
         codegen.pack_information(edge_set.information[take], group.information),
