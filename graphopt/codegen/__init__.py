@@ -1,1 +1,38 @@
-"""codegen of graphopt."""
+"""From edge and vertex types to bytecode.
+
+    trace       calls the user's functions with symbols
+    edge        which outputs an edge's programs have
+    lower       expression graph -> instructions
+    order       few live registers
+    allocate    registers
+    bytecode    the instruction set: encoding, printing, reference interpreter
+    program     the compiled function
+    cache       compiled functions on disk
+"""
+
+from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction
+from graphopt.codegen.edge import (
+    INFORMATION_VARIANTS,
+    EdgeKernels,
+    compile_edge,
+    compile_robust_kernel,
+    compile_vertex,
+    information_dim,
+    pack_information,
+)
+from graphopt.codegen.program import Program, build_program
+
+__all__ = [
+    "INFORMATION_VARIANTS",
+    "INSTRUCTIONS",
+    "OPCODE",
+    "EdgeKernels",
+    "Instruction",
+    "Program",
+    "build_program",
+    "compile_edge",
+    "compile_robust_kernel",
+    "compile_vertex",
+    "information_dim",
+    "pack_information",
+]

@@ -1,8 +1,8 @@
 """Helpers that work alike on float arrays of any batch shape and on arrays of symbolic scalars.
 
 Vectors live in the last axis. A *component* `x[..., i]` is a float array (or float), or one symbolic scalar.
-Formulas are written with components, because a component of a symbolic array is a plain expression, and because a
-batch of floats is then handled without temporaries of matrix shape.
+Formulas are written with components, because a component of a symbolic array is a plain expression, and
+because a batch of floats is then handled without temporaries of matrix shape.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def matrix(rows: Sequence[Sequence[Array]]) -> Array:
     """Assemble a (..., m, n) matrix from m rows of n components."""
     height, width = len(rows), len(rows[0])
     flat = stack(*(entry for row in rows for entry in row))
-    return flat.reshape(flat.shape[:-1] + (height, width))
+    return flat.reshape((*flat.shape[:-1], height, width))
 
 
 def concatenate(*vectors: Array) -> Array:
@@ -71,7 +71,7 @@ def cross(a: Array, b: Array) -> Array:
 
 
 def skew(a: Array) -> Array:
-    """Matrix of the vector product: skew(a) b = a x b. (..., 3) -> (..., 3, 3)."""
+    """Matrix [a] of the vector product, [a] b = a x b. (..., 3) -> (..., 3, 3)."""
     x, y, z = components(a)
     zero = 0.0 * x
     return matrix([[zero, -z, y], [z, zero, -x], [-y, x, zero]])

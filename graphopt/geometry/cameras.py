@@ -2,11 +2,11 @@
 
     (x, y) = (X / Z, Y / Z), then a distortion, then  u = fx x' + cx,  v = fy y' + cy
 
-Parameters stand in the last axis, in the order of COLMAP's `cameras.txt` where the model is one of COLMAP's. The
-camera looks along +Z, except in Snavely's Bundler / BAL model, where it looks along -Z.
+Parameters stand in the last axis, in the order of COLMAP's `cameras.txt` where the model is one of COLMAP's.
+The camera looks along +Z, except in Snavely's Bundler / BAL model, where it looks along -Z.
 
-References: COLMAP 3.9, `src/colmap/sensor/models.h`; OpenCV 4, calib3d and fisheye; Kannala and Brandt, PAMI 2006;
-Agarwal et al., Bundle Adjustment in the Large, ECCV 2010.
+References: COLMAP 3.9, `src/colmap/sensor/models.h`; OpenCV 4, calib3d and fisheye; Kannala and Brandt, PAMI
+2006; Agarwal et al., Bundle Adjustment in the Large, ECCV 2010.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def project_opencv_fisheye(parameters: Array, point: Array) -> Array:
 
 
 def project_snavely(parameters: Array, point: Array) -> Array:
-    """Bundler and BAL: parameters f, k1, k2; the camera looks along -Z and the pixel's origin is the centre."""
+    """Bundler and BAL: parameters f, k1, k2; it looks along -Z, the origin is the image centre."""
     f, k1, k2 = components(parameters)
     x, y, z = components(point)
     u, v = -x / z, -y / z

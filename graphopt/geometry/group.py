@@ -1,7 +1,7 @@
 """Base of the group classes: a thin value over a storage array.
 
-Composition is `a * b`. An element acts on points with `a * point` or `a.act(point)`. With frames in the names,
-`a_T_c = a_T_b * b_T_c` and `point_a = a_T_b * point_b`.
+Composition is `a * b`. An element acts on points with `a * point` or `a.act(point)`. With frames in the
+names, `a_T_c = a_T_b * b_T_c` and `point_a = a_T_b * point_b`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class LieGroup:
             from graphopt.errors import ShapeError
 
             raise ShapeError(
-                f"{type(self).__name__}: storage has shape {storage.shape}, expected (..., {self.storage_dim}). "
+                f"{type(self).__name__}: storage has shape {storage.shape}, "
+                f"expected (..., {self.storage_dim}). "
                 f"See {type(self).__name__}.__doc__ for the order of the numbers."
             )
         self.storage = storage

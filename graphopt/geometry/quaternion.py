@@ -43,7 +43,7 @@ def normalize(q: Array) -> Array:
 
 
 def canonical(q: Array) -> Array:
-    """The representative with w >= 0."""
+    """Pick the representative with w >= 0."""
     w = components(q)[3]
     return scale(where(w < 0.0, -1.0, 1.0), q)
 
@@ -64,7 +64,7 @@ def to_matrix(q: Array) -> Array:
 
 
 def from_matrix(r: Array) -> Array:
-    """Unit quaternion with w >= 0 of a rotation matrix, by the largest of the four squares (Shepperd 1978)."""
+    """Convert a rotation matrix; w >= 0. Divides by the largest of the components (Shepperd 1978)."""
     (a, b, c), (d, e, f), (g, h, i) = (tuple(r[..., row, col][()] for col in range(3)) for row in range(3))
     squares = (
         1.0 + a - e - i,
@@ -102,6 +102,6 @@ def from_vector_part(v: Array) -> Array:
 
 
 def vector_part(q: Array) -> Array:
-    """Vector part of the canonical quaternion: g2o's `toCompactQuaternion`, about half the rotation vector."""
+    """Vector part of the canonical quaternion, about half the rotation vector (`toCompactQuaternion`)."""
     x, y, z, _ = components(canonical(q))
     return stack(x, y, z)

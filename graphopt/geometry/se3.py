@@ -102,5 +102,5 @@ class SE3(LieGroup):
         return cls.from_parts(m[..., :3, 3], quaternion.from_matrix(m[..., :3, :3]))
 
     def normalize(self) -> SE3:
-        """Unit quaternion with w >= 0."""
+        """Scale the quaternion to unit length, w >= 0."""
         return SE3.from_parts(self.translation, quaternion.canonical(quaternion.normalize(self.quaternion)))

@@ -12,7 +12,8 @@ With t = |omega|, I_n = integral of x^n e^(sigma x):
     B = (C - ((s cos(t) - 1) sigma + s sin(t) t) / (t^2 + sigma^2)) / t^2 = I_2/2 - t^2/24 I_4 + ...
     C = (s - 1) / sigma = I_0
 
-Reference: H. Strasdat, Local Accuracy and Global Consistency for Efficient Visual SLAM, PhD thesis 2012, appendix.
+Reference: H. Strasdat, Local Accuracy and Global Consistency for Efficient Visual SLAM, PhD thesis 2012,
+appendix.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def translation_coefficients(angle_squared: Array, sigma: Array) -> tuple[Array,
 
 
 def apply_w(omega: Array, v: Array, a: Array, b: Array, c: Array) -> Array:
-    """(A [omega] + B [omega]^2 + C I) v."""
+    """Multiply v by A [omega] + B [omega]^2 + C I."""
     hat = skew(omega)
     once = (hat @ v[..., None])[..., 0]
     twice = (hat @ once[..., None])[..., 0]
@@ -72,7 +73,7 @@ def apply_w(omega: Array, v: Array, a: Array, b: Array, c: Array) -> Array:
 
 
 def apply_inverse_w(omega: Array, v: Array, a: Array, b: Array, c: Array) -> Array:
-    """Solve (A [omega] + B [omega]^2 + C I) x = v in closed form; the plane across omega is a complex number."""
+    """Solve (A [omega] + B [omega]^2 + C I) x = v in closed form; across omega W is a complex number."""
     t2 = dot(omega, omega)
     real = c - b * t2
     squared = real * real + a * a * t2
@@ -169,6 +170,6 @@ class Sim3(LieGroup):
         return cls.from_parts(m[..., :3, 3], quaternion.from_matrix(matrix(rows)), s)
 
     def normalize(self) -> Sim3:
-        """Unit quaternion with w >= 0."""
+        """Scale the quaternion to unit length, w >= 0."""
         q = quaternion.canonical(quaternion.normalize(self.quaternion))
         return Sim3.from_parts(self.translation, q, self.scale)

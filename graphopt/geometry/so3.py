@@ -6,8 +6,8 @@
     exp(omega) = (sin(t/2)/t omega, cos(t/2)),  t = |omega|
     left Jacobian V(omega) = I + B [omega] + C [omega]^2,  B = (1 - cos t)/t^2,  C = (t - sin t)/t^3
 
-The quotients are replaced by their series below |omega|^2 = 0.1, where these are exact to rounding and the closed
-forms are not; so every derivative is finite at zero.
+The quotients are replaced by their series below |omega|^2 = 0.1, where these are exact to rounding and the
+closed forms are not; so every derivative is finite at zero.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def inverse_left_jacobian_times(omega: Array, v: Array) -> Array:
 
 
 def rotation_vector_to_quaternion(omega: Array) -> Array:
-    """Unit quaternion of a rotation vector (..., 3)."""
+    """Convert a rotation vector (..., 3) to a unit quaternion."""
     x, y, z = components(omega)
     squared = 0.25 * (x * x + y * y + z * z)  # of half the angle
     small = squared < _SERIES_BELOW
@@ -143,5 +143,5 @@ class SO3(LieGroup):
         return cls(quaternion.from_matrix(m))
 
     def normalize(self) -> SO3:
-        """Unit length, w >= 0."""
+        """Scale the quaternion to unit length, w >= 0."""
         return SO3(quaternion.canonical(quaternion.normalize(self.storage)))

@@ -1,1 +1,38 @@
-"""symbolic of graphopt."""
+"""Symbolic scalars: expression graph, derivatives, simplification, printing.
+
+expr        Expr, hash-consed; make() simplifies on the way in with the rules of rules.py
+arrays      numpy arrays of Expr; numpy functions on them
+derivative  Jacobians along given directions
+share       partial common sub-expressions of sums and products
+evaluate    reference interpreter: what an expression means
+printer, verify
+"""
+
+from graphopt.symbolic import rules  # noqa: F401  (fills the table of simplifications)
+from graphopt.symbolic.arrays import SymbolicArray, as_exprs, symbolic_array, variables
+from graphopt.symbolic.derivative import jacobian, substitute
+from graphopt.symbolic.evaluate import evaluate
+from graphopt.symbolic.expr import Expr, const, fresh_table, lift, make, topological, var
+from graphopt.symbolic.printer import count_operations, format_expr, format_program
+from graphopt.symbolic.verify import verify
+
+__all__ = [
+    "Expr",
+    "SymbolicArray",
+    "as_exprs",
+    "const",
+    "count_operations",
+    "evaluate",
+    "format_expr",
+    "format_program",
+    "fresh_table",
+    "jacobian",
+    "lift",
+    "make",
+    "substitute",
+    "symbolic_array",
+    "topological",
+    "var",
+    "variables",
+    "verify",
+]

@@ -2,8 +2,8 @@
 
     point_cam = rotate(angle_axis, point) + t,   p = -(x, y) / z,   pixel = f (1 + k1 |p|^2 + k2 |p|^4) p
 
-The residual is pixel - measured, as in the examples of g2o and Ceres. All 9 numbers are updated by addition. g2o has
-these types in an example and no tags for them.
+The residual is pixel - measured, as in the examples of g2o and Ceres. All 9 numbers are updated by addition.
+g2o has these types in an example and no tags for them.
 """
 
 from __future__ import annotations

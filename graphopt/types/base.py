@@ -4,8 +4,8 @@
     edge        residual e(x_1, ..., x_k, p_1, ..., p_l, z),   chi2 = e' Omega e
     parameter   numbers p that many edges share
 
-A type holds functions and sizes, no values. The functions work on float arrays of any batch shape and on arrays of
-symbolic scalars (see `graphopt.geometry.arrays`).
+A type holds functions and sizes, no values. The functions work on float arrays of any batch shape and on
+arrays of symbolic scalars (see `graphopt.geometry.arrays`).
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class EdgeType:
     residual: Callable[..., Array]
     """(*vertices, *parameters, measurement) -> (..., residual_dim); all arguments wrapped."""
     jacobian: Callable[..., tuple[Array, ...]] | None
-    """Same arguments -> one (..., residual_dim, tangent_dim) array per vertex, where g2o's own Jacobian is not the
-    derivative of its error. None: the compiler differentiates the residual through oplus."""
+    """Same arguments -> one (..., residual_dim, tangent_dim) array per vertex, where g2o's own Jacobian is
+    not the derivative of its error. None: the compiler differentiates the residual through oplus."""
     wrap_measurement: Callable[[Array], Any]
     """stored measurement -> what the residual sees."""
     file: EdgeFile

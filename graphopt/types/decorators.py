@@ -8,9 +8,9 @@
     def EdgeRange(pose, point, distance):
         return norm(point - pose.translation) - distance
 
-The function's name is the class name, its docstring the type's description. A residual of one number may return a
-scalar, and a measurement of one number is handed over as a scalar. The function is called once with random floats
-when it is defined, to check its dimensions.
+The function's name is the class name, its docstring the type's description. A residual of one number may
+return a scalar, and a measurement of one number is handed over as a scalar. The function is called once with
+random floats when it is defined, to check its dimensions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def vertex_type(
         result = _call(f"oplus of vertex type {label}", oplus, np.array(start), np.zeros(tangent_dim))
         _expect(
             np.shape(result) == (length,),
-            f"oplus of vertex type {label} returned shape {np.shape(result)}, expected (storage_dim,) = ({length},). "
+            f"oplus of vertex type {label} returned shape {np.shape(result)}, "
+            f"expected (storage_dim,) = ({length},). "
             "Pass storage_dim if an estimate has more numbers than an update.",
         )
         layout = file or plain(length)
@@ -110,8 +111,8 @@ def edge_type(
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
-    residual_dim is found by calling the function when it is not given. The file layout defaults to the measurement,
-    then the upper triangle of the information.
+    residual_dim is found by calling the function when it is not given. The file layout defaults to the
+    measurement, then the upper triangle of the information.
     """
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
     parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)

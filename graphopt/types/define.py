@@ -34,12 +34,13 @@ def define_edge(
     measurement: VertexFile | None = None,
     measurement_dim: int | None = None,
     file: EdgeFile | None = None,
+    jacobian: Any = None,
     **names: Any,
 ) -> EdgeType:
     """Register an edge type whose line holds the measurement, then the information.
 
-    `measurement` is the layout of the measurement; by default its tokens are the residual_dim stored numbers. `file`
-    replaces the whole layout; then measurement_dim says how many numbers are stored.
+    `measurement` is the layout of the measurement; by default its tokens are the residual_dim stored numbers.
+    `file` replaces the whole layout; then measurement_dim says how many numbers are stored.
     """
     layout = measurement or plain(residual_dim)
     return register(
@@ -51,7 +52,7 @@ def define_edge(
             measurement_dim or layout.num_tokens,
             residual_dim,
             residual,
-            None,
+            jacobian,
             wrap_measurement,
             file or measurement_then_information(layout, residual_dim),
             doc=(residual.__doc__ or "").strip(),

@@ -1,25 +1,25 @@
 """Layouts: the numbers of a line of a .g2o file, for all lines of one type at once.
 
-    vertex and parameter   TAG id <tokens>
-    edge                   TAG vertex ids, parameter ids, <tokens>
-    edge, any arity        TAG n, n vertex ids, <tokens>           as g2o 2.x writes; tokens hold their own counts
-                           TAG vertex ids || <tokens>              as g2o 1.x writes
+    vertex, parameter   TAG id <tokens>
+    edge                TAG vertex ids, parameter ids, <tokens>
+    edge of any arity   TAG n, n vertex ids, <tokens>     g2o 2.x; the tokens hold counts of their own
+                        TAG vertex ids || <tokens>        g2o 1.x
 
-A layout turns the tokens (n, num_tokens) into stored numbers and back. Ids are not part of it. `alternatives` are
-other layouts of the same tag that files hold; no two of them have the same number of tokens, so the number of tokens
-on a line chooses. g2o 2.x itself ignores tokens after those it expects, so a longer alternative that starts with the
-standard tokens loads there too.
+A layout turns the tokens (n, num_tokens) into stored numbers and back. Ids are not part of it. `alternatives`
+are other layouts of the same tag that files hold; no two of them have the same number of tokens, so the
+number of tokens on a line chooses. g2o 2.x itself ignores tokens after those it expects, so a longer
+alternative that starts with the standard tokens loads there too.
 
-The standard edge layout is the measurement, then the upper triangle of the information matrix row by row. A line that
-ends after the measurement has no information part: then the matrix is the identity, as in g2o 1.x (g2o 2.x refuses
-the line).
+The standard edge layout is the measurement, then the upper triangle of the information matrix row by row. A
+line that ends after the measurement has no information part: then the matrix is the identity, as in g2o 1.x
+(g2o 2.x refuses the line).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class VertexFile:
 
     def for_tokens(self, count: int) -> VertexFile | None:
         """Layout of a line with this many tokens, None if there is none."""
-        return _choose(self, count)
+        layouts = (self, *self.alternatives)
+        return next((layout for layout in layouts if layout.num_tokens == count), None)
 
     def lossless(self, storage: Array) -> VertexFile:
         """First layout that loses nothing of these numbers; g2o's own if all do."""
@@ -72,7 +73,8 @@ class EdgeFile:
 
     def for_tokens(self, count: int) -> EdgeFile | None:
         """Layout of a line with this many tokens, None if there is none."""
-        return _choose(self, count)
+        layouts = (self, *self.alternatives)
+        return next((layout for layout in layouts if layout.num_tokens == count), None)
 
     def lossless(self, measurement: Array, information: Array) -> EdgeFile:
         """First layout that loses nothing of these numbers; g2o's own if all do."""
@@ -82,16 +84,6 @@ class EdgeFile:
             if same and np.allclose(matrix, information, rtol=1e-12, atol=0.0):
                 return layout
         return self
-
-
-Layout = TypeVar("Layout", VertexFile, EdgeFile)
-
-
-def _choose(layout: Layout, count: int) -> Layout | None:
-    for candidate in (layout, *layout.alternatives):
-        if candidate.num_tokens == count:
-            return candidate
-    return None
 
 
 def triangle_size(d: int) -> int:
@@ -139,8 +131,7 @@ def picked(order: Sequence[int], defaults: Sequence[float]) -> VertexFile:
 def measurement_then_information(measurement: VertexFile, d: int) -> EdgeFile:
     """Layout g2o has for every edge: the measurement's tokens, then the information's upper triangle.
 
-    The alternatives are the measurement alone (information: identity), and for each alternative of the measurement
-    the tokens in the order standard measurement, information, further tokens.
+    The alternative is the measurement alone; then the information is the identity.
     """
     m = measurement.num_tokens
 
@@ -164,9 +155,9 @@ def _measurement_only(measurement: VertexFile, d: int) -> EdgeFile:
 def with_trailing_constants(num_measured: int, defaults: Sequence[float], d: int) -> EdgeFile:
     """Layout of an edge whose constants (intrinsics, ...) g2o holds in the edge and leaves out of its files.
 
-    Stored: num_measured numbers, then the constants. g2o's layout has the measured numbers and the information;
-    reading it sets the constants to their defaults. The longer alternative appends the constants at the end of the
-    line, where g2o ignores them.
+    Stored: num_measured numbers, then the constants. g2o's layout has the measured numbers and the
+    information; reading it sets the constants to their defaults. The longer alternative appends the constants
+    at the end of the line, where g2o ignores them.
     """
     constants = len(defaults)
     identity = (0.0,) * num_measured

@@ -1,9 +1,9 @@
 """g2o's own exponential and logarithm where they are not the exact ones.
 
 `SE3Quat::log` takes sin(t) for the angle t where |cos t| > 0.99999 (t < 0.0045 and t > pi - 0.0045);
-`Sim3(Vector7)` and `Sim3::log` switch to first terms of series where t or sigma is small, and `Sim3::log` has the
-sine there, too. These are not rounding: near a solution the error of an edge differs by 3e-6 relative. Edge types
-need g2o's answers, so they use these functions; `geometry` has the exact ones.
+`Sim3(Vector7)` and `Sim3::log` switch to first terms of series where t or sigma is small, and `Sim3::log` has
+the sine there, too. These are not rounding: near a solution the error of an edge differs by 3e-6 relative.
+Edge types need g2o's answers, so they use these functions; `geometry` has the exact ones.
 
 Notation: t = |omega|, d = cos t = 1 - 2 |u|^2 and deltaR / 2 = 2 w u = sin(t) axis for the quaternion (u, w).
 """

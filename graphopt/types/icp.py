@@ -1,9 +1,9 @@
 """g2o's `icp`: generalized ICP and its stereo camera.
 
-EDGE_V_V_GICP stores pos0, normal0, pos1, normal1 (12 numbers); the error uses the positions only. g2o 1.x writes no
-information: it follows from normal0, R0' diag(e, e, 1) R0 with e = 0.01, where R0 turns the normal to z
-(point-to-plane). The switch `pl_pl` of g2o's class, which recomputes the information at every evaluation, is not in
-its files and not supported.
+EDGE_V_V_GICP stores pos0, normal0, pos1, normal1 (12 numbers); the error uses the positions only. g2o 1.x
+writes no information: it follows from normal0, R0' diag(e, e, 1) R0 with e = 0.01, where R0 turns the normal
+to z (point-to-plane). The switch `pl_pl` of g2o's class, which recomputes the information at every
+evaluation, is not in its files and not supported.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ VertexSCam = register(
         SbaCamera,
         VertexCam.identity,
         VertexCam.file,
-        doc="Stereo camera world_T_cam (7), fx, fy, cx, cy, baseline (g2o: static members). g2o has no tag for it.",
+        doc="Stereo camera world_T_cam (7), fx, fy, cx, cy, baseline. g2o has no tag for it.",
     )
 )
 

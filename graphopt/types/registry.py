@@ -1,7 +1,7 @@
 """Types by tag, alias and class name.
 
-There are three tables (vertices, parameters, edges): `vertex_type`, `parameter_type` and `edge_type` look a name up,
-`register` adds a type, `unregister` takes a user's type away again.
+There are three tables (vertices, parameters, edges): `vertex_type`, `parameter_type` and `edge_type` look a
+name up, `register` adds a type, `unregister` takes a user's type away again.
 """
 
 from __future__ import annotations

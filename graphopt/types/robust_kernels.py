@@ -1,8 +1,8 @@
 """Robust kernels: (chi2, width) -> (rho, weight).
 
-chi2 = e' Omega e is replaced by rho(chi2), and the edge's part of H and b is multiplied by weight = rho'(chi2).
-These are g2o's rho[0] and rho[1]; the width is its delta. They work on floats, float arrays and symbolic scalars, and
-every derivative is finite at chi2 = 0.
+chi2 = e' Omega e is replaced by rho(chi2), and the edge's part of H and b is multiplied by weight =
+rho'(chi2). These are g2o's rho[0] and rho[1]; the width is its delta. They work on floats, float arrays and
+symbolic scalars, and every derivative is finite at chi2 = 0.
 
     Huber          chi2                          below width^2, else 2 width sqrt(chi2) - width^2
     PseudoHuber    2 w^2 (sqrt(1 + chi2/w^2) - 1)
@@ -102,7 +102,7 @@ def identity(chi2: Array, width: Array) -> tuple[Array, Array]:
 
 
 def scale_delta(inner: KernelFunction, inner_width: float) -> KernelFunction:
-    """Kernel that applies another one to chi2 / width^2, g2o's RobustKernelScaleDelta with an inner kernel."""
+    """Kernel that applies another one to chi2 / width^2: g2o's ScaleDelta with an inner kernel."""
 
     def scaled(chi2: Array, width: Array) -> tuple[Array, Array]:
         squared = width * width

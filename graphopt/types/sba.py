@@ -1,15 +1,15 @@
 """g2o's `sba`: bundle adjustment.
 
-VertexSE3Expmap holds cam_T_world and is updated from the left: T <- exp(omega, upsilon) T.
-VertexCam holds world_T_cam and is updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): the position in the world's
-frame, the rotation in the camera's. g2o gives not-a-number for |v| > 1; here that is no rotation.
+    VertexSE3Expmap   cam_T_world, updated from the left: T <- exp(omega, upsilon) T
+    VertexCam         world_T_cam, updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): position in the world's
+                      frame, rotation in the camera's. g2o gives not-a-number for |v| > 1; here: no rotation
 
 Points are projected with z ahead; residuals of the EXPMAP edges are measured - projected, those of VertexCam
 projected - measured.
 
-g2o keeps intrinsics of some edges, and of VertexCam, outside its files (g2o 2.x): here they are part of the stored
-numbers, read as g2o's defaults, and written behind the tokens g2o reads where they differ from the defaults
-(`EdgeFile.lossless`).
+g2o keeps intrinsics of some edges, and of VertexCam, outside its files (g2o 2.x): here they are part of the
+stored numbers, read as g2o's defaults (zeros for the ONLYPOSE edges, so that their error is the measurement),
+and written behind the tokens g2o reads where they differ from the defaults (`EdgeFile.lossless`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ VertexSE3Expmap = register(
         SE3.identity_storage,
         ISOMETRY_FILE,
         ("VERTEX_SE3_EXPMAP",),
-        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. g2o 1.x writes the inverse; see sba.INVERSE_FILE.",
+        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. In files of g2o 1.x: the inverse.",
     )
 )
 
@@ -56,8 +56,8 @@ def _inverse_pose(storage: Array) -> Array:
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
-"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens are
-those of g2o 2.x, so only the user can know."""
+"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens
+are those of g2o 2.x, so only the user can know."""
 
 
 class SbaCamera:
@@ -288,7 +288,7 @@ EdgeSE3ProjectXYZOnlyPose = define_edge(
     2,
     edge_se3_project_xyz_only_pose,
     measurement_dim=9,
-    file=with_trailing_constants(2, (0.0, 0.0, 1.0, *INTRINSICS), 2),
+    file=with_trailing_constants(2, (0.0,) * 7, 2),
 )
 EdgeStereoSE3ProjectXYZ = define_edge(
     "EdgeStereoSE3ProjectXYZ",
@@ -306,7 +306,7 @@ EdgeStereoSE3ProjectXYZOnlyPose = define_edge(
     3,
     edge_stereo_se3_project_xyz_only_pose,
     measurement_dim=11,
-    file=with_trailing_constants(3, (0.0, 0.0, 1.0, *INTRINSICS, 0.0), 3),
+    file=with_trailing_constants(3, (0.0,) * 8, 3),
 )
 EdgeProjectP2MC = define_edge(
     "EdgeProjectP2MC", "EDGE_PROJECT_P2MC", (VertexPointXYZ, VertexCam), 2, edge_project_p2mc

@@ -1,6 +1,7 @@
 """g2o's `slam2d` and `sclam2d`: SLAM in the plane, and its calibration problems.
 
-VertexSE2 is updated in the world's frame: (x, y, theta) <- (x + dx, y + dy, theta + dtheta), the angle wrapped.
+VertexSE2 is updated in the world's frame: (x, y, theta) <- (x + dx, y + dy, theta + dtheta), the angle
+wrapped.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE2, components, normalize_angle, stack
+from graphopt.geometry import SE2, components, matrix, normalize_angle, stack
 from graphopt.geometry.arrays import where
 from graphopt.types import toro
 from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
@@ -65,7 +66,7 @@ VertexOdomDifferentialParams = register(
         unwrapped,
         (1.0, 1.0, 1.0),
         plain(3),
-        doc="Calibration of a differential drive: factors of the left and right wheel's velocity, wheel distance.",
+        doc="Differential drive: factors of the left and the right wheel's velocity, wheel distance.",
     )
 )
 
@@ -104,8 +105,16 @@ def edge_se2_offset(first: SE2, second: SE2, first_offset: SE2, second_offset: S
 
 
 def edge_se2_point_offset(pose: SE2, point: Array, offset: SE2, measured: Array) -> Array:
-    """(pose offset)^-1 point - measured."""
-    return (pose * offset).inverse() * point - measured
+    """pose^-1 point - measured. g2o leaves the offset out of the error (its Jacobian has it)."""
+    return pose.inverse() * point - measured
+
+
+def jacobian_se2_point_offset(pose: SE2, point: Array, offset: SE2, measured: Array) -> tuple[Array, Array]:
+    """g2o's Jacobian: the column of the angle is turned by the offset's rotation, the others are not."""
+    dx, dy = components(point - pose.translation)
+    cos, sin = np.cos(pose.angle), np.sin(pose.angle)
+    tx, ty = components(offset.rotation.inverse().act(stack(cos * dy - sin * dx, -cos * dx - sin * dy)))
+    return matrix([[-cos, -sin, tx], [sin, -cos, ty]]), matrix([[cos, sin], [-sin, cos]])
 
 
 def edge_se2_point_calib(pose: SE2, point: Array, offset: SE2, measured: Array) -> Array:
@@ -146,7 +155,7 @@ def edge_se2_two_points(pose: SE2, first: Array, second: Array, measured: Array)
 
 
 def _motion_of_wheels(velocity_left: Array, velocity_right: Array, wheel_distance: Array, dt: Array) -> SE2:
-    """Pose after dt [s] at constant wheel velocities: an arc, or a straight line below 1e-7 (g2o's OdomConvert)."""
+    """Pose after dt [s] at constant wheel velocities: an arc, below 1e-7 a straight line (`OdomConvert`)."""
     difference = velocity_right - velocity_left
     turning = np.abs(difference) > 1e-7
     safe = where(turning, difference, 1.0)
@@ -158,7 +167,7 @@ def _motion_of_wheels(velocity_left: Array, velocity_right: Array, wheel_distanc
 
 
 def edge_se2_odom_differential_calib(first: SE2, second: SE2, calibration: Array, velocities: Array) -> Array:
-    """motion^-1 first^-1 second, where the motion follows from calibrated wheel velocities (left, right, dt)."""
+    """motion^-1 first^-1 second, the motion from calibrated wheel velocities (left, right, dt)."""
     (k_left, k_right, wheel_distance), (left, right, dt) = components(calibration), components(velocities)
     motion = _motion_of_wheels(k_left * left, k_right * right, wheel_distance, dt)
     return (motion.inverse() * first.inverse() * second).storage
@@ -207,6 +216,7 @@ EdgeSE2PointXYOffset = define_edge(
     2,
     edge_se2_point_offset,
     parameters=(ParameterSE2Offset,),
+    jacobian=jacobian_se2_point_offset,
 )
 EdgeSE2PointXYCalib = define_edge(
     "EdgeSE2PointXYCalib",

@@ -1,7 +1,7 @@
 """g2o's `slam3d`: SLAM in space.
 
-VertexSE3 is updated in its own frame: T <- T (t, q), with delta = (t, vector part of q); so the rotation part of an
-update is about half a rotation vector. |vector part| > 1 gives no rotation.
+VertexSE3 is updated in its own frame: T <- T (t, q), with delta = (t, vector part of q); so the rotation part
+of an update is about half a rotation vector. |vector part| > 1 gives no rotation.
 
 Residuals of poses are (translation, vector part of the quaternion with w >= 0).
 """
@@ -33,7 +33,7 @@ def unit_quaternions(storage: Array) -> Array:
 
 
 def unit_quaternions_w_positive(storage: Array) -> Array:
-    """Unit length and w >= 0: how g2o writes an isometry."""
+    """Scale to unit length and w >= 0, as g2o writes an isometry."""
     storage = unit_quaternions(storage)
     storage[:, 3:7] *= np.where(storage[:, 6:7] < 0.0, -1.0, 1.0)
     return storage
@@ -52,7 +52,7 @@ def oplus_se3(storage: Array, delta: Array) -> Array:
 
 
 def minimal(pose: SE3) -> Array:
-    """(translation, vector part of the quaternion with w >= 0), g2o's `toVectorMQT`."""
+    """Join translation and vector part of the quaternion with w >= 0, g2o's `toVectorMQT`."""
     return concatenate(pose.translation, quaternion.vector_part(pose.quaternion))
 
 

@@ -5,8 +5,8 @@
     VERTEX3  id  x y z roll pitch yaw
     EDGE3    i j x y z roll pitch yaw   upper triangle of the 6 x 6 information
 
-Rotation: R = Rz(yaw) Ry(pitch) Rx(roll). The information of EDGE3 is of the angles; g2o's error has the quaternion's
-vector part, which is half of a small angle: rows and columns of the rotation are doubled.
+Rotation: R = Rz(yaw) Ry(pitch) Rx(roll). The information of EDGE3 is of the angles; g2o's error has the
+quaternion's vector part, which is half of a small angle: rows and columns of the rotation are doubled.
 """
 
 from __future__ import annotations

@@ -1,0 +1,135 @@
+"""Compiled programs on disk, so that the second start does not compile.
+
+A program is found by the hash of the traced definition (the expression graph of the residual and of oplus, which is
+cheap to make), of its name, which holds the options, and of the compiler's own source. Files are written to a
+temporary name and renamed; a file that cannot be read is compiled anew and overwritten; a folder that cannot be
+written is not used. The folder is `graphopt/` in $XDG_CACHE_HOME or ~/.cache; GRAPHOPT_CACHE=off switches it off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.codegen.program import Program, build_program
+from graphopt.symbolic.expr import Expr, topological
+
+_MAGIC = b"graphopt program\n"
+_ARRAYS = {
+    "code": np.uint16,
+    "constants": np.float64,
+    "input_registers": np.int32,
+    "output_registers": np.int32,
+}
+
+
+def cached(
+    name: str, inputs: Sequence[Expr], definition: Sequence[Expr], outputs: Callable[[], Sequence[Expr]]
+) -> Program:
+    """Program from the cache, or compiled from `outputs()` and put there.
+
+    `definition` are the expressions that, with `name`, determine `outputs`.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return build_program(name, inputs, outputs())
+    path = folder / f"{_key(name, inputs, definition)}.program"
+    program = _read(path, name)
+    if program is None:
+        program = build_program(name, inputs, outputs())
+        _write(path, program)
+    return program
+
+
+def cache_folder() -> Path | None:
+    """Where programs are kept; None: nowhere."""
+    if os.environ.get("GRAPHOPT_CACHE") == "off":
+        return None
+    root = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(root) if root else Path.home() / ".cache") / "graphopt"
+    except RuntimeError:  # no home directory
+        return None
+
+
+def _key(name: str, inputs: Sequence[Expr], definition: Sequence[Expr]) -> str:
+    digest = hashlib.sha256(compiler_hash())
+    digest.update(f"{name}\n{','.join(str(e.value) for e in inputs)}\n".encode())
+    position: dict[int, int] = {}
+    for e in topological(list(definition)):
+        position[e.id] = len(position)
+        arguments = " ".join(str(position[a.id]) for a in e.args)
+        digest.update(f"{e.op} {arguments} {e.value!r}\n".encode())
+    digest.update(" ".join(str(position[e.id]) for e in definition).encode())
+    return digest.hexdigest()[:40]
+
+
+@cache
+def compiler_hash() -> bytes:
+    """Hash of the source of the symbolic layer and of the code generator."""
+    here = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for folder in (here, here.parent / "symbolic"):
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def serialize(program: Program) -> bytes:
+    """Program as bytes: a header in JSON, the arrays, a checksum."""
+    arrays = {key: getattr(program, key) for key in _ARRAYS}
+    header = json.dumps(
+        {"name": program.name, "num_registers": program.num_registers, **{k: len(v) for k, v in arrays.items()}}
+    ).encode()
+    body = b"".join(np.ascontiguousarray(arrays[k], dtype=t).tobytes() for k, t in _ARRAYS.items())
+    payload = struct.pack("<I", len(header)) + header + body
+    return _MAGIC + struct.pack("<I", zlib.crc32(payload)) + payload
+
+
+def deserialize(data: bytes) -> Program:
+    """Inverse of `serialize`. Raises ValueError on anything else."""
+    start = len(_MAGIC)
+    if not data.startswith(_MAGIC) or len(data) < start + 8:
+        raise ValueError("not a program")
+    checksum, header_size = struct.unpack_from("<II", data, start)
+    if zlib.crc32(data[start + 4 :]) != checksum:
+        raise ValueError("the checksum does not match")
+    at = start + 8 + header_size
+    header = json.loads(data[start + 8 : at])
+    arrays = {}
+    for key, dtype in _ARRAYS.items():
+        arrays[key] = np.frombuffer(data, dtype, header[key], at).copy()
+        at += arrays[key].nbytes
+    return Program(header["name"], num_registers=header["num_registers"], **arrays)
+
+
+def _read(path: Path, name: str) -> Program | None:
+    try:
+        program = deserialize(path.read_bytes())
+    except (OSError, ValueError, KeyError):
+        return None
+    return program if program.name == name else None
+
+
+def _write(path: Path, program: Program) -> None:
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "wb") as file:
+            file.write(serialize(program))
+        os.replace(temporary, path)
+    except OSError:  # a read-only or full home directory: the program is only not remembered
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)

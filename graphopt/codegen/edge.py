@@ -1,0 +1,191 @@
+"""Programs of an edge type: chi2, the linearised normal equations, errors, Jacobians.
+
+With residual e, information Omega, Jacobians J_a per vertex, and the robust kernel's rho and weight w = rho' at
+s = e' Omega e:
+
+    chi2        rho(s)
+    linearize   rho(s), H_ab = J_a' w Omega J_b, b_a = -J_a' w Omega e
+
+Outputs of `linearize`: rho, then the pairs (0,0), (0,1), ..., (1,1), ...; each block by columns, of the diagonal pairs
+the upper triangle only; then b per vertex. Outputs of `chi2`: rho, s, e.
+Inputs: storage of the vertices, storage of the parameters, measurement, information. Information comes in three
+variants: "full" (upper triangle, row by row), "diagonal", "identity" (nothing).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen.cache import cached
+from graphopt.codegen.program import Program, build_program
+from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
+from graphopt.errors import OptionError, ShapeError, SymbolicError
+from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
+
+INFORMATION_VARIANTS = ("full", "diagonal", "identity")
+RobustKernel = Callable[[Any, Any], tuple[Any, Any]]
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeKernels:
+    """Compiled functions of one edge type with one information variant, with or without a robust kernel."""
+
+    edge_type: Any
+    information: str
+    chi2: Program
+    """-> rho, e' Omega e, e"""
+    linearize: Program
+    """-> rho, upper triangle of H by pairs, b"""
+    kernel: Program | None
+    """(chi2, width) -> (rho, weight); run where the other two have their ROBUST instruction."""
+
+    @cached_property
+    def errors(self) -> Program:
+        """-> e; takes no information."""
+        return _compile(self.edge_type, "errors", "identity", False)
+
+    @cached_property
+    def jacobians(self) -> Program:
+        """-> per vertex the Jacobian, row by row; takes no information."""
+        return _compile(self.edge_type, "jacobians", "identity", False)
+
+    def explain(self) -> str:
+        """Sizes and operation counts of all programs."""
+        programs = (self.chi2, self.linearize, *([self.kernel] if self.kernel is not None else []))
+        return "\n".join(p.explain() for p in programs)
+
+
+def compile_edge(edge_type: Any, information: str = "full", robust: RobustKernel | None = None) -> EdgeKernels:
+    """Compile an edge type. `robust(chi2, width) -> (rho, weight)` is the robust kernel as a numpy function."""
+    if information not in INFORMATION_VARIANTS:
+        raise OptionError(f"information is '{information}', expected one of {', '.join(INFORMATION_VARIANTS)}.")
+    kernel = compile_robust_kernel(robust) if robust is not None else None
+    chi2 = _compile(edge_type, "chi2", information, robust is not None)
+    linearize = _compile(edge_type, "linearize", information, robust is not None)
+    return EdgeKernels(edge_type, information, chi2, linearize, kernel)
+
+
+def compile_vertex(vertex_type: Any) -> Program:
+    """Compile oplus: storage then tangent -> storage."""
+    with _lock, fresh_table():
+        storage, delta, moved = trace_oplus(vertex_type)
+        inputs = as_exprs(storage) + as_exprs(delta)
+        return cached(f"{vertex_type.name}.oplus", inputs, moved, lambda: moved)
+
+
+def compile_robust_kernel(function: RobustKernel) -> Program:
+    """Compile a robust kernel: chi2, width -> rho, weight."""
+    with _lock, fresh_table():
+        inputs = [var("chi2"), var("width")]
+        result = function(*inputs)
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
+        outputs = [lift(x) for x in result]
+        return cached(f"{_name(function)}.kernel", inputs, outputs, lambda: outputs)
+
+
+def information_dim(residual_dim: int, variant: str) -> int:
+    """Numbers per edge that `pack_information` makes."""
+    return {"full": residual_dim * (residual_dim + 1) // 2, "diagonal": residual_dim, "identity": 0}[variant]
+
+
+def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
+    """(m, d, d) information matrices -> (m, information_dim) inputs of the programs. The upper triangle is read."""
+    if information.ndim != 3 or information.shape[1] != information.shape[2]:
+        raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
+    dim = information.shape[1]
+    if variant == "full":
+        rows, columns = np.triu_indices(dim)
+        return np.ascontiguousarray(information[:, rows, columns], dtype=np.float64)
+    if variant == "diagonal":
+        return np.ascontiguousarray(np.diagonal(information, axis1=1, axis2=2), dtype=np.float64)
+    return np.zeros((len(information), 0))
+
+
+def _name(function: Callable) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _compile(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
+    with _lock, fresh_table():
+        edge = trace_edge(edge_type)
+        name = f"{edge_type.name}.{kind}.{variant}{'.robust' if robust else ''}"
+        information = _Information(variant, len(edge.residual))
+        inputs = edge.inputs + information.inputs
+        own = [e for block in edge.jacobian or () for e in block.ravel()]
+        seeds = [e for seeds in edge.seeds for seed in seeds for e in seed.values()]
+        definition = [*edge.residual, *own] if kind in ("chi2", "errors") else [*edge.residual, *own, *seeds]
+        return cached(name, inputs, definition, lambda: _OUTPUTS[kind](edge, information, robust))
+
+
+class _Information:
+    """The information matrix Omega as expressions, with its structure."""
+
+    def __init__(self, variant: str, dim: int):
+        self.dim = dim
+        self.inputs = as_exprs(variables("information", information_dim(dim, variant)))
+        zero, one = const(0.0), const(1.0)
+        diagonal = self.inputs if variant == "diagonal" else [one] * dim
+        self.matrix = [[diagonal[i] if i == j else zero for j in range(dim)] for i in range(dim)]
+        if variant == "full":
+            for (i, j), x in zip(zip(*np.triu_indices(dim), strict=True), self.inputs, strict=True):
+                self.matrix[i][j] = self.matrix[j][i] = x
+
+
+def _dot(xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
+    total = const(0.0)
+    for x, y in zip(xs, ys, strict=True):
+        total = make("add", total, make("mul", x, y))
+    return total
+
+
+def _errors_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+    return edge.residual
+
+
+def _jacobians_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+    return [e for block in edge.jacobians() for e in block.ravel()]
+
+
+def _chi2_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+    weighted = [_dot(row, edge.residual) for row in information.matrix]
+    chi2 = _dot(edge.residual, weighted)
+    return [make("robust_rho", chi2) if robust else chi2, chi2, *edge.residual]
+
+
+def _linearize_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+    weighted = [_dot(row, edge.residual) for row in information.matrix]
+    chi2 = _dot(edge.residual, weighted)
+    matrix, rho = information.matrix, chi2
+    if robust:
+        weight, rho = make("robust_weight", chi2), make("robust_rho", chi2)
+        matrix = [[make("mul", weight, x) for x in row] for row in matrix]
+        weighted = [make("mul", weight, x) for x in weighted]
+    blocks = edge.jacobians()
+    columns = [[list(column) for column in block.T] for block in blocks]
+    # Omega J, column by column
+    products = [[[_dot(row, column) for row in matrix] for column in block] for block in columns]
+    outputs = [rho]
+    for a, left in enumerate(columns):
+        for b in range(a, len(columns)):
+            for j, product in enumerate(products[b]):
+                rows = left[: j + 1] if a == b else left
+                outputs.extend(_dot(column, product) for column in rows)
+    for block in columns:
+        outputs.extend(make("neg", _dot(column, weighted)) for column in block)
+    return outputs
+
+
+_OUTPUTS: dict[str, Callable[[TracedEdge, _Information, bool], list[Expr]]] = {
+    "errors": _errors_outputs,
+    "jacobians": _jacobians_outputs,
+    "chi2": _chi2_outputs,
+    "linearize": _linearize_outputs,
+}

@@ -1,0 +1,364 @@
+"""Scalar expressions in a hash-consed directed acyclic graph.
+
+Equal expressions are the same object, so common sub-expressions are shared as they are built. `id` grows with
+creation: the arguments of an expression have smaller ids than itself, so sorting by id is a topological order.
+`make` simplifies on the way in with the rules of `rules.RULES`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from graphopt.errors import SymbolicError
+from graphopt.symbolic.ops import OPS, fold
+from graphopt.symbolic.source import user_line
+
+_COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
+_counter = itertools.count()
+_table: dict[tuple, Expr] = {}
+
+RULES: dict[str, list] = {name: [] for name in OPS}
+"""Simplifications by operation, filled by `rules.py`: each takes the arguments, returns an Expr or None."""
+
+
+class Expr:
+    """One scalar: a constant, a variable, or an operation on other scalars.
+
+    Works with numpy: operators, ufuncs (`np.sin(x)`), `np.where`, and as element of object arrays.
+    """
+
+    __slots__ = ("args", "id", "op", "value")
+
+    op: str
+    args: tuple[Expr, ...]
+    value: Any
+    id: int
+
+    # --- arithmetic ---------------------------------------------------------------------------------------
+    def __add__(self, other):
+        return _binary("add", self, other)
+
+    def __radd__(self, other):
+        return _binary("add", other, self)
+
+    def __sub__(self, other):
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other):
+        return _binary("sub", other, self)
+
+    def __mul__(self, other):
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other):
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else div(self, lift(other))
+
+    def __rtruediv__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else div(lift(other), self)
+
+    def __pow__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else power(self, lift(other))
+
+    def __rpow__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else power(lift(other), self)
+
+    def __mod__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else mod(self, lift(other))
+
+    def __neg__(self):
+        return make("neg", self)
+
+    def __pos__(self):
+        return self
+
+    def __abs__(self):
+        return make("abs", self)
+
+    def __floor__(self):
+        return make("floor", self)
+
+    # --- comparisons and logic ----------------------------------------------------------------------------
+    def __lt__(self, other):
+        return _binary("lt", self, other)
+
+    def __le__(self, other):
+        return _binary("le", self, other)
+
+    def __gt__(self, other):
+        return _binary("lt", other, self)
+
+    def __ge__(self, other):
+        return _binary("le", other, self)
+
+    def __eq__(self, other):
+        return _binary("eq", self, other)
+
+    def __ne__(self, other):
+        same = _binary("eq", self, other)
+        return same if same is NotImplemented else make("not", same)
+
+    def __and__(self, other):
+        return _binary("and", self, other)
+
+    def __rand__(self, other):
+        return _binary("and", other, self)
+
+    def __or__(self, other):
+        return _binary("or", self, other)
+
+    def __ror__(self, other):
+        return _binary("or", other, self)
+
+    def __invert__(self):
+        return make("not", self)
+
+    def __hash__(self) -> int:
+        return self.id
+
+    # --- what a symbol cannot do --------------------------------------------------------------------------
+    def __bool__(self) -> NoReturn:
+        raise SymbolicError(
+            "A symbol has no truth value yet: Python's if, and, or, not, min() and max() cannot look at it.\n"
+            f"  {user_line()}\n"
+            "Write np.where(condition, x, y), np.minimum, np.maximum, np.logical_and, np.logical_or; and build "
+            "arrays with np.stack, because np.array() makes a plain array whose comparisons end here."
+        )
+
+    def _no_number(self, kind: str) -> NoReturn:
+        raise SymbolicError(
+            f"A symbol has no value yet, so it cannot become a Python {kind}.\n"
+            f"  {user_line()}\n"
+            "Use numpy functions (np.sin, not math.sin), build arrays with np.stack([...], axis=-1) instead of "
+            "filling np.zeros(...), and do not convert values with dtype=float."
+        )
+
+    def __float__(self) -> float:
+        self._no_number("float")
+
+    def __int__(self) -> int:
+        self._no_number("int")
+
+    def __index__(self) -> int:
+        self._no_number("index")
+
+    def __complex__(self) -> complex:
+        self._no_number("complex")
+
+    # --- numpy --------------------------------------------------------------------------------------------
+    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
+        from graphopt.symbolic.arrays import apply_ufunc
+
+        return apply_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, function, types, args, kwargs):
+        from graphopt.symbolic.arrays import apply_function
+
+        return apply_function(function, args, kwargs)
+
+    def __getitem__(self, index):
+        from graphopt.symbolic.arrays import symbolic_array
+
+        return symbolic_array(self)[index]
+
+    def sin(self):
+        """Sine; numpy calls it for elements of object arrays, like all the following methods."""
+        return make("sin", self)
+
+    def cos(self):
+        """Cosine."""
+        return make("cos", self)
+
+    def tan(self):
+        """Tangent."""
+        return make("tan", self)
+
+    def arcsin(self):
+        """Inverse sine."""
+        return make("asin", self)
+
+    def arccos(self):
+        """Inverse cosine."""
+        return make("acos", self)
+
+    def arctan(self):
+        """Inverse tangent."""
+        return make("atan", self)
+
+    def arctan2(self, other):
+        """Angle of (other, self)."""
+        return make("atan2", self, lift(other))
+
+    def exp(self):
+        """Exponential."""
+        return make("exp", self)
+
+    def log(self):
+        """Natural logarithm."""
+        return make("log", self)
+
+    def sqrt(self):
+        """Square root."""
+        return make("sqrt", self)
+
+    def square(self):
+        """Square."""
+        return make("mul", self, self)
+
+    def hypot(self, other):
+        """Length of (self, other)."""
+        other = lift(other)
+        return make("sqrt", make("add", make("mul", self, self), make("mul", other, other)))
+
+    def conjugate(self):
+        """Itself: symbols are real."""
+        return self
+
+    def copy(self):
+        """Itself: expressions never change."""
+        return self
+
+    def __repr__(self) -> str:
+        from graphopt.symbolic.printer import format_expr
+
+        return format_expr(self)
+
+
+def _intern(op: str, args: tuple[Expr, ...], value: Any) -> Expr:
+    key = (op, *[a.id for a in args]) if args else (op, value)
+    found = _table.get(key)
+    if found is None:
+        found = object.__new__(Expr)
+        found.op, found.args, found.value, found.id = op, args, value, next(_counter)
+        _table[key] = found
+    return found
+
+
+@contextmanager
+def fresh_table() -> Iterator[None]:
+    """Forget the expressions made inside when leaving, so that compiling many types does not grow memory."""
+    global _table
+    outer, _table = _table, {}
+    try:
+        yield
+    finally:
+        _table = outer
+
+
+def const(value: float) -> Expr:
+    """Return a constant."""
+    return _intern("const", (), float(value) + 0.0)  # -0.0 becomes 0.0
+
+
+def var(name: str) -> Expr:
+    """Return the variable of this name."""
+    return _intern("var", (), name)
+
+
+def is_const(e: Expr, value: float) -> bool:
+    """Return whether `e` is the constant `value`."""
+    return e.op == "const" and e.value == value
+
+
+def lift(x: Any) -> Expr:
+    """Return `x` as an expression; numbers become constants."""
+    if isinstance(x, Expr):
+        return x
+    if isinstance(x, np.ndarray) and x.ndim == 0:
+        return lift(x.item())
+    if isinstance(x, bool | int | float | np.number | np.bool_):
+        value = float(x)
+        if math.isnan(value):
+            raise SymbolicError(
+                f"A NaN constant enters the expression.\n  {user_line()}\nEvery derivative through it would be NaN."
+            )
+        return const(value)
+    raise SymbolicError(
+        f"Expected a number or a symbol, got {type(x).__name__}: {x!r}.\n  {user_line()}\n"
+        "A residual returns numbers made of its arguments with numpy operations."
+    )
+
+
+def make(op: str, *args: Expr) -> Expr:
+    """Return `op(*args)`, simplified."""
+    if op in _COMMUTATIVE and args[0].id > args[1].id:
+        args = (args[1], args[0])
+    for a in args:
+        if a.op != "const":
+            break
+    else:
+        if op not in ("robust_rho", "robust_weight"):
+            return const(fold(op, tuple(a.value for a in args)))
+    for rule in RULES[op]:
+        simpler = rule(*args)
+        if simpler is not None:
+            return simpler
+    return _intern(op, args, None)
+
+
+def make_plain(op: str, *args: Expr) -> Expr:
+    """Return `op(*args)` as it is, without any simplification."""
+    return _intern(op, args, None)
+
+
+def _binary(op: str, x: Any, y: Any):
+    if isinstance(x, np.ndarray) or isinstance(y, np.ndarray):
+        return NotImplemented
+    return make(op, lift(x), lift(y))
+
+
+def div(x: Expr, y: Expr) -> Expr:
+    """x / y as x * (1 / y), so that divisions by the same y share the reciprocal."""
+    if y.op == "const":
+        if x.op == "const":
+            with np.errstate(all="ignore"):
+                return const(float(np.divide(x.value, y.value)))
+        if y.value != 0.0:
+            return make("mul", x, const(1.0 / y.value))
+    return make("mul", x, make("recip", y))
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    """x ** y; small whole and half exponents become products and roots."""
+    if y.op == "const":
+        exponent = y.value
+        if abs(exponent) <= 16 and exponent == int(exponent):
+            result = _whole_power(x, abs(int(exponent)))
+            return result if exponent >= 0 else make("recip", result)
+        if exponent in (0.5, -0.5):
+            root = make("sqrt", x)
+            return root if exponent > 0 else make("recip", root)
+    return make("pow", x, y)
+
+
+def _whole_power(x: Expr, n: int) -> Expr:
+    if n == 0:
+        return const(1.0)
+    half = _whole_power(x, n // 2) if n > 1 else None
+    result = x if half is None else make("mul", half, half)
+    return make("mul", result, x) if half is not None and n % 2 else result
+
+
+def mod(x: Expr, y: Expr) -> Expr:
+    """Remainder with the sign of y, as np.mod."""
+    return make("sub", x, make("mul", y, make("floor", div(x, y))))
+
+
+def topological(roots: list[Expr]) -> list[Expr]:
+    """All expressions that `roots` need, arguments first."""
+    found: dict[int, Expr] = {}
+    stack = list(roots)
+    while stack:
+        e = stack.pop()
+        if e.id not in found:
+            found[e.id] = e
+            stack.extend(e.args)
+    return [found[i] for i in sorted(found)]
