@@ -1,0 +1,165 @@
+"""COLMAP's binary files: cameras.bin, images.bin, points3D.bin; little endian, counts first.
+
+    cameras   n uint64, then: id uint32, model int32, width uint64, height uint64, parameters double
+    images    n uint64, then: id uint32, q (w x y z) double, t double, camera uint32, name ending in 0, k uint64,
+              k times (x double, y double, point id uint64)
+    points3D  n uint64, then: id uint64, xyz double, rgb uint8, error double, k uint64, k times (image uint32, keypoint uint32)
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.io.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
+
+_KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
+_TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])
+_CAMERA = struct.Struct("<IiQQ")
+_IMAGE = struct.Struct("<I7dI")
+_POINT = struct.Struct("<Q3d3BdQ")
+
+
+class _Cursor:
+    """Reads packed structures; every size is checked against what is left before anything is made."""
+
+    def __init__(self, data: bytes, path: str):
+        self.data = data
+        self.path = path
+        self.offset = 0
+
+    def take(self, layout: struct.Struct, what: str) -> tuple:
+        self.need(layout.size, what)
+        values = layout.unpack_from(self.data, self.offset)
+        self.offset += layout.size
+        return values
+
+    def count(self, what: str, bytes_each: int) -> int:
+        """A uint64 count of things of at least bytes_each bytes."""
+        (count,) = self.take(struct.Struct("<Q"), f"number of {what}")
+        if count > (len(self.data) - self.offset) // bytes_each:
+            raise FormatError(
+                f"{self.path}: byte {self.offset - 8}: {count} {what} cannot stand in the remaining "
+                f"{len(self.data) - self.offset} bytes"
+            )
+        return count
+
+    def need(self, size: int, what: str) -> None:
+        if size > len(self.data) - self.offset:
+            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {self.offset}")
+
+    def array(self, dtype: np.dtype, count: int, what: str) -> np.ndarray:
+        self.need(count * dtype.itemsize, what)
+        values = np.frombuffer(self.data, dtype, count, self.offset)
+        self.offset += count * dtype.itemsize
+        return values
+
+    def text(self, what: str) -> str:
+        end = self.data.find(b"\0", self.offset)
+        if end < 0:
+            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {self.offset}")
+        value = self.data[self.offset : end].decode("utf-8", "surrogateescape")
+        self.offset = end + 1
+        return value
+
+    def end(self) -> None:
+        if self.offset != len(self.data):
+            raise FormatError(f"{self.path}: {len(self.data) - self.offset} bytes follow the last entry")
+
+
+def parse_cameras(data: bytes, path: str) -> list[ColmapCamera]:
+    """Read cameras.bin."""
+    cursor = _Cursor(data, path)
+    cameras = []
+    for _ in range(cursor.count("cameras", _CAMERA.size)):
+        camera_id, number, width, height = cursor.take(_CAMERA, "a camera")
+        if number not in MODEL_NAMES:
+            raise FormatError(f"{path}: camera {camera_id} has model {number}, expected 0 to {max(MODEL_NAMES)}")
+        name = MODEL_NAMES[number]
+        params = cursor.array(np.dtype("<f8"), MODELS[name].num_params, f"camera {camera_id}")
+        cameras.append(ColmapCamera(camera_id, name, width, height, params.astype(np.float64)))
+    cursor.end()
+    return cameras
+
+
+def parse_images(data: bytes, path: str) -> ColmapImages:
+    """Read images.bin."""
+    cursor = _Cursor(data, path)
+    heads, names, keypoints = [], [], []
+    for _ in range(cursor.count("images", _IMAGE.size)):
+        heads.append(cursor.take(_IMAGE, "an image"))
+        names.append(cursor.text(f"the name of image {heads[-1][0]}"))
+        what = f"keypoints of image {heads[-1][0]}"
+        keypoints.append(cursor.array(_KEYPOINT, cursor.count(what, _KEYPOINT.itemsize), what))
+    cursor.end()
+    table = np.array(heads, np.float64).reshape(-1, 9)
+    every = np.concatenate(keypoints) if keypoints else np.empty(0, _KEYPOINT)
+    return ColmapImages(
+        ids=table[:, 0].astype(np.int64),
+        quaternion=table[:, 1:5].copy(),
+        translation=table[:, 5:8].copy(),
+        camera_ids=table[:, 8].astype(np.int64),
+        names=names,
+        keypoint_start=np.cumsum([0] + [len(k) for k in keypoints]),
+        xy=np.stack([every["x"], every["y"]], axis=1),
+        point_ids=every["point_id"].astype(np.int64),
+    )
+
+
+def parse_points(data: bytes, path: str) -> ColmapPoints:
+    """Read points3D.bin."""
+    cursor = _Cursor(data, path)
+    heads, tracks = [], []
+    for _ in range(cursor.count("points", _POINT.size)):
+        head = cursor.take(_POINT, "a point")
+        if head[0] >= 1 << 63:
+            raise FormatError(f"{path}: point id {head[0]} does not fit into 63 bits")
+        heads.append(head)
+        tracks.append(cursor.array(_TRACK, head[8], f"the track of point {head[0]}"))
+    cursor.end()
+    every = np.concatenate(tracks) if tracks else np.empty(0, _TRACK)
+    return ColmapPoints(
+        ids=np.array([head[0] for head in heads], np.int64),
+        xyz=np.array([head[1:4] for head in heads], np.float64).reshape(-1, 3),
+        rgb=np.array([head[4:7] for head in heads], np.uint8).reshape(-1, 3),
+        error=np.array([head[7] for head in heads], np.float64),
+        track_start=np.cumsum([0] + [len(track) for track in tracks]),
+        track=np.stack([every["image"], every["keypoint"]], axis=1).astype(np.int64),
+    )
+
+
+def format_cameras(cameras: list[ColmapCamera]) -> bytes:
+    """Content of cameras.bin."""
+    parts = [struct.pack("<Q", len(cameras))]
+    for camera in cameras:
+        parts.append(_CAMERA.pack(camera.id, MODELS[camera.model].number, camera.width, camera.height))
+        parts.append(camera.params.astype("<f8").tobytes())
+    return b"".join(parts)
+
+
+def format_images(images: ColmapImages) -> bytes:
+    """Content of images.bin."""
+    parts = [struct.pack("<Q", len(images.ids))]
+    keypoints = np.empty(len(images.xy), _KEYPOINT)
+    keypoints["x"], keypoints["y"], keypoints["point_id"] = images.xy[:, 0], images.xy[:, 1], images.point_ids
+    for row, image_id in enumerate(images.ids.tolist()):
+        pose = [*images.quaternion[row].tolist(), *images.translation[row].tolist()]
+        parts.append(_IMAGE.pack(image_id, *pose, int(images.camera_ids[row])))
+        parts.append(images.names[row].encode("utf-8", "surrogateescape") + b"\0")
+        begin, end = images.keypoint_start[row : row + 2].tolist()
+        parts.append(struct.pack("<Q", end - begin) + keypoints[begin:end].tobytes())
+    return b"".join(parts)
+
+
+def format_points(points: ColmapPoints) -> bytes:
+    """Content of points3D.bin."""
+    parts = [struct.pack("<Q", len(points.ids))]
+    track = np.empty(len(points.track), _TRACK)
+    track["image"], track["keypoint"] = points.track[:, 0], points.track[:, 1]
+    for row, point_id in enumerate(points.ids.tolist()):
+        begin, end = points.track_start[row : row + 2].tolist()
+        values = (*points.xyz[row].tolist(), *points.rgb[row].tolist(), float(points.error[row]))
+        parts.append(_POINT.pack(point_id, *values, end - begin) + track[begin:end].tobytes())
+    return b"".join(parts)

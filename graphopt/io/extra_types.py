@@ -1,0 +1,85 @@
+"""Types that files need and g2o does not have.
+
+    EDGE_BEARING_RANGE_SE2_XY   GTSAM's BR lines: angle and distance from a 2-D pose to a point
+    VERTEX_CAMERA_<MODEL>       intrinsics of a camera that several images share
+    EDGE_PROJECT_<MODEL>        pixel of a point in an image: pose cam_T_world (VERTEX_SE3:EXPMAP), point, intrinsics
+
+MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP does by default, the
+update of the intrinsics moves focal lengths and distortion and leaves the principal point, which is badly determined, where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from graphopt.geometry.arrays import Array, components, normalize_angle, stack
+from graphopt.geometry.cameras import CAMERA_MODELS, perspective, radial_tangential
+from graphopt.types import EdgeType, VertexType, edge_type, vertex_type
+
+POSE_TAG = "VERTEX_SE3:EXPMAP"
+POINT_TAG = "VERTEX_TRACKXYZ"
+COLMAP_MODELS = tuple(name for name, model in CAMERA_MODELS.items() if model.colmap_id is not None)
+"""COLMAP's models that have a projection here."""
+
+
+@edge_type(tag="EDGE_BEARING_RANGE_SE2_XY", vertices=("VERTEX_SE2", "VERTEX_XY"), measurement_dim=2)
+def EdgeBearingRange(pose, point, measurement):
+    """Bearing [rad] and range of a point in the frame of a 2-D pose."""
+    x, y = components(pose.inverse().act(point))
+    bearing, distance = components(measurement)
+    return stack(normalize_angle(np.arctan2(y, x) - bearing), np.sqrt(x * x + y * y) - distance)
+
+
+def project_libmv(parameters: Array, point: Array) -> Array:
+    """Blender's camera: parameters f, cx, cy, k1, k2, k3, p1, p2."""
+    f, cx, cy, k1, k2, k3, p1, p2 = components(parameters)
+    x, y = components(radial_tangential(perspective(point), k1, k2, p1, p2, k3))
+    return stack(f * x + cx, f * y + cy)
+
+
+def _define_camera(model: str, parameter_names: tuple[str, ...]) -> VertexType:
+    moving = [i for i, name in enumerate(parameter_names) if name not in ("cx", "cy")]
+
+    def oplus(intrinsics: Array, delta: Array) -> Array:
+        """Move focal lengths and distortion."""
+        parts, steps = list(components(intrinsics)), components(delta)
+        for i, step in zip(moving, steps, strict=True):
+            parts[i] = parts[i] + step
+        return stack(*parts)
+
+    identity = [1.0 if name.startswith("f") else 0.0 for name in parameter_names]
+    define = vertex_type(
+        tag=f"VERTEX_CAMERA_{model}",
+        tangent_dim=len(moving),
+        storage_dim=len(parameter_names),
+        identity=identity,
+        name=f"VertexCamera{model.title().replace('_', '')}",
+    )
+    return define(oplus)
+
+
+def _define_projection(model: str, project: Callable[[Array, Array], Array], camera: VertexType) -> EdgeType:
+    def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:  # noqa: N803 - frames
+        """Projected minus measured pixel."""
+        return project(intrinsics, cam_T_world.act(point_world)) - pixel
+
+    define = edge_type(
+        tag=f"EDGE_PROJECT_{model}",
+        vertices=(POSE_TAG, POINT_TAG, camera),
+        measurement_dim=2,
+        name=f"EdgeProject{model.title().replace('_', '')}",
+    )
+    return define(residual)
+
+
+CAMERA_VERTEX: dict[str, VertexType] = {}
+"""Camera model -> type of its intrinsics."""
+PROJECTION_EDGE: dict[str, EdgeType] = {}
+"""Camera model -> type of its observations."""
+for _name in COLMAP_MODELS:
+    CAMERA_VERTEX[_name] = _define_camera(_name, CAMERA_MODELS[_name].parameter_names)
+    PROJECTION_EDGE[_name] = _define_projection(_name, CAMERA_MODELS[_name].project, CAMERA_VERTEX[_name])
+CAMERA_VERTEX["LIBMV"] = _define_camera("LIBMV", ("f", "cx", "cy", "k1", "k2", "k3", "p1", "p2"))
+PROJECTION_EDGE["LIBMV"] = _define_projection("LIBMV", project_libmv, CAMERA_VERTEX["LIBMV"])

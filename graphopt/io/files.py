@@ -1,0 +1,157 @@
+"""Bytes in and out: compression by content and suffix, and files that are whole or not there.
+
+Writing: the text goes to a temporary file in the target's own directory, is flushed to the disk, and takes the target's place by
+rename, which is atomic on one file system. Whatever fails before leaves the old file as it was.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import errno
+import gzip
+import io
+import lzma
+import os
+import secrets
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from graphopt.errors import FormatError
+
+PathLike = str | os.PathLike[str]
+
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
+COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz")
+_CHUNK = 1 << 22
+_BOMB_FLOOR = 64 << 20
+"""Bytes that any compressed file may expand to."""
+_BOMB_RATIO = 300
+"""Expansion refused beyond the floor; text of numbers compresses 3 to 20 times."""
+
+
+def strip_compression(path: PathLike) -> Path:
+    """Return the path without a .gz, .bz2 or .xz at its end."""
+    plain = Path(path)
+    return plain.with_suffix("") if plain.suffix.lower() in COMPRESSION_SUFFIXES else plain
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """Content of a file, unpacked if it starts as gzip, bzip2 or xz does.
+
+    Raises OSError (missing, a directory, no permission) with the system's reason, FormatError for a damaged archive or
+    one that unpacks to more than 300 times its size.
+    """
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file", os.fspath(path))
+    data = Path(path).read_bytes()
+    for magic, suffix in _MAGIC.items():
+        if data.startswith(magic):
+            return _unpack(data, suffix, os.fspath(path))
+    return data
+
+
+def _unpack(data: bytes, suffix: str, path: str) -> bytes:
+    opener = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}[suffix]
+    limit = max(_BOMB_FLOOR, _BOMB_RATIO * len(data))
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with opener(io.BytesIO(data), "rb") as packed:
+            while chunk := packed.read(_CHUNK):
+                parts.append(chunk)
+                size += len(chunk)
+                if size > limit:
+                    raise FormatError(
+                        f"{path}: unpacks to more than {_BOMB_RATIO} times its {len(data)} bytes; this is no graph. "
+                        "Unpack it by hand if it is wanted all the same."
+                    )
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{path}: damaged or truncated {suffix[1:]} archive ({error})") from error
+    return b"".join(parts)
+
+
+def check_writable(path: PathLike) -> None:
+    """Raise OSError now if `write_bytes` to this path could not work later; leaves nothing behind.
+
+    For callers that compute for a long time before they write.
+    """
+    target = Path(path)
+    _check_existing(target)
+    if target.exists() and not target.is_file():
+        return
+    with _temporary_beside(target.resolve()):
+        pass
+
+
+def write_bytes(path: PathLike, data: bytes) -> None:
+    """Write a file whole or not at all; packed if the path ends in .gz, .bz2 or .xz. Permissions of an old file stay.
+
+    A link is followed; a pipe or a terminal (/dev/stdout) is written directly. Raises OSError with the path and the
+    system's reason; the old file is then untouched.
+    """
+    target = Path(path)
+    _check_existing(target)
+    packed = _pack(data, target.suffix.lower())
+    if target.exists() and not target.is_file():
+        target.write_bytes(packed)
+        return
+    target = target.resolve()
+    with _temporary_beside(target) as (file, name):
+        file.write(packed)
+        file.flush()
+        if target.exists():
+            os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+        os.fsync(file.fileno())
+        file.close()
+        os.replace(name, target)
+    _sync_directory(target.parent)
+
+
+def _check_existing(target: Path) -> None:
+    """Renaming would replace a read-only file; its owner did not want that."""
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file to write", os.fspath(target))
+    if target.exists() and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "The file exists and is not writable", os.fspath(target))
+
+
+@contextlib.contextmanager
+def _temporary_beside(target: Path) -> Iterator[tuple[IO[bytes], str]]:
+    """Open a new file in the target's directory; it is removed unless the block renames or removes it."""
+    name = str(target.parent / f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
+    try:
+        descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o666)
+    except OSError as error:
+        raise type(error)(error.errno, f"Cannot write here ({error.strerror})", os.fspath(target)) from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file, name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable; not every file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _pack(data: bytes, suffix: str) -> bytes:
+    if suffix == ".gz":
+        return gzip.compress(data, compresslevel=6, mtime=0)
+    if suffix == ".bz2":
+        return bz2.compress(data)
+    if suffix == ".xz":
+        return lzma.compress(data)
+    return data

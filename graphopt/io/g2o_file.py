@@ -1,0 +1,141 @@
+"""g2o's text format, and with it TORO's: reading.
+
+    TAG id <numbers>                              a vertex
+    TAG id <numbers>                              a parameter (PARAMS_...)
+    TAG vertex ids, parameter ids, <numbers>      an edge
+    TAG n, n vertex ids, <numbers>                an edge of any arity (g2o 1.x: TAG vertex ids || <numbers>)
+    FIX id id ...                                 vertices to hold constant
+
+The numbers are laid out by `types`. Order does not matter: edges may stand before their vertices. Lines with other
+tags stay verbatim in `graph.unparsed` (robot data such as DATA_... or ROBOTLASER1 belongs to the line before it).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.graph import Graph
+from graphopt.io import extra_types  # noqa: F401 - registers the types
+from graphopt.io.build import GraphBuilder
+from graphopt.io.read_report import ReadReport
+from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_tagged
+from graphopt.types import EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
+
+FIX = "FIX"
+ReadableType = VertexType | ParameterType | EdgeType | VariadicEdgeType
+
+
+def file_tags(kind: ReadableType) -> tuple[str, ...]:
+    """Tags under which a type stands in files."""
+    return tuple(dict.fromkeys((kind.tag, *kind.aliases, *getattr(kind, "alias_files", ()))))
+
+
+def tag_table() -> tuple[dict[str, ReadableType], dict[str, TagRule]]:
+    """Type and line layout of every tag that is registered now."""
+    return _tag_table(tuple(registry.all_types()))
+
+
+@lru_cache(maxsize=4)
+def _tag_table(kinds: tuple[ReadableType, ...]) -> tuple[dict[str, ReadableType], dict[str, TagRule]]:
+    types: dict[str, ReadableType] = {}
+    rules = {FIX: TagRule(ALL_IDS, (), "vertex ids")}
+    for kind in kinds:
+        for tag in file_tags(kind):
+            types[tag] = kind
+            rules[tag] = _rule(kind, tag)
+    return types, rules
+
+
+def _rule(kind: ReadableType, tag: str) -> TagRule:
+    if isinstance(kind, VariadicEdgeType):
+        return TagRule(COUNTED_IDS, (), "number of vertices, vertex ids, numbers")
+    counts = kind.file_for(tag).token_counts
+    if not isinstance(kind, EdgeType):
+        what = "vertex" if isinstance(kind, VertexType) else "parameter"
+        return TagRule(1, counts, f"{tag}, {what} id, {counts[0]} numbers")
+    arity, num_parameters = len(kind.vertices), len(kind.parameters)
+    ids = f"{arity} vertex ids, " + (f"{num_parameters} parameter ids, " if num_parameters else "")
+    return TagRule(arity + num_parameters, counts, f"{tag}, {ids}{counts[0]} numbers")
+
+
+def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
+    """Make a graph of a .g2o text. Raises FormatError with path and line."""
+    types, rules = tag_table()
+    text = read_tagged(data, path, rules)
+    report.num_lines = text.num_lines
+    report.warnings += text.warnings
+    builder = GraphBuilder(path, report)
+    for group in text.groups:
+        if group.tag == FIX:
+            builder.fix(group.ids.ravel(), np.repeat(group.lines, group.ids.shape[1]))
+        else:
+            add_group(builder, types[group.tag], group)
+    builder.keep_unparsed(text.unknown)
+    refuse_foreign(text.groups, text.unknown, path)
+    return builder.build()
+
+
+def refuse_foreign(groups: list[TaggedRows], unknown: list[tuple[int, str]], path: str) -> None:
+    """A text of which no line is known is something else."""
+    if groups:
+        return
+    if unknown:
+        line, text = unknown[0]
+        raise FormatError(f"{path}:{line}: no line has a known tag, the first is {text.split(maxsplit=1)[0][:40]!r}")
+    raise FormatError(f"{path}:1: the file is empty")
+
+
+def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> None:
+    """Decode the lines of one tag and hand them to the builder."""
+    if isinstance(kind, VariadicEdgeType):
+        _add_variadic(builder, kind, group)
+        return
+    layout = kind.file_for(group.tag).for_tokens(group.values.shape[1])
+    assert layout is not None, "the tokenizer lets only token_counts pass"
+    if isinstance(kind, VertexType):
+        builder.add_vertices(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
+    elif isinstance(kind, ParameterType):
+        builder.add_parameters(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
+    else:
+        _add_edges(builder, kind, layout, group)
+
+
+def _add_variadic(builder: GraphBuilder, kind: VariadicEdgeType, group: TaggedRows) -> None:
+    num_vertices = group.ids.shape[1]
+    where = f"{builder.path}:{group.lines[0]}: {group.tag}"
+    if num_vertices < 2:
+        raise FormatError(f"{where}: {num_vertices} vertices, expected at least 2")
+    edge_type = kind.instantiate(num_vertices)
+    layout = edge_type.file.for_tokens(group.values.shape[1])
+    if layout is None:
+        expected = " or ".join(map(str, edge_type.file.token_counts))
+        raise FormatError(f"{where}: got {group.values.shape[1]} numbers for {num_vertices} vertices, expected {expected}")
+    _add_edges(builder, edge_type, layout, group)
+
+
+def _add_edges(builder: GraphBuilder, kind: EdgeType, layout, group: TaggedRows) -> None:
+    arity = len(kind.vertices)
+    measurement, information = layout.decode(group.values)
+    _finite(measurement, builder, group)
+    _finite(information.reshape(len(information), -1), builder, group)
+    if layout.num_tokens < kind.residual_dim * (kind.residual_dim + 1) // 2 + 1:
+        builder.report.warnings.append(
+            f"{group.tag}: {len(group.lines)} lines hold no information matrix, the identity is taken; "
+            f"first in line {group.lines[0]}"
+        )
+    builder.add_edges(kind, group.ids[:, :arity], measurement, information, group.lines, group.ids[:, arity:])
+
+
+def _finite(values: np.ndarray, builder: GraphBuilder, group: TaggedRows) -> np.ndarray:
+    """Decoding can divide by zero: a quaternion 0 0 0 0 has no direction."""
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        numbers = " ".join(f"{x:g}" for x in group.values[bad[0]][:8])
+        raise FormatError(
+            f"{builder.path}:{group.lines[bad[0]]}: {group.tag}: the numbers {numbers} ... stand for nothing "
+            "finite (a zero quaternion?)"
+        )
+    return values

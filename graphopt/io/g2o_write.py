@@ -1,0 +1,156 @@
+"""g2o's text format, and with it TORO's: writing.
+
+Lines come in the order of `sequence` (that of the file the graph was read from) where that is an order g2o can read:
+parameters before edges, vertices before their edges. Otherwise parameters, then vertices, then edges. FIX lines stand last.
+Numbers are the shortest decimals that read back to the same doubles.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.graph import EdgeSet, Graph, ParameterSet, VertexSet
+from graphopt.io.tagged import format_rows
+from graphopt.types import registry
+
+G2O_TAGS = frozenset(
+    """
+    VERTEX_SE2 VERTEX_XY VERTEX_SE3:QUAT VERTEX_TRACKXYZ VERTEX_SE3:EXPMAP VERTEX_SIM3:EXPMAP VERTEX_CAM
+    VERTEX_INTRINSICS VERTEX_ODOM_DIFFERENTIAL PARAMS_SE2OFFSET PARAMS_SE3OFFSET PARAMS_CAMERACALIB
+    PARAMS_CAMERAPARAMETERS EDGE_SE2 EDGE_SE2_XY EDGE_BEARING_SE2_XY EDGE_SE2_OFFSET EDGE_SE2_POINTXY_OFFSET
+    EDGE_SE2_CALIB EDGE_SE2_XY_CALIB EDGE_SE2_ODOM_DIFFERENTIAL_CALIB EDGE_SE2_TWOPOINTSXY EDGE_SE2_LOTSOFXY
+    EDGE_POINTXY EDGE_PRIOR_SE2 EDGE_PRIOR_SE2_XY EDGE_PRIOR_XY EDGE_SE3:QUAT EDGE_SE3_OFFSET EDGE_SE3_TRACKXYZ
+    EDGE_SE3_LOTSOF_XYZ EDGE_SE3_PRIOR EDGE_SE3_XYZ_PRIOR EDGE_PROJECT_DEPTH EDGE_PROJECT_DISPARITY EDGE_POINTXYZ
+    EDGE_POINTXYZ_PRIOR EDGE_SE3:EXPMAP EDGE_PROJECT_XYZ2UV:EXPMAP EDGE_PROJECT_XYZ2UVU:EXPMAP
+    EDGE_SE3_PROJECT_XYZ:EXPMAP EDGE_SE3_PROJECT_XYZONLYPOSE:EXPMAP EDGE_STEREO_SE3_PROJECT_XYZ:EXPMAP
+    EDGE_STEREO_SE3_PROJECT_XYZONLYPOSE:EXPMAP EDGE_PROJECT_P2MC EDGE_PROJECT_P2SC EDGE_PSI2UV EDGE_CAM EDGE_SCALE
+    EDGE_SIM3:EXPMAP EDGE_PROJECT_SIM3_XYZ:EXPMAP EDGE_PROJECT_INVERSE_SIM3_XYZ:EXPMAP EDGE_V_V_GICP EDGE_XYZ_VSC
+    """.split()
+)
+"""Tags that g2o's own programs read (g2opy 2.3.0)."""
+
+
+class Block(NamedTuple):
+    """Lines of one set, or unparsed ones (phase -1)."""
+
+    phase: int
+    """0 parameters, 1 vertices, 2 edges, in case the order of the file cannot be kept."""
+    sequence: np.ndarray  # (n,)
+    text: bytes
+
+
+def write_g2o(graph: Graph) -> tuple[bytes, list[str]]:
+    """Text of a graph, and sentences about what g2o will not find in it. FormatError for numbers that are not finite."""
+    check_finite(graph)
+    blocks = [_parameter_block(one) for one in graph.parameter_sets if len(one)]
+    blocks += [_vertex_block(one) for one in graph.vertex_sets if len(one)]
+    blocks += [_edge_block(one) for one in graph.edge_sets if len(one)]
+    if graph.unparsed:
+        blocks.append(unparsed_block(graph))
+    text = join_blocks(blocks, keep_order=_order_is_readable(graph))
+    return text + fix_lines(graph), losses(graph)
+
+
+def check_finite(graph: Graph) -> None:
+    """Refuse to write estimates that are not numbers: no reader accepts them."""
+    for one in graph.vertex_sets:
+        bad = np.flatnonzero(~np.isfinite(one.estimate).all(axis=1))
+        if len(bad):
+            raise FormatError(
+                f"vertex {one.ids[bad[0]]} ({one.type.tag}) has the estimate {one.estimate[bad[0]].tolist()}, which is "
+                "not finite; nothing was written"
+            )
+
+
+def _parameter_block(one: ParameterSet) -> Block:
+    tokens = one.type.file.lossless(one.values).encode(one.values)
+    return Block(0, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+
+
+def _vertex_block(one: VertexSet) -> Block:
+    tokens = one.type.file.lossless(one.estimate).encode(one.estimate)
+    return Block(1, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+
+
+def _edge_block(one: EdgeSet) -> Block:
+    tokens = one.type.file.lossless(one.measurement, one.information).encode(one.measurement, one.information)
+    ids = np.concatenate([one.vertices, one.parameters], axis=1)
+    counted = hasattr(registry.edge_type(one.type.tag), "instantiate")
+    return Block(2, one.sequence, format_rows(one.type.tag, ids, tokens, with_count=counted))
+
+
+def unparsed_block(graph: Graph) -> Block:
+    text = "".join(line.text + "\n" for line in graph.unparsed).encode("utf-8", "surrogateescape")
+    return Block(-1, np.array([line.order for line in graph.unparsed], np.int64), text)
+
+
+def join_blocks(blocks: list[Block], keep_order: bool) -> bytes:
+    """All lines in the order of their sequence numbers; by phase first unless `keep_order`."""
+    blocks = sorted(blocks, key=lambda block: int(block.sequence[0]))
+    apart = all(a.sequence[-1] <= b.sequence[0] for a, b in zip(blocks[:-1], blocks[1:], strict=True))
+    if apart and keep_order:
+        return b"".join(block.text for block in blocks)
+    lines = [line for block in blocks for line in block.text.split(b"\n")[:-1]]
+    sequence = np.concatenate([block.sequence for block in blocks])
+    phase = np.repeat([block.phase for block in blocks], [len(block.sequence) for block in blocks])
+    order = np.argsort(sequence, kind="stable")
+    if not keep_order:
+        phase = _follow_predecessor(phase[order])
+        order = order[np.argsort(phase, kind="stable")]
+    return b"\n".join(lines[i] for i in order) + b"\n"
+
+
+def _follow_predecessor(phase: np.ndarray) -> np.ndarray:
+    """Unparsed lines (-1) take the phase of the last other line before them, so that they stay behind it."""
+    last = np.maximum.accumulate(np.where(phase >= 0, np.arange(len(phase)), -1))
+    return np.where(last >= 0, phase[np.maximum(last, 0)], 0)
+
+
+def _order_is_readable(graph: Graph) -> bool:
+    """Do parameters stand before all else that needs them, and vertices before their edges?"""
+    first_edge = min((int(one.sequence[0]) for one in graph.edge_sets if len(one)), default=None)
+    if first_edge is None:
+        return True
+    if any(one.sequence[-1] > first_edge for one in graph.parameter_sets if len(one)):
+        return False
+    if all(one.sequence[-1] < first_edge for one in graph.vertex_sets if len(one)):
+        return True
+    starts = np.cumsum([0] + [len(one) for one in graph.vertex_sets])
+    sequence = np.concatenate([one.sequence for one in graph.vertex_sets])
+    for one in graph.edge_sets:
+        numbers, rows = graph.find_vertices(one.vertices.ravel())
+        if (sequence[starts[numbers] + rows].reshape(one.vertices.shape) > one.sequence[:, None]).any():
+            return False
+    return True
+
+
+def fix_lines(graph: Graph) -> bytes:
+    """One FIX line for each fixed vertex, as g2o writes them."""
+    fixed = [one.ids[one.fixed] for one in graph.vertex_sets]
+    return b"".join(format_rows("FIX", ids[:, None], np.empty((len(ids), 0))) for ids in fixed if len(ids))
+
+
+def losses(graph: Graph) -> list[str]:
+    """Sentences about what a .g2o file of this graph does not hold, or g2o does not read."""
+    found = []
+    kernels = sum(int((one.kernel != 0).sum()) for one in graph.edge_sets)
+    if kernels:
+        found.append(f"robust kernels of {kernels} edges are not kept")
+    levels = sum(int((one.level != 0).sum()) for one in graph.edge_sets)
+    if levels:
+        found.append(f"levels of {levels} edges are not kept")
+    marginalized = sum(int(one.marginalized.sum()) for one in graph.vertex_sets)
+    if marginalized:
+        found.append(f"the marginalized flags of {marginalized} vertices are not kept")
+    if graph.attachments:
+        found.append(f"what only {', '.join(sorted(graph.attachments))} files hold is not kept")
+    for one in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
+        if len(one) and one.type.tag not in G2O_TAGS:
+            found.append(f"{one.type.tag} is a tag of this package: g2o skips its {len(one)} lines")
+    large = sum(int((np.abs(one.ids) > 2**31 - 1).sum()) for one in graph.vertex_sets)
+    if large:
+        found.append(f"{large} vertex ids do not fit into g2o's 32 bits")
+    return found

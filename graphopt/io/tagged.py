@@ -1,0 +1,78 @@
+"""Texts of tagged lines (.g2o, TORO, iSAM) as arrays: the native tokenizer with its errors turned into FormatError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from graphopt import _native
+from graphopt.errors import FormatError
+
+ALL_IDS = _native.ALL_IDS
+COUNTED_IDS = _native.COUNTED_IDS
+
+
+class TagRule(NamedTuple):
+    """How the line of one tag is read."""
+
+    num_ids: int
+    """Leading integer tokens; ALL_IDS: the whole line; COUNTED_IDS: the first token says how many follow,
+    or a token || ends them."""
+    num_values: tuple[int, ...]
+    """How many numbers may follow the ids; empty if the reader checks that itself."""
+    layout: str
+    """What the line holds, for error messages: "2 vertex ids, 3 measurement, 6 information"."""
+
+
+class TaggedRows(NamedTuple):
+    """Lines of one tag that have the same numbers of ids and values, in file order."""
+
+    tag: str
+    ids: np.ndarray  # (n, num_ids) int64
+    values: np.ndarray  # (n, num_values) float64
+    lines: np.ndarray  # (n,) int64, from 1
+
+
+@dataclass(frozen=True)
+class TaggedText:
+    """A whole file."""
+
+    path: str
+    groups: list[TaggedRows]
+    unknown: list[tuple[int, str]]
+    """(line number, the line) of tags without a rule, verbatim; bytes that are no UTF-8 are kept as surrogates."""
+    num_lines: int
+    warnings: list[str]
+
+    def with_tag(self, *tags: str) -> Iterator[TaggedRows]:
+        """Groups that have one of the tags."""
+        return (group for group in self.groups if group.tag in tags)
+
+
+def read_tagged(data: bytes, path: str, rules: Mapping[str, TagRule]) -> TaggedText:
+    """Split a text into groups of equal lines. Raises FormatError at the first line that breaks its rule."""
+    read = _native.read_tagged_lines(data, dict(rules))
+    if read["error"] is not None:
+        line, message = read["error"]
+        raise FormatError(f"{path}:{line}: {message}{_end_hint(data, line, read['num_lines'])}")
+    warnings = []
+    commas, first = read["decimal_commas"]
+    if commas:
+        warnings.append(f"{commas} numbers with a decimal comma were read as if it were a point, first in line {first}")
+    unknown = [(line, text.decode("utf-8", "surrogateescape")) for line, text in read["unknown"]]
+    groups = [TaggedRows(*group) for group in read["groups"]]
+    return TaggedText(path, groups, unknown, read["num_lines"], warnings)
+
+
+def _end_hint(data: bytes, line: int, num_lines: int) -> str:
+    """A last line without its end is a sign of a copy that stopped early."""
+    is_last = line == num_lines and not data.endswith(b"\n") and data.count(b"\n") < line
+    return ". It is the last line and has no line end: the file seems to be cut off" if is_last else ""
+
+
+def format_rows(tag: str, ids: np.ndarray, values: np.ndarray, with_count: bool = False) -> bytes:
+    """Lines `tag [count] ids values`; doubles as the shortest decimals that read back to the same value."""
+    return _native.format_rows(tag, with_count, ids, values)

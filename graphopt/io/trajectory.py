@@ -1,0 +1,152 @@
+"""Trajectories in TUM and KITTI form.
+
+    TUM     timestamp x y z qx qy qz qw      one line per pose, # comments
+    KITTI   r11 r12 r13 x r21 ... r33 z      first three rows of the matrix, one line per pose, no timestamps
+
+Both hold world_T_body. Poses are (n, 7) arrays x y z qx qy qz qw with unit quaternions. From a graph: VERTEX_SE3:QUAT as it is,
+VERTEX_SE2 with z = 0, VERTEX_SE3:EXPMAP inverted, because it is cam_T_world.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.geometry import SE3
+from graphopt.graph import Graph
+from graphopt.io.files import PathLike, read_bytes, write_bytes
+from graphopt.io.numbers import RaggedRows, format_table
+from graphopt.io.read_report import ReadReport
+
+TUM_LAYOUT = "timestamp x y z qx qy qz qw"
+KITTI_LAYOUT = "3 x 4 matrix row by row"
+TIMESTAMPS = "timestamps"
+"""Key of the timestamps in `graph.attachments`: dict from vertex id to seconds."""
+
+
+def parse_tum(data: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
+    """Timestamps (n,) [s] and poses (n, 7) of a TUM text; fields may also be separated by commas."""
+    table = RaggedRows(data, path, separator=",").matrix(8, TUM_LAYOUT)
+    rows = RaggedRows(data, path, separator=",")
+    poses = table[:, 1:].copy()
+    length = np.linalg.norm(poses[:, 3:], axis=1)
+    wrong = np.flatnonzero(~(length > 1e-6) | ~np.isfinite(length))
+    if len(wrong):
+        raise FormatError(f"{path}:{rows.lines[wrong[0]]}: the quaternion has length {length[wrong[0]]:g}, expected 1")
+    poses[:, 3:] /= length[:, None]
+    return table[:, 0].copy(), poses
+
+
+def parse_kitti(data: bytes, path: str) -> np.ndarray:
+    """Poses (n, 7) of a KITTI text."""
+    rows = RaggedRows(data, path)
+    matrices = rows.matrix(12, KITTI_LAYOUT).reshape(-1, 3, 4)
+    rotation = matrices[:, :, :3]
+    with np.errstate(over="ignore", invalid="ignore"):
+        defect = np.abs(rotation @ np.swapaxes(rotation, 1, 2) - np.eye(3)).max(axis=(1, 2), initial=0.0)
+        proper = np.linalg.det(rotation) > 0.0
+    wrong = np.flatnonzero(~(defect < 1e-2) | ~proper)
+    if len(wrong):
+        raise FormatError(
+            f"{path}:{rows.lines[wrong[0]]}: the 3 x 3 part is no rotation (R R' differs from 1 by {defect[wrong[0]]:.2g})"
+        )
+    full = np.tile(np.eye(4), (len(matrices), 1, 1))
+    full[:, :3] = matrices
+    return np.asarray(SE3.from_matrix(full).normalize().storage) if len(full) else np.empty((0, 7))
+
+
+def read_tum(path: PathLike) -> tuple[np.ndarray, np.ndarray]:
+    """Timestamps (n,) [s] and poses (n, 7). Raises FormatError, OSError."""
+    return parse_tum(read_bytes(path), os.fspath(path))
+
+
+def read_kitti(path: PathLike) -> np.ndarray:
+    """Poses (n, 7). Raises FormatError, OSError."""
+    return parse_kitti(read_bytes(path), os.fspath(path))
+
+
+def write_tum(path: PathLike, timestamps: np.ndarray, poses: np.ndarray) -> None:
+    """Write timestamps (n,) [s] and poses (n, 7)."""
+    write_bytes(path, format_tum(timestamps, poses))
+
+
+def write_kitti(path: PathLike, poses: np.ndarray) -> None:
+    """Write poses (n, 7)."""
+    write_bytes(path, format_kitti(poses))
+
+
+def format_tum(timestamps: np.ndarray, poses: np.ndarray) -> bytes:
+    """TUM text of timestamps (n,) and poses (n, 7)."""
+    return f"# {TUM_LAYOUT}\n".encode() + format_table(np.column_stack([timestamps, poses]))
+
+
+def format_kitti(poses: np.ndarray) -> bytes:
+    """KITTI text of poses (n, 7)."""
+    return format_table(SE3(np.asarray(poses, dtype=float)).to_matrix()[:, :3].reshape(-1, 12))
+
+
+def poses_of(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (n,) and world_T_body poses (n, 7) of all pose vertices, by ascending id. FormatError if there are none."""
+    ids, poses = [], []
+    for one in graph.vertex_sets:
+        if one.type.tag == "VERTEX_SE3:QUAT":
+            poses.append(one.estimate)
+        elif one.type.tag == "VERTEX_SE3:EXPMAP":
+            poses.append(np.asarray(SE3(one.estimate).inverse().storage))
+        elif one.type.tag == "VERTEX_SE2":
+            x, y, theta = one.estimate.T
+            zero = np.zeros_like(x)
+            poses.append(np.stack([x, y, zero, zero, zero, np.sin(theta / 2), np.cos(theta / 2)], axis=1))
+        else:
+            continue
+        ids.append(one.ids)
+    if not ids or sum(map(len, ids)) == 0:
+        raise FormatError("the graph has no pose vertices (VERTEX_SE3:QUAT, VERTEX_SE3:EXPMAP, VERTEX_SE2) to write as a trajectory")
+    order = np.argsort(np.concatenate(ids), kind="stable")
+    return np.concatenate(ids)[order], np.concatenate(poses)[order]
+
+
+def read_tum_graph(data: bytes, path: str, report: ReadReport) -> Graph:
+    """Graph with one VERTEX_SE3:QUAT per line, ids from 0, and no edges."""
+    timestamps, poses = parse_tum(data, path)
+    graph = _pose_graph(poses, report)
+    graph.attachments[TIMESTAMPS] = dict(enumerate(timestamps.tolist()))
+    return graph
+
+
+def read_kitti_graph(data: bytes, path: str, report: ReadReport) -> Graph:
+    """Graph with one VERTEX_SE3:QUAT per line, ids from 0, and no edges."""
+    return _pose_graph(parse_kitti(data, path), report)
+
+
+def _pose_graph(poses: np.ndarray, report: ReadReport) -> Graph:
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", np.arange(len(poses)), poses)
+    report.vertices["VERTEX_SE3:QUAT"] = report.num_lines = len(poses)
+    return graph
+
+
+def write_tum_graph(graph: Graph) -> tuple[bytes, list[str]]:
+    """Poses by ascending id; the timestamp is that of the file the graph came from, else the id."""
+    ids, poses = poses_of(graph)
+    known = graph.attachments.get(TIMESTAMPS)
+    times = known if isinstance(known, dict) else {}
+    warnings = _only_poses(graph, len(ids))
+    if any(one not in times for one in ids.tolist()):
+        warnings.append("the graph has no timestamps: vertex ids stand in their place")
+    return format_tum(np.array([times.get(one, float(one)) for one in ids.tolist()]), poses), warnings
+
+
+def write_kitti_graph(graph: Graph) -> tuple[bytes, list[str]]:
+    """Poses by ascending id."""
+    ids, poses = poses_of(graph)
+    return format_kitti(poses), _only_poses(graph, len(ids))
+
+
+def _only_poses(graph: Graph, num_poses: int) -> list[str]:
+    others = graph.num_vertices - num_poses
+    lost = [f"{graph.num_edges} edges"] if graph.num_edges else []
+    lost += [f"{others} other vertices"] if others else []
+    return [f"a trajectory holds poses only: {' and '.join(lost)} are not kept"] if lost else []
