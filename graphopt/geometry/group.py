@@ -56,6 +56,14 @@ class LieGroup:
         """Transform points."""
         raise NotImplementedError
 
+    def between(self: Group, other: Group) -> Group:
+        """`inverse() * other`, with fewer operations where the group allows."""
+        return self.inverse().compose(other)
+
+    def inverse_act(self, point: Array) -> Array:
+        """`inverse() * point`, with fewer operations where the group allows."""
+        return self.inverse().act(point)
+
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, type(self)):
             return self.compose(other)

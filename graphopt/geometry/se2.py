@@ -64,6 +64,17 @@ class SE2(LieGroup):
         """Transform points (..., 2)."""
         return self.rotation.act(point) + self.translation
 
+    def between(self, other: SE2) -> SE2:
+        """`inverse() * other`: rotate the difference of the translations back."""
+        x, y = components(self.inverse_act(other.translation))
+        return SE2(stack(x, y, normalize_angle(normalize_angle(-self.angle) + other.angle)))
+
+    def inverse_act(self, point: Array) -> Array:
+        """`inverse() * point`."""
+        dx, dy = components(point - self.translation)
+        cos, sin = np.cos(self.angle), np.sin(self.angle)
+        return stack(cos * dx + sin * dy, cos * dy - sin * dx)
+
     @classmethod
     def exp(cls, tangent: Array) -> SE2:
         """Exponential of (vx, vy, omega)."""

@@ -72,6 +72,15 @@ class SE3(LieGroup):
         """Transform points (..., 3)."""
         return quaternion.rotate(self.quaternion, point) + self.translation
 
+    def between(self, other: SE3) -> SE3:
+        """`inverse() * other`: rotate the difference of the translations back."""
+        q = quaternion.multiply(quaternion.conjugate(self.quaternion), other.quaternion)
+        return SE3.from_parts(self.inverse_act(other.translation), q)
+
+    def inverse_act(self, point: Array) -> Array:
+        """`inverse() * point`."""
+        return quaternion.rotate(quaternion.conjugate(self.quaternion), point - self.translation)
+
     @classmethod
     def exp(cls, tangent: Array) -> SE3:
         """Exponential of (omega, upsilon), shape (..., 6)."""

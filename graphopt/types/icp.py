@@ -37,7 +37,7 @@ def plane_information(normals: Array, precision: float = _PLANE_PRECISION) -> Ar
 
 def edge_v_v_gicp(first: SE3, second: SE3, measured: Array) -> Array:
     """first^-1 (second pos1) - pos0."""
-    return first.inverse() * (second * measured[..., 6:9]) - measured[..., :3]
+    return first.inverse_act(second * measured[..., 6:9]) - measured[..., :3]
 
 
 def _gicp_file() -> EdgeFile:

@@ -1,8 +1,8 @@
 """g2o's `sba`: bundle adjustment.
 
     VertexSE3Expmap   cam_T_world, updated from the left: T <- exp(omega, upsilon) T
-    VertexCam         world_T_cam, updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): position in the world's
-                      frame, rotation in the camera's. g2o gives not-a-number for |v| > 1; here: no rotation
+    VertexCam         world_T_cam, updated as t <- t + dt, q <- q (v, sqrt(1 - |v|^2)): position in the
+                      world's frame, rotation in the camera's; |v| > 1: no rotation (g2o: not a number)
 
 Points are projected with z ahead; residuals of the EXPMAP edges are measured - projected, those of VertexCam
 projected - measured.
@@ -31,8 +31,8 @@ INTRINSICS = (1.0, 1.0, 0.5, 0.5)
 
 
 def oplus_expmap(storage: Array, delta: Array) -> Array:
-    """Multiply by exp(omega, upsilon) from the left; unit quaternion with w >= 0."""
-    return (SE3.exp(delta) * SE3(storage)).normalize().storage
+    """Multiply by exp(omega, upsilon) from the left. g2o turns the quaternion to w >= 0."""
+    return (SE3.exp(delta) * SE3(storage)).storage
 
 
 VertexSE3Expmap = register(
@@ -75,7 +75,7 @@ class SbaCamera:
 
     def project(self, point: Array) -> tuple[Array, Array, Array]:
         """Pixel in the left image and column in the right image of a point of the world."""
-        x, y, z = components(self.pose.inverse() * point)
+        x, y, z = components(self.pose.inverse_act(point))
         fx, fy, cx, cy, baseline = components(self.storage[..., 7:12])
         return fx * x / z + cx, fy * y / z + cy, fx * (x - baseline) / z + cx
 
@@ -83,7 +83,7 @@ class SbaCamera:
 def oplus_cam(storage: Array, delta: Array) -> Array:
     """T + dt, q (v, sqrt(1 - |v|^2)); the intrinsics stay."""
     step = quaternion.from_vector_part(delta[..., 3:6])
-    q = quaternion.normalize(quaternion.multiply(storage[..., 3:7], step))
+    q = quaternion.multiply(storage[..., 3:7], step)
     return concatenate(storage[..., :3] + delta[..., :3], q, storage[..., 7:])
 
 
@@ -160,7 +160,7 @@ CameraParameters = register(
 
 def edge_se3_expmap(first: SE3, second: SE3, measured: SE3) -> Array:
     """log(second^-1 measured first), with g2o's logarithm."""
-    return se3_log(second.inverse() * measured * first)
+    return se3_log(second.between(measured * first))
 
 
 def edge_project_xyz2uv(point: Array, cam_T_world: SE3, camera: StereoParameters, measured: Array) -> Array:
@@ -180,7 +180,7 @@ def edge_project_psi2uv(
     """Measured - pixel of the point (x/z, y/z, 1/z) = psi given in the frame of an anchor camera."""
     x, y, inverse_depth = components(psi)
     point_anchor = stack(x / inverse_depth, y / inverse_depth, 1.0 / inverse_depth)
-    u, v, _ = camera.project((cam_T_world * anchor_T_world.inverse()) * point_anchor)
+    u, v, _ = camera.project(cam_T_world * anchor_T_world.inverse_act(point_anchor))
     return measured - stack(u, v)
 
 
@@ -227,7 +227,7 @@ def edge_project_p2sc(point: Array, camera: SbaCamera, measured: Array) -> Array
 
 def edge_sba_cam(first: SbaCamera, second: SbaCamera, measured: SE3) -> Array:
     """measured^-1 (first^-1 second)."""
-    return minimal(measured.inverse() * (first.pose.inverse() * second.pose))
+    return minimal(measured.between(first.pose.between(second.pose)))
 
 
 def edge_sba_scale(first: SbaCamera, second: SbaCamera, distance: Array) -> Array:

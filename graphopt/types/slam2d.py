@@ -85,28 +85,28 @@ ParameterSE2Offset = register(
 
 def edge_se2(first: SE2, second: SE2, measured: SE2) -> Array:
     """measured^-1 (first^-1 second): odometry and loop closures."""
-    return (measured.inverse() * (first.inverse() * second)).storage
+    return measured.between(first.between(second)).storage
 
 
 def edge_se2_point(pose: SE2, point: Array, measured: Array) -> Array:
     """pose^-1 point - measured: a landmark seen from a pose."""
-    return pose.inverse() * point - measured
+    return pose.inverse_act(point) - measured
 
 
 def edge_se2_bearing(pose: SE2, point: Array, bearing: Array) -> Array:
     """Bearing - atan2(pose^-1 point), wrapped."""
-    x, y = components(pose.inverse() * point)
+    x, y = components(pose.inverse_act(point))
     return stack(normalize_angle(bearing - np.arctan2(y, x)))
 
 
 def edge_se2_offset(first: SE2, second: SE2, first_offset: SE2, second_offset: SE2, measured: SE2) -> Array:
     """measured^-1 (first first_offset)^-1 (second second_offset)."""
-    return (measured.inverse() * (first * first_offset).inverse() * (second * second_offset)).storage
+    return measured.between((first * first_offset).between(second * second_offset)).storage
 
 
 def edge_se2_point_offset(pose: SE2, point: Array, offset: SE2, measured: Array) -> Array:
     """pose^-1 point - measured. g2o leaves the offset out of the error (its Jacobian has it)."""
-    return pose.inverse() * point - measured
+    return pose.inverse_act(point) - measured
 
 
 def jacobian_se2_point_offset(pose: SE2, point: Array, offset: SE2, measured: Array) -> tuple[Array, Array]:
@@ -119,17 +119,17 @@ def jacobian_se2_point_offset(pose: SE2, point: Array, offset: SE2, measured: Ar
 
 def edge_se2_point_calib(pose: SE2, point: Array, offset: SE2, measured: Array) -> Array:
     """(pose offset)^-1 point - measured, with the sensor's offset as a vertex."""
-    return (pose * offset).inverse() * point - measured
+    return (pose * offset).inverse_act(point) - measured
 
 
 def edge_se2_sensor_calib(first: SE2, second: SE2, offset: SE2, measured: SE2) -> Array:
     """measured^-1 (first offset)^-1 second offset: motion of a sensor, its offset a vertex."""
-    return (measured.inverse() * ((first * offset).inverse() * second * offset)).storage
+    return measured.between((first * offset).between(second * offset)).storage
 
 
 def edge_se2_prior(pose: SE2, measured: SE2) -> Array:
     """measured^-1 pose."""
-    return (measured.inverse() * pose).storage
+    return measured.between(pose).storage
 
 
 def edge_se2_xy_prior(pose: SE2, measured: Array) -> Array:
@@ -149,8 +149,7 @@ def edge_point_xy(first: Array, second: Array, measured: Array) -> Array:
 
 def edge_se2_two_points(pose: SE2, first: Array, second: Array, measured: Array) -> Array:
     """Two landmarks seen from a pose with a joint information."""
-    inverse = pose.inverse()
-    a, b = components(inverse * first), components(inverse * second)
+    a, b = components(pose.inverse_act(first)), components(pose.inverse_act(second))
     return stack(*a, *b) - measured
 
 
@@ -170,7 +169,7 @@ def edge_se2_odom_differential_calib(first: SE2, second: SE2, calibration: Array
     """motion^-1 first^-1 second, the motion from calibrated wheel velocities (left, right, dt)."""
     (k_left, k_right, wheel_distance), (left, right, dt) = components(calibration), components(velocities)
     motion = _motion_of_wheels(k_left * left, k_right * right, wheel_distance, dt)
-    return (motion.inverse() * first.inverse() * second).storage
+    return motion.between(first.between(second)).storage
 
 
 EdgeSE2 = define_edge(
@@ -256,8 +255,8 @@ EdgeSE2OdomDifferentialCalib = define_edge(
 def edge_se2_lots_of_points(pose: SE2, *points_and_measured: Array) -> Array:
     """pose^-1 point_i - measured_i for all points, with a joint information."""
     *points, measured = points_and_measured
-    inverse = pose.inverse()
-    return stack(*(part for point in points for part in components(inverse * point))) - measured
+    seen = (pose.inverse_act(point) for point in points)
+    return stack(*(part for point in seen for part in components(point))) - measured
 
 
 def make_lots_of_points(variadic: VariadicEdgeType, num_vertices: int, residual: Any) -> EdgeType:

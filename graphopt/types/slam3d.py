@@ -44,11 +44,13 @@ ISOMETRY_FILE = VertexFile(7, unit_quaternions, unit_quaternions_w_positive)
 
 
 def oplus_se3(storage: Array, delta: Array) -> Array:
-    """Multiply by the motion (translation, quaternion's vector part) from the right."""
-    pose = SE3(storage)
+    """Multiply by the motion (translation, quaternion's vector part) from the right.
+
+    The product of unit quaternions is one to rounding; it is not normalised (nor is its sign chosen), so that
+    oplus(x, 0) is x itself and the derivative at zero is short.
+    """
     step = SE3.from_parts(delta[..., :3], quaternion.from_vector_part(delta[..., 3:6]))
-    product = pose * step
-    return SE3.from_parts(product.translation, quaternion.normalize(product.quaternion)).storage
+    return (SE3(storage) * step).storage
 
 
 def minimal(pose: SE3) -> Array:
@@ -115,7 +117,7 @@ class OffsetCamera:
 
     def homogeneous_pixel(self, pose: SE3, point: Array) -> tuple[Array, Array, Array]:
         """Image (u z, v z, z) of a point of the world, seen from a robot's pose."""
-        x, y, z = components((pose * self.offset).inverse() * point)
+        x, y, z = components((pose * self.offset).inverse_act(point))
         fx, fy, cx, cy = components(self.storage[..., 7:11])
         return fx * x + cx * z, fy * y + cy * z, z
 
@@ -135,27 +137,27 @@ ParameterCamera = register(
 
 def edge_se3(first: SE3, second: SE3, measured: SE3) -> Array:
     """measured^-1 (first^-1 second): odometry and loop closures."""
-    return minimal(measured.inverse() * (first.inverse() * second))
+    return minimal(measured.between(first.between(second)))
 
 
 def edge_se3_offset(first: SE3, second: SE3, first_offset: SE3, second_offset: SE3, measured: SE3) -> Array:
     """measured^-1 (first first_offset)^-1 (second second_offset)."""
-    return minimal(measured.inverse() * (first * first_offset).inverse() * (second * second_offset))
+    return minimal(measured.between((first * first_offset).between(second * second_offset)))
 
 
 def edge_se3_point(pose: SE3, point: Array, offset: SE3, measured: Array) -> Array:
     """(pose offset)^-1 point - measured: a landmark seen by a sensor."""
-    return (pose * offset).inverse() * point - measured
+    return (pose * offset).inverse_act(point) - measured
 
 
 def edge_se3_point_without_offset(pose: SE3, point: Array, measured: Array) -> Array:
     """pose^-1 point - measured: a landmark seen from a pose."""
-    return pose.inverse() * point - measured
+    return pose.inverse_act(point) - measured
 
 
 def edge_se3_prior(pose: SE3, offset: SE3, measured: SE3) -> Array:
     """measured^-1 (pose offset)."""
-    return minimal(measured.inverse() * (pose * offset))
+    return minimal(measured.between(pose * offset))
 
 
 def edge_se3_xyz_prior(pose: SE3, offset: SE3, measured: Array) -> Array:
@@ -266,8 +268,8 @@ EdgeXYZPrior = define_edge("EdgeXYZPrior", "EDGE_POINTXYZ_PRIOR", (VertexPointXY
 def edge_se3_lots_of_points(pose: SE3, *points_and_measured: Array) -> Array:
     """pose^-1 point_i - measured_i for all points, with a joint information."""
     *points, measured = points_and_measured
-    inverse = pose.inverse()
-    return stack(*(part for point in points for part in components(inverse * point))) - measured
+    seen = (pose.inverse_act(point) for point in points)
+    return stack(*(part for point in seen for part in components(point))) - measured
 
 
 EdgeSE3LotsOfXYZ = register(
