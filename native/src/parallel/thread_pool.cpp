@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <exception>
 
 namespace graphopt {
 namespace {
+
+// About 20 microseconds.
+constexpr int kSpins = 1500;
 
 int default_num_threads() {
   if (const char* text = std::getenv("GRAPHOPT_NUM_THREADS")) {
@@ -51,7 +53,10 @@ void ThreadPool::resize(int num_threads) {
 
 void ThreadPool::start(int num_threads) {
   stopping_ = false;
-  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this, i, g = generation_] { work(i, g); });
+  num_threads_ = num_threads;
+  for (int i = 1; i < num_threads; ++i) {
+    workers_.emplace_back([this, i, g = generation_.load()] { work(i, g); });
+  }
 }
 
 void ThreadPool::stop() {
@@ -66,12 +71,27 @@ void ThreadPool::stop() {
 
 void ThreadPool::run(const std::function<void(int)>& task) {
   std::lock_guard<std::mutex> run_lock(run_mutex_);
+  run_locked(task);
+}
+
+bool ThreadPool::run_exactly(int expected, const std::function<void(int)>& task) {
+  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  if (num_threads() != expected) return false;
+  run_locked(task);
+  return true;
+}
+
+void ThreadPool::run_locked(const std::function<void(int)>& task) {
+  if (workers_.empty()) {
+    task(0);
+    return;
+  }
   {
     std::lock_guard<std::mutex> lock(mutex_);
     task_ = &task;
-    pending_ = static_cast<int>(workers_.size());
+    pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
     error_ = nullptr;
-    ++generation_;
+    generation_.fetch_add(1, std::memory_order_release);
   }
   wake_.notify_all();
   std::exception_ptr own_error;
@@ -80,34 +100,40 @@ void ThreadPool::run(const std::function<void(int)>& task) {
   } catch (...) {
     own_error = std::current_exception();
   }
-  std::unique_lock<std::mutex> lock(mutex_);
-  done_.wait(lock, [this] { return pending_ == 0; });
+  for (int spin = 0; spin < kSpins && pending_.load(std::memory_order_acquire) != 0; ++spin) spin_pause();
+  if (pending_.load(std::memory_order_acquire) != 0) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [this] { return pending_.load(std::memory_order_acquire) == 0; });
+  }
   task_ = nullptr;
   if (own_error) std::rethrow_exception(own_error);
   if (error_) std::rethrow_exception(error_);
 }
 
+bool ThreadPool::wait_for_work(std::uint64_t& seen_generation) {
+  const auto ready = [&] { return stopping_ || generation_.load(std::memory_order_acquire) != seen_generation; };
+  for (int spin = 0; spin < kSpins && !ready(); ++spin) spin_pause();
+  if (!ready()) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    wake_.wait(lock, ready);
+  }
+  if (stopping_) return false;
+  seen_generation = generation_.load(std::memory_order_acquire);
+  return true;
+}
+
 void ThreadPool::work(int index, std::uint64_t seen_generation) {
-  for (;;) {
-    const std::function<void(int)>* task;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || generation_ != seen_generation; });
-      if (stopping_) return;
-      seen_generation = generation_;
-      task = task_;
-    }
+  while (wait_for_work(seen_generation)) {
     try {
-      (*task)(index);
+      (*task_)(index);
     } catch (...) {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!error_) error_ = std::current_exception();
     }
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      --pending_;
+    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+      std::lock_guard<std::mutex> lock(mutex_);  // the caller is either before its check or asleep
+      done_.notify_one();
     }
-    done_.notify_one();
   }
 }
 

@@ -1,0 +1,203 @@
+"""The block solver on the CPU: the bytecode interpreter linearises, native linear algebra solves.
+
+The Linearizer refers to the graph's estimate arrays, so the graph has the present estimates at any time; adding or
+removing vertices while an optimization runs is not possible.
+"""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphopt import codegen
+from graphopt.cpu_kernels import isa, kernels
+from graphopt.errors import DeviceError, GraphError
+from graphopt.graph import Graph
+from graphopt.solver.linear_systems import choose_system
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.symmetric_product import SymmetricProduct
+from graphopt.types.robust_kernels import robust_kernel
+
+
+@cache
+def _compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
+    """Programs of an edge type, compiled once per process."""
+    function = robust_kernel(kernel).function if kernel else None
+    return codegen.compile_edge(edge_type, information=information, robust=function)
+
+
+@cache
+def _compiled_vertex(vertex_type: Any) -> codegen.Program:
+    return codegen.compile_vertex(vertex_type)
+
+
+class CpuBlockSolver:
+    """Implements `BlockSolver` with the native modules."""
+
+    def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
+        if options.precision == "mixed":
+            raise DeviceError("precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'.")
+        self.structure = structure
+        self.dim = structure.dim
+        self.values = np.zeros(structure.values_size)
+        """H's blocks, see `structure`."""
+        self._b = np.zeros(self.dim)
+        self._dx = np.zeros(self.dim)
+        self._damping = np.zeros(self.dim)
+        self._system = choose_system(structure, options)
+        self._product: SymmetricProduct | None = None
+        self._linearizer = kernels.Linearizer()
+        self._add_sets(graph)
+        self._groups = [(self._add_group(group), group) for group in structure.groups]
+        self._linearizer.prepare(structure.values_size, self.dim)
+        self._diagonal = _diagonal_places(structure)
+
+    # ---------------------------------------------------------------- set-up
+
+    def _add_sets(self, graph: Graph) -> None:
+        """Vertex and parameter sets keep the graph's numbers."""
+        for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
+            program = _compiled_vertex(vertex_set.type).native
+            offsets = self.structure.vertex_offsets[number]
+            self._linearizer.add_vertex_set(vertex_set.estimate, program, offsets)
+        for parameter_set in graph.parameter_sets:
+            self._linearizer.add_parameter_set(parameter_set.values)
+
+    def _add_group(self, group: EdgeGroup) -> int:
+        compiled = _compiled_edge(group.edge_set.type, group.information, group.kernel)
+        return self._linearizer.add_edge_group(
+            compiled.chi2.native,
+            compiled.linearize.native,
+            None if compiled.kernel is None else compiled.kernel.native,
+            list(group.vertex_sets),
+            group.vertex_rows,
+            list(group.parameter_sets),
+            group.parameter_rows,
+            *_edge_data(group),
+            group.block_offset,
+            group.block_transposed,
+        )
+
+    def refresh(self) -> None:
+        """Take the graph's present measurements, information matrices and kernel widths."""
+        for number, group in self._groups:
+            self._linearizer.set_edge_data(number, *_edge_data(group))
+
+    # ---------------------------------------------------------------- BlockSolver
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side."""
+        return self._b
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step."""
+        return self._dx
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self._dx[:] = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H."""
+        return self.values[self._diagonal]
+
+    def linearize(self) -> float:
+        """H, b and the robustified chi2."""
+        return self._linearizer.linearize(self.values, self._b)
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates."""
+        return self._linearizer.chi2()
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        if isinstance(damping, np.ndarray):
+            self._damping[:] = damping
+        elif damping == 0.0:
+            return self._system.solve(self.values, None, self._b, self._dx)
+        else:
+            self._damping.fill(damping)
+        return self._system.solve(self.values, self._damping, self._b, self._dx)
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector."""
+        if self._product is None:
+            self._product = SymmetricProduct(self.structure)
+        return self._product.multiply(self.values, vector)
+
+    def update(self) -> None:
+        """estimates <- estimates oplus dx."""
+        self._linearizer.oplus(self._dx)
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._linearizer.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._linearizer.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._linearizer.discard_top()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error is not finite."""
+        found = self._linearizer.first_non_finite()
+        if found is None:
+            return None
+        number, row = found
+        group = next(group for index, group in self._groups if index == number)
+        ids = group.edge_set.vertices[group.rows[row]].tolist()
+        tag = group.edge_set.type.tag
+        return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
+
+    def finish(self) -> None:
+        """The estimates are the graph's own arrays."""
+
+    def describe(self) -> dict[str, object]:
+        """What solves what, where."""
+        own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
+        return {
+            "linear_solver": self._system.linear_solver,
+            "schur": self._system.schur,
+            "device": "cpu",
+            "device_name": f"{platform.machine()} {isa}, {kernels.num_threads()} threads",
+            "precision": "double",
+            "memory_bytes": own + self._system.memory_bytes,
+        }
+
+    # ---------------------------------------------------------------- for tests and diagnosis
+
+    def edge_chi2(self, group: EdgeGroup) -> np.ndarray:
+        """(m,) chi2 of a group's edges without robust kernels."""
+        for number, known in self._groups:
+            if known is group:
+                return self._linearizer.edge_chi2(number)
+        raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
+
+
+def _edge_data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measurements, packed information and kernel widths of a group."""
+    edge_set, rows = group.edge_set, group.rows
+    take = slice(None) if len(rows) == len(edge_set) else rows
+    return (
+        np.ascontiguousarray(edge_set.measurement[take]),
+        codegen.pack_information(edge_set.information[take], group.information),
+        np.ascontiguousarray(edge_set.kernel_width[take]),
+    )
+
+
+def _diagonal_places(structure: Structure) -> np.ndarray:
+    """(dim,) int64: where H's diagonal is in `values`."""
+    dims = structure.dims.astype(np.int64)
+    start = np.repeat(structure.block_ptr[structure.col_ptr[1:] - 1], dims)
+    within = np.arange(structure.dim) - np.repeat(structure.offsets[:-1], dims)
+    return start + within * (np.repeat(dims, dims) + 1)

@@ -1,0 +1,165 @@
+"""Ways to solve (H + D) dx = b: a linear solver, with or without the Schur complement.
+
+    H dx = b                                         whole system
+    S dx_p = b_s,   dx_l = inv(H_ll) (b_l - H_lp dx_p)     marginalized vertices eliminated
+
+`choose_system` picks by size and density and says what it picked.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from graphopt.errors import OptionError
+from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+
+_DENSE_DIM = 90  # below: a dense factorisation is at least as fast as a sparse one
+_DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which dense wins
+_MAX_DENSE_DIM = 12_000  # 1.2 GB
+_MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
+_MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
+
+
+class LinearSystem(Protocol):
+    """Solves the damped normal equations."""
+
+    linear_solver: str
+    schur: str
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Write the solution to `dx`; False: not positive definite."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of factors and work space."""
+        ...
+
+
+class Whole:
+    """H as it is, by a direct solver or by PCG."""
+
+    schur = "off"
+
+    def __init__(self, name: str, solver: SparseCholesky | DenseCholesky | Pcg):
+        self.linear_solver = name
+        self._solver = solver
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Factorize and solve."""
+        if not self._solver.factorize(values, damping):
+            return False
+        self._solver.solve(b, out=dx)
+        return True
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the factor."""
+        return int(getattr(self._solver, "memory_bytes", 0))
+
+
+class Explicit:
+    """The reduced matrix S is formed and solved by a direct solver or by PCG."""
+
+    schur = "explicit"
+
+    def __init__(self, schur: SchurComplement, name: str, solver: SparseCholesky | DenseCholesky | Pcg):
+        self.linear_solver = name
+        self._schur = schur
+        self._solver = solver
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Eliminate, solve for the rest, substitute back."""
+        if not self._schur.form(values, damping, b):
+            return False
+        if not self._solver.factorize(self._schur.reduced_values):
+            return False
+        self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
+        return True
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of S and its factor."""
+        return self._schur.reduced_values.nbytes + int(getattr(self._solver, "memory_bytes", 0))
+
+
+class Implicit:
+    """S is never formed: PCG multiplies by H_pp - H_pl inv(H_ll) H_lp."""
+
+    schur = "implicit"
+    linear_solver = "pcg"
+
+    def __init__(self, schur: SchurComplement):
+        self._schur = schur
+        self._pcg = Pcg(schur)
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Eliminate, iterate, substitute back."""
+        if not self._schur.form(values, damping, b) or not self._pcg.factorize():
+            return False
+        self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
+        return True
+
+    @property
+    def memory_bytes(self) -> int:
+        """Work space is small beside H."""
+        return self._schur.reduced_b.nbytes
+
+
+def block_pattern(structure: Structure) -> BlockPattern:
+    """The pattern of H for the native solvers."""
+    return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+
+
+def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
+    """The linear system for a structure; what `options` leave open is decided by size and density."""
+    pattern = block_pattern(structure)
+    if options.schur in ("explicit", "implicit") and not structure.has_schur:
+        raise OptionError(
+            f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
+            f"{structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
+            "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
+        )
+    if options.schur == "off" or not structure.has_schur:
+        return Whole(*_solver_for(pattern, options.linear_solver))
+    implicit = options.schur == "implicit"
+    if options.schur == "auto":
+        implicit = options.linear_solver in ("auto", "pcg") and _too_large_to_form(structure)
+    if implicit:
+        return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"))
+    schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
+    name, solver = _solver_for(schur.reduced_pattern, options.linear_solver)
+    return Explicit(schur, name, solver)
+
+
+def _solver_for(pattern: BlockPattern, name: str) -> tuple[str, SparseCholesky | DenseCholesky | Pcg]:
+    """The solver of this name on a pattern."""
+    if name == "dense" or (name == "auto" and _is_dense(pattern)):
+        return "dense", DenseCholesky(pattern)
+    if name == "pcg":
+        return "pcg", Pcg(pattern)
+    sparse = SparseCholesky(pattern)
+    if name == "auto" and sparse.flops > _MAX_FACTOR_FLOPS:
+        return "pcg", Pcg(pattern)
+    return "cholesky", sparse
+
+
+def _is_dense(pattern: BlockPattern) -> bool:
+    dim = pattern.dim
+    if dim <= _DENSE_DIM:
+        return True
+    return dim <= _MAX_DENSE_DIM and pattern.values_size > _DENSE_DENSITY * 0.5 * dim * dim
+
+
+def _too_large_to_form(structure: Structure) -> bool:
+    """S would take too much work or memory: iterate on the implicit one instead."""
+    degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
+    pairs = float((degrees.astype(float) ** 2).sum()) / 2.0
+    full = 0.5 * float(structure.kept_dim) ** 2
+    mean_block = (structure.kept_dim / max(structure.num_kept, 1)) ** 2
+    filled = min(pairs * mean_block, full)
+    return pairs > _MAX_EXPLICIT_PAIRS or (structure.kept_dim > _MAX_DENSE_DIM and filled > 0.1 * full)

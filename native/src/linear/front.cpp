@@ -1,0 +1,378 @@
+#include "linear/front.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace graphopt {
+namespace {
+
+constexpr int kPanel = 64;        // columns of a block; a multiple of kStrip
+constexpr int kLargePanel = 128;  // for fronts that do not fit into the cache
+
+// Strips of a matrix for one register tile.
+template <int MS>
+struct StripPointers {
+  double* strip[MS];
+};
+
+template <int MS, int NR>
+struct Tile {
+  Vec at[MS][NR];
+};
+
+// tile += sum_p a(:, p) b(0..NR-1, p)', p = 0 .. depth-1. All strips have kStrip doubles per column.
+template <int MS, int NR>
+inline __attribute__((always_inline)) void accumulate(Tile<MS, NR>& tile, const StripPointers<MS>& a,
+                                                      const double* b, int first, int last) {
+  for (int p = first; p < last; ++p) {
+    Vec column[MS];
+#pragma GCC unroll 8
+    for (int s = 0; s < MS; ++s) column[s] = *as_vec(a.strip[s] + p * kStrip);
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) {
+      const double factor = b[p * kStrip + j];
+#pragma GCC unroll 8
+      for (int s = 0; s < MS; ++s) tile.at[s][j] += column[s] * factor;
+    }
+  }
+}
+
+template <int MS, int NR>
+inline __attribute__((always_inline)) void clear(Tile<MS, NR>& tile) {
+#pragma GCC unroll 8
+  for (int s = 0; s < MS; ++s) {
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) tile.at[s][j] = Vec{};
+  }
+}
+
+// c := c - a b' (or -a b' if Overwrite), columns first .. last of a and b, columns col .. col + NR of c.
+template <int MS, int NR, bool Overwrite>
+void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripPointers<MS>& a, const double* b,
+                      int first, int last) {
+  Tile<MS, NR> tile;
+  clear(tile);
+  accumulate(tile, a, b, first, last);
+#pragma GCC unroll 8
+  for (int s = 0; s < MS; ++s) {
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) {
+      Vec& target = *as_vec(c.strip[s] + (col + j) * kStrip);
+      if (Overwrite) {
+        target = -tile.at[s][j];
+      } else {
+        target -= tile.at[s][j];
+      }
+    }
+  }
+}
+
+// Columns col .. col + NR of strips `a`: subtract the columns first .. col of the same panel, then solve with the
+// diagonal tile. `pivot` is the strip that holds the diagonal tile.
+template <int MS, int NR>
+void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int col) {
+  Tile<MS, NR> tile;
+  clear(tile);
+  accumulate(tile, a, pivot, first, col);
+  const double* lower = pivot + static_cast<std::int64_t>(col) * kStrip;
+#pragma GCC unroll 8
+  for (int j = 0; j < NR; ++j) {
+#pragma GCC unroll 8
+    for (int s = 0; s < MS; ++s) {
+      tile.at[s][j] = (*as_vec(a.strip[s] + (col + j) * kStrip) - tile.at[s][j]) * lower[j * kStrip + j];
+    }
+#pragma GCC unroll 8
+    for (int i = j + 1; i < NR; ++i) {
+#pragma GCC unroll 8
+      for (int s = 0; s < MS; ++s) tile.at[s][i] += tile.at[s][j] * lower[j * kStrip + i];
+    }
+  }
+#pragma GCC unroll 8
+  for (int s = 0; s < MS; ++s) {
+#pragma GCC unroll 8
+    for (int j = 0; j < NR; ++j) *as_vec(a.strip[s] + (col + j) * kStrip) = tile.at[s][j];
+  }
+}
+
+// Cholesky of the diagonal tile at columns col .. col + width. Returns the failing column (relative) or -1.
+int factor_tile(double* pivot, int first, int col, int width, const double* min_pivot) {
+  Tile<1, kStrip> tile;
+  clear(tile);
+  if (width == kStrip) {
+    accumulate(tile, StripPointers<1>{{pivot}}, pivot, first, col);
+  } else {
+    for (int p = first; p < col; ++p) {
+      const Vec column = *as_vec(pivot + p * kStrip);
+      for (int j = 0; j < width; ++j) tile.at[0][j] += column * pivot[p * kStrip + j];
+    }
+  }
+  double* lower = pivot + static_cast<std::int64_t>(col) * kStrip;
+  for (int j = 0; j < width; ++j) tile.at[0][j] = *as_vec(lower + j * kStrip) - tile.at[0][j];
+  for (int j = 0; j < width; ++j) {
+    const double d = tile.at[0][j][j];
+    if (!(d > min_pivot[col + j]) || !std::isfinite(d)) return j;
+    const double inverse = 1.0 / std::sqrt(d);
+    Vec column = tile.at[0][j] * inverse;
+    for (int i = 0; i < j; ++i) column[i] = 0.0;
+    for (int i = j + 1; i < width; ++i) tile.at[0][i] -= column * column[i];
+    column[j] = inverse;
+    *as_vec(lower + j * kStrip) = column;
+  }
+  return -1;
+}
+
+template <int MS>
+void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int first, int col, int width) {
+  switch (width) {
+    case 1: return solve_tile<MS, 1>(a, pivot, first, col);
+    case 2: return solve_tile<MS, 2>(a, pivot, first, col);
+    case 3: return solve_tile<MS, 3>(a, pivot, first, col);
+    case 4: return solve_tile<MS, 4>(a, pivot, first, col);
+#if defined(__AVX512F__)
+    case 5: return solve_tile<MS, 5>(a, pivot, first, col);
+    case 6: return solve_tile<MS, 6>(a, pivot, first, col);
+    case 7: return solve_tile<MS, 7>(a, pivot, first, col);
+    case 8: return solve_tile<MS, 8>(a, pivot, first, col);
+#endif
+    default: __builtin_unreachable();
+  }
+}
+
+template <int MS>
+void update_tile_of_width(const StripPointers<MS>& a, std::int64_t col, const double* b, int first, int last,
+                          int width) {
+  switch (width) {
+    case 1: return subtract_product<MS, 1, false>(a, col, a, b, first, last);
+    case 2: return subtract_product<MS, 2, false>(a, col, a, b, first, last);
+    case 3: return subtract_product<MS, 3, false>(a, col, a, b, first, last);
+#if defined(__AVX512F__)
+    case 4: return subtract_product<MS, 4, false>(a, col, a, b, first, last);
+    case 5: return subtract_product<MS, 5, false>(a, col, a, b, first, last);
+    case 6: return subtract_product<MS, 6, false>(a, col, a, b, first, last);
+    case 7: return subtract_product<MS, 7, false>(a, col, a, b, first, last);
+#endif
+    default: __builtin_unreachable();
+  }
+}
+
+// Call body(StripPointers<MS>) for the strips begin .. end in groups of at most kTileStrips.
+template <class StripAt, class Body>
+inline void for_strips(int begin, int end, const StripAt& strip_at, const Body& body) {
+  int s = begin;
+  for (; s + kTileStrips <= end; s += kTileStrips) {
+    StripPointers<kTileStrips> strips;
+    for (int i = 0; i < kTileStrips; ++i) strips.strip[i] = strip_at(s + i);
+    body(s, strips);
+  }
+  if (kTileStrips > 2 && s + 2 == end) {
+    body(s, StripPointers<2>{{strip_at(s), strip_at(s + 1)}});
+    s += 2;
+  }
+  for (; s < end; ++s) body(s, StripPointers<1>{{strip_at(s)}});
+}
+
+// One front, seen as strips 0 .. diagonal_strips of L11 followed by those of L21.
+struct FrontStrips {
+  explicit FrontStrips(const Front& f)
+      : front(f), diagonal_strips(static_cast<int>(num_strips(f.num_pivots))),
+        below_strips(static_cast<int>(num_strips(f.num_below))) {}
+  double* operator()(int s) const {
+    if (s < diagonal_strips) return front.diagonal + triangle_size(s);
+    return front.below + static_cast<std::int64_t>(s - diagonal_strips) * kStrip * front.num_pivots;
+  }
+  int size() const { return diagonal_strips + below_strips; }
+  const Front& front;
+  const int diagonal_strips, below_strips;
+};
+
+// Factor columns first .. last within the strips of their own diagonal block.
+int factor_diagonal_block(const FrontStrips& strips, int first, int last, const double* min_pivot) {
+  const int n = strips.front.num_pivots;
+  const int end = static_cast<int>(num_strips(last));
+  for (int col = first; col < last; col += kStrip) {
+    const int width = std::min(kStrip, n - col);
+    double* pivot = strips(col / kStrip);
+    const int failed = factor_tile(pivot, first, col, width, min_pivot);
+    if (failed >= 0) return col + failed;
+    for_strips(col / kStrip + 1, end, strips,
+               [&](int, const auto& a) { solve_tile_of_width(a, pivot, first, col, width); });
+  }
+  return -1;
+}
+
+// Columns first .. last of the strips begin .. end below the diagonal block.
+void solve_panel(const FrontStrips& strips, int first, int last, int begin, int end) {
+  for_strips(begin, end, strips, [&](int, const auto& a) {
+    for (int col = first; col < last; col += kStrip) {
+      solve_tile_of_width(a, strips(col / kStrip), first, col, std::min(kStrip, last - col));
+    }
+  });
+}
+
+// Trailing columns of the strips begin .. end: rank-(last - first) update.
+void update_trailing(const FrontStrips& strips, int first, int last, int begin, int end) {
+  const int n = strips.front.num_pivots;
+  const int first_pivot = last / kStrip, num_full = n / kStrip;
+  for_strips(begin, end, strips, [&](int s, const auto& a) {
+    constexpr int MS = sizeof(a.strip) / sizeof(a.strip[0]);
+    const int top = s + MS;  // a diagonal strip s has columns up to its own diagonal tile
+    for (int pivot = first_pivot; pivot < std::min(num_full, top); ++pivot) {
+      if (pivot > s && s < strips.diagonal_strips) {
+        for (int i = 0; i < MS; ++i) {
+          if (s + i < pivot) continue;
+          const StripPointers<1> one{{a.strip[i]}};
+          subtract_product<1, kStrip, false>(one, static_cast<std::int64_t>(pivot) * kStrip, one, strips(pivot), first, last);
+        }
+      } else {
+        subtract_product<MS, kStrip, false>(a, static_cast<std::int64_t>(pivot) * kStrip, a, strips(pivot), first, last);
+      }
+    }
+    if (num_full == strips.diagonal_strips) return;
+    const int begin_last = num_full * kStrip;  // the last columns, fewer than kStrip
+    for (int i = 0; i < MS; ++i) {
+      if (s + i < num_full) continue;
+      const StripPointers<1> one{{a.strip[i]}};
+      update_tile_of_width(one, begin_last, strips(num_full), first, last, n - begin_last);
+    }
+  });
+}
+
+template <bool Overwrite>
+void update_below(const FrontStrips& strips, int first, int last, int begin, int end) {
+  const Front& front = strips.front;
+  const auto below = [&](int s) { return strips(strips.diagonal_strips + s); };
+  for_strips(begin, end, below, [&](int s, const auto& a) {
+    constexpr int MS = sizeof(a.strip) / sizeof(a.strip[0]);
+    StripPointers<MS> c;
+    for (int i = 0; i < MS; ++i) c.strip[i] = front.update + triangle_size(s + i);
+    for (int col = 0; col <= s; ++col) {
+      subtract_product<MS, kStrip, Overwrite>(c, static_cast<std::int64_t>(col) * kStrip, a, below(col), first, last);
+    }
+    for (int i = 1; i < MS; ++i) {  // the corner of the tile's own triangle
+      for (int col = s + 1; col <= s + i; ++col) {
+        subtract_product<1, kStrip, Overwrite>(StripPointers<1>{{c.strip[i]}}, static_cast<std::int64_t>(col) * kStrip,
+                                               StripPointers<1>{{a.strip[i]}}, below(col), first, last);
+      }
+    }
+  });
+}
+
+// Groups of kTileStrips strips of [begin, end) that belong to this thread: dealt out back and forth, so that
+// long and short rows even out.
+template <class Body>
+void for_own_groups(int begin, int end, const Team& team, const Body& body) {
+  const int period = 2 * team.num_threads;
+  for (int group = 0, s = begin; s < end; ++group, s += kTileStrips) {
+    const int turn = group % period;
+    const int owner = turn < team.num_threads ? turn : period - 1 - turn;
+    if (owner == team.thread) body(s, std::min(end, s + kTileStrips));
+  }
+}
+
+}  // namespace
+
+int factor_front(const Front& front, const double* min_pivot, const Team& team, int* failed_pivot) {
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  const int panel = strips.size() * kStrip > 1500 ? kLargePanel : kPanel;
+  for (int first = 0; first < n; first += panel) {
+    const int last = std::min(n, first + panel);
+    if (team.thread == 0) *failed_pivot = factor_diagonal_block(strips, first, last, min_pivot);
+    team.wait();
+    if (*failed_pivot >= 0) return *failed_pivot;
+    const int rest = static_cast<int>(num_strips(last));
+    for_own_groups(rest, strips.size(), team, [&](int b, int e) { solve_panel(strips, first, last, b, e); });
+    team.wait();
+    if (last < n) {
+      for_own_groups(rest, strips.size(), team, [&](int b, int e) { update_trailing(strips, first, last, b, e); });
+    }
+    for_own_groups(0, strips.below_strips, team, [&](int b, int e) {
+      if (first == 0) {
+        update_below<true>(strips, first, last, b, e);
+      } else {
+        update_below<false>(strips, first, last, b, e);
+      }
+    });
+    team.wait();
+  }
+  return -1;
+}
+
+void forward_front(const Front& front, double* y, double* result) {
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  for (int s = 0; s < strips.diagonal_strips; ++s) {
+    const double* strip = strips(s);
+    const int col = s * kStrip, width = std::min(kStrip, n - col);
+    Vec sum[2] = {};
+    for (int p = 0; p < col; p += 2) {
+      sum[0] += *as_vec(strip + p * kStrip) * y[p];
+      sum[1] += *as_vec(strip + (p + 1) * kStrip) * y[p + 1];
+    }
+    Vec rest = -(sum[0] + sum[1]);
+    for (int j = 0; j < width; ++j) rest[j] += y[col + j];
+    for (int j = 0; j < width; ++j) {
+      const double* lower = strip + (col + j) * kStrip;
+      y[col + j] = rest[j] * lower[j];
+      rest -= *as_vec(lower) * y[col + j];
+    }
+  }
+  for (int s = 0; s < strips.below_strips; ++s) {
+    const double* strip = strips(strips.diagonal_strips + s);
+    Vec sum[4] = {};
+    int p = 0;
+    for (; p + 4 <= n; p += 4) {
+      for (int i = 0; i < 4; ++i) sum[i] += *as_vec(strip + (p + i) * kStrip) * y[p + i];
+    }
+    for (; p < n; ++p) sum[0] += *as_vec(strip + p * kStrip) * y[p];
+    *as_vec(result + s * kStrip) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+}
+
+namespace {
+
+// sums[j] += strip(:, col + j)' z for j < NR
+template <int NR>
+inline void accumulate_dot(Vec (&sums)[NR], const double* strip, const double* z) {
+  const Vec values = *as_vec(z);
+#pragma GCC unroll 8
+  for (int j = 0; j < NR; ++j) sums[j] += *as_vec(strip + j * kStrip) * values;
+}
+
+inline double sum_of(const Vec& v) {
+  double total = 0.0;
+  for (int i = 0; i < kStrip; ++i) total += v[i];
+  return total;
+}
+
+}  // namespace
+
+void backward_front(const Front& front, double* y, const double* z) {
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  for (int s = strips.diagonal_strips - 1; s >= 0; --s) {
+    const int col = s * kStrip, width = std::min(kStrip, n - col);
+    Vec sums[kStrip] = {};
+    alignas(64) double tail[kStrip] = {};
+    for (int t = 0; t < strips.below_strips; ++t) {
+      const double* strip = strips(strips.diagonal_strips + t) + col * kStrip;
+      if (width == kStrip) {
+        accumulate_dot(sums, strip, z + t * kStrip);
+      } else {
+        for (int j = 0; j < width; ++j) sums[j] += *as_vec(strip + j * kStrip) * *as_vec(z + t * kStrip);
+      }
+    }
+    for (int t = s + 1; t < strips.diagonal_strips; ++t) {
+      for (int i = 0; i < kStrip; ++i) tail[i] = t * kStrip + i < n ? y[t * kStrip + i] : 0.0;
+      accumulate_dot(sums, strips(t) + col * kStrip, tail);
+    }
+    const double* lower = strips(s) + col * kStrip;
+    for (int j = width - 1; j >= 0; --j) {
+      double value = y[col + j] - sum_of(sums[j]);
+      for (int i = j + 1; i < width; ++i) value -= lower[j * kStrip + i] * y[col + i];
+      y[col + j] = value * lower[j * kStrip + j];
+    }
+  }
+}
+
+}  // namespace graphopt

@@ -1,0 +1,244 @@
+#include "linear/ordering.h"
+
+#include <metis.h>
+
+#include <Eigen/OrderingMethods>
+#include <Eigen/SparseCore>
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <numeric>
+
+#include "linear/errors.h"
+
+namespace graphopt {
+namespace {
+
+// Below this the factorisation takes about a millisecond and a second ordering costs more than it saves.
+constexpr double kCheapFlops = 5e6;
+
+std::vector<std::int32_t> natural_order(const BlockGraph& graph) {
+  std::vector<std::int32_t> order(graph.size());
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<std::int32_t> amd_order(const BlockGraph& graph) {
+  const int n = graph.size();
+  Eigen::SparseMatrix<double, Eigen::ColMajor, int> pattern(n, n);
+  pattern.resizeNonZeros(static_cast<Eigen::Index>(graph.neighbor.size()) + n);
+  int k = 0;
+  for (int i = 0; i < n; ++i) {
+    pattern.outerIndexPtr()[i] = k;
+    bool diagonal_done = false;
+    for (int p = graph.begin[i]; p < graph.begin[i + 1]; ++p) {
+      if (!diagonal_done && graph.neighbor[p] > i) {
+        pattern.innerIndexPtr()[k++] = i;
+        diagonal_done = true;
+      }
+      pattern.innerIndexPtr()[k++] = graph.neighbor[p];
+    }
+    if (!diagonal_done) pattern.innerIndexPtr()[k++] = i;
+  }
+  pattern.outerIndexPtr()[n] = k;
+  std::fill_n(pattern.valuePtr(), k, 1.0);
+  Eigen::PermutationMatrix<Eigen::Dynamic, Eigen::Dynamic, int> permutation;
+  Eigen::internal::minimum_degree_ordering(pattern, permutation);
+  return std::vector<std::int32_t>(permutation.indices().data(), permutation.indices().data() + n);
+}
+
+std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
+  // METIS draws from the C library's generator, which it seeds itself: one call at a time.
+  static std::mutex guard;
+  std::lock_guard<std::mutex> lock(guard);
+  idx_t n = graph.size();
+  std::vector<idx_t> begin(graph.begin.begin(), graph.begin.end());
+  std::vector<idx_t> neighbor(graph.neighbor.begin(), graph.neighbor.end());
+  std::vector<idx_t> weight(graph.weight.begin(), graph.weight.end());
+  std::vector<idx_t> perm(n), inverse(n);
+  idx_t options[METIS_NOPTIONS];
+  METIS_SetDefaultOptions(options);
+  options[METIS_OPTION_SEED] = 1;
+  options[METIS_OPTION_NUMBERING] = 0;
+  const int status =
+      METIS_NodeND(&n, begin.data(), neighbor.data(), weight.data(), options, perm.data(), inverse.data());
+  if (status == METIS_ERROR_MEMORY) throw std::bad_alloc();
+  if (status != METIS_OK) throw LinearStateError("METIS_NodeND failed with status " + std::to_string(status) + ".");
+  return std::vector<std::int32_t>(perm.begin(), perm.end());
+}
+
+// parent of each step (Liu 1990), with path compression.
+std::vector<std::int32_t> tree_parents(const BlockGraph& graph, const std::vector<std::int32_t>& order,
+                                       const std::vector<std::int32_t>& inverse) {
+  const int n = graph.size();
+  std::vector<std::int32_t> parent(n, -1), ancestor(n, -1);
+  for (int k = 0; k < n; ++k) {
+    for (int p = graph.begin[order[k]]; p < graph.begin[order[k] + 1]; ++p) {
+      int i = inverse[graph.neighbor[p]];
+      while (i != -1 && i < k) {
+        const int next = ancestor[i];
+        ancestor[i] = k;
+        if (next == -1) parent[i] = k;
+        i = next;
+      }
+    }
+  }
+  return parent;
+}
+
+std::vector<std::int32_t> postorder(const std::vector<std::int32_t>& parent) {
+  const int n = static_cast<int>(parent.size());
+  std::vector<std::int32_t> head(n, -1), next(n, -1), post, stack;
+  post.reserve(n);
+  for (int j = n - 1; j >= 0; --j) {
+    if (parent[j] == -1) continue;
+    next[j] = head[parent[j]];
+    head[parent[j]] = j;
+  }
+  for (int root = 0; root < n; ++root) {
+    if (parent[root] != -1) continue;
+    stack.push_back(root);
+    while (!stack.empty()) {
+      const int j = stack.back();
+      const int child = head[j];
+      if (child == -1) {
+        post.push_back(j);
+        stack.pop_back();
+      } else {
+        head[j] = next[child];
+        stack.push_back(child);
+      }
+    }
+  }
+  return post;
+}
+
+std::vector<std::int32_t> invert(const std::vector<std::int32_t>& order) {
+  std::vector<std::int32_t> inverse(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k) inverse[order[k]] = static_cast<std::int32_t>(k);
+  return inverse;
+}
+
+// Row counts per column by counting, for each row, the leaves of its row subtree and their meeting points.
+class ColumnCounter {
+ public:
+  ColumnCounter(const BlockGraph& graph, EliminationTree& tree)
+      : graph_(graph), tree_(tree), n_(graph.size()), first_(n_, -1), max_first_(n_, -1), previous_leaf_(n_, -1),
+        ancestor_(n_) {
+    std::iota(ancestor_.begin(), ancestor_.end(), 0);
+  }
+
+  void count() {
+    auto& count = tree_.row_count;
+    count.assign(n_, 0);
+    for (int k = 0; k < n_; ++k) {
+      if (first_[k] == -1) count[k] = weight(k);
+      for (int j = k; j != -1 && first_[j] == -1; j = tree_.parent[j]) first_[j] = k;
+    }
+    for (int j = 0; j < n_; ++j) {
+      const int parent = tree_.parent[j];
+      if (parent != -1) count[parent] -= weight(j);
+      const int block = tree_.perm[j];
+      for (int p = graph_.begin[block]; p < graph_.begin[block + 1]; ++p) add_row(tree_.inverse[graph_.neighbor[p]], j);
+      if (parent != -1) ancestor_[j] = parent;
+    }
+    for (int j = 0; j < n_; ++j) {
+      if (tree_.parent[j] != -1) count[tree_.parent[j]] += count[j];
+    }
+  }
+
+ private:
+  int weight(int step) const { return graph_.weight[tree_.perm[step]]; }
+
+  // Row i > j has an entry in column j of A; is j a new leaf of i's row subtree?
+  void add_row(int i, int j) {
+    if (i <= j || first_[j] <= max_first_[i]) return;
+    max_first_[i] = first_[j];
+    const int previous = previous_leaf_[i];
+    previous_leaf_[i] = j;
+    tree_.row_count[j] += weight(i);
+    if (previous == -1) return;
+    int meet = previous;
+    while (meet != ancestor_[meet]) meet = ancestor_[meet];
+    for (int s = previous; s != meet;) {
+      const int up = ancestor_[s];
+      ancestor_[s] = meet;
+      s = up;
+    }
+    tree_.row_count[meet] -= weight(i);
+  }
+
+  const BlockGraph& graph_;
+  EliminationTree& tree_;
+  const int n_;
+  std::vector<std::int32_t> first_, max_first_, previous_leaf_, ancestor_;
+};
+
+}  // namespace
+
+BlockGraph::BlockGraph(const BlockPattern& pattern) : begin(pattern.num_blocks() + 1, 0), weight(pattern.dims()) {
+  const int n = pattern.num_blocks();
+  if (2 * (pattern.num_stored_blocks() - n) > std::numeric_limits<std::int32_t>::max()) {
+    throw LinearShapeError("The pattern has too many blocks for a sparse factorisation (2^30 off the diagonal).");
+  }
+  for (int col = 0; col < n; ++col) {
+    for (std::int64_t k = pattern.column_begin(col); k < pattern.diagonal(col); ++k) {
+      ++begin[col + 1];
+      ++begin[pattern.row(k) + 1];
+    }
+  }
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  neighbor.resize(begin.back());
+  std::vector<std::int32_t> fill(begin.begin(), begin.end() - 1);
+  for (int col = 0; col < n; ++col) {  // ascending: rows of a column first, then the columns of a row
+    for (std::int64_t k = pattern.column_begin(col); k < pattern.diagonal(col); ++k) {
+      neighbor[fill[col]++] = pattern.row(k);
+      neighbor[fill[pattern.row(k)]++] = col;
+    }
+  }
+}
+
+EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_t>& order) {
+  const int n = graph.size();
+  const std::vector<std::int32_t> parent = tree_parents(graph, order, invert(order));
+  const std::vector<std::int32_t> post = postorder(parent);
+  const std::vector<std::int32_t> step_of = invert(post);
+  EliminationTree tree;
+  tree.perm.resize(n);
+  tree.parent.resize(n);
+  for (int k = 0; k < n; ++k) {
+    tree.perm[k] = order[post[k]];
+    tree.parent[k] = parent[post[k]] == -1 ? -1 : step_of[parent[post[k]]];
+  }
+  tree.inverse = invert(tree.perm);
+  ColumnCounter(graph, tree).count();
+  for (int k = 0; k < n; ++k) {
+    double rows = static_cast<double>(tree.row_count[k]);
+    for (int i = 0; i < graph.weight[tree.perm[k]]; ++i, rows -= 1.0) {
+      tree.flops += rows * rows;
+      tree.nonzeros += rows;
+    }
+  }
+  return tree;
+}
+
+EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
+  if (name == "natural" || graph.size() < 2 || graph.neighbor.empty()) {
+    if (name == "auto") name = "natural";
+    return eliminate(graph, natural_order(graph));
+  }
+  if (name == "metis") return eliminate(graph, metis_order(graph));
+  if (name != "amd" && name != "auto") {
+    throw LinearShapeError("The ordering is '" + name + "', expected auto, amd, metis or natural.");
+  }
+  EliminationTree amd = eliminate(graph, amd_order(graph));
+  if (name == "amd" || amd.flops < kCheapFlops) {
+    name = "amd";
+    return amd;
+  }
+  EliminationTree metis = eliminate(graph, metis_order(graph));
+  name = metis.flops < amd.flops ? "metis" : "amd";
+  return name == "metis" ? metis : amd;
+}
+
+}  // namespace graphopt

@@ -1,0 +1,38 @@
+// Elimination orderings of a block graph, and what they cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "linear/block_pattern.h"
+
+namespace graphopt {
+
+// Symmetric adjacency of the blocks, without the diagonal, both directions.
+struct BlockGraph {
+  explicit BlockGraph(const BlockPattern& pattern);
+  int size() const { return static_cast<int>(begin.size()) - 1; }
+
+  std::vector<std::int32_t> begin;     // (nb + 1)
+  std::vector<std::int32_t> neighbor;  // (2 * off-diagonal blocks)
+  std::vector<std::int32_t> weight;    // (nb) block dimensions
+};
+
+// Elimination tree in postorder: block perm[k] is eliminated at step k.
+struct EliminationTree {
+  std::vector<std::int32_t> perm;       // (nb) step -> block
+  std::vector<std::int32_t> inverse;    // (nb) block -> step
+  std::vector<std::int32_t> parent;     // (nb) step of the parent, -1 for a root
+  std::vector<std::int64_t> row_count;  // (nb) scalar rows of L in the column, its own block included
+  double flops = 0.0;                   // multiplications and additions of the factorisation
+  double nonzeros = 0.0;                // scalar entries of L
+};
+
+// Tree, postorder and counts of an ordering (Gilbert, Ng and Peyton 1994, weighted by block dimensions).
+EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_t>& order);
+
+// name: auto, amd, metis, natural. On return `name` is the ordering that was taken.
+EliminationTree order_blocks(const BlockGraph& graph, std::string& name);
+
+}  // namespace graphopt

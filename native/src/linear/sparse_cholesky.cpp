@@ -1,0 +1,297 @@
+#include "linear/sparse_cholesky.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "linear/errors.h"
+#include "linear/selected_inverse.h"
+
+namespace graphopt {
+
+SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering)
+    : pattern_(std::move(pattern)), symbolic_(*pattern_, ordering) {}
+
+// Run task(thread, barrier) on the threads of the schedule, which is made again if their number has changed.
+template <class Task>
+void SparseCholesky::run(const Task& task) {
+  for (;;) {
+    plan();
+    SpinBarrier barrier(schedule_.num_threads);
+    if (schedule_.num_threads == 1) return task(0, barrier);
+    const auto body = [&](int thread) { task(thread, barrier); };
+    if (ThreadPool::instance().run_exactly(schedule_.num_threads, std::ref(body))) return;
+  }
+}
+
+void SparseCholesky::plan() {
+  const int threads = ThreadPool::instance().num_threads();
+  if (schedule_.planned_for == threads) return;
+  schedule_ = Schedule(symbolic_, threads);
+  allocate();
+}
+
+void SparseCholesky::allocate() {
+  const std::size_t dim = static_cast<std::size_t>(pattern_->dim());
+  const int threads = schedule_.num_threads;
+  const std::size_t padded = static_cast<std::size_t>(num_strips(schedule_.max_below)) * kStrip;
+  factor_.require(symbolic_.factor_size);
+  update_.require(schedule_.update_size);
+  min_pivot_.resize(dim);
+  permuted_.resize(dim);
+  above_.assign(threads > 1 ? threads : 0, std::vector<double>(dim, 0.0));
+  scratch_.resize(threads);
+  for (AlignedBuffer& buffer : scratch_) buffer.require(static_cast<std::int64_t>(padded));
+  position_.assign(threads, std::vector<std::int64_t>(padded));
+  failed_pivot_.assign(threads, -1);
+}
+
+std::int64_t SparseCholesky::memory_bytes() const {
+  const std::int64_t doubles = factor_.size() + update_.size() +
+                               static_cast<std::int64_t>((2 + above_.size()) * permuted_.size());
+  const std::int64_t symbolic = static_cast<std::int64_t>(
+      symbolic_.blocks.size() * sizeof(AssemblyBlock) + symbolic_.rows.size() * 2 * sizeof(std::int32_t) +
+      symbolic_.supernodes.size() * sizeof(Supernode));
+  return doubles * static_cast<std::int64_t>(sizeof(double)) + symbolic;
+}
+
+Front SparseCholesky::front(int s) {
+  const Supernode& node = symbolic_.supernodes[s];
+  return Front{node.num_pivots, node.num_below, factor_.data() + node.diagonal, factor_.data() + node.below,
+               update_.data() + schedule_.update[s]};
+}
+
+bool SparseCholesky::factorize(const double* values, const double* damping) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  factorized_ = false;
+  run([&](int thread, SpinBarrier& barrier) { factorize_thread(thread, barrier, values, damping); });
+  int failed = top_failed_pivot_ >= 0 ? top_failed_pivot_ : std::numeric_limits<int>::max();
+  for (int pivot : failed_pivot_) {
+    if (pivot >= 0) failed = std::min(failed, pivot);
+  }
+  factorized_ = failed == std::numeric_limits<int>::max();
+  failed_block_ = factorized_ ? -1 : pattern_->block_of(symbolic_.scalar_source[failed]);
+  return factorized_;
+}
+
+void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const double* values, const double* damping) {
+  if (thread == 0) top_failed_pivot_ = -1;
+  failed_pivot_[thread] = -1;
+  const Team alone{0, 1, nullptr, thread}, team{thread, schedule_.num_threads, &barrier, thread};
+  for (int s : schedule_.own[thread]) {
+    failed_pivot_[thread] = factorize_supernode(s, alone, values, damping);
+    if (failed_pivot_[thread] >= 0) break;
+  }
+  team.wait();
+  for (int pivot : failed_pivot_) {
+    if (pivot >= 0) return;
+  }
+  for (int s : schedule_.top) {
+    const bool shared = symbolic_.supernodes[s].cost >= kTeamCost;
+    if (shared) {
+      team.wait();
+      if (top_failed_pivot_ >= 0) return;
+    } else if (thread != 0) {
+      continue;
+    }
+    const int failed = factorize_supernode(s, shared ? team : alone, values, damping);
+    if (failed >= 0 && thread == 0) top_failed_pivot_ = failed;
+    if (failed >= 0 && shared) return;
+    if (failed >= 0) break;
+    if (shared) team.wait();
+  }
+  team.wait();
+}
+
+// Returns the failing pivot in elimination order or -1.
+int SparseCholesky::factorize_supernode(int s, const Team& team, const double* values, const double* damping) {
+  const Supernode& node = symbolic_.supernodes[s];
+  assemble(s, team, values, damping);
+  extend_add(s, false, team);
+  team.wait();
+  int failed_alone = -1;
+  int* failed = team.num_threads > 1 ? &front_failed_pivot_ : &failed_alone;
+  const int pivot = factor_front(front(s), min_pivot_.data() + node.first_pivot, team, failed);
+  if (pivot >= 0) return node.first_pivot + pivot;
+  extend_add(s, true, team);
+  return -1;
+}
+
+// Blocks of H and the damping go into the cleared columns of the pivots.
+void SparseCholesky::assemble(int s, const Team& team, const double* values, const double* damping) {
+  const Supernode& node = symbolic_.supernodes[s];
+  double* const diagonal = factor_.data() + node.diagonal;
+  double* const below = factor_.data() + node.below;
+  std::int64_t begin, end;
+  const std::int64_t size = node.below - node.diagonal + rectangle_size(node.num_below, node.num_pivots);
+  partition(size, team.thread, team.num_threads, begin, end);
+  std::fill(diagonal + begin, diagonal + end, 0.0);
+  team.wait();
+  if (team.thread == 0) {
+    for (std::int64_t k = symbolic_.blocks_begin[s]; k < symbolic_.blocks_begin[s + 1]; ++k) {
+      const AssemblyBlock& block = symbolic_.blocks[k];
+      const double* source = values + block.source;
+      const int row_step = block.transposed ? block.num_cols : 1, col_step = block.transposed ? 1 : block.num_rows;
+      for (int r = 0; r < block.num_rows; ++r) {
+        const int row = block.row + r;
+        double* target = row < node.num_pivots ? diagonal + triangle_row(row)
+                                               : below + rectangle_row(row - node.num_pivots, node.num_pivots);
+        target += static_cast<std::int64_t>(block.col) * kStrip;
+        const int cols = std::min<int>(block.num_cols, row - block.col + 1);  // lower triangle of a diagonal block
+        for (int c = 0; c < cols; ++c) target[c * kStrip] = source[r * row_step + c * col_step];
+      }
+    }
+    for (int i = 0; i < node.num_pivots; ++i) {
+      double& pivot = diagonal[triangle_row(i) + static_cast<std::int64_t>(i) * kStrip];
+      if (damping != nullptr) pivot += damping[symbolic_.scalar_source[node.first_pivot + i]];
+      min_pivot_[node.first_pivot + i] = std::numeric_limits<double>::epsilon() * pivot;
+    }
+  }
+  team.wait();
+}
+
+namespace {
+
+// First column of thread t's share of a lower triangle with `size` columns: equal areas.
+int triangle_share(int size, int t, int num_threads) {
+  if (t == num_threads) return size;
+  return static_cast<int>(size * (1.0 - std::sqrt(1.0 - static_cast<double>(t) / num_threads)));
+}
+
+// Columns first .. last of a child's Schur complement and where they go in its parent.
+struct ChildColumns {
+  const double* source;          // triangular strips
+  const std::int32_t* row;       // (m) row of the parent's front
+  const std::int64_t* position;  // (m) offset of that row in `target`
+  double* target;
+  int first, last, m;
+  int shift;                     // front row of the target's first column
+};
+
+void add_child(const ChildColumns& child) {
+  const auto column = [&](int col) { return child.target + static_cast<std::int64_t>(child.row[col] - child.shift) * kStrip; };
+  for (int strip = child.first / kStrip; strip * kStrip < child.m; ++strip) {
+    const int r0 = strip * kStrip, lanes = std::min(kStrip, child.m - r0);
+    const double* const values = child.source + triangle_size(strip);
+    const std::int64_t* const at = child.position + r0;
+    const int full_end = std::min(child.last, r0);  // columns left of the diagonal tile
+    int col = child.first;
+    if (lanes == kStrip && col < full_end && at[0] % kStrip == 0 && at[kStrip - 1] == at[0] + kStrip - 1) {
+      for (; col < full_end; ++col) *as_vec(column(col) + at[0]) += *as_vec(values + col * kStrip);
+    } else if (lanes == kStrip) {
+      for (; col < full_end; ++col) {
+        double* const to = column(col);
+        const double* const from = values + col * kStrip;
+#pragma GCC unroll 8
+        for (int i = 0; i < kStrip; ++i) to[at[i]] += from[i];
+      }
+    }
+    for (; col < std::min(child.last, r0 + lanes); ++col) {
+      double* const to = column(col);
+      const double* const from = values + col * kStrip;
+      for (int i = std::max(0, col - r0); i < lanes; ++i) to[at[i]] += from[i];
+    }
+  }
+}
+
+}  // namespace
+
+// Add the Schur complements of the children: the columns that are pivots here (into_update false), or the others.
+// Each thread of the team owns a range of target columns.
+void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
+  const Supernode& node = symbolic_.supernodes[s];
+  const int n = node.num_pivots, m = node.num_below;
+  const int begin_column = into_update ? n + triangle_share(m, team.thread, team.num_threads) : triangle_share(n, team.thread, team.num_threads);
+  const int end_column = into_update ? n + triangle_share(m, team.thread + 1, team.num_threads) : triangle_share(n, team.thread + 1, team.num_threads);
+  const std::int64_t below = node.below - node.diagonal;
+  std::int64_t* const position = position_[team.worker].data();
+  for (int k = symbolic_.children_begin[s]; k < symbolic_.children_begin[s + 1]; ++k) {
+    const Supernode& child = symbolic_.supernodes[symbolic_.children[k]];
+    const std::int32_t* const row = symbolic_.parent_row.data() + child.rows_begin;
+    ChildColumns columns;
+    columns.m = child.num_below;
+    columns.first = static_cast<int>(std::lower_bound(row, row + child.num_below, begin_column) - row);
+    columns.last = static_cast<int>(std::lower_bound(row, row + child.num_below, end_column) - row);
+    if (columns.first == columns.last) continue;
+    for (int i = columns.first; i < child.num_below; ++i) {
+      if (into_update) {
+        position[i] = triangle_row(row[i] - n);
+      } else {
+        position[i] = row[i] < n ? triangle_row(row[i]) : below + rectangle_row(row[i] - n, n);
+      }
+    }
+    columns.source = update_.data() + schedule_.update[symbolic_.children[k]];
+    columns.row = row;
+    columns.position = position;
+    columns.target = into_update ? update_.data() + schedule_.update[s] : factor_.data() + node.diagonal;
+    columns.shift = into_update ? n : 0;
+    add_child(columns);
+  }
+}
+
+void SparseCholesky::solve(const double* b, double* x) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!factorized_) throw LinearStateError("solve: there is no factorisation; call factorize() and check that it returns True.");
+  solve_factorized(b, x);
+}
+
+void SparseCholesky::solve_factorized(const double* b, double* x) {
+  const std::int64_t dim = pattern_->dim();
+  for (std::int64_t i = 0; i < dim; ++i) permuted_[i] = b[symbolic_.scalar_source[i]];
+  run([&](int thread, SpinBarrier& barrier) { solve_thread(thread, barrier); });
+  for (std::int64_t i = 0; i < dim; ++i) x[symbolic_.scalar_source[i]] = permuted_[i];
+}
+
+void SparseCholesky::solve_thread(int thread, SpinBarrier& barrier) {
+  for (int s : schedule_.own[thread]) forward(s, thread);
+  barrier.wait();
+  if (thread == 0) {
+    for (int s : schedule_.top) {
+      const Supernode& node = symbolic_.supernodes[s];
+      for (std::vector<double>& above : above_) {
+        for (int i = node.first_pivot; i < node.first_pivot + node.num_pivots; ++i) {
+          permuted_[i] -= above[i];
+          above[i] = 0.0;
+        }
+      }
+      forward(s, 0);
+    }
+    for (auto s = schedule_.top.rbegin(); s != schedule_.top.rend(); ++s) backward(*s, 0);
+  }
+  barrier.wait();
+  const std::vector<std::int32_t>& own = schedule_.own[thread];
+  for (auto s = own.rbegin(); s != own.rend(); ++s) backward(*s, thread);
+}
+
+void SparseCholesky::forward(int s, int thread) {
+  const Supernode& node = symbolic_.supernodes[s];
+  double* const product = scratch_[thread].data();
+  forward_front(front(s), permuted_.data() + node.first_pivot, product);
+  const std::int32_t* row = symbolic_.rows.data() + node.rows_begin;
+  const int end = schedule_.subtree_end[s];
+  int i = 0;
+  for (; i < node.num_below && row[i] < end; ++i) permuted_[row[i]] -= product[i];
+  if (i == node.num_below) return;
+  std::vector<double>& above = above_[thread];
+  for (; i < node.num_below; ++i) above[row[i]] += product[i];
+}
+
+void SparseCholesky::backward(int s, int thread) {
+  const Supernode& node = symbolic_.supernodes[s];
+  double* const above = scratch_[thread].data();
+  const std::int32_t* row = symbolic_.rows.data() + node.rows_begin;
+  for (int i = 0; i < node.num_below; ++i) above[i] = permuted_[row[i]];
+  std::fill(above + node.num_below, above + num_strips(node.num_below) * kStrip, 0.0);
+  backward_front(front(s), permuted_.data() + node.first_pivot, above);
+}
+
+void SparseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols,
+                               double* out) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!factorized_) throw LinearStateError("marginals: there is no factorisation; call factorize() and check that it returns True.");
+  SelectedInverse(*this).blocks(rows, cols, out);
+}
+
+}  // namespace graphopt

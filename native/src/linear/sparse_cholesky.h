@@ -1,0 +1,77 @@
+// Supernodal multifrontal Cholesky factorisation of a symmetric positive definite block matrix.
+//
+//   P (H + D) P' = L L'
+//
+// The structure is analysed once (ordering, supernodes, schedule). `factorize` goes up the assembly tree: each front
+// collects its blocks of H and the Schur complements of its children, eliminates its pivots (front.h), and leaves
+// its own Schur complement to its parent. Subtrees run in parallel, large fronts near the roots are shared by
+// all threads. Reference: Liu, The multifrontal method for sparse matrix solution, SIAM Review 1992.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "linear/aligned_buffer.h"
+#include "linear/block_pattern.h"
+#include "linear/front.h"
+#include "linear/schedule.h"
+#include "linear/supernodes.h"
+
+namespace graphopt {
+
+class SparseCholesky {
+ public:
+  SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering);
+
+  // values (values_size), damping (dim) or null. False if a pivot is not positive: see failed_block().
+  bool factorize(const double* values, const double* damping);
+
+  // x (dim) := (H + D)^-1 b; x may be b.
+  void solve(const double* b, double* x);
+
+  // Blocks of (H + D)^-1: for pair k the block (rows[k], cols[k]), column-major, one after the other in `out`.
+  void marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols, double* out);
+
+  const BlockPattern& pattern() const { return *pattern_; }
+  const SymbolicFactor& symbolic() const { return symbolic_; }
+  bool factorized() const { return factorized_; }
+  int failed_block() const { return failed_block_; }
+  std::int64_t memory_bytes() const;
+
+ private:
+  void plan();
+  void allocate();
+  Front front(int s);
+  void factorize_thread(int thread, SpinBarrier& barrier, const double* values, const double* damping);
+  int factorize_supernode(int s, const Team& team, const double* values, const double* damping);
+  void assemble(int s, const Team& team, const double* values, const double* damping);
+  void extend_add(int s, bool into_update, const Team& team);
+  void solve_factorized(const double* b, double* x);
+  void solve_thread(int thread, SpinBarrier& barrier);
+  void forward(int s, int thread);
+  void backward(int s, int thread);
+  template <class Task>
+  void run(const Task& task);
+
+  std::shared_ptr<const BlockPattern> pattern_;
+  SymbolicFactor symbolic_;
+  Schedule schedule_;
+  AlignedBuffer factor_, update_;
+  std::vector<double> min_pivot_;                     // (dim), elimination order
+  std::vector<double> permuted_;                      // (dim) right side in elimination order
+  std::vector<std::vector<double>> above_;            // per thread (dim): its subtrees' part of the top's right side
+  std::vector<AlignedBuffer> scratch_;                // per thread (max_below, padded)
+  std::vector<std::vector<std::int64_t>> position_;   // per thread (max_below)
+  std::vector<int> failed_pivot_;                     // per thread, elimination order, -1: none
+  int top_failed_pivot_ = -1;                         // the same for the top of the tree
+  int front_failed_pivot_ = -1;                       // within the front the team works on
+  bool factorized_ = false;
+  int failed_block_ = -1;
+  std::mutex mutex_;
+
+  friend class SelectedInverse;
+};
+
+}  // namespace graphopt

@@ -1,0 +1,60 @@
+// Symbolic factorisation: supernodes, their rows, the assembly tree, and where each block of H goes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "linear/block_pattern.h"
+#include "linear/ordering.h"
+
+namespace graphopt {
+
+// One dense front. Its pivots are consecutive scalars of the elimination order.
+struct Supernode {
+  std::int32_t first_step, num_steps;  // blocks, in elimination order
+  std::int32_t first_pivot;            // scalar, in elimination order
+  std::int32_t num_pivots;             // n
+  std::int32_t num_below;              // m
+  std::int32_t parent;                 // supernode or -1
+  std::int64_t rows_begin;             // into SymbolicFactor::rows, parent_row: num_below entries
+  std::int64_t diagonal, below;        // offsets of L11 and L21 in the factor
+  double cost;                         // estimated nanoseconds on one core
+};
+
+// A block of H as it is added to a front: element (r, c) of the front's lower triangle.
+struct AssemblyBlock {
+  std::int64_t source;                 // into values
+  std::int32_t row, col;               // first row and column in the front
+  std::int16_t num_rows, num_cols;
+  bool transposed;                     // the stored block is num_cols x num_rows
+};
+
+struct SymbolicFactor {
+  SymbolicFactor(const BlockPattern& pattern, const std::string& ordering);
+
+  std::string ordering;                          // the one that was taken
+  std::vector<std::int32_t> perm, inverse;       // (nb) step <-> block
+  std::vector<std::int32_t> step_offset;         // (nb + 1) first scalar of a step
+  std::vector<std::int32_t> scalar_source;       // (dim) scalar of the elimination order -> scalar of the matrix
+  std::vector<Supernode> supernodes;             // in elimination order, children before parents
+  std::vector<std::int32_t> supernode_of_step;   // (nb)
+  std::vector<std::int32_t> children_begin, children;  // supernodes, ascending
+  std::vector<std::int32_t> rows;                // below rows of each supernode: scalars in elimination order
+  std::vector<std::int32_t> parent_row;          // the same rows, as row of the parent's front (pivots first)
+  std::vector<std::int64_t> blocks_begin;        // (num supernodes + 1)
+  std::vector<AssemblyBlock> blocks;
+  std::int64_t factor_size = 0;                  // doubles
+  double flops = 0.0;                            // of the ordering, without padding or amalgamation
+  double nonzeros = 0.0;                         // of the ordering
+
+ private:
+  void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims);
+  void find_rows(const BlockGraph& graph);
+  void place_blocks(const BlockPattern& pattern);
+};
+
+// Estimated time of a front with n pivots and m rows below, in nanoseconds.
+double front_cost(double num_pivots, double num_below);
+
+}  // namespace graphopt

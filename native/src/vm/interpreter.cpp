@@ -1,0 +1,187 @@
+// The interpreter: one instruction at a time on all lanes of a chunk.
+#include <cmath>
+#include <cstdint>
+
+#include "vm/lanes.h"
+#include "vm/lane_math.h"
+#include "vm/opcodes.h"
+#include "vm/program.h"
+
+namespace graphopt::vm {
+namespace {
+
+constexpr int kUnroll = 4;                              // vectors that a SUM keeps in processor registers
+constexpr int kBlock = kUnroll * kVectorLanes;          // lanes of one block
+static_assert(kLanes % kBlock == 0, "a chunk is made of whole blocks");
+
+template <class F>
+inline void map1(double* d, const double* a, F f) {
+  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i)));
+}
+
+template <class F>
+inline void map2(double* d, const double* a, const double* b, F f) {
+  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i)));
+}
+
+template <class F>
+inline void map3(double* d, const double* a, const double* b, const double* c, F f) {
+  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i), load(c + i)));
+}
+
+template <class F>
+inline void scalar1(double* d, const double* a, F f) {
+  for (int i = 0; i < kLanes; ++i) d[i] = f(a[i]);
+}
+
+template <class F>
+inline void scalar2(double* d, const double* a, const double* b, F f) {
+  for (int i = 0; i < kLanes; ++i) d[i] = f(a[i], b[i]);
+}
+
+inline Vec truth(IntVec mask) { return mask ? broadcast(1.0) : broadcast(0.0); }
+
+// Signed sum of products and terms; `s` is the code after the destination.
+inline const std::uint16_t* sum(double* frame, double* d, const std::uint16_t* s) {
+  const int num_pos = s[0], num_neg = s[1], num_plus = s[2], num_minus = s[3];
+  s += 4;
+  const std::uint16_t* end = s + 2 * (num_pos + num_neg) + num_plus + num_minus;
+  for (int i = 0; i < kLanes; i += kBlock) {
+    const double* base = frame + i;
+    const auto reg = [base](std::uint16_t r) { return base + static_cast<std::size_t>(r) * kLanes; };
+    const std::uint16_t* pair = s;
+    const std::uint16_t* pos_end = pair + 2 * num_pos;
+    const std::uint16_t* neg_end = pos_end + 2 * num_neg;
+    const std::uint16_t* term = neg_end;
+    const std::uint16_t* plus_end = term + num_plus;
+    Vec acc[kUnroll];
+    if (num_plus > 0) {
+      const double* x = reg(*term++);
+      for (int u = 0; u < kUnroll; ++u) acc[u] = load(x + u * kVectorLanes);
+    } else {
+      for (int u = 0; u < kUnroll; ++u) acc[u] = Vec{};
+    }
+    for (; pair < pos_end; pair += 2) {
+      const double *a = reg(pair[0]), *b = reg(pair[1]);
+      for (int u = 0; u < kUnroll; ++u)
+        acc[u] = fma(load(a + u * kVectorLanes), load(b + u * kVectorLanes), acc[u]);
+    }
+    for (; pair < neg_end; pair += 2) {
+      const double *a = reg(pair[0]), *b = reg(pair[1]);
+      for (int u = 0; u < kUnroll; ++u)
+        acc[u] = fnma(load(a + u * kVectorLanes), load(b + u * kVectorLanes), acc[u]);
+    }
+    for (; term < plus_end; ++term) {
+      const double* x = reg(*term);
+      for (int u = 0; u < kUnroll; ++u) acc[u] += load(x + u * kVectorLanes);
+    }
+    for (; term < end; ++term) {
+      const double* x = reg(*term);
+      for (int u = 0; u < kUnroll; ++u) acc[u] -= load(x + u * kVectorLanes);
+    }
+    for (int u = 0; u < kUnroll; ++u) store(d + i + u * kVectorLanes, acc[u]);
+  }
+  return end;
+}
+
+void run_robust(const RobustContext& robust, double* rho, double* weight, const double* chi2) {
+  const Program& kernel = *robust.kernel;
+  const double* inputs[2] = {chi2, robust.width};
+  for (int k = 0; k < 2; ++k)
+    if (kernel.input_registers[k] >= 0)
+      map1(robust.frame + static_cast<std::size_t>(kernel.input_registers[k]) * kLanes, inputs[k],
+           [](Vec x) { return x; });
+  execute(kernel, robust.frame, RobustContext{});
+  double* outputs[2] = {rho, weight};
+  for (int k = 0; k < 2; ++k)
+    map1(outputs[k], robust.frame + static_cast<std::size_t>(kernel.output_registers[k]) * kLanes,
+         [](Vec x) { return x; });
+}
+
+}  // namespace
+
+void execute(const Program& program, double* frame, const RobustContext& robust) {
+  static const void* const labels[] = {
+#define X(name, destinations, sources) &&do_##name,
+      GRAPHOPT_OPCODES(X)
+#undef X
+  };
+  const std::uint16_t* pc = program.code.data();
+  const auto reg = [&](int k) { return frame + static_cast<std::size_t>(pc[k]) * kLanes; };
+#define NEXT goto* labels[*pc]
+#define MAP1(name, expression)                                          \
+  do_##name : map1(reg(1), reg(2), [](Vec x) -> Vec { return expression; }); \
+  pc += 3;                                                              \
+  NEXT;
+#define MAP2(name, expression)                                                             \
+  do_##name : map2(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return expression; }); \
+  pc += 4;                                                                                 \
+  NEXT;
+#define MAP3(name, expression)                                                                            \
+  do_##name : map3(reg(1), reg(2), reg(3), reg(4), [](Vec x, Vec y, Vec z) -> Vec { return expression; }); \
+  pc += 5;                                                                                                \
+  NEXT;
+#define SCALAR1(name, expression)                                                 \
+  do_##name : scalar1(reg(1), reg(2), [](double x) -> double { return expression; }); \
+  pc += 3;                                                                        \
+  NEXT;
+#define SCALAR2(name, expression)                                                                    \
+  do_##name : scalar2(reg(1), reg(2), reg(3), [](double x, double y) -> double { return expression; }); \
+  pc += 4;                                                                                           \
+  NEXT;
+
+  NEXT;
+  MAP2(ADD, x + y)
+  MAP2(SUB, x - y)
+  MAP2(MUL, x * y)
+  MAP1(NEG, -x)
+  MAP3(FMA, fma(x, y, z))
+  MAP3(FMS, fma(x, y, -z))
+  MAP3(FNMA, fnma(x, y, z))
+do_SUM:
+  pc = sum(frame, reg(1), pc + 2);
+  NEXT;
+  MAP1(RECIP, 1.0 / x)
+  SCALAR1(SQRT, std::sqrt(x))
+do_SIN:
+  lanes_sin(reg(1), reg(2));
+  pc += 3;
+  NEXT;
+do_COS:
+  lanes_cos(reg(1), reg(2));
+  pc += 3;
+  NEXT;
+do_SINCOS:
+  lanes_sincos(reg(1), reg(2), reg(3));
+  pc += 4;
+  NEXT;
+  SCALAR1(TAN, std::tan(x))
+  SCALAR1(ASIN, std::asin(x))
+  SCALAR1(ACOS, std::acos(x))
+  SCALAR1(ATAN, std::atan(x))
+  SCALAR2(ATAN2, std::atan2(x, y))
+  SCALAR1(EXP, std::exp(x))
+  SCALAR1(LOG, std::log(x))
+  SCALAR2(POW, std::pow(x, y))
+  MAP1(ABS, x < 0.0 ? -x : x + 0.0)
+  MAP1(SIGN, x > 0.0 ? broadcast(1.0) : x < 0.0 ? broadcast(-1.0) : x)
+  SCALAR1(FLOOR, std::floor(x))
+  // like np.minimum and np.maximum: NaN where either is
+  MAP2(MIN, (x <= y) | (x != x) ? x : y)
+  MAP2(MAX, (x >= y) | (x != x) ? x : y)
+  MAP2(LT, truth(x < y))
+  MAP2(LE, truth(x <= y))
+  MAP2(EQ, truth(x == y))
+  MAP2(AND, truth((x != 0.0) & (y != 0.0)))
+  MAP2(OR, truth((x != 0.0) | (y != 0.0)))
+  MAP1(NOT, truth(x == 0.0))
+  MAP3(SELECT, x != 0.0 ? y : z)
+do_ROBUST:
+  run_robust(robust, reg(1), reg(2), reg(3));
+  pc += 4;
+  NEXT;
+do_END:
+  return;
+}
+
+}  // namespace graphopt::vm

@@ -1,0 +1,351 @@
+// The part of Linearizer that runs in every iteration.
+#include "vm/linearizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+#include "parallel/thread_pool.h"
+#include "vm/compensated.h"
+#include "vm/transpose.h"
+
+namespace graphopt::vm {
+namespace {
+
+int padded(int n) { return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes; }
+
+inline void add_row(double* __restrict d, const double* __restrict s, int length) {
+  int i = 0;
+  for (; i + kVectorLanes <= length; i += kVectorLanes)
+    store_unaligned(d + i, load_unaligned(d + i) + load_unaligned(s + i));
+  for (; i < length; ++i) d[i] += s[i];
+}
+
+// Upper triangle, packed by columns, onto a dense column-major block.
+inline void add_triangle(double* __restrict d, const double* __restrict s, int dim) {
+  for (int j = 0; j < dim; ++j) {
+    for (int i = 0; i <= j; ++i) d[i] += s[i];
+    d += dim;
+    s += j + 1;
+  }
+}
+
+// s is rows x columns, d columns x rows, both column-major.
+inline void add_transposed(double* __restrict d, const double* __restrict s, int rows, int columns) {
+  for (int j = 0; j < columns; ++j)
+    for (int i = 0; i < rows; ++i) d[i * columns + j] += s[j * rows + i];
+}
+
+void mirror(double* block, int dim) {
+  for (int j = 0; j < dim; ++j)
+    for (int i = 0; i < j; ++i) block[i * dim + j] = block[j * dim + i];
+}
+
+double sum_lanes(const double* x, int count) {
+  double total = 0.0;
+  for (int l = 0; l < count; ++l) total += x[l];
+  return total;
+}
+
+}  // namespace
+
+// What one thread needs while it runs programs.
+struct Linearizer::Workspace {
+  AlignedVector<double> frame, kernel_frame, rows;
+
+  double* prepare(const EdgeGroup& g, const Program& program) {
+    frame.resize(static_cast<std::size_t>(program.num_registers) * kLanes);
+    fill_constants(program, frame.data());
+    if (g.kernel) {
+      kernel_frame.resize(static_cast<std::size_t>(g.kernel->num_registers) * kLanes);
+      fill_constants(*g.kernel, kernel_frame.data());
+    }
+    return frame.data();
+  }
+};
+
+const EdgeGroup& Linearizer::group(int index) const {
+  if (index < 0 || index >= static_cast<int>(groups_.size()))
+    throw std::invalid_argument("Linearizer: there is no edge group " + std::to_string(index));
+  return *groups_[static_cast<std::size_t>(index)];
+}
+
+void Linearizer::require_prepared() const {
+  if (!prepared_) throw std::logic_error("Linearizer: call prepare(values_size, b_size) first");
+}
+
+// task(t) for every partition t, on as many threads as there are now.
+void Linearizer::for_each_partition(const std::function<void(int)>& task) {
+  if (num_partitions_ == 1) {
+    task(0);
+    return;
+  }
+  ThreadPool& pool = ThreadPool::instance();
+  const int num_threads = pool.num_threads();
+  pool.run([&](int thread) {
+    for (int t = thread; t < num_partitions_; t += num_threads) task(t);
+  });
+}
+
+void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk, double* frame) const {
+  const std::int32_t* input = program.input_registers.data();
+  const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
+    for (int k = 0; k < columns; ++k, ++input) {
+      if (*input < 0) continue;
+      double* out = frame + static_cast<std::size_t>(*input) * kLanes;
+      for (int l = 0; l < kLanes; ++l) out[l] = base[static_cast<std::int64_t>(rows[l]) * columns + k];
+    }
+  };
+  const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
+  for (const int set : g.vertex_sets) {
+    gather(vertex_sets_[set].estimate.data, vertex_sets_[set].estimate.columns, rows);
+    rows += kLanes;
+  }
+  rows = g.parameter_rows.data() + chunk * static_cast<std::int64_t>(g.parameter_sets.size()) * kLanes;
+  for (const int set : g.parameter_sets) {
+    gather(parameter_sets_[set].data, parameter_sets_[set].columns, rows);
+    rows += kLanes;
+  }
+  const double* data = g.data.data() + chunk * g.data_rows() * kLanes;
+  for (int k = 0; k < g.measurement_dim + g.information_dim; ++k, ++input, data += kLanes) {
+    if (*input < 0) continue;
+    double* out = frame + static_cast<std::size_t>(*input) * kLanes;
+    for (int l = 0; l < kLanes; l += kVectorLanes) store(out + l, load(data + l));
+  }
+}
+
+// Run the program on chunks [begin, end); visit(chunk, frame) sees the registers after each.
+template <class Visit>
+void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::int64_t begin, std::int64_t end,
+                             Workspace& workspace, Visit visit) const {
+  if (begin >= end) return;
+  double* frame = workspace.prepare(g, program);
+  RobustContext robust;
+  robust.kernel = g.kernel.get();
+  robust.frame = workspace.kernel_frame.data();
+  for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+    load_chunk(g, program, chunk, frame);
+    robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
+    execute(program, frame, robust);
+    visit(chunk, frame);
+  }
+}
+
+double Linearizer::linearize_partition(int t, double* values, double* b) {
+  double* arena = arenas_[static_cast<std::size_t>(t)].data();
+  std::fill(arenas_[static_cast<std::size_t>(t)].begin(), arenas_[static_cast<std::size_t>(t)].end(), 0.0);
+  Workspace workspace;
+  CompensatedSum total;
+  for (const auto& group_pointer : groups_) {
+    const EdgeGroup& g = *group_pointer;
+    const Program& program = *g.linearize;
+    const int stride = padded(g.num_outputs), num_pieces = static_cast<int>(g.pieces.size());
+    workspace.rows.resize(static_cast<std::size_t>(stride) * kLanes);
+    double* rows = workspace.rows.data();
+    run_program(g, program, g.first_chunk[t], g.first_chunk[t + 1], workspace, [&](std::int64_t chunk, double* frame) {
+      const int count = g.num_lanes(chunk);
+      total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
+      lanes_to_rows(frame, program.output_registers.data() + 1, g.num_outputs, rows, stride);
+      const std::int64_t* code = g.destinations.data() + chunk * kLanes * num_pieces;
+      for (int l = 0; l < count; ++l) {
+        for (const Piece& piece : g.pieces) {
+          const std::int64_t c = *code++;
+          if (c == Destination::kSkip) continue;
+          const double* source = rows + l * stride + piece.row_offset;
+          double* target = (Destination::arena(c) ? arena : piece.segment ? b : values) + Destination::offset(c);
+          if (Destination::transposed(c))
+            add_transposed(target, source, piece.rows, piece.columns);
+          else if (piece.diagonal && !Destination::arena(c))
+            add_triangle(target, source, piece.rows);
+          else
+            add_row(target, source, piece.length());
+        }
+      }
+    });
+  }
+  return total.value();
+}
+
+void Linearizer::reduce(const Reduction& r, double* values, double* b) const {
+  double* target = (r.segment ? b : values) + r.offset;
+  for (std::int64_t k = r.first_copy; k < r.first_copy + r.num_copies; ++k) {
+    const Copy& copy = copies_[static_cast<std::size_t>(k)];
+    const double* source = arenas_[static_cast<std::size_t>(copy.partition)].data() + copy.offset;
+    if (r.diagonal)
+      add_triangle(target, source, r.rows);
+    else
+      add_row(target, source, r.rows * r.columns);
+  }
+}
+
+double Linearizer::sum_partitions(const std::vector<double>& sums) const {
+  CompensatedSum total;
+  for (const double x : sums) total.add(x);
+  return total.value();
+}
+
+double Linearizer::linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  if (values_size != values_size_ || b_size != b_size_)
+    throw std::invalid_argument("Linearizer.linearize: values and b have lengths " + std::to_string(values_size) +
+                                " and " + std::to_string(b_size) + ", prepared for " + std::to_string(values_size_) +
+                                " and " + std::to_string(b_size_));
+  const auto share = [&](std::int64_t size, int t, auto&& action) {
+    std::int64_t begin, end;
+    partition(size, t, num_partitions_, begin, end);
+    action(begin, end);
+  };
+  for_each_partition([&](int t) {
+    share(values_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(values + begin, values + end, 0.0); });
+    share(b_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(b + begin, b + end, 0.0); });
+  });
+  std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
+  for_each_partition([&](int t) { sums[static_cast<std::size_t>(t)] = linearize_partition(t, values, b); });
+  if (!reductions_.empty())
+    for_each_partition([&](int t) {
+      share(static_cast<std::int64_t>(reductions_.size()), t, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) reduce(reductions_[static_cast<std::size_t>(i)], values, b);
+      });
+    });
+  for_each_partition([&](int t) {
+    share(static_cast<std::int64_t>(diagonal_blocks_.size()), t, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const auto& [offset, dim] = diagonal_blocks_[static_cast<std::size_t>(i)];
+        mirror(values + offset, dim);
+      }
+    });
+  });
+  return sum_partitions(sums);
+}
+
+double Linearizer::chi2() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
+  for_each_partition([&](int t) {
+    Workspace workspace;
+    CompensatedSum total;
+    for (const auto& g : groups_) {
+      const std::size_t rho = static_cast<std::size_t>(g->chi2->output_registers[0]) * kLanes;
+      run_program(*g, *g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace,
+                  [&](std::int64_t chunk, const double* frame) { total.add(sum_lanes(frame + rho, g->num_lanes(chunk))); });
+    }
+    sums[static_cast<std::size_t>(t)] = total.value();
+  });
+  return sum_partitions(sums);
+}
+
+void Linearizer::edge_chi2(int index, double* out) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  const EdgeGroup& g = group(index);
+  const std::size_t chi2 = static_cast<std::size_t>(g.chi2->output_registers[1]) * kLanes;
+  for_each_partition([&](int t) {
+    Workspace workspace;
+    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+                [&](std::int64_t chunk, const double* frame) {
+                  for (int l = 0; l < g.num_lanes(chunk); ++l) out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
+                });
+  });
+}
+
+void Linearizer::errors(int index, double* out) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  const EdgeGroup& g = group(index);
+  for_each_partition([&](int t) {
+    Workspace workspace;
+    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+                [&](std::int64_t chunk, const double* frame) {
+                  for (int l = 0; l < g.num_lanes(chunk); ++l)
+                    for (int k = 0; k < g.residual_dim; ++k)
+                      out[static_cast<std::int64_t>(g.order[chunk * kLanes + l]) * g.residual_dim + k] =
+                          frame[static_cast<std::size_t>(g.chi2->output_registers[k + 2]) * kLanes + l];
+                });
+  });
+}
+
+void Linearizer::oplus(const double* dx, std::int64_t size) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  if (size != b_size_)
+    throw std::invalid_argument("Linearizer.oplus: dx has length " + std::to_string(size) + ", expected " +
+                                std::to_string(b_size_));
+  for_each_partition([&](int t) {
+    AlignedVector<double> memory;
+    for (const VertexSet& set : vertex_sets_) {
+      const Program& program = *set.oplus;
+      memory.resize(static_cast<std::size_t>(program.num_registers) * kLanes);
+      double* frame = memory.data();
+      fill_constants(program, frame);
+      const std::int64_t count = static_cast<std::int64_t>(set.optimized.size());
+      std::int64_t begin, end;
+      partition((count + kLanes - 1) / kLanes, t, num_partitions_, begin, end);
+      for (std::int64_t first = begin * kLanes; first < std::min(end * kLanes, count); first += kLanes) {
+        const int lanes = static_cast<int>(std::min<std::int64_t>(kLanes, count - first));
+        for (int l = 0; l < kLanes; ++l) {
+          const std::int32_t row = set.optimized[static_cast<std::size_t>(first + std::min(l, lanes - 1))];
+          const double* storage = set.estimate.row(row);
+          const double* delta = dx + set.offset[static_cast<std::size_t>(row)];
+          for (int k = 0; k < program.num_inputs(); ++k) {
+            const std::int32_t r = program.input_registers[static_cast<std::size_t>(k)];
+            if (r < 0) continue;
+            frame[static_cast<std::size_t>(r) * kLanes + l] =
+                k < set.estimate.columns ? storage[k] : delta[k - set.estimate.columns];
+          }
+        }
+        execute(program, frame, RobustContext{});
+        for (int l = 0; l < lanes; ++l) {
+          double* storage = set.estimate.row(set.optimized[static_cast<std::size_t>(first + l)]);
+          for (int k = 0; k < set.estimate.columns; ++k)
+            storage[k] = frame[static_cast<std::size_t>(program.output_registers[static_cast<std::size_t>(k)]) * kLanes + l];
+        }
+      }
+    }
+  });
+}
+
+void Linearizer::push() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (VertexSet& set : vertex_sets_) set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
+}
+
+void Linearizer::pop() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (VertexSet& set : vertex_sets_) {
+    if (set.backups.empty()) throw std::logic_error("Linearizer.pop: nothing was pushed");
+    std::copy(set.backups.back().begin(), set.backups.back().end(), set.estimate.data);
+    set.backups.pop_back();
+  }
+}
+
+void Linearizer::discard_top() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (VertexSet& set : vertex_sets_) {
+    if (set.backups.empty()) throw std::logic_error("Linearizer.discard_top: nothing was pushed");
+    set.backups.pop_back();
+  }
+}
+
+std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  for (std::size_t k = 0; k < groups_.size(); ++k) {
+    const EdgeGroup& g = *groups_[k];
+    std::int64_t first = g.num_edges;
+    Workspace workspace;
+    run_program(g, *g.linearize, 0, g.num_chunks, workspace, [&](std::int64_t chunk, const double* frame) {
+      for (int l = 0; l < g.num_lanes(chunk); ++l)
+        for (const std::int32_t r : g.linearize->output_registers)
+          if (!std::isfinite(frame[static_cast<std::size_t>(r) * kLanes + l]))
+            first = std::min<std::int64_t>(first, g.order[chunk * kLanes + l]);
+    });
+    if (first < g.num_edges) return std::make_pair(static_cast<int>(k), first);
+  }
+  return std::nullopt;
+}
+
+}  // namespace graphopt::vm

@@ -1,0 +1,163 @@
+// Evaluates all edges of a graph: chi2, and the normal equations H = sum J' W Omega J, b = -sum J' W Omega e.
+//
+// prepare() fixes, once per structure, the order of the edges (by the block they write, for locality), their
+// partition over threads, and where each edge adds its blocks. A block that one partition alone writes is added to
+// directly; one that several write gets a copy per partition, and the copies are added up in the order of the
+// partitions. So the result depends on the number of partitions only, never on the scheduling of threads.
+#pragma once
+
+#include <cstdint>
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "vm/lanes.h"
+#include "vm/program.h"
+
+namespace graphopt::vm {
+
+using ProgramPtr = std::shared_ptr<const Program>;
+
+// An array that somebody else owns and `owner` keeps alive.
+template <class T>
+struct View {
+  T* data = nullptr;
+  std::int64_t rows = 0;
+  int columns = 0;
+  std::shared_ptr<void> owner;
+
+  T* row(std::int64_t i) const { return data + i * columns; }
+  std::int64_t size() const { return rows * columns; }
+};
+
+struct VertexSet {
+  View<double> estimate;  // (n, storage_dim)
+  ProgramPtr oplus;
+  std::vector<std::int64_t> offset;      // first scalar in dx, -1: not optimized
+  std::vector<std::int32_t> optimized;   // rows with an offset
+  std::vector<std::vector<double>> backups;
+  int tangent_dim = 0;
+};
+
+// What the caller gives for a group of edges of one type.
+struct EdgeGroupInput {
+  ProgramPtr chi2, linearize, kernel;  // kernel may be null
+  std::vector<int> vertex_sets, parameter_sets;
+  View<const std::int32_t> vertex_rows, parameter_rows;  // (m, arity), (m, num_parameters)
+  View<const double> measurement, information, kernel_width;
+  View<const std::int64_t> block_offset;  // (m, num_pairs)
+  View<const bool> block_transposed;
+};
+
+// One block or segment that an edge adds to.
+struct Piece {
+  int row_offset = 0;     // where it starts in an edge's row of outputs
+  int rows = 0, columns = 0;
+  bool diagonal = false;  // the upper triangle is computed, by columns
+  bool segment = false;   // of b
+  int length() const { return diagonal ? rows * (rows + 1) / 2 : rows * columns; }
+};
+
+struct EdgeGroup {
+  ProgramPtr chi2, linearize, kernel;
+  std::vector<int> vertex_sets, parameter_sets;
+  std::int64_t num_edges = 0, num_chunks = 0;
+  int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
+  std::vector<Piece> pieces;              // pairs, then segments of b
+  std::vector<std::int32_t> order;        // sorted position -> the caller's row
+  std::vector<std::int32_t> vertex_rows;  // [chunk][slot][lane]
+  std::vector<std::int32_t> parameter_rows;
+  AlignedVector<double> data;             // [chunk][measurement, information, kernel width][lane]
+  std::vector<std::int64_t> destinations; // [sorted position][piece], see Destination
+  std::vector<std::int64_t> first_chunk;  // [partition + 1]
+  EdgeGroupInput input;                   // arrays are released by prepare()
+
+  int arity() const { return static_cast<int>(vertex_sets.size()); }
+  int data_rows() const { return measurement_dim + information_dim + 1; }
+  int num_lanes(std::int64_t chunk) const {
+    return static_cast<int>(std::min<std::int64_t>(kLanes, num_edges - chunk * kLanes));
+  }
+};
+
+// Where an edge adds a piece: an offset and two flags in one number, or kSkip.
+struct Destination {
+  static constexpr std::int64_t kSkip = -1;
+  static std::int64_t make(std::int64_t offset, bool arena, bool transposed) {
+    return offset * 4 + (arena ? 2 : 0) + (transposed ? 1 : 0);
+  }
+  static std::int64_t offset(std::int64_t code) { return code >> 2; }
+  static bool arena(std::int64_t code) { return (code & 2) != 0; }
+  static bool transposed(std::int64_t code) { return (code & 1) != 0; }
+};
+
+// A piece that several partitions add to, and its copies.
+struct Reduction {
+  std::int64_t offset = 0;  // in values or b
+  std::int32_t rows = 0, columns = 0;
+  bool diagonal = false, segment = false;
+  std::int64_t first_copy = 0, num_copies = 0;  // in copies_
+};
+
+struct Copy {
+  std::int32_t partition = 0;
+  std::int64_t offset = 0;  // in that partition's arena
+};
+
+class Linearizer {
+ public:
+  int add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset);
+  int add_parameter_set(View<const double> values);
+  int add_edge_group(EdgeGroupInput input);
+  void set_edge_data(int group, View<const double> measurement, View<const double> information,
+                     View<const double> kernel_width);
+  void prepare(std::int64_t values_size, std::int64_t b_size);
+
+  double linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size);
+  double chi2();
+  void edge_chi2(int group, double* out);
+  void errors(int group, double* out);
+  void oplus(const double* dx, std::int64_t size);
+  void push();
+  void pop();
+  void discard_top();
+  std::optional<std::pair<int, std::int64_t>> first_non_finite();
+
+  const EdgeGroup& group(int index) const;
+
+ private:
+  struct Workspace;
+
+  void require_prepared() const;
+  void for_each_partition(const std::function<void(int)>& task);
+  void sort_edges(EdgeGroup& group);
+  void pack_rows(EdgeGroup& group);
+  void pack_data(EdgeGroup& group, const View<const double>& measurement, const View<const double>& information,
+                 const View<const double>& kernel_width);
+  void choose_partitions();
+  void assign_destinations();
+  void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
+  template <class Visit>
+  void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
+                   Workspace& workspace, Visit visit) const;
+  double linearize_partition(int partition, double* values, double* b);
+  void reduce(const Reduction& reduction, double* values, double* b) const;
+  double sum_partitions(const std::vector<double>& sums) const;
+
+  std::mutex mutex_;
+  std::vector<VertexSet> vertex_sets_;
+  std::vector<View<const double>> parameter_sets_;
+  std::vector<std::unique_ptr<EdgeGroup>> groups_;
+  bool prepared_ = false;
+  int num_partitions_ = 1;
+  std::int64_t values_size_ = 0, b_size_ = 0;
+  std::vector<AlignedVector<double>> arenas_;  // [partition]
+  std::vector<Reduction> reductions_;
+  std::vector<Copy> copies_;
+  std::vector<std::pair<std::int64_t, std::int32_t>> diagonal_blocks_;  // offset, dim
+};
+
+}  // namespace graphopt::vm

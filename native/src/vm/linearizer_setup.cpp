@@ -1,0 +1,348 @@
+// The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+
+#include "parallel/thread_pool.h"
+#include "vm/linearizer.h"
+
+namespace graphopt::vm {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) { throw std::invalid_argument("Linearizer: " + what); }
+
+void check(bool ok, const std::string& what) {
+  if (!ok) fail(what);
+}
+
+std::string text(std::int64_t n) { return std::to_string(n); }
+
+// A set of offsets below a fixed size.
+class Bitmap {
+ public:
+  explicit Bitmap(std::int64_t size) : words_(static_cast<std::size_t>(size / 64 + 1)) {}
+  bool test(std::int64_t i) const { return (words_[static_cast<std::size_t>(i >> 6)] >> (i & 63)) & 1; }
+  void set(std::int64_t i) { words_[static_cast<std::size_t>(i >> 6)] |= std::uint64_t{1} << (i & 63); }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+// Edges and work below which waking other threads costs more than it saves.
+constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chunks times lanes
+
+}  // namespace
+
+int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(oplus->num_outputs() == estimate.columns,
+        "the oplus program returns " + text(oplus->num_outputs()) + " numbers, estimate has " +
+            text(estimate.columns) + " columns");
+  check(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
+  check(static_cast<std::int64_t>(offset.size()) == estimate.rows,
+        "offset has length " + text(static_cast<std::int64_t>(offset.size())) + ", expected one per vertex, " +
+            text(estimate.rows));
+  VertexSet set;
+  set.tangent_dim = oplus->num_inputs() - estimate.columns;
+  set.estimate = std::move(estimate);
+  set.oplus = std::move(oplus);
+  set.offset = std::move(offset);
+  for (std::int64_t i = 0; i < set.estimate.rows; ++i)
+    if (set.offset[static_cast<std::size_t>(i)] >= 0) set.optimized.push_back(static_cast<std::int32_t>(i));
+  vertex_sets_.push_back(std::move(set));
+  prepared_ = false;
+  return static_cast<int>(vertex_sets_.size()) - 1;
+}
+
+int Linearizer::add_parameter_set(View<const double> values) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  parameter_sets_.push_back(std::move(values));
+  return static_cast<int>(parameter_sets_.size()) - 1;
+}
+
+int Linearizer::add_edge_group(EdgeGroupInput input) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto group = std::make_unique<EdgeGroup>();
+  EdgeGroup& g = *group;
+  g.vertex_sets = input.vertex_sets;
+  g.parameter_sets = input.parameter_sets;
+  g.num_edges = input.vertex_rows.rows;
+  const int arity = g.arity(), num_pairs = arity * (arity + 1) / 2;
+  check(arity > 0, "an edge group needs at least one vertex slot");
+  check(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
+                                                " columns, expected one per vertex set, " + text(arity));
+  check(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
+        "parameter_rows has " + text(input.parameter_rows.columns) + " columns, expected one per parameter set, " +
+            text(static_cast<std::int64_t>(g.parameter_sets.size())));
+  check(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
+        "block_offset and block_transposed have " + text(input.block_offset.columns) + " and " +
+            text(input.block_transposed.columns) + " columns, expected one per pair, " + text(num_pairs));
+  for (const std::int64_t rows : {input.parameter_rows.rows, input.measurement.rows, input.information.rows,
+                                  input.kernel_width.rows, input.block_offset.rows, input.block_transposed.rows})
+    check(rows == g.num_edges,
+          "the arrays of an edge group have " + text(g.num_edges) + " (vertex_rows) and " + text(rows) + " rows");
+
+  g.measurement_dim = input.measurement.columns;
+  g.information_dim = input.information.columns;
+  int num_inputs = g.measurement_dim + g.information_dim;
+  std::vector<int> dims;
+  for (int a = 0; a < arity; ++a) {
+    const int set = g.vertex_sets[a];
+    check(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
+    num_inputs += vertex_sets_[set].estimate.columns;
+    dims.push_back(vertex_sets_[set].tangent_dim);
+    for (std::int64_t i = 0; i < g.num_edges; ++i) {
+      const std::int32_t row = input.vertex_rows.row(i)[a];
+      check(row >= 0 && row < vertex_sets_[set].estimate.rows,
+            "edge " + text(i) + " names row " + text(row) + " of a vertex set with " +
+                text(vertex_sets_[set].estimate.rows) + " vertices");
+    }
+  }
+  for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
+    const int set = g.parameter_sets[p];
+    check(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
+    num_inputs += parameter_sets_[set].columns;
+    for (std::int64_t i = 0; i < g.num_edges; ++i) {
+      const std::int32_t row = input.parameter_rows.row(i)[p];
+      check(row >= 0 && row < parameter_sets_[set].rows,
+            "edge " + text(i) + " names row " + text(row) + " of a parameter set with " +
+                text(parameter_sets_[set].rows) + " parameters");
+    }
+  }
+  int row_offset = 0;
+  for (int a = 0; a < arity; ++a)
+    for (int b = a; b < arity; ++b) {
+      g.pieces.push_back({row_offset, dims[a], dims[b], a == b, false});
+      row_offset += g.pieces.back().length();
+    }
+  for (int a = 0; a < arity; ++a) {
+    g.pieces.push_back({row_offset, dims[a], 1, false, true});
+    row_offset += dims[a];
+  }
+  g.num_outputs = row_offset;
+  check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
+        "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
+            " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
+  check(input.linearize->num_outputs() == 1 + row_offset,
+        "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
+            text(1 + row_offset) + " for these tangent dimensions");
+  check(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
+  check(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
+        "the kernel program maps (chi2, width) to (rho, weight)");
+  check(input.kernel != nullptr || !(input.chi2->uses_robust || input.linearize->uses_robust),
+        "the programs were compiled for a robust kernel, but kernel_program is None");
+  g.residual_dim = input.chi2->num_outputs() - 2;
+  g.chi2 = input.chi2;
+  g.linearize = input.linearize;
+  g.kernel = input.kernel;
+  g.input = std::move(input);
+  groups_.push_back(std::move(group));
+  prepared_ = false;
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+void Linearizer::set_edge_data(int index, View<const double> measurement, View<const double> information,
+                               View<const double> kernel_width) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  group(index);  // checks the index
+  EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
+  check(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
+            information.rows == g.num_edges && information.columns == g.information_dim &&
+            kernel_width.rows == g.num_edges,
+        "set_edge_data: the arrays do not have the shapes that the group was added with");
+  if (prepared_) {
+    pack_data(g, measurement, information, kernel_width);
+  } else {
+    g.input.measurement = std::move(measurement);
+    g.input.information = std::move(information);
+    g.input.kernel_width = std::move(kernel_width);
+  }
+}
+
+void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  check(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
+  for (const auto& g : groups_) check(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
+  values_size_ = values_size;
+  b_size_ = b_size;
+  for (const auto& g : groups_) {
+    for (std::int64_t i = 0; i < g->num_edges; ++i)
+      for (std::size_t p = 0; p < g->pieces.size(); ++p) {
+        const Piece& piece = g->pieces[p];
+        if (piece.segment) continue;
+        const std::int64_t offset = g->input.block_offset.row(i)[p];
+        check(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
+              "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
+                  text(offset) + ", the block ends behind values_size " + text(values_size));
+      }
+  }
+  for (const VertexSet& set : vertex_sets_)
+    for (const std::int32_t row : set.optimized)
+      check(set.offset[row] + set.tangent_dim <= b_size,
+            "offset of vertex row " + text(row) + " is " + text(set.offset[row]) + ", it ends behind b_size " +
+                text(b_size));
+  for (const auto& g : groups_) {
+    g->num_chunks = (g->num_edges + kLanes - 1) / kLanes;
+    sort_edges(*g);
+    pack_rows(*g);
+    pack_data(*g, g->input.measurement, g->input.information, g->input.kernel_width);
+  }
+  choose_partitions();
+  assign_destinations();
+  for (const auto& g : groups_) g->input = EdgeGroupInput{};
+  prepared_ = true;
+}
+
+// Sort by the last block that an edge writes (of an edge between two optimized vertices the off-diagonal one).
+void Linearizer::sort_edges(EdgeGroup& g) {
+  std::vector<std::int64_t> key(static_cast<std::size_t>(g.num_edges), -1);
+  for (std::int64_t i = 0; i < g.num_edges; ++i) {
+    const std::int64_t* offsets = g.input.block_offset.row(i);
+    std::int64_t inner = -1, diagonal = -1;
+    for (std::size_t p = 0; p < g.pieces.size(); ++p) {
+      if (g.pieces[p].segment) continue;
+      std::int64_t& best = g.pieces[p].diagonal ? diagonal : inner;
+      best = std::max(best, offsets[p]);
+    }
+    key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
+  }
+  g.order.resize(static_cast<std::size_t>(g.num_edges));
+  std::iota(g.order.begin(), g.order.end(), 0);
+  if (!std::is_sorted(key.begin(), key.end()))
+    std::stable_sort(g.order.begin(), g.order.end(), [&](std::int32_t x, std::int32_t y) { return key[x] < key[y]; });
+}
+
+void Linearizer::pack_rows(EdgeGroup& g) {
+  const auto pack = [&](const View<const std::int32_t>& rows, std::vector<std::int32_t>& packed) {
+    packed.resize(static_cast<std::size_t>(g.num_chunks) * rows.columns * kLanes);
+    for (std::int64_t c = 0; c < g.num_chunks; ++c)
+      for (int k = 0; k < rows.columns; ++k)
+        for (int l = 0; l < kLanes; ++l) {
+          const std::int64_t at = c * kLanes + std::min(l, g.num_lanes(c) - 1);  // padded with the last edge
+          packed[static_cast<std::size_t>((c * rows.columns + k) * kLanes + l)] = rows.row(g.order[at])[k];
+        }
+  };
+  pack(g.input.vertex_rows, g.vertex_rows);
+  pack(g.input.parameter_rows, g.parameter_rows);
+}
+
+void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement, const View<const double>& information,
+                           const View<const double>& kernel_width) {
+  g.data.resize(static_cast<std::size_t>(g.num_chunks) * g.data_rows() * kLanes);
+  for (std::int64_t c = 0; c < g.num_chunks; ++c) {
+    double* chunk = g.data.data() + c * g.data_rows() * kLanes;
+    for (int l = 0; l < kLanes; ++l) {
+      const std::int64_t row = g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)];
+      double* out = chunk + l;
+      for (int k = 0; k < g.measurement_dim; ++k, out += kLanes) *out = measurement.row(row)[k];
+      for (int k = 0; k < g.information_dim; ++k, out += kLanes) *out = information.row(row)[k];
+      *out = kernel_width.data[row];
+    }
+  }
+}
+
+void Linearizer::choose_partitions() {
+  std::int64_t work = 0;
+  for (const auto& g : groups_) work += g->num_chunks * kLanes * g->linearize->num_instructions;
+  num_partitions_ = work < kSmallestSharedWork ? 1 : ThreadPool::instance().num_threads();
+  for (const auto& g : groups_) {
+    g->first_chunk.assign(static_cast<std::size_t>(num_partitions_) + 1, 0);
+    for (int t = 0; t < num_partitions_; ++t) {
+      std::int64_t begin, end;
+      partition(g->num_chunks, t, num_partitions_, begin, end);
+      g->first_chunk[static_cast<std::size_t>(t) + 1] = end;
+    }
+  }
+}
+
+void Linearizer::assign_destinations() {
+  // 1. the block or segment of every edge and piece, as if nothing were shared
+  Bitmap diagonal_seen(values_size_);
+  for (const auto& g : groups_) {
+    const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
+    g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
+    for (std::int64_t at = 0; at < g->num_edges; ++at) {
+      const std::int64_t row = g->order[at];
+      std::int64_t* out = g->destinations.data() + at * num_pieces;
+      for (int p = 0; p < num_pieces; ++p) {
+        const Piece& piece = g->pieces[p];
+        std::int64_t offset;
+        bool transposed = false;
+        if (piece.segment) {
+          const int slot = p - num_pairs;
+          offset = vertex_sets_[g->vertex_sets[slot]].offset[g->input.vertex_rows.row(row)[slot]];
+        } else {
+          offset = g->input.block_offset.row(row)[p];
+          transposed = !piece.diagonal && g->input.block_transposed.row(row)[p];
+          if (piece.diagonal && offset >= 0 && !diagonal_seen.test(offset)) {
+            diagonal_seen.set(offset);
+            diagonal_blocks_.emplace_back(offset, piece.rows);
+          }
+        }
+        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, transposed);
+      }
+    }
+  }
+  arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
+  if (num_partitions_ == 1) return;
+
+  // 2. which of them more than one partition writes
+  Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
+  const auto visit = [&](int t, auto&& action) {
+    for (const auto& g : groups_) {
+      const std::size_t num_pieces = g->pieces.size();
+      const std::int64_t end = std::min(g->first_chunk[t + 1] * kLanes, g->num_edges);
+      for (std::int64_t at = g->first_chunk[t] * kLanes; at < end; ++at)
+        for (std::size_t p = 0; p < num_pieces; ++p) {
+          std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * num_pieces + p];
+          if (code != Destination::kSkip) action(g->pieces[p], code);
+        }
+    }
+  };
+  for (int t = 0; t < num_partitions_; ++t) {
+    visit(t, [&](const Piece& piece, std::int64_t code) {
+      const std::int64_t offset = Destination::offset(code);
+      if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
+    });
+    visit(t, [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
+  }
+
+  // 3. a copy per partition for those
+  std::unordered_map<std::int64_t, std::size_t> reduction_of[2];
+  std::vector<std::vector<Copy>> copies;
+  for (int t = 0; t < num_partitions_; ++t) {
+    std::int64_t arena_size = 0;
+    visit(t, [&](const Piece& piece, std::int64_t& code) {
+      const std::int64_t offset = Destination::offset(code);
+      if (!shared[piece.segment].test(offset)) return;
+      const bool transposed = Destination::transposed(code);
+      const auto [it, is_new] = reduction_of[piece.segment].try_emplace(offset, reductions_.size());
+      if (is_new) {
+        Reduction reduction;
+        reduction.offset = offset;
+        reduction.rows = transposed ? piece.columns : piece.rows;
+        reduction.columns = transposed ? piece.rows : piece.columns;
+        reduction.diagonal = piece.diagonal;
+        reduction.segment = piece.segment;
+        reductions_.push_back(reduction);
+        copies.emplace_back();
+      }
+      std::vector<Copy>& own = copies[it->second];
+      if (own.empty() || own.back().partition != t) {
+        own.push_back({t, arena_size});
+        arena_size += piece.length();
+      }
+      code = Destination::make(own.back().offset, true, transposed);
+    });
+    arenas_[static_cast<std::size_t>(t)].resize(static_cast<std::size_t>(arena_size));
+  }
+  for (std::size_t i = 0; i < reductions_.size(); ++i) {
+    reductions_[i].first_copy = static_cast<std::int64_t>(copies_.size());
+    reductions_[i].num_copies = static_cast<std::int64_t>(copies[i].size());
+    copies_.insert(copies_.end(), copies[i].begin(), copies[i].end());
+  }
+}
+
+}  // namespace graphopt::vm

@@ -1,0 +1,67 @@
+#include "vm/program.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "vm/lanes.h"
+#include "vm/opcodes.h"
+
+namespace graphopt::vm {
+namespace {
+
+[[noreturn]] void malformed(const std::string& what) { throw std::invalid_argument("Program: " + what); }
+
+void check_register(std::int64_t r, int num_registers, int first) {
+  if (r < first || r >= num_registers)
+    malformed("register " + std::to_string(r) + " is outside " + std::to_string(first) + " .. " +
+              std::to_string(num_registers - 1));
+}
+
+}  // namespace
+
+Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants_,
+                 std::vector<std::int32_t> input_registers_, std::vector<std::int32_t> output_registers_,
+                 int num_registers_)
+    : code(std::move(code_)),
+      constants(std::move(constants_)),
+      input_registers(std::move(input_registers_)),
+      output_registers(std::move(output_registers_)),
+      num_registers(num_registers_) {
+  const int num_constants = static_cast<int>(constants.size());
+  if (num_registers < num_constants || num_registers > 65536)
+    malformed("num_registers is " + std::to_string(num_registers) + ", expected " + std::to_string(num_constants) +
+              " (constants) to 65536");
+  for (const std::int32_t r : input_registers)
+    if (r != -1) check_register(r, num_registers, num_constants);
+  for (const std::int32_t r : output_registers) check_register(r, num_registers, 0);
+  std::size_t at = 0;
+  const auto word = [&]() -> int {
+    if (at >= code.size()) malformed("the code ends in the middle of an instruction or without END");
+    return code[at++];
+  };
+  for (;;) {
+    const int opcode = word();
+    if (opcode == OP_END) break;
+    if (opcode >= NUM_OPCODES) malformed("unknown opcode " + std::to_string(opcode));
+    for (int i = 0; i < kOpcodeShapes[opcode].num_destinations; ++i)
+      check_register(word(), num_registers, num_constants);
+    int num_sources = kOpcodeShapes[opcode].num_sources;
+    if (opcode == OP_SUM) {
+      num_sources = 2 * word();
+      num_sources += 2 * word();
+      num_sources += word();
+      num_sources += word();
+    }
+    for (int i = 0; i < num_sources; ++i) check_register(word(), num_registers, 0);
+    uses_robust |= opcode == OP_ROBUST;
+    ++num_instructions;
+  }
+}
+
+void fill_constants(const Program& program, double* frame) {
+  for (std::size_t i = 0; i < program.constants.size(); ++i)
+    std::fill_n(frame + i * kLanes, kLanes, program.constants[i]);
+}
+
+}  // namespace graphopt::vm

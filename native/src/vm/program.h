@@ -1,0 +1,40 @@
+// A compiled function: bytecode, constants, and the registers of inputs and outputs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace graphopt::vm {
+
+struct Program {
+  std::vector<std::uint16_t> code;
+  std::vector<double> constants;              // the first registers
+  std::vector<std::int32_t> input_registers;  // -1: input not used
+  std::vector<std::int32_t> output_registers;
+  int num_registers = 0;
+  int num_instructions = 0;  // filled by the constructor
+  bool uses_robust = false;  // has a ROBUST instruction
+
+  Program() = default;
+  // Throws std::invalid_argument where the code is malformed: after this, running it touches its registers only.
+  Program(std::vector<std::uint16_t> code, std::vector<double> constants, std::vector<std::int32_t> input_registers,
+          std::vector<std::int32_t> output_registers, int num_registers);
+
+  int num_inputs() const { return static_cast<int>(input_registers.size()); }
+  int num_outputs() const { return static_cast<int>(output_registers.size()); }
+};
+
+// The robust kernel that a ROBUST instruction runs.
+struct RobustContext {
+  const Program* kernel = nullptr;  // chi2, width -> rho, weight
+  double* frame = nullptr;          // its registers, constants filled in
+  const double* width = nullptr;    // [kLanes]
+};
+
+// Put the constants into a frame of num_registers * kLanes doubles.
+void fill_constants(const Program& program, double* frame);
+
+// Run the program on the kLanes lanes of a frame that holds its constants and inputs.
+void execute(const Program& program, double* frame, const RobustContext& robust);
+
+}  // namespace graphopt::vm
