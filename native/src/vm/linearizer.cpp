@@ -16,31 +16,29 @@ namespace {
 
 int padded(int n) { return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes; }
 
-inline void add_row(double* __restrict d, const double* __restrict s, int length) {
-  int i = 0;
-  for (; i + kVectorLanes <= length; i += kVectorLanes)
-    store_unaligned(d + i, load_unaligned(d + i) + load_unaligned(s + i));
-  for (; i < length; ++i) d[i] += s[i];
-}
+typedef double Vec4 __attribute__((vector_size(32), may_alias, aligned(8)));
+typedef double Vec2 __attribute__((vector_size(16), may_alias, aligned(8)));
 
-// Upper triangle, packed by columns, onto a dense column-major block.
-inline void add_triangle(double* __restrict d, const double* __restrict s, int dim) {
-  for (int j = 0; j < dim; ++j) {
-    for (int i = 0; i <= j; ++i) d[i] += s[i];
-    d += dim;
-    s += j + 1;
+// No masked stores at the end: the next edge often reads what this one wrote, and could not get it from the store
+// buffer.
+inline void add_row(double* d, const double* s, int length) {
+  for (; length >= kVectorLanes; length -= kVectorLanes, d += kVectorLanes, s += kVectorLanes)
+    store_unaligned(d, load_unaligned(d) + load_unaligned(s));
+  if (kVectorLanes > 4 && (length & 4)) {
+    *reinterpret_cast<Vec4*>(d) += *reinterpret_cast<const Vec4*>(s);
+    d += 4, s += 4;
   }
+  if (kVectorLanes > 2 && (length & 2)) {
+    *reinterpret_cast<Vec2*>(d) += *reinterpret_cast<const Vec2*>(s);
+    d += 2, s += 2;
+  }
+  if (length & 1) *d += *s;
 }
 
 // s is rows x columns, d columns x rows, both column-major.
 inline void add_transposed(double* __restrict d, const double* __restrict s, int rows, int columns) {
   for (int j = 0; j < columns; ++j)
     for (int i = 0; i < rows; ++i) d[i * columns + j] += s[j * rows + i];
-}
-
-void mirror(double* block, int dim) {
-  for (int j = 0; j < dim; ++j)
-    for (int i = 0; i < j; ++i) block[i * dim + j] = block[j * dim + i];
 }
 
 double sum_lanes(const double* x, int count) {
@@ -92,11 +90,8 @@ void Linearizer::for_each_partition(const std::function<void(int)>& task) {
 void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk, double* frame) const {
   const std::int32_t* input = program.input_registers.data();
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    for (int k = 0; k < columns; ++k, ++input) {
-      if (*input < 0) continue;
-      double* out = frame + static_cast<std::size_t>(*input) * kLanes;
-      for (int l = 0; l < kLanes; ++l) out[l] = base[static_cast<std::int64_t>(rows[l]) * columns + k];
-    }
+    rows_to_lanes(base, columns, rows, input, frame);
+    input += columns;
   };
   const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
   for (const int set : g.vertex_sets) {
@@ -147,7 +142,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
     run_program(g, program, g.first_chunk[t], g.first_chunk[t + 1], workspace, [&](std::int64_t chunk, double* frame) {
       const int count = g.num_lanes(chunk);
       total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
-      lanes_to_rows(frame, program.output_registers.data() + 1, g.num_outputs, rows, stride);
+      lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
       const std::int64_t* code = g.destinations.data() + chunk * kLanes * num_pieces;
       for (int l = 0; l < count; ++l) {
         for (const Piece& piece : g.pieces) {
@@ -157,8 +152,6 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
           double* target = (Destination::arena(c) ? arena : piece.segment ? b : values) + Destination::offset(c);
           if (Destination::transposed(c))
             add_transposed(target, source, piece.rows, piece.columns);
-          else if (piece.diagonal && !Destination::arena(c))
-            add_triangle(target, source, piece.rows);
           else
             add_row(target, source, piece.length());
         }
@@ -173,10 +166,7 @@ void Linearizer::reduce(const Reduction& r, double* values, double* b) const {
   for (std::int64_t k = r.first_copy; k < r.first_copy + r.num_copies; ++k) {
     const Copy& copy = copies_[static_cast<std::size_t>(k)];
     const double* source = arenas_[static_cast<std::size_t>(copy.partition)].data() + copy.offset;
-    if (r.diagonal)
-      add_triangle(target, source, r.rows);
-    else
-      add_row(target, source, r.rows * r.columns);
+    add_row(target, source, r.length);
   }
 }
 
@@ -210,14 +200,6 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
         for (std::int64_t i = begin; i < end; ++i) reduce(reductions_[static_cast<std::size_t>(i)], values, b);
       });
     });
-  for_each_partition([&](int t) {
-    share(static_cast<std::int64_t>(diagonal_blocks_.size()), t, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const auto& [offset, dim] = diagonal_blocks_[static_cast<std::size_t>(i)];
-        mirror(values + offset, dim);
-      }
-    });
-  });
   return sum_partitions(sums);
 }
 

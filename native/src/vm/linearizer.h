@@ -57,9 +57,9 @@ struct EdgeGroupInput {
 struct Piece {
   int row_offset = 0;     // where it starts in an edge's row of outputs
   int rows = 0, columns = 0;
-  bool diagonal = false;  // the upper triangle is computed, by columns
+  bool diagonal = false;  // a pair of a vertex with itself
   bool segment = false;   // of b
-  int length() const { return diagonal ? rows * (rows + 1) / 2 : rows * columns; }
+  int length() const { return rows * columns; }
 };
 
 struct EdgeGroup {
@@ -68,6 +68,7 @@ struct EdgeGroup {
   std::int64_t num_edges = 0, num_chunks = 0;
   int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
   std::vector<Piece> pieces;              // pairs, then segments of b
+  std::vector<std::int32_t> row_registers; // of the linearize program: all pieces, diagonal blocks in full
   std::vector<std::int32_t> order;        // sorted position -> the caller's row
   std::vector<std::int32_t> vertex_rows;  // [chunk][slot][lane]
   std::vector<std::int32_t> parameter_rows;
@@ -97,8 +98,8 @@ struct Destination {
 // A piece that several partitions add to, and its copies.
 struct Reduction {
   std::int64_t offset = 0;  // in values or b
-  std::int32_t rows = 0, columns = 0;
-  bool diagonal = false, segment = false;
+  std::int32_t length = 0;
+  bool segment = false;
   std::int64_t first_copy = 0, num_copies = 0;  // in copies_
 };
 
@@ -157,7 +158,6 @@ class Linearizer {
   std::vector<AlignedVector<double>> arenas_;  // [partition]
   std::vector<Reduction> reductions_;
   std::vector<Copy> copies_;
-  std::vector<std::pair<std::int64_t, std::int32_t>> diagonal_blocks_;  // offset, dim
 };
 
 }  // namespace graphopt::vm

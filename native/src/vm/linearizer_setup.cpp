@@ -30,6 +30,31 @@ class Bitmap {
   std::vector<std::uint64_t> words_;
 };
 
+// Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
+// Returns the number of results that the linearize program must have.
+int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& program) {
+  int result = 1;  // after rho
+  const auto reg = [&](int k) { return k < program.num_outputs() ? program.output_registers[k] : 0; };
+  const auto add = [&](Piece piece) {
+    piece.row_offset = static_cast<int>(g.row_registers.size());
+    g.pieces.push_back(piece);
+    for (int j = 0; j < piece.columns; ++j)
+      for (int i = 0; i < piece.rows; ++i) {
+        // of a diagonal block the program computes the upper triangle, packed by columns
+        const int high = std::max(i, j), low = std::min(i, j);
+        const int k = piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i;
+        g.row_registers.push_back(reg(result + k));
+      }
+    result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
+  };
+  const int arity = static_cast<int>(dims.size());
+  for (int a = 0; a < arity; ++a)
+    for (int b = a; b < arity; ++b) add({0, dims[a], dims[b], a == b, false});
+  for (int a = 0; a < arity; ++a) add({0, dims[a], 1, false, true});
+  g.num_outputs = static_cast<int>(g.row_registers.size());
+  return result;
+}
+
 // Edges and work below which waking other threads costs more than it saves.
 constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chunks times lanes
 
@@ -111,23 +136,13 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
                 text(parameter_sets_[set].rows) + " parameters");
     }
   }
-  int row_offset = 0;
-  for (int a = 0; a < arity; ++a)
-    for (int b = a; b < arity; ++b) {
-      g.pieces.push_back({row_offset, dims[a], dims[b], a == b, false});
-      row_offset += g.pieces.back().length();
-    }
-  for (int a = 0; a < arity; ++a) {
-    g.pieces.push_back({row_offset, dims[a], 1, false, true});
-    row_offset += dims[a];
-  }
-  g.num_outputs = row_offset;
+  const int num_results = describe_outputs(g, dims, *input.linearize);
   check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
-  check(input.linearize->num_outputs() == 1 + row_offset,
+  check(input.linearize->num_outputs() == num_results,
         "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
-            text(1 + row_offset) + " for these tangent dimensions");
+            text(num_results) + " for these tangent dimensions");
   check(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
   check(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
         "the kernel program maps (chi2, width) to (rho, weight)");
@@ -259,7 +274,6 @@ void Linearizer::choose_partitions() {
 
 void Linearizer::assign_destinations() {
   // 1. the block or segment of every edge and piece, as if nothing were shared
-  Bitmap diagonal_seen(values_size_);
   for (const auto& g : groups_) {
     const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
@@ -276,10 +290,6 @@ void Linearizer::assign_destinations() {
         } else {
           offset = g->input.block_offset.row(row)[p];
           transposed = !piece.diagonal && g->input.block_transposed.row(row)[p];
-          if (piece.diagonal && offset >= 0 && !diagonal_seen.test(offset)) {
-            diagonal_seen.set(offset);
-            diagonal_blocks_.emplace_back(offset, piece.rows);
-          }
         }
         out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, transposed);
       }
@@ -322,9 +332,7 @@ void Linearizer::assign_destinations() {
       if (is_new) {
         Reduction reduction;
         reduction.offset = offset;
-        reduction.rows = transposed ? piece.columns : piece.rows;
-        reduction.columns = transposed ? piece.rows : piece.columns;
-        reduction.diagonal = piece.diagonal;
+        reduction.length = piece.length();
         reduction.segment = piece.segment;
         reductions_.push_back(reduction);
         copies.emplace_back();

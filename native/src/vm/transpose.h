@@ -55,4 +55,20 @@ inline void lanes_to_rows(const double* frame, const std::int32_t* registers, in
     }
 }
 
+// frame[registers[k] * kLanes + l] = base[rows[l] * columns + k]; register -1: not wanted.
+inline void rows_to_lanes(const double* base, int columns, const std::int32_t* rows, const std::int32_t* registers,
+                          double* frame) {
+  for (int k = 0; k < columns; k += kVectorLanes) {
+    const int count = columns - k < kVectorLanes ? columns - k : kVectorLanes;
+    for (int l = 0; l < kLanes; l += kVectorLanes) {
+      Vec tile[kVectorLanes];
+      for (int i = 0; i < kVectorLanes; ++i)
+        tile[i] = load_partial(base + static_cast<std::int64_t>(rows[l + i]) * columns + k, count);
+      transpose_tile(tile);
+      for (int i = 0; i < count; ++i)
+        if (registers[k + i] >= 0) store(frame + static_cast<std::size_t>(registers[k + i]) * kLanes + l, tile[i]);
+    }
+  }
+}
+
 }  // namespace graphopt::vm
