@@ -1,1 +1,40 @@
-"""io of graphopt."""
+"""Reading and writing graphs: .g2o, TORO, iSAM, BAL, Bundler, COLMAP, libmv, and trajectories. docs/formats.md has the details."""
+
+from graphopt.io.bal_problem import BalProblem
+from graphopt.io.colmap import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints, read_colmap, write_colmap
+from graphopt.io.formats import (
+    FORMATS,
+    Format,
+    check_writable,
+    detect_format,
+    format_for_writing,
+    read,
+    read_with_report,
+    write,
+)
+from graphopt.io.read_report import ReadReport
+from graphopt.io.trajectory import poses_of, read_kitti, read_tum, write_kitti, write_tum
+
+__all__ = [
+    "FORMATS",
+    "BalProblem",
+    "ColmapCamera",
+    "ColmapImages",
+    "ColmapModel",
+    "ColmapPoints",
+    "Format",
+    "ReadReport",
+    "check_writable",
+    "detect_format",
+    "format_for_writing",
+    "poses_of",
+    "read",
+    "read_colmap",
+    "read_kitti",
+    "read_tum",
+    "read_with_report",
+    "write",
+    "write_colmap",
+    "write_kitti",
+    "write_tum",
+]

@@ -1,6 +1,6 @@
 """From arrays with line numbers to a Graph: the checks that need the whole file, each error naming its lines.
 
-Order of work: parameters, vertices, then edges, so that a file may name vertices after the edges that use them.
+Order of work: vertices, parameters, then edges, so that a file may name vertices after the edges that use them.
 A file without any vertex gets them from its edges, with identity estimates.
 """
 
@@ -51,6 +51,7 @@ class GraphBuilder:
         self._edges: list[_EdgeRows] = []
         self._fixed: list[tuple[np.ndarray, np.ndarray]] = []
         self._unparsed: list[tuple[int, str]] = []
+        self._num_created = 0  # vertices that come before the first line of the file
 
     def add_vertices(self, vertex_type: VertexType, ids: np.ndarray, estimate: np.ndarray, lines: np.ndarray) -> None:
         """Vertices of one type; ids (n,), estimate (n, storage_dim), lines (n,) ascending."""
@@ -86,26 +87,26 @@ class GraphBuilder:
     def keep_unparsed(self, lines: Sequence[tuple[int, str]]) -> None:
         """Lines (number, text) that no reader understands; they stay in the graph."""
         self._unparsed += lines
-        for _, text in lines:
-            self.report.unknown_tags[text.split(maxsplit=1)[0]] += 1
+        self.report.unknown_tags.update(text.split(maxsplit=1)[0] for _, text in lines)
 
     def build(self) -> Graph:
         """Make the graph. Raises FormatError for ids used twice, missing vertices or parameters, wrong types."""
         graph = Graph()
-        for rows in self._distinct(self._parameters, "parameter"):
-            graph.add_parameters(rows.type, rows.ids, rows.values, order=rows.lines)
         if self._vertices:
             for rows in self._distinct(self._vertices, "vertex"):
-                graph.add_vertices(rows.type, rows.ids, rows.values, order=rows.lines)
+                graph.add_vertices(rows.type, rows.ids, rows.values, order=rows.lines + self._num_created)
         elif self._edges:
             self._create_vertices(graph)
+        for rows in self._distinct(self._parameters, "parameter"):
+            graph.add_parameters(rows.type, rows.ids, rows.values, order=rows.lines + self._num_created)
         for edges in self._merged_edges():
             self._add_edges(graph, edges)
         for ids, lines in self._fixed:
             self._require(graph, ids, lines, "FIX")
             graph.set_fixed(ids, True)
         graph.unparsed.extend(
-            UnparsedLine(text=text, order=number, line_number=number) for number, text in self._unparsed
+            UnparsedLine(text=text, order=number + self._num_created, line_number=number)
+            for number, text in self._unparsed
         )
         return graph
 
@@ -170,10 +171,11 @@ class GraphBuilder:
                 f"but a {types[kinds[first]].tag} in line {lines[first]}"
             )
         created, where = np.unique(ids, return_index=True)
-        rank = np.arange(-len(created), 0)  # before the first line
+        self._num_created = len(created)
+        order = np.arange(len(created))
         for kind, vertex_type in enumerate(types):
             mine = kinds[where] == kind
-            graph.add_vertices(vertex_type, created[mine], order=rank[mine])
+            graph.add_vertices(vertex_type, created[mine], order=order[mine])
             self.report.vertices[vertex_type.tag] += int(mine.sum())
         self.report.needs_initialization = True
         self.report.warnings.append(
@@ -206,7 +208,7 @@ class GraphBuilder:
             edges.measurement,
             edges.information,
             parameters=edges.parameters if edges.parameters.shape[1] else None,
-            order=edges.lines,
+            order=edges.lines + self._num_created,
         )
 
     def _require(self, graph: Graph, ids: np.ndarray, lines: np.ndarray, tag: str) -> np.ndarray:

@@ -55,7 +55,7 @@ def read_bytes(path: PathLike) -> bytes:
 
 
 def _unpack(data: bytes, suffix: str, path: str) -> bytes:
-    opener = {".gz": gzip.GzipFile, ".bz2": bz2.BZ2File, ".xz": lzma.LZMAFile}[suffix]
+    opener = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}[suffix]
     limit = max(_BOMB_FLOOR, _BOMB_RATIO * len(data))
     parts: list[bytes] = []
     size = 0

@@ -41,7 +41,7 @@ def tag_table() -> tuple[dict[str, ReadableType], dict[str, TagRule]]:
 @lru_cache(maxsize=4)
 def _tag_table(kinds: tuple[ReadableType, ...]) -> tuple[dict[str, ReadableType], dict[str, TagRule]]:
     types: dict[str, ReadableType] = {}
-    rules = {FIX: TagRule(ALL_IDS, (), "vertex ids")}
+    rules = {FIX: TagRule(ALL_IDS, (), False, "vertex ids")}
     for kind in kinds:
         for tag in file_tags(kind):
             types[tag] = kind
@@ -51,14 +51,14 @@ def _tag_table(kinds: tuple[ReadableType, ...]) -> tuple[dict[str, ReadableType]
 
 def _rule(kind: ReadableType, tag: str) -> TagRule:
     if isinstance(kind, VariadicEdgeType):
-        return TagRule(COUNTED_IDS, (), "number of vertices, vertex ids, numbers")
+        return TagRule(COUNTED_IDS, (), False, "number of vertices, vertex ids, numbers")
     counts = kind.file_for(tag).token_counts
     if not isinstance(kind, EdgeType):
         what = "vertex" if isinstance(kind, VertexType) else "parameter"
-        return TagRule(1, counts, f"{tag}, {what} id, {counts[0]} numbers")
+        return TagRule(1, counts, True, f"{tag}, {what} id, {counts[0]} numbers")
     arity, num_parameters = len(kind.vertices), len(kind.parameters)
     ids = f"{arity} vertex ids, " + (f"{num_parameters} parameter ids, " if num_parameters else "")
-    return TagRule(arity + num_parameters, counts, f"{tag}, {ids}{counts[0]} numbers")
+    return TagRule(arity + num_parameters, counts, True, f"{tag}, {ids}{counts[0]} numbers")
 
 
 def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
@@ -93,14 +93,27 @@ def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> N
     if isinstance(kind, VariadicEdgeType):
         _add_variadic(builder, kind, group)
         return
-    layout = kind.file_for(group.tag).for_tokens(group.values.shape[1])
-    assert layout is not None, "the tokenizer lets only token_counts pass"
+    layout, group = _choose_layout(kind.file_for(group.tag), builder, group)
     if isinstance(kind, VertexType):
         builder.add_vertices(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
     elif isinstance(kind, ParameterType):
         builder.add_parameters(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
     else:
         _add_edges(builder, kind, layout, group)
+
+
+def _choose_layout(layout, builder: GraphBuilder, group: TaggedRows):
+    """Layout of lines of this length; what stands behind the longest one is ignored, as g2o does."""
+    count, longest = group.values.shape[1], max(layout.token_counts)
+    if count > longest:
+        builder.report.warnings.append(
+            f"{group.tag}: {len(group.lines)} lines hold {count - longest} numbers more than the {longest} that are used, "
+            f"first in line {group.lines[0]}"
+        )
+        group = group._replace(values=group.values[:, :longest])
+    chosen = layout.for_tokens(group.values.shape[1])
+    assert chosen is not None, "the tokenizer lets only token_counts pass"
+    return chosen, group
 
 
 def _add_variadic(builder: GraphBuilder, kind: VariadicEdgeType, group: TaggedRows) -> None:

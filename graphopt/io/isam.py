@@ -31,11 +31,11 @@ from graphopt.types.files import identity_matrices, triangle_to_matrix
 from graphopt.types.toro import pose_from_euler
 
 RULES = {
-    "ODOMETRY": TagRule(2, (9,), "ODOMETRY, 2 pose ids, x y theta, 6 entries of R"),
-    "EDGE2": TagRule(2, (9,), "EDGE2, 2 pose ids, x y theta, 6 entries of R"),
-    "LANDMARK": TagRule(2, (5,), "LANDMARK, pose id, landmark id, x y, 3 entries of R"),
-    "EDGE3": TagRule(2, (27, 6), "EDGE3, 2 pose ids, x y z roll pitch yaw, 21 entries of R"),
-    "POINT3": TagRule(2, (9, 3), "POINT3, pose id, point id, x y z, 6 entries of R"),
+    "ODOMETRY": TagRule(2, (9,), False, "ODOMETRY, 2 pose ids, x y theta, 6 entries of R"),
+    "EDGE2": TagRule(2, (9,), False, "EDGE2, 2 pose ids, x y theta, 6 entries of R"),
+    "LANDMARK": TagRule(2, (5,), False, "LANDMARK, pose id, landmark id, x y, 3 entries of R"),
+    "EDGE3": TagRule(2, (27, 6), False, "EDGE3, 2 pose ids, x y z roll pitch yaw, 21 entries of R"),
+    "POINT3": TagRule(2, (9, 3), False, "POINT3, pose id, point id, x y z, 6 entries of R"),
 }
 _TARGET = {
     "ODOMETRY": "EDGE_SE2",
@@ -45,10 +45,10 @@ _TARGET = {
     "POINT3": "EDGE_SE3_TRACKXYZ",
 }
 _LANDMARKS = ("LANDMARK", "POINT3")
-_ISAM_ROTATION = [(3, 3, 20), (3, 4, 19), (3, 5, 17), (4, 4, 18), (4, 5, 16), (5, 5, 15)]
+ISAM_ROTATION = [(3, 3, 20), (3, 4, 19), (3, 5, 17), (4, 4, 18), (4, 5, 16), (5, 5, 15)]
 """(row, column of iSAM's R, position in the file's triangle of 21): i66 i56 i46 i55 i45 i44."""
-_TO_ROLL_PITCH_YAW = [0, 1, 2, 5, 4, 3]
-_HALF_ANGLES = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.0])
+TO_ROLL_PITCH_YAW = [0, 1, 2, 5, 4, 3]
+HALF_ANGLES = np.array([1.0, 1.0, 1.0, 2.0, 2.0, 2.0])
 IDENTITY_OFFSET = 0
 """Id of the sensor offset that POINT3 edges refer to: none."""
 
@@ -65,9 +65,7 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
         _add(builder, group, covariance, shift)
     if any(text.with_tag("POINT3")):
         offset = registry.parameter_type("PARAMS_SE3OFFSET")
-        builder.add_parameters(
-            offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([-(1 << 62)])
-        )
+        builder.add_parameters(offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([0]))
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
     return builder.build()
@@ -107,10 +105,10 @@ def _information3(triangle: np.ndarray, count: int) -> np.ndarray:
     information = identity_matrices(count, 6)
     if triangle.shape[1]:
         factor = _upper(triangle, 6)
-        for row, column, position in _ISAM_ROTATION:
+        for row, column, position in ISAM_ROTATION:
             factor[:, row, column] = triangle[:, position]
-        information = _gram(factor)[:, _TO_ROLL_PITCH_YAW][:, :, _TO_ROLL_PITCH_YAW]
-    return information * np.outer(_HALF_ANGLES, _HALF_ANGLES)
+        information = _gram(factor)[:, TO_ROLL_PITCH_YAW][:, :, TO_ROLL_PITCH_YAW]
+    return information * np.outer(HALF_ANGLES, HALF_ANGLES)
 
 
 def _invert(covariance: np.ndarray, path: str, group: TaggedRows) -> np.ndarray:

@@ -23,6 +23,8 @@ class TagRule(NamedTuple):
     or a token || ends them."""
     num_values: tuple[int, ...]
     """How many numbers may follow the ids; empty if the reader checks that itself."""
+    longer_allowed: bool
+    """Are lines with more numbers than the largest of `num_values` read too?"""
     layout: str
     """What the line holds, for error messages: "2 vertex ids, 3 measurement, 6 information"."""
 

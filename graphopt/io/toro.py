@@ -20,7 +20,7 @@ from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import TaggedRows, TagRule, format_rows, read_tagged
 from graphopt.types import registry
 
-BEARING_RANGE = TagRule(2, (4,), "BR, pose id, point id, bearing range, sigma of both")
+BEARING_RANGE = TagRule(2, (4,), False, "BR, pose id, point id, bearing range, sigma of both")
 _WRITTEN = {
     "VERTEX_SE2": "VERTEX2",
     "EDGE_SE2": "EDGE2",

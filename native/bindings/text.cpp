@@ -60,10 +60,11 @@ py::object to_python(const std::optional<text::ParseError>& error) {
 
 py::dict read_tagged_lines(
     const py::buffer& buffer,
-    const std::unordered_map<std::string, std::tuple<int64_t, std::vector<int64_t>, std::string>>& table) {
+    const std::unordered_map<std::string, std::tuple<int64_t, std::vector<int64_t>, bool, std::string>>&
+        table) {
   std::unordered_map<std::string, text::TagRule> rules;
   for (const auto& [tag, rule] : table)
-    rules[tag] = {std::get<0>(rule), std::get<1>(rule), std::get<2>(rule)};
+    rules[tag] = {std::get<0>(rule), std::get<1>(rule), std::get<2>(rule), std::get<3>(rule)};
   const TextView content(buffer);
   text::TaggedLines read;
   {

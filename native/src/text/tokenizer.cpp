@@ -180,8 +180,9 @@ class Reader {
     }
     const std::vector<int64_t>& allowed = known.rule->num_values;
     const auto count = static_cast<int64_t>(values_.size());
-    return allowed.empty() || std::find(allowed.begin(), allowed.end(), count) != allowed.end() ||
-           fail_count(known);
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), count) != allowed.end()) return true;
+    if (known.rule->longer_allowed && count > *std::max_element(allowed.begin(), allowed.end())) return true;
+    return fail_count(known);
   }
 
   void store(KnownTag& known) {

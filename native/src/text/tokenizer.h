@@ -24,6 +24,7 @@ constexpr int64_t kCountedIds =
 struct TagRule {
   int64_t num_ids = 0;              // >= 0, kAllIds or kCountedIds
   std::vector<int64_t> num_values;  // numbers that may stand after the ids; empty: not checked
+  bool longer_allowed = false;      // further numbers are read all the same
   std::string layout;               // what a line should hold, for error messages
 };
 

@@ -1,0 +1,189 @@
+"""A COLMAP model as a graph and back.
+
+Image row i is vertex i (VERTEX_SE3:EXPMAP, cam_T_world), camera row j vertex num_images + j (VERTEX_CAMERA_<MODEL>), point row k
+vertex num_images + num_cameras + k (VERTEX_TRACKXYZ, marginalized). Element t of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of
+sequence number num_vertices + t, by which it is found again.
+
+Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`. Writing puts the graph's
+estimates into that model. Vertices and edges that were removed from the graph take their images, points and track elements
+with them; the points' errors are computed anew.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.graph import Graph
+from graphopt.io import extra_types
+from graphopt.io.colmap.model import NO_POINT, ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.io.g2o_write import check_finite
+from graphopt.io.read_report import ReadReport
+
+ATTACHMENT = "colmap"
+
+
+def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
+    """Graph of a model. FormatError for a camera model that has no projection here."""
+    for camera in model.cameras:
+        if camera.model not in extra_types.COLMAP_MODELS:
+            raise FormatError(
+                f"{path}: camera {camera.id} has the model {camera.model}; it can be read and written, but not optimized. "
+                f"Models that can: {', '.join(extra_types.COLMAP_MODELS)}"
+            )
+    images, points = model.images, model.points
+    num_images, num_cameras = len(images.ids), len(model.cameras)
+    num_vertices = num_images + num_cameras + len(points.ids)
+    graph = Graph()
+    graph.add_vertices(extra_types.POSE_TAG, np.arange(num_images), _poses(images), order=np.arange(num_images))
+    for name in sorted({camera.model for camera in model.cameras}):
+        rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
+        params = np.array([model.cameras[j].params for j in rows])
+        graph.add_vertices(extra_types.CAMERA_VERTEX[name], num_images + rows, params, order=num_images + rows)
+    first_point = num_images + num_cameras
+    ids = first_point + np.arange(len(points.ids))
+    graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
+    image_row, point_row, pixel = model.observations()
+    camera_row = _camera_rows(model)[image_row]
+    for name in sorted({camera.model for camera in model.cameras}):
+        with_model = np.array([camera.model == name for camera in model.cameras])
+        mine = np.flatnonzero(with_model[camera_row])
+        vertices = np.stack([image_row, first_point + point_row, num_images + camera_row], axis=1)[mine]
+        graph.add_edges(extra_types.PROJECTION_EDGE[name], vertices, pixel[mine], order=num_vertices + mine)
+        report.edges[extra_types.PROJECTION_EDGE[name].tag] = len(mine)
+        report.vertices[extra_types.CAMERA_VERTEX[name].tag] = int(with_model.sum())
+    report.vertices.update({extra_types.POSE_TAG: num_images, extra_types.POINT_TAG: len(points.ids)})
+    graph.attachments[ATTACHMENT] = model
+    return graph
+
+
+def _poses(images: ColmapImages) -> np.ndarray:
+    """(n, 7) x y z qx qy qz qw of cam_T_world."""
+    unit = images.quaternion / np.linalg.norm(images.quaternion, axis=1, keepdims=True)
+    return np.concatenate([images.translation, unit[:, 1:], unit[:, :1]], axis=1)
+
+
+def _camera_rows(model: ColmapModel) -> np.ndarray:
+    """(num_images,) row of each image's camera."""
+    row_of = {camera.id: row for row, camera in enumerate(model.cameras)}
+    return np.array([row_of[one] for one in model.images.camera_ids.tolist()], np.int64)
+
+
+def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
+    """The model a graph came from with the graph's estimates in it. FormatError if it came from elsewhere."""
+    model = graph.attachments.get(ATTACHMENT)
+    if not isinstance(model, ColmapModel):
+        raise FormatError(
+            "only a graph that was read from a COLMAP model can be written as one: image names, keypoints and "
+            "camera sizes are not in the graph"
+        )
+    check_finite(graph)
+    num_images, num_cameras = len(model.images.ids), len(model.cameras)
+    first_point, num_vertices = num_images + num_cameras, num_images + num_cameras + len(model.points.ids)
+    estimate: dict[int, np.ndarray] = {}
+    for one in graph.vertex_sets:
+        estimate.update(zip(one.ids.tolist(), one.estimate, strict=True))
+    foreign = [one for one in estimate if not 0 <= one < num_vertices]
+    if foreign:
+        raise FormatError(f"vertex {foreign[0]} was added to the graph and has no place in the COLMAP model")
+    error = _reprojection_errors(graph, num_vertices, len(model.points.track))
+    kept_images = np.array([i in estimate for i in range(num_images)], bool)
+    track_image, _, _ = model.observations()
+    kept_track = ~np.isnan(error) & kept_images[track_image]
+    point_of = np.repeat(np.arange(len(model.points.ids)), np.diff(model.points.track_start))
+    kept_points = np.array([first_point + k in estimate for k in range(len(model.points.ids))], bool)
+    kept_points &= np.bincount(point_of[kept_track], minlength=len(kept_points)) > 0
+    kept_track &= kept_points[point_of]
+    warnings = [
+        f"{int((~kept).sum())} {what} were removed from the graph and are left out"
+        for what, kept in (("images", kept_images), ("points", kept_points), ("track elements", kept_track))
+        if not kept.all()
+    ]
+    cameras = [
+        ColmapCamera(c.id, c.model, c.width, c.height, np.array(estimate.get(num_images + j, c.params)))
+        for j, c in enumerate(model.cameras)
+    ]
+    points = _points(model, estimate, first_point, kept_points, kept_track, point_of, error)
+    images = _images(model, estimate, kept_images, kept_track, point_of)
+    if any(one.fixed.any() for one in graph.vertex_sets):
+        warnings.append("which vertices are fixed is not kept")
+    return ColmapModel(cameras, images, points), warnings
+
+
+def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> np.ndarray:
+    """(num_elements,) distance [px] of each track element, NaN where its edge was removed."""
+    error = np.full(num_elements, np.nan)
+    for one in graph.edge_sets:
+        if one.type not in extra_types.PROJECTION_EDGE.values():
+            if len(one):
+                raise FormatError(f"{len(one)} edges {one.type.tag} have no place in a COLMAP model")
+            continue
+        values = []
+        for position, vertex_type in enumerate(one.type.vertices):
+            _, rows = graph.find_vertices(one.vertices[:, position])
+            values.append(graph.vertex_set(vertex_type).estimate[rows])
+        with np.errstate(all="ignore"):
+            residual = np.asarray(one.type.error(tuple(values), (), one.measurement))
+        element = one.sequence - num_vertices
+        if len(element) and not 0 <= element.min() <= element.max() < num_elements:
+            raise FormatError("edges were added to the graph; they have no keypoints in the COLMAP model")
+        error[element] = np.nan_to_num(np.linalg.norm(residual.reshape(-1, 2), axis=1), nan=np.inf)
+    return error
+
+
+def _points(
+    model: ColmapModel,
+    estimate: dict[int, np.ndarray],
+    first_point: int,
+    kept_points: np.ndarray,
+    kept_track: np.ndarray,
+    point_of: np.ndarray,
+    error: np.ndarray,
+) -> ColmapPoints:
+    rows = np.flatnonzero(kept_points)
+    length = np.bincount(point_of[kept_track], minlength=len(kept_points))[rows]
+    total = np.bincount(point_of[kept_track], weights=error[kept_track], minlength=len(kept_points))[rows]
+    old = model.points
+    return ColmapPoints(
+        ids=old.ids[rows],
+        xyz=np.array([estimate[first_point + k] for k in rows.tolist()]).reshape(-1, 3),
+        rgb=old.rgb[rows],
+        error=total / np.maximum(length, 1),
+        track_start=np.concatenate([[0], np.cumsum(length)]),
+        track=old.track[kept_track],
+    )
+
+
+def _images(
+    model: ColmapModel,
+    estimate: dict[int, np.ndarray],
+    kept_images: np.ndarray,
+    kept_track: np.ndarray,
+    point_of: np.ndarray,
+) -> ColmapImages:
+    old = model.images
+    rows = np.flatnonzero(kept_images)
+    poses = np.array([estimate[i] for i in rows.tolist()]).reshape(-1, 7)
+    image_row, _, _ = model.observations()
+    keypoint = old.keypoint_start[image_row] + model.points.track[:, 1]
+    point_ids = old.point_ids.copy()
+    point_ids[keypoint[~kept_track]] = NO_POINT
+    length = np.diff(old.keypoint_start)
+    kept_keypoint = np.repeat(kept_images, length)
+    same = _same_pose(_poses(old)[rows], poses)
+    quaternion = np.where(same[:, None], old.quaternion[rows], poses[:, [6, 3, 4, 5]])
+    return ColmapImages(
+        ids=old.ids[rows],
+        quaternion=quaternion,
+        translation=poses[:, :3].copy(),
+        camera_ids=old.camera_ids[rows],
+        names=[old.names[i] for i in rows.tolist()],
+        keypoint_start=np.concatenate([[0], np.cumsum(length[rows])]),
+        xy=old.xy[kept_keypoint],
+        point_ids=point_ids[kept_keypoint],
+    )
+
+
+def _same_pose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Rotations that nobody changed keep the digits (and the sign) they had."""
+    return (a[:, 3:] == b[:, 3:]).all(axis=1)

@@ -1,0 +1,108 @@
+"""Which format is a file in? Its content decides; the suffix settles what the content leaves open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from graphopt.errors import FormatError
+from graphopt.io.files import PathLike, strip_compression
+
+_ISAM_TAGS = {b"ODOMETRY", b"LANDMARK", b"POINT3"}
+_TORO_TAGS = {b"VERTEX2", b"VERTEX3", b"BR", b"EQUIV"}
+_SHARED_TAGS = {b"EDGE2", b"EDGE3"}
+_SAMPLE = 1 << 18
+"""Bytes looked at."""
+
+SUFFIXES = {
+    ".g2o": "g2o",
+    ".graph": "toro",
+    ".toro": "toro",
+    ".isam": "isam",
+    ".bal": "bal",
+    ".npz": "bal_npz",
+    ".out": "bundler",
+    ".tum": "tum",
+    ".kitti": "kitti",
+}
+"""Formats that a suffix alone stands for."""
+
+
+def suffix_format(path: PathLike) -> str | None:
+    """Format that the suffix names, compression aside; None if it leaves it open."""
+    return SUFFIXES.get(strip_compression(path).suffix.lower())
+
+
+def detect(data: bytes, path: PathLike) -> str:
+    """Name of the format of a file's unpacked content. Raises FormatError if nothing fits."""
+    if not data.strip():
+        raise FormatError(f"{os.fspath(path)}:1: the file is empty")
+    if data.startswith(b"PK\x03\x04"):
+        return "bal_npz"
+    if data[:2] in (b"vP", b"vN", b"VP", b"VN") and any(byte < 9 or byte > 126 for byte in data[2:64]):
+        return "libmv"
+    sample = data[:_SAMPLE].removeprefix(b"\xef\xbb\xbf")
+    if sample.lstrip().startswith(b"# Bundle file"):
+        return "bundler"
+    lines = [line.split() for line in sample.split(b"\n")]
+    lines = [tokens for tokens in lines if tokens and not tokens[0].startswith(b"#")]
+    if not lines:
+        raise FormatError(f"{os.fspath(path)}: only comments")
+    if _is_number(lines[0][0]):
+        return _detect_numbers(lines, path)
+    return _detect_tagged({tokens[0] for tokens in lines}, path)
+
+
+def _detect_tagged(tags: set[bytes], path: PathLike) -> str:
+    if tags & _ISAM_TAGS:
+        return "isam"
+    if tags & _TORO_TAGS:
+        return "toro"
+    if tags <= _SHARED_TAGS:  # TORO and iSAM write different numbers under these tags
+        named = suffix_format(path)
+        return named if named in ("toro", "g2o", "isam") else "isam"
+    return "g2o"
+
+
+def _detect_numbers(lines: list[list[bytes]], path: PathLike) -> str:
+    named = suffix_format(path)
+    first, second = lines[0], lines[1] if len(lines) > 1 else []
+    if len(first) == 3 and all(_is_integer(token) for token in first):
+        both_integers = len(second) >= 2 and _is_integer(second[0]) and _is_integer(second[1])
+        return "bal_fixed_k" if len(second) == 4 and not both_integers else "bal"
+    fields = len(b" ".join(first).replace(b",", b" ").split())
+    if fields == 8:
+        return "tum"
+    if fields == 12:
+        return "kitti"
+    if named is not None:
+        return named
+    raise FormatError(
+        f"{os.fspath(path)}: not a known format: the first line has {fields} numbers, expected a line with a tag, "
+        "3 counts (BAL), 8 numbers (TUM) or 12 numbers (KITTI)"
+    )
+
+
+def _is_number(token: bytes) -> bool:
+    try:
+        float(token.split(b",")[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _is_integer(token: bytes) -> bool:
+    return token.lstrip(b"+-").isdigit()
+
+
+def colmap_folder(path: PathLike) -> Path | None:
+    """Folder of a COLMAP model: the path itself, or its parent for one of the model's files."""
+    from graphopt.io.colmap import is_model
+
+    target = Path(path)
+    if target.is_dir():
+        return target
+    name = strip_compression(target)
+    if name.stem in ("cameras", "images", "points3D") and name.suffix in (".bin", ".txt") and is_model(target.parent):
+        return target.parent
+    return None

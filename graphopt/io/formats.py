@@ -1,0 +1,158 @@
+"""The table of formats, and `read` and `write` over it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from graphopt.errors import FormatError, GraphOptError, OptionError
+from graphopt.graph import Graph
+from graphopt.io import bal, bundler, colmap, files, g2o_file, g2o_write, isam, isam_write, libmv, toro, trajectory
+from graphopt.io.detect import SUFFIXES, colmap_folder, detect, suffix_format
+from graphopt.io.files import PathLike
+from graphopt.io.read_report import ReadReport
+
+Reader = Callable[[bytes, str, ReadReport], Graph]
+Writer = Callable[[Graph], tuple[bytes, list[str]]]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One file format."""
+
+    name: str
+    description: str
+    read: Reader | None
+    """(content, path for messages, report to fill) -> graph; None where the format is a folder."""
+    write: Writer | None
+    """graph -> content and what was lost; None where it cannot be written or is a folder."""
+    is_folder: bool = False
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Suffixes that stand for this format alone."""
+        return tuple(suffix for suffix, name in SUFFIXES.items() if name == self.name)
+
+
+FORMATS: dict[str, Format] = {
+    one.name: one
+    for one in (
+        Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o),
+        Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
+        Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
+        Format("bal", "Bundle Adjustment in the Large, text", bal.read_bal, bal.write_bal),
+        Format("bal_npz", "Bundle Adjustment in the Large, numpy archive", bal.read_bal_npz, bal.write_bal_npz),
+        Format("bal_fixed_k", "BAL with known, shared fx fy cx cy", bal.read_fixed_intrinsics, bal.write_fixed_intrinsics),
+        Format("bundler", "Bundler v0.3 bundle.out", bundler.read_bundler, bundler.write_bundler),
+        Format("colmap", "COLMAP sparse model, a folder (read: binary or text; written: binary)", None, None, True),
+        Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
+        Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
+        Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
+        Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
+    )
+}
+"""Name -> format."""
+
+
+def _look_up(name: str) -> Format:
+    if name not in FORMATS:
+        close = get_close_matches(name, FORMATS, n=1)
+        hint = f" Did you mean '{close[0]}'?" if close else ""
+        raise OptionError(f"format '{name}' is unknown.{hint} Known formats: {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def detect_format(path: PathLike) -> str:
+    """Name of the format of a file or folder. Raises FormatError if nothing fits, OSError if it cannot be read."""
+    return "colmap" if colmap_folder(path) is not None else detect(files.read_bytes(path), path)
+
+
+def read(path: PathLike, format: str | None = None) -> Graph:
+    """Read a graph; format None: found from content and suffix. .gz .bz2 .xz are unpacked.
+
+    Raises FormatError (`path:line: ...`) for a file that does not follow its format, OSError for one that cannot be read.
+    """
+    return read_with_report(path, format)[0]
+
+
+def read_with_report(path: PathLike, format: str | None = None) -> tuple[Graph, ReadReport]:
+    """Like `read`, with a report of what was found: counts, unknown lines, warnings."""
+    start = time.perf_counter()
+    asked = None if format is None else _look_up(format)
+    folder = colmap_folder(path)
+    if folder is not None and (asked is None or asked.is_folder):
+        report = ReadReport(os.fspath(path), "colmap")
+        graph = colmap.read_colmap_graph(folder, report)
+    else:
+        if asked is not None and asked.is_folder:
+            raise FormatError(f"{os.fspath(path)}: a COLMAP model is a folder")
+        data = files.read_bytes(path)
+        chosen = asked or FORMATS[detect(data, path)]
+        assert chosen.read is not None
+        report = ReadReport(os.fspath(path), chosen.name)
+        graph = _read(chosen.read, data, report)
+    report.seconds = time.perf_counter() - start
+    return graph, report
+
+
+def _read(reader: Reader, data: bytes, report: ReadReport) -> Graph:
+    """Errors of the graph's own checks get the path."""
+    try:
+        return reader(data, report.path, report)
+    except FormatError:
+        raise
+    except GraphOptError as error:
+        raise FormatError(f"{report.path}: {error}") from error
+
+
+def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
+    """Write a graph; format None: from the suffix, or that of the content for .txt. .gz .bz2 .xz pack the file.
+
+    The file is whole or not there: it is written beside its target and renamed. Returns sentences about what the format
+    does not hold. Raises FormatError if it cannot hold the graph at all (nothing is written then), OSError if the path
+    cannot be written.
+    """
+    chosen = _look_up(format or format_for_writing(graph, path))
+    if chosen.is_folder:
+        return colmap.write_colmap_graph(graph, path, as_text=chosen.name == "colmap_text")
+    if chosen.write is None:
+        raise FormatError(f"{os.fspath(path)}: {chosen.description} can be read but not written")
+    data, warnings = chosen.write(graph)
+    files.write_bytes(path, data)
+    return warnings
+
+
+def format_for_writing(graph: Graph, path: PathLike) -> str:
+    """Format that a path stands for. Raises FormatError where the suffix says nothing and the graph leaves it open."""
+    if Path(path).is_dir() or (not Path(path).suffix and "colmap" in graph.attachments):
+        return "colmap"
+    named = suffix_format(path)
+    if named is not None:
+        return named
+    if any(len(one) and one.type.tag == bal.CAMERA for one in graph.vertex_sets):
+        return "bal"
+    raise FormatError(
+        f"{os.fspath(path)}: the suffix names no format; use one of {', '.join(SUFFIXES)} or pass format="
+    )
+
+
+def check_writable(path: PathLike, format: str | None = None) -> None:
+    """Raise OSError now if `write` to this path could not work later; leaves nothing behind.
+
+    For callers that compute for a long time before they write.
+    """
+    asked = None if format is None else _look_up(format)
+    if Path(path).is_dir() and (asked is None or asked.is_folder):
+        colmap.check_folder_writable(path)
+    elif asked is not None and asked.is_folder:
+        colmap.check_folder_writable(path)
+    elif not Path(path).absolute().parent.is_dir():
+        parent = os.fspath(Path(path).absolute().parent)
+        raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)
+    else:
+        files.check_writable(path)

@@ -1,0 +1,78 @@
+"""iSAM's text format: writing. The layout is that of `io.isam`; estimates have no place in it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.errors import FormatError
+from graphopt.graph import EdgeSet, Graph
+from graphopt.io.g2o_write import Block, join_blocks, losses, unparsed_block
+from graphopt.io.isam import HALF_ANGLES, ISAM_ROTATION, TO_ROLL_PITCH_YAW
+from graphopt.io.tagged import format_rows
+from graphopt.types.files import matrix_to_triangle
+from graphopt.types.toro import euler_from_pose
+
+_TAGS = {
+    "EDGE_SE2": "ODOMETRY",
+    "EDGE_SE2_XY": "LANDMARK",
+    "EDGE_SE3:QUAT": "EDGE3",
+    "EDGE_SE3_TRACKXYZ": "POINT3",
+}
+
+
+def write_isam(graph: Graph) -> tuple[bytes, list[str]]:
+    """Text of a graph of poses and landmarks. FormatError names what iSAM cannot hold."""
+    warnings = [line for line in losses(graph) if "g2o" not in line]
+    blocks = []
+    for one in graph.edge_sets:
+        if len(one) == 0:
+            continue
+        if one.type.tag not in _TAGS:
+            raise FormatError(
+                f"iSAM's format has no line for {one.type.tag}; it holds {', '.join(_TAGS)}. Write a .g2o instead."
+            )
+        if one.type.parameters:
+            _refuse_offsets(graph, one)
+        values = np.concatenate(_tokens(one), axis=1)
+        blocks.append(Block(2, one.sequence, format_rows(_TAGS[one.type.tag], one.vertices, values)))
+    if not blocks:
+        raise FormatError("iSAM's format holds edges only, and the graph has none")
+    if graph.unparsed:
+        blocks.append(unparsed_block(graph))
+    warnings.append(f"estimates of {graph.num_vertices} vertices are not kept: the format has only edges")
+    fixed = sum(int(one.fixed.sum()) for one in graph.vertex_sets)
+    if fixed:
+        warnings.append(f"that {fixed} vertices are fixed is not kept")
+    return join_blocks(blocks, keep_order=True), warnings
+
+
+def _refuse_offsets(graph: Graph, one: EdgeSet) -> None:
+    """POINT3 is seen from the pose itself."""
+    for parameters in graph.parameter_sets:
+        used = np.isin(parameters.ids, one.parameters)
+        if not np.allclose(parameters.values[used], parameters.type.identity):
+            raise FormatError("iSAM's POINT3 knows no sensor offset; the graph has one that is not the identity")
+
+
+def _tokens(one: EdgeSet) -> tuple[np.ndarray, np.ndarray]:
+    """Measurement and triangle of R of each edge."""
+    if one.type.tag != "EDGE_SE3:QUAT":
+        return one.measurement, matrix_to_triangle(_factor(one.information, one))
+    information = one.information / np.outer(HALF_ANGLES, HALF_ANGLES)
+    factor = _factor(information[:, TO_ROLL_PITCH_YAW][:, :, TO_ROLL_PITCH_YAW], one)
+    triangle = matrix_to_triangle(factor)
+    for row, column, position in ISAM_ROTATION:
+        triangle[:, position] = factor[:, row, column]
+    return euler_from_pose(one.measurement), triangle
+
+
+def _factor(information: np.ndarray, one: EdgeSet) -> np.ndarray:
+    """Upper triangular R with R' R = information."""
+    try:
+        return np.swapaxes(np.linalg.cholesky(information), 1, 2)
+    except np.linalg.LinAlgError:
+        bad = int(np.argmin(np.linalg.eigvalsh(information)[:, 0]))
+        raise FormatError(
+            f"the information of edge {one.vertices[bad].tolist()} ({one.type.tag}) is not positive definite, so it has no "
+            "square root to write"
+        ) from None
