@@ -1,0 +1,631 @@
+"""Vertices: one class per vertex type of the registry, and `VectorXVertex` for vertices defined in Python.
+
+A vertex keeps its estimate and flags in a row of its type's arrays (see `storage`) from its first moment. `estimate()`
+returns a copy, as in g2opy. A class that overrides `oplus_impl` is moved by calling it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from graphopt import types
+from graphopt.errors import GraphError, ShapeError
+from graphopt.g2o import scalar
+from graphopt.g2o.cameras import SBACam, VertexIntrinsicsEstimate
+from graphopt.g2o.elements import INVALID_ID, UNASSIGNED_ID, Data, HyperGraphElement, HyperGraphElementType
+from graphopt.g2o.poses import SE2, Isometry3d, SE3Quat, Sim3
+from graphopt.g2o.storage import Pool, vertex_pool
+from graphopt.types import VertexType, registry
+from graphopt.types.files import plain
+
+if TYPE_CHECKING:
+    from graphopt.g2o.edges import OptimizableGraph_Edge
+    from graphopt.g2o.optimizable_graph import OptimizableGraph
+
+
+class Vertex(HyperGraphElement):
+    """A vertex of a hyper graph: an id and user data."""
+
+    __slots__ = ("_data", "_graph", "_id")
+
+    def __init__(self, id: int = UNASSIGNED_ID) -> None:
+        self._id = id
+        self._graph: OptimizableGraph | None = None
+        self._data: list[Data] | None = None
+
+    def id(self) -> int:
+        """Id; -1 (-2 for optimizable vertices) until one is set."""
+        return self._id
+
+    def set_id(self, id: int) -> None:
+        """Set the id. In a graph it renames the vertex, like `change_id`."""
+        new = id if type(id) is int else _as_id(id)
+        if self._graph is not None and new != self._id and not self._graph.change_id(self, new):
+            raise GraphError(f"set_id({new}): the graph has a vertex {new} already.")
+        self._id = new
+
+    def element_type(self) -> HyperGraphElementType:
+        """HGET_VERTEX."""
+        return HyperGraphElementType.HGET_VERTEX
+
+    def user_data(self) -> list[Data]:
+        """User data, in the order in which it was added."""
+        return list(self._data or ())
+
+    def add_user_data(self, data: Data) -> None:
+        """Attach user data."""
+        self._data = [*(self._data or ()), data]
+
+    def set_user_data(self, data: Data) -> None:
+        """Replace all user data."""
+        self._data = [data]
+
+    def edges(self) -> set[OptimizableGraph_Edge]:
+        """Edges of the graph that have this vertex."""
+        return set() if self._graph is None else self._graph._edges_of(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._id}>"
+
+
+class OptimizableGraph_Vertex(Vertex):
+    """A vertex with an estimate that the optimizer moves by `oplus`."""
+
+    __slots__ = ("_chunk", "_col", "_hessian_index", "_row", "_stack")
+    _pool: ClassVar[Pool]
+    _type: VertexType
+    _is_python: ClassVar[bool] = False
+
+    def __init__(self, id: int = INVALID_ID) -> None:
+        self._id = id
+        self._graph = None
+        self._data = None
+        self._stack: list[np.ndarray] | None = None
+        self._hessian_index = self._col = -1
+        self._chunk, self._row = self._pool.take()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "oplus_impl" in cls.__dict__:
+            cls._is_python = True
+
+    # ---------------------------------------------------------------- estimate
+
+    def _from_storage(self, storage: np.ndarray) -> Any:
+        return storage.copy()
+
+    def _to_storage(self, value: Any) -> Any:
+        return scalar.floats(value, self._type.storage_dim, f"{type(self).__name__} estimate")
+
+    def estimate(self) -> Any:
+        """Present estimate (a copy)."""
+        return self._from_storage(self._chunk.estimate[self._row])
+
+    def set_estimate(self, value: Any) -> None:
+        """Replace the estimate."""
+        self._chunk.estimate[self._row] = self._to_storage(value)
+
+    def set_to_origin(self) -> None:
+        """Set the estimate to the identity."""
+        self._chunk.estimate[self._row] = self._type.identity
+
+    def get_estimate_data(self) -> np.ndarray:
+        """(estimate_dimension,) numbers of the estimate."""
+        return self._chunk.estimate[self._row].copy()
+
+    def set_estimate_data(self, data: Any) -> bool:
+        """Replace the numbers of the estimate; False if there are not `estimate_dimension` of them."""
+        numbers = np.asarray(data, np.float64).ravel()
+        if len(numbers) != self.estimate_dimension():
+            return False
+        self._chunk.estimate[self._row, : len(numbers)] = numbers
+        return True
+
+    def get_minimal_estimate_data(self) -> np.ndarray:
+        """(minimal_estimate_dimension,) numbers."""
+        return self.get_estimate_data()
+
+    def set_minimal_estimate_data(self, data: Any) -> bool:
+        """Replace the estimate by its minimal numbers; False if the count is wrong."""
+        return self.set_estimate_data(data)
+
+    def estimate_dimension(self) -> int:
+        """Length of `get_estimate_data`."""
+        return self._type.storage_dim
+
+    def estimate_dimension_at_compile_time(self) -> int:
+        """The same for classes with a fixed size."""
+        return self.estimate_dimension()
+
+    def minimal_estimate_dimension(self) -> int:
+        """Length of `get_minimal_estimate_data`."""
+        return self.estimate_dimension()
+
+    def dimension(self) -> int:
+        """Length of an update; the size of the vertex's Hessian block."""
+        return self._type.tangent_dim
+
+    def set_dimension(self, dimension: int) -> bool:
+        """Only vertices without a fixed size have one to set: False unless it is the same."""
+        return dimension == self.dimension()
+
+    def oplus(self, update: Any) -> None:
+        """Move the estimate by an update (dimension,)."""
+        delta = np.array(scalar.floats(update, self.dimension(), "update"))
+        self.oplus_impl(delta)
+
+    def oplus_impl(self, update: np.ndarray) -> None:
+        """Move the estimate; override it to define a vertex in Python."""
+        row = self._chunk.estimate[self._row]
+        row[:] = self._type.oplus(row.copy(), update)
+
+    def push(self) -> None:
+        """Remember the estimate."""
+        if self._stack is None:
+            self._stack = []
+        self._stack.append(self._chunk.estimate[self._row].copy())
+
+    def pop(self) -> None:
+        """Return to the last pushed estimate and forget it."""
+        self._chunk.estimate[self._row] = self._take_top()
+
+    def discard_top(self) -> None:
+        """Forget the last pushed estimate."""
+        self._take_top()
+
+    def _take_top(self) -> np.ndarray:
+        if not self._stack:
+            raise GraphError(f"{self!r}: pop or discard_top without a push before.")
+        return self._stack.pop()
+
+    def stack_size(self) -> int:
+        """Pushed estimates."""
+        return len(self._stack or ())
+
+    # ---------------------------------------------------------------- flags and Hessian
+
+    def fixed(self) -> bool:
+        """Held constant."""
+        return bool(self._chunk.fixed[self._row])
+
+    def set_fixed(self, fixed: bool) -> None:
+        """Hold constant."""
+        self._chunk.fixed[self._row] = fixed
+
+    def marginalized(self) -> bool:
+        """Eliminated by the Schur complement."""
+        return bool(self._chunk.marginalized[self._row])
+
+    def set_marginalized(self, marginalized: bool) -> None:
+        """Eliminate by the Schur complement."""
+        self._chunk.marginalized[self._row] = marginalized
+
+    def hessian_index(self) -> int:
+        """Number of the vertex among those that are optimized, -1 if it is not."""
+        if self._graph is not None:
+            self._graph._number_hessian()
+        return self._hessian_index
+
+    def set_hessian_index(self, index: int) -> None:
+        """Set the number; the next `initialize_optimization` sets it again."""
+        self._hessian_index = index
+
+    def col_in_hessian(self) -> int:
+        """What `set_col_in_hessian` set, -1 before."""
+        return self._col
+
+    def set_col_in_hessian(self, col: int) -> None:
+        """Kept for programs; nothing here reads it."""
+        self._col = col
+
+    def hessian(self) -> np.ndarray:
+        """(dimension, dimension) diagonal block of H at the last linearization."""
+        return self._linearized()._hessian_block(self)
+
+    def b(self) -> np.ndarray:
+        """(dimension,) part of b = -J' Omega e at the last linearization."""
+        return self._linearized()._b_block(self)
+
+    def _linearized(self) -> Any:
+        if self._graph is None:
+            raise GraphError(f"{self!r} is in no optimizer: it has no Hessian block.")
+        return self._graph
+
+    def solve_direct(self, damping: float = 0.0) -> bool:
+        """Move this vertex alone by solving its block; False if it is not positive definite."""
+        matrix = self.hessian() + damping * np.eye(self.dimension())
+        try:
+            factor = np.linalg.cholesky(matrix)
+        except np.linalg.LinAlgError:
+            return False
+        self.oplus(np.linalg.solve(factor.T, np.linalg.solve(factor, self.b())))
+        return True
+
+    def clear_quadratic_form(self) -> None:
+        """Kept for programs: each linearization starts from zero by itself."""
+
+    def lock_quadratic_form(self) -> None:
+        """Kept for programs: linearization locks nothing."""
+
+    unlock_quadratic_form = lock_quadratic_form
+
+
+def _as_id(value: Any) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise TypeError(f"An id must be an integer, got {value!r}.")
+
+
+# -------------------------------------------------------------------- classes of the registry
+
+
+def _value_methods(value: Any) -> dict[str, Callable[..., Any]]:
+    """Conversions for estimates that are objects."""
+
+    def from_storage(self: Any, storage: np.ndarray) -> Any:
+        return value._from_storage(storage.tolist())
+
+    def to_storage(self: Any, given: Any) -> Any:
+        return given._storage() if type(given) is value else value(given)._storage()
+
+    return {"_from_storage": from_storage, "_to_storage": to_storage}
+
+
+def _minimal_pose(self: Any) -> np.ndarray:
+    """(6,) x, y, z, qx, qy, qz with qw >= 0."""
+    s = self._chunk.estimate[self._row]
+    return s[:6] * np.where(np.arange(6) < 3, 1.0, np.copysign(1.0, s[6]))
+
+
+def _set_minimal_pose(self: Any, data: Any) -> bool:
+    numbers = np.asarray(data, np.float64).ravel()
+    if len(numbers) != 6:
+        return False
+    squared = float(numbers[3:] @ numbers[3:])
+    quaternion = [*numbers[3:], np.sqrt(max(0.0, 1.0 - squared))]
+    self._chunk.estimate[self._row, :7] = [*numbers[:3], *scalar.normalized(quaternion)]
+    return True
+
+
+_POSE_DATA: dict[str, Any] = {
+    "get_minimal_estimate_data": _minimal_pose,
+    "set_minimal_estimate_data": _set_minimal_pose,
+    "minimal_estimate_dimension": lambda self: 6,
+}
+
+
+def make_vertex_class(kind: VertexType, members: dict[str, Any], doc: str = "") -> type[OptimizableGraph_Vertex]:
+    """The class of a vertex type."""
+    namespace = {"__slots__": (), "__module__": __name__, "_type": kind, "_pool": vertex_pool(kind), **members}
+    namespace["__doc__"] = doc or f"`{kind.tag}`: {kind.doc or f'{kind.storage_dim} numbers.'}"
+    return type(kind.name, (OptimizableGraph_Vertex,), namespace)
+
+
+def _named(name: str, members: dict[str, Any], doc: str) -> Any:
+    return make_vertex_class(registry.vertex_type(name), members, doc)
+
+
+VertexSE2 = _named("VertexSE2", _value_methods(SE2), "`VERTEX_SE2`: planar pose, estimate `SE2`.")
+VertexPointXY = _named("VertexPointXY", {}, "`VERTEX_XY`: planar point, estimate (2,).")
+VertexSE3 = _named(
+    "VertexSE3",
+    {**_value_methods(Isometry3d), **_POSE_DATA},
+    "`VERTEX_SE3:QUAT`: pose, estimate `Isometry3d`; updates (translation, quaternion vector part) on the right.",
+)
+VertexPointXYZ = _named("VertexPointXYZ", {}, "`VERTEX_TRACKXYZ`: point, estimate (3,).")
+VertexSE3Expmap = _named(
+    "VertexSE3Expmap",
+    {**_value_methods(SE3Quat), **_POSE_DATA},
+    "`VERTEX_SE3:EXPMAP`: pose cam_T_world, estimate `SE3Quat`; updates exp(omega, upsilon) on the left.",
+)
+VertexOdomDifferentialParams = _named(
+    "VertexOdomDifferentialParams", {}, "`VERTEX_ODOM_DIFFERENTIAL`: wheel scales and distance, estimate (3,)."
+)
+VertexIntrinsics = _named(
+    "VertexIntrinsics",
+    _value_methods(VertexIntrinsicsEstimate),
+    "`VERTEX_INTRINSICS`: fx, fy, cx, cy, baseline; estimate `VertexIntrinsicsEstimate`.",
+)
+VertexCamBAL = _named("VertexCamBAL", {}, "Camera of the BAL format: angle-axis, translation, f, k1, k2.")
+
+
+def _pose_numbers(self: Any) -> np.ndarray:
+    """(7,) x, y, z, qx, qy, qz, qw."""
+    return self._chunk.estimate[self._row, :7].copy()
+
+
+VertexCam = _named(
+    "VertexCam",
+    {
+        **_value_methods(SBACam),
+        **_POSE_DATA,
+        "get_estimate_data": _pose_numbers,
+        "estimate_dimension": lambda self: 7,
+    },
+    "`VERTEX_CAM`: camera world_T_cam with intrinsics, estimate `SBACam`.",
+)
+
+_BaseSim3 = _named("VertexSim3Expmap", {}, "")
+
+
+class VertexSim3Expmap(_BaseSim3):
+    """`VERTEX_SIM3:EXPMAP`: similarity, estimate `Sim3`; updates exp(omega, upsilon, sigma) on the left.
+
+    Two cameras (focal length and principle point, spelled as in g2o) belong to it; `fix_scale` holds the scale.
+    """
+
+    __slots__ = ()
+
+    def _from_storage(self, storage: np.ndarray) -> Sim3:
+        return Sim3._from_storage(storage.tolist())
+
+    def set_estimate(self, value: Sim3) -> None:
+        """Replace the estimate."""
+        self._chunk.estimate[self._row, :8] = value._storage()
+
+    def estimate_dimension(self) -> int:
+        """8."""
+        return 8
+
+    def get_estimate_data(self) -> np.ndarray:
+        """(8,) qx, qy, qz, qw, x, y, z, s."""
+        return self.estimate().to_vector()
+
+    def set_estimate_data(self, data: Any) -> bool:
+        """Replace (qx, qy, qz, qw, x, y, z, s); False if the count is wrong."""
+        numbers = np.asarray(data, np.float64).ravel()
+        if len(numbers) != 8:
+            return False
+        self._chunk.estimate[self._row, :8] = numbers[[4, 5, 6, 0, 1, 2, 3, 7]]
+        return True
+
+    def minimal_estimate_dimension(self) -> int:
+        """7."""
+        return 7
+
+    def get_minimal_estimate_data(self) -> np.ndarray:
+        """(7,) tangent (omega, upsilon, sigma)."""
+        return self.estimate().log()
+
+    def set_minimal_estimate_data(self, data: Any) -> bool:
+        """Replace the estimate by exp(omega, upsilon, sigma)."""
+        numbers = np.asarray(data, np.float64).ravel()
+        if len(numbers) == 7:
+            self.set_estimate(Sim3(numbers))
+        return len(numbers) == 7
+
+    def cam_map1(self, point: Any) -> np.ndarray:
+        """(2,) pixel of a normalised point in the first camera."""
+        return self._focal(8) * scalar.floats(point, 2, "point") + self._center(8)
+
+    def cam_map2(self, point: Any) -> np.ndarray:
+        """(2,) pixel of a normalised point in the second camera."""
+        return self._focal(12) * scalar.floats(point, 2, "point") + self._center(12)
+
+    def _focal(self, at: int) -> np.ndarray:
+        return self._chunk.estimate[self._row, at : at + 2]
+
+    def _center(self, at: int) -> np.ndarray:
+        return self._chunk.estimate[self._row, at + 2 : at + 4]
+
+    @property
+    def fix_scale(self) -> bool:
+        """The scale is held at its value."""
+        return bool(self._chunk.estimate[self._row, 16])
+
+    @fix_scale.setter
+    def fix_scale(self, value: bool) -> None:
+        self._chunk.estimate[self._row, 16] = float(value)
+
+    _fix_scale = fix_scale
+
+
+def _camera_property(at: int, doc: str) -> property:
+    def get(self: Any) -> np.ndarray:
+        return self._chunk.estimate[self._row, at : at + 2].copy()
+
+    def put(self: Any, value: Any) -> None:
+        self._chunk.estimate[self._row, at : at + 2] = scalar.floats(value, 2, doc)
+
+    return property(get, put, doc=f"(2,) {doc}.")
+
+
+for _prefix in ("", "_"):
+    setattr(VertexSim3Expmap, f"{_prefix}focal_length1", _camera_property(8, "focal lengths of the first camera [px]"))
+    setattr(VertexSim3Expmap, f"{_prefix}principle_point1", _camera_property(10, "center of the first camera [px]"))
+    setattr(VertexSim3Expmap, f"{_prefix}focal_length2", _camera_property(12, "focal lengths of the second camera [px]"))
+    setattr(VertexSim3Expmap, f"{_prefix}principle_point2", _camera_property(14, "center of the second camera [px]"))
+
+
+_BaseSCam = _named("VertexSCam", _POSE_DATA, "")
+
+
+class VertexSCam(_BaseSCam):
+    """Stereo camera pose world_T_cam, estimate `Isometry3d`; the intrinsics are the class's, set by `set_cam`."""
+
+    __slots__ = ()
+    _camera: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def __init__(self, id: int = INVALID_ID) -> None:
+        super().__init__(id)
+        self._chunk.estimate[self._row, 7:] = VertexSCam._camera
+
+    def _from_storage(self, storage: np.ndarray) -> Isometry3d:
+        return Isometry3d._from_storage(storage.tolist())
+
+    def set_estimate(self, value: Isometry3d) -> None:
+        """Replace the pose."""
+        self._chunk.estimate[self._row] = (*value._storage(), *VertexSCam._camera)
+
+    def estimate_dimension(self) -> int:
+        """7."""
+        return 7
+
+    get_estimate_data = _pose_numbers
+
+    @staticmethod
+    def set_cam(fx: float, fy: float, cx: float, cy: float, tx: float) -> None:
+        """Set the intrinsics of all stereo cameras whose pose is set from now on (`set_all` for others)."""
+        VertexSCam._camera = (float(fx), float(fy), float(cx), float(cy), float(tx))
+
+    def set_all(self) -> None:
+        """Take the class's present intrinsics."""
+        self._chunk.estimate[self._row, 7:] = VertexSCam._camera
+
+    set_transform = set_projection = set_dr = set_derivative = set_all
+
+    def _camera_value(self) -> SBACam:
+        self.set_all()
+        return SBACam._from_storage(self._chunk.estimate[self._row].tolist())
+
+    @property
+    def w2n(self) -> np.ndarray:
+        """(3, 4) world to camera."""
+        return self._camera_value().w2n
+
+    @property
+    def w2i(self) -> np.ndarray:
+        """(3, 4) world to image."""
+        return self._camera_value().w2i
+
+    @property
+    def Kcam(self) -> np.ndarray:
+        """(3, 3) camera matrix."""
+        return self._camera_value().Kcam
+
+    @property
+    def baseline(self) -> float:
+        """Stereo baseline [m]."""
+        return VertexSCam._camera[4]
+
+    def map_point(self, point: Any) -> np.ndarray:
+        """(3,) left u, v and right u of a point in the world."""
+        camera = self._camera_value()
+        p = camera.inverse().map(point)
+        fx, fy, cx, cy, baseline = camera._k
+        return np.array([fx * p[0] / p[2] + cx, fy * p[1] / p[2] + cy, fx * (p[0] - baseline) / p[2] + cx])
+
+
+# -------------------------------------------------------------------- vertices without a fixed size
+
+
+@cache
+def vector_type(storage_dim: int, tangent_dim: int, python: bool) -> VertexType:
+    """Vertex type of `VectorXVertex`: x + delta, or left in place where Python moves it."""
+
+    def add(storage: Any, delta: Any) -> Any:
+        return storage + delta
+
+    def stay(storage: Any, delta: Any) -> Any:
+        return storage
+
+    return types.VertexType(
+        name=f"VectorXVertex{storage_dim}",
+        tag=f"VERTEX_VECTORX_{storage_dim}_{tangent_dim}{'_PYTHON' if python else ''}",
+        storage_dim=storage_dim,
+        tangent_dim=tangent_dim,
+        oplus=stay if python else add,
+        wrap=lambda storage: storage,
+        identity=(0.0,) * storage_dim,
+        file=plain(storage_dim),
+    )
+
+
+@cache
+def _vector_pool(storage_dim: int) -> Pool:
+    return vertex_pool(vector_type(storage_dim, max(storage_dim, 1), True), 64)
+
+
+class VectorXVertex(OptimizableGraph_Vertex):
+    """A vertex of any size, to be defined in Python.
+
+    Call `set_dimension(n)` and `set_estimate(x)` in the constructor; override `oplus_impl(update)` unless the update is
+    simply added. The estimate may have another length than the update.
+    """
+
+    __slots__ = ("_dimension",)
+    _pool = _vector_pool(0)
+
+    def __init__(self, id: int = INVALID_ID) -> None:
+        super().__init__(id)
+        self._dimension = -1
+
+    @property
+    def _type(self) -> VertexType:  # type: ignore[override]
+        storage_dim = self._chunk.estimate.shape[1]
+        if self._dimension < 0:
+            raise GraphError(f"{self!r} has no dimension; call set_dimension(n) in its constructor.")
+        if storage_dim != self._dimension and not self._is_python:
+            raise ShapeError(
+                f"{self!r}: the estimate has {storage_dim} numbers and the dimension is {self._dimension}; "
+                "override oplus_impl(update) to say how an update moves it."
+            )
+        return vector_type(storage_dim, self._dimension, self._is_python)
+
+    def dimension(self) -> int:
+        """Length of an update, -1 until it is set."""
+        return self._dimension
+
+    def set_dimension(self, dimension: int) -> bool:
+        """Set the length of an update; an estimate of another length becomes zeros."""
+        self._dimension = int(dimension)
+        if self._chunk.estimate.shape[1] != dimension:
+            self._resize(int(dimension))
+        return True
+
+    def _resize(self, storage_dim: int) -> None:
+        old, row = self._chunk, self._row
+        self._chunk, self._row = _vector_pool(storage_dim).take()
+        self._chunk.fixed[self._row] = old.fixed[row]
+        self._chunk.marginalized[self._row] = old.marginalized[row]
+        if self._graph is not None:
+            self._graph._topology_changed()
+
+    def estimate_dimension(self) -> int:
+        """Length of the estimate."""
+        return self._chunk.estimate.shape[1]
+
+    def set_estimate(self, value: Any) -> None:
+        """Replace the estimate, a vector of any length."""
+        numbers = np.asarray(value, np.float64).ravel()
+        if len(numbers) != self._chunk.estimate.shape[1]:
+            self._resize(len(numbers))
+        self._chunk.estimate[self._row] = numbers
+
+    def set_to_origin(self) -> None:
+        """Set the estimate to zeros."""
+        self._chunk.estimate[self._row] = 0.0
+
+    def oplus_impl(self, update: np.ndarray) -> None:
+        """Add the update; override it for anything else."""
+        self.set_estimate(self.estimate() + update)
+
+
+VERTEX_CLASSES: dict[VertexType, type[OptimizableGraph_Vertex]] = {
+    one._type: one
+    for one in (
+        VertexSE2,
+        VertexPointXY,
+        VertexSE3,
+        VertexPointXYZ,
+        VertexSE3Expmap,
+        VertexOdomDifferentialParams,
+        VertexIntrinsics,
+        VertexCamBAL,
+        VertexCam,
+        VertexSim3Expmap,
+        VertexSCam,
+    )
+}
+"""Vertex type -> class."""
+
+
+def vertex_class(kind: VertexType) -> type[OptimizableGraph_Vertex]:
+    """The class of a vertex type; made on first use for types that users registered."""
+    if kind not in VERTEX_CLASSES:
+        VERTEX_CLASSES[kind] = make_vertex_class(kind, {})
+    return VERTEX_CLASSES[kind]
