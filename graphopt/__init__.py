@@ -1,3 +1,92 @@
-"""Graph optimization for robotics and vision: g2o's graphs, files and answers, on any CPU and GPU."""
+"""Graph optimization for robotics and vision: g2o's graphs, files and answers, on any CPU and GPU.
+
+    import graphopt
+    graph = graphopt.read("sphere2500.g2o")
+    summary = graphopt.optimize(graph)
+    graphopt.write(graph, "solved.g2o")
+
+Names are loaded on first use, so `import graphopt` itself imports nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
+    from graphopt.io import read, write
+    from graphopt.optimizer import (
+        AutoOptions,
+        DoglegOptions,
+        GaussNewtonOptions,
+        Iteration,
+        LevenbergMarquardtOptions,
+        StopFlag,
+        Summary,
+        TerminationType,
+        optimize,
+    )
+    from graphopt.solver.marginals import compute_marginals
+    from graphopt.types import edge_type, parameter_type, vertex_type
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "graphopt.errors": ("GraphOptError",),
+    "graphopt.graph": ("Edge", "EdgeSet", "Graph", "ParameterSet", "Vertex", "VertexSet"),
+    "graphopt.io": ("read", "write"),
+    "graphopt.optimizer": (
+        "AutoOptions",
+        "DoglegOptions",
+        "GaussNewtonOptions",
+        "Iteration",
+        "LevenbergMarquardtOptions",
+        "StopFlag",
+        "Summary",
+        "TerminationType",
+        "optimize",
+    ),
+    "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
+}
+"""Module -> public names that it provides."""
+
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "AutoOptions",
+    "DoglegOptions",
+    "Edge",
+    "EdgeSet",
+    "GaussNewtonOptions",
+    "Graph",
+    "GraphOptError",
+    "Iteration",
+    "LevenbergMarquardtOptions",
+    "ParameterSet",
+    "StopFlag",
+    "Summary",
+    "TerminationType",
+    "Vertex",
+    "VertexSet",
+    "compute_marginals",
+    "edge_type",
+    "optimize",
+    "parameter_type",
+    "read",
+    "vertex_type",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

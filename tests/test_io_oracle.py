@@ -18,10 +18,12 @@ EDGE_TYPES = [kind for kind in registry.edge_types() if kind.tag in G2O_TAGS]
 
 @pytest.fixture(scope="module")
 def g2o():
+    """Return the module, if it is installed."""
     return pytest.importorskip("g2opy")
 
 
 def random_information(rng, count, dim):
+    """Symmetric positive definite matrices (count, dim, dim)."""
     factor = rng.normal(size=(count, dim, dim))
     return factor @ np.swapaxes(factor, 1, 2) + np.eye(dim)
 
@@ -51,6 +53,7 @@ def random_graph(kind, seed):
 
 
 def oracle_chi2(g2o, path, num_vertices, num_edges):
+    """Load a file with g2opy: chi2 and the optimizer; every vertex and edge must have arrived."""
     optimizer = g2o.SparseOptimizer()
     assert optimizer.load(str(path))
     assert len(optimizer.vertices()) == num_vertices
@@ -81,7 +84,7 @@ def test_chi2_survives_both_ways(g2o, kind, tmp_path):
     assert (again.num_vertices, again.num_edges) == (graph.num_vertices, graph.num_edges)
     assert report.unknown_tags == {}
     chi2_of_theirs, _ = oracle_chi2(g2o, theirs, graph.num_vertices, graph.num_edges)
-    # g2o writes six digits and keeps the rotation of a quaternion that is so no longer of length 1; we normalise it
+    # g2o writes six digits and keeps the rotation of such a quaternion as it is; we normalise it
     assert again.chi2() == pytest.approx(chi2_of_theirs, rel=1e-5)
 
 
@@ -115,6 +118,7 @@ def test_old_variadic_edges(tmp_path):
 
 
 def write_lines(folder, *lines):
+    """Write lines to a file and return its path."""
     path = folder / "lines.g2o"
     path.write_text("\n".join(lines) + "\n")
     return path

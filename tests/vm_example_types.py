@@ -80,7 +80,9 @@ def se3_oplus(pose, delta):
     step = np.concatenate([v, w[..., None]], axis=-1)
     turned = quaternion_product(pose[..., 3:], step)
     norm = np.sqrt(np.sum(turned * turned, axis=-1))
-    return np.concatenate([pose[..., :3] + rotate(pose[..., 3:], delta[..., :3]), turned / norm[..., None]], axis=-1)
+    return np.concatenate(
+        [pose[..., :3] + rotate(pose[..., 3:], delta[..., :3]), turned / norm[..., None]], axis=-1
+    )
 
 
 VERTEX_SE2 = Vertex("VertexSE2", 3, 3, se2_oplus)
@@ -143,7 +145,9 @@ EDGE_THREE = Edge(
     (VERTEX_XYZ, VERTEX_SE2, VERTEX_XYZ),
     2,
     2,
-    lambda p, s, q, z: np.stack([p[..., 0] * s[..., 2] + q[..., 2], p[..., 1] * q[..., 1] - np.sin(s[..., 0])], -1) - z,
+    lambda p, s, q, z: (
+        np.stack([p[..., 0] * s[..., 2] + q[..., 2], p[..., 1] * q[..., 1] - np.sin(s[..., 0])], -1) - z
+    ),
 )
 EDGES = (EDGE_SE2, EDGE_SE3, EDGE_SNAVELY, EDGE_RANGE, EDGE_PRIOR, EDGE_THREE)
 
@@ -169,7 +173,11 @@ def random_storage(vertex: Vertex, count: int, rng: np.random.Generator) -> np.n
 
 def random_measurement(edge: Edge, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, measurement_dim) values that make sense for the type."""
-    return random_storage(VERTEX_SE3, count, rng) if edge is EDGE_SE3 else rng.normal(size=(count, edge.measurement_dim))
+    return (
+        random_storage(VERTEX_SE3, count, rng)
+        if edge is EDGE_SE3
+        else rng.normal(size=(count, edge.measurement_dim))
+    )
 
 
 def random_information(edge: Edge, count: int, rng: np.random.Generator, variant: str) -> np.ndarray:

@@ -40,7 +40,7 @@ def _exponential_moment(order: int, sigma: Array) -> Array:
     """I_n = integral over x in [0, 1] of x^n e^(sigma x), by its series where sigma is small."""
     small = sigma * sigma < _SIGMA_SERIES_BELOW**2
     safe = where(small, 1.0, sigma)
-    series = polynomial(sigma, *(1.0 / (math.factorial(k) * (k + order + 1)) for k in range(10)))
+    series = polynomial(sigma, *(1.0 / (math.factorial(k) * (k + order + 1)) for k in range(12)))
     scale_factor = np.exp(safe)
     closed = (scale_factor - 1.0) / safe
     for n in range(1, order + 1):
@@ -50,9 +50,13 @@ def _exponential_moment(order: int, sigma: Array) -> Array:
 
 def translation_coefficients(angle_squared: Array, sigma: Array) -> tuple[Array, Array, Array]:
     """Coefficients A, B, C of the matrix W."""
-    moment = [_exponential_moment(n, sigma) for n in range(7)]
-    series_a = moment[1] - angle_squared * (moment[3] / 6.0 - angle_squared * moment[5] / 120.0)
-    series_b = 0.5 * moment[2] - angle_squared * (moment[4] / 24.0 - angle_squared * moment[6] / 720.0)
+    moment = [_exponential_moment(n, sigma) for n in range(9)]
+    series_a = polynomial(
+        angle_squared, moment[1], moment[3] * (-1 / 6), moment[5] * (1 / 120), moment[7] * (-1 / 5040)
+    )
+    series_b = polynomial(
+        angle_squared, moment[2] * 0.5, moment[4] * (-1 / 24), moment[6] * (1 / 720), moment[8] * (-1 / 40320)
+    )
     small = angle_squared < _ANGLE_SERIES_BELOW
     t2 = where(small, 1.0, angle_squared)
     t = np.sqrt(t2)

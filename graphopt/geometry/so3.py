@@ -18,7 +18,7 @@ from graphopt.geometry import quaternion
 from graphopt.geometry.arrays import Array, components, dot, scale, skew, stack, where
 from graphopt.geometry.group import LieGroup
 
-_SERIES_BELOW = 0.1  # |omega|^2; five terms are then exact to 1e-15
+_SERIES_BELOW = 0.1  # |omega|^2; six terms are then exact to 1e-15
 
 
 def polynomial(x: Array, *coefficients: float) -> Array:
@@ -36,8 +36,8 @@ def exp_coefficients(angle_squared: Array) -> tuple[Array, Array, Array]:
     angle = np.sqrt(safe)
     sin, half = np.sin(angle), np.sin(0.5 * angle)
     a = polynomial(angle_squared, 1.0, -1 / 6, 1 / 120, -1 / 5040, 1 / 362880, -1 / 39916800)
-    b = polynomial(angle_squared, 1 / 2, -1 / 24, 1 / 720, -1 / 40320, 1 / 3628800)
-    c = polynomial(angle_squared, 1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800)
+    b = polynomial(angle_squared, 1 / 2, -1 / 24, 1 / 720, -1 / 40320, 1 / 3628800, -1 / 479001600)
+    c = polynomial(angle_squared, 1 / 6, -1 / 120, 1 / 5040, -1 / 362880, 1 / 39916800, -1 / 6227020800)
     return (
         where(small, a, sin / angle),
         where(small, b, 2.0 * half * half / safe),

@@ -1,7 +1,17 @@
-"""Reading and writing graphs: .g2o, TORO, iSAM, BAL, Bundler, COLMAP, libmv, and trajectories. docs/formats.md has the details."""
+"""Reading and writing graphs: .g2o, TORO, iSAM, BAL, Bundler, COLMAP, libmv, and trajectories.
+
+docs/formats.md has the details.
+"""
 
 from graphopt.io.bal_problem import BalProblem
-from graphopt.io.colmap import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints, read_colmap, write_colmap
+from graphopt.io.colmap import (
+    ColmapCamera,
+    ColmapImages,
+    ColmapModel,
+    ColmapPoints,
+    read_colmap,
+    write_colmap,
+)
 from graphopt.io.formats import (
     FORMATS,
     Format,

@@ -1,7 +1,7 @@
 """BAL problems as graphs and back.
 
-BAL             VERTEX_CAM_BAL (9 numbers), VERTEX_TRACKXYZ marginalized, EDGE_OBSERVATION_BAL, information identity
-fixed K         VERTEX_SE3:EXPMAP cam_T_world, VERTEX_TRACKXYZ marginalized, EDGE_SE3_PROJECT_XYZ:EXPMAP with fx fy cx cy
+BAL       VERTEX_CAM_BAL (9 numbers), VERTEX_TRACKXYZ marginalized, EDGE_OBSERVATION_BAL
+fixed K   VERTEX_SE3:EXPMAP, VERTEX_TRACKXYZ marginalized, EDGE_SE3_PROJECT_XYZ:EXPMAP with fx fy cx cy
 
 Camera i is vertex i, point j is vertex num_cameras + j.
 """
@@ -35,7 +35,12 @@ def graph_of(problem: BalProblem, report: ReadReport) -> Graph:
     vertices = np.stack([problem.point_index, problem.camera_index], axis=1).astype(np.int64)
     vertices[:, 0] += num_cameras
     if problem.intrinsics is None:
-        camera_tag, edge_tag, cameras, measurement = CAMERA, OBSERVATION, problem.cameras, problem.observations
+        camera_tag, edge_tag, cameras, measurement = (
+            CAMERA,
+            OBSERVATION,
+            problem.cameras,
+            problem.observations,
+        )
         vertices = vertices[:, ::-1]
     else:
         camera_tag, edge_tag = POSE, PINHOLE_OBSERVATION
@@ -81,11 +86,14 @@ def problem_of(graph: Graph) -> tuple[BalProblem, list[str]]:
     for one in (*graph.vertex_sets, *graph.edge_sets):
         if len(one) and one.type.tag not in (CAMERA, POINT, OBSERVATION):
             raise FormatError(
-                f"BAL's format has no place for {len(one)} {one.type.tag}; it holds {CAMERA}, {POINT} and {OBSERVATION}"
+                f"BAL's format has no place for {len(one)} {one.type.tag}; it holds {CAMERA}, {POINT} "
+                f"and {OBSERVATION}"
             )
     sets = {one.type.tag: one for one in graph.vertex_sets}
     if CAMERA not in sets or POINT not in sets or not any(len(one) for one in graph.edge_sets):
-        raise FormatError(f"BAL's format needs cameras ({CAMERA}), points ({POINT}) and observations ({OBSERVATION})")
+        raise FormatError(
+            f"BAL's format needs cameras ({CAMERA}), points ({POINT}) and observations ({OBSERVATION})"
+        )
     edges = graph.edge_set(OBSERVATION)
     cameras, points = sets[CAMERA], sets[POINT]
     _, camera_row = graph.find_vertices(edges.vertices[:, 0])
@@ -133,8 +141,14 @@ def write_fixed_intrinsics(graph: Graph) -> tuple[bytes, list[str]]:
     expected = {POSE, POINT, PINHOLE_OBSERVATION}
     present = {one.type.tag for one in (*graph.vertex_sets, *graph.edge_sets) if len(one)}
     if present != expected:
-        raise FormatError(f"this format holds exactly {', '.join(sorted(expected))}, the graph {', '.join(sorted(present))}")
-    edges, poses, points = graph.edge_set(PINHOLE_OBSERVATION), graph.vertex_set(POSE), graph.vertex_set(POINT)
+        raise FormatError(
+            f"this format holds exactly {', '.join(sorted(expected))}, the graph {', '.join(sorted(present))}"
+        )
+    edges, poses, points = (
+        graph.edge_set(PINHOLE_OBSERVATION),
+        graph.vertex_set(POSE),
+        graph.vertex_set(POINT),
+    )
     intrinsics = edges.measurement[0, 2:6]
     if (edges.measurement[:, 2:6] != intrinsics).any():
         raise FormatError("this format has one set of intrinsics for all observations, the graph has several")
@@ -143,5 +157,11 @@ def write_fixed_intrinsics(graph: Graph) -> tuple[bytes, list[str]]:
     rotation = np.asarray(SE3(poses.estimate).rotation.log())
     cameras = np.concatenate([poses.estimate[:, :3], rotation], axis=1)
     problem = BalProblem(pose_row, point_row, edges.measurement[:, :2], cameras, points.estimate, intrinsics)
-    lost = (edges.information != np.eye(2)).any() or edges.kernel.any() or any(s.fixed.any() for s in graph.vertex_sets)
-    return format_bal(problem), ["information, kernels and which vertices are fixed are not kept"] if lost else []
+    lost = (
+        (edges.information != np.eye(2)).any()
+        or edges.kernel.any()
+        or any(s.fixed.any() for s in graph.vertex_sets)
+    )
+    return format_bal(problem), [
+        "information, kernels and which vertices are fixed are not kept"
+    ] if lost else []

@@ -1,7 +1,7 @@
 """Bundle Adjustment in the Large: the files as arrays.
 
     num_cameras num_points num_observations
-    camera point x y                                 one line per observation, pixels, origin in the image centre
+    camera point x y             one line per observation; pixels, origin in the image centre
     9 numbers per camera: angle-axis (3), translation (3), focal length, k1, k2
     3 numbers per point
 
@@ -39,7 +39,7 @@ class BalProblem:
     """(4,) fx fy cx cy of the variant with shared, known intrinsics."""
 
     def check(self, path: str) -> None:
-        """Raise FormatError for shapes that do not fit together, indices out of range and numbers that are not finite."""
+        """Raise FormatError for shapes that do not fit, indices out of range and numbers that are not finite."""
         m = len(self.observations)
         expected = {
             "camera_index": (m,),
@@ -107,10 +107,20 @@ def parse_bal_npz(data: bytes, path: str) -> BalProblem:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             missing = [name for name in _ARRAYS if name not in archive.files]
             if missing:
-                raise FormatError(f"{path}: no array {', '.join(missing)}; it has {', '.join(archive.files) or 'none'}")
+                raise FormatError(
+                    f"{path}: no array {', '.join(missing)}; it has {', '.join(archive.files) or 'none'}"
+                )
             _refuse_oversized(data, path)
             arrays = {name: archive[name] for name in _ARRAYS}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        KeyError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{path}: not a readable .npz archive ({error})") from error
@@ -127,7 +137,7 @@ def parse_bal_npz(data: bytes, path: str) -> BalProblem:
 
 
 def _refuse_oversized(data: bytes, path: str) -> None:
-    """An archive member that claims to unpack to far more than any numbers compress is refused before it is."""
+    """Refuse an archive that claims to unpack to far more than numbers compress, before it is unpacked."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         claimed = sum(member.file_size for member in archive.infolist())
     if claimed > max(64 << 20, 300 * len(data)):

@@ -1,14 +1,14 @@
 """From arrays with line numbers to a Graph: the checks that need the whole file, each error naming its lines.
 
-Order of work: vertices, parameters, then edges, so that a file may name vertices after the edges that use them.
-A file without any vertex gets them from its edges, with identity estimates.
+Order of work: vertices, parameters, then edges, so that a file may name vertices after the edges that use
+them. A file without any vertex gets them from its edges, with identity estimates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,14 @@ from graphopt import _native
 from graphopt.errors import FormatError
 from graphopt.graph import Graph, UnparsedLine
 from graphopt.io.read_report import ReadReport
+from graphopt.io.tagged import tag_of
 from graphopt.types import EdgeType, ParameterType, VertexType
 
 
 class _Rows(NamedTuple):
     """Vertices or parameters of one tag."""
 
-    type: VertexType | ParameterType
+    type: Any  # VertexType or ParameterType
     ids: np.ndarray  # (n,) int64
     values: np.ndarray  # (n, storage_dim)
     lines: np.ndarray  # (n,) int64
@@ -53,8 +54,11 @@ class GraphBuilder:
         self._unparsed: list[tuple[int, str]] = []
         self._num_created = 0  # vertices that come before the first line of the file
 
-    def add_vertices(self, vertex_type: VertexType, ids: np.ndarray, estimate: np.ndarray, lines: np.ndarray) -> None:
+    def add_vertices(
+        self, vertex_type: VertexType, ids: np.ndarray, estimate: np.ndarray, lines: np.ndarray
+    ) -> None:
         """Vertices of one type; ids (n,), estimate (n, storage_dim), lines (n,) ascending."""
+        self._require_finite(estimate, lines, vertex_type.tag)
         self._vertices.append(_Rows(vertex_type, ids, estimate, lines))
         self.report.vertices[vertex_type.tag] += len(ids)
 
@@ -62,6 +66,7 @@ class GraphBuilder:
         self, parameter_type: ParameterType, ids: np.ndarray, values: np.ndarray, lines: np.ndarray
     ) -> None:
         """Parameters of one type; ids (n,), values (n, storage_dim), lines (n,) ascending."""
+        self._require_finite(values, lines, parameter_type.tag)
         self._parameters.append(_Rows(parameter_type, ids, values, lines))
         self.report.parameters[parameter_type.tag] += len(ids)
 
@@ -75,10 +80,21 @@ class GraphBuilder:
         parameters: np.ndarray | None = None,
     ) -> None:
         """Edges of one type and arity; shapes as in `EdgeSet`, lines (m,) ascending."""
+        self._require_finite(measurement, lines, edge_type.tag)
+        self._require_finite(information.reshape(len(information), -1), lines, edge_type.tag)
         if parameters is None:
             parameters = np.empty((len(vertices), 0), np.int64)
         self._edges.append(_EdgeRows(edge_type, vertices, measurement, information, lines, parameters))
         self.report.edges[edge_type.tag] += len(vertices)
+
+    def _require_finite(self, values: np.ndarray, lines: np.ndarray, tag: str) -> None:
+        """Refuse what decoding made of a division by zero or an overflow, such as a quaternion 0 0 0 0."""
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(bad):
+            raise FormatError(
+                f"{self.path}:{lines[bad[0]]}: {tag}: the numbers stand for nothing finite (a zero "
+                "quaternion, an overflow)"
+            )
 
     def fix(self, ids: np.ndarray, lines: np.ndarray) -> None:
         """Vertices to hold constant, with the line that says so for each."""
@@ -87,10 +103,13 @@ class GraphBuilder:
     def keep_unparsed(self, lines: Sequence[tuple[int, str]]) -> None:
         """Lines (number, text) that no reader understands; they stay in the graph."""
         self._unparsed += lines
-        self.report.unknown_tags.update(text.split(maxsplit=1)[0] for _, text in lines)
+        self.report.unknown_tags.update(tag_of(text) for _, text in lines)
 
     def build(self) -> Graph:
-        """Make the graph. Raises FormatError for ids used twice, missing vertices or parameters, wrong types."""
+        """Make the graph.
+
+        Raises FormatError for ids used twice, missing vertices or parameters, wrong types.
+        """
         graph = Graph()
         if self._vertices:
             for rows in self._distinct(self._vertices, "vertex"):
@@ -114,7 +133,9 @@ class GraphBuilder:
 
     def _distinct(self, parts: list[_Rows], what: str) -> list[_Rows]:
         """One entry per type, lines ascending, no id twice."""
-        merged = [_merge([part for part in parts if part.type is one]) for one in _unique(p.type for p in parts)]
+        merged = [
+            _merge([part for part in parts if part.type is one]) for one in _unique(p.type for p in parts)
+        ]
         ids = np.concatenate([rows.ids for rows in merged]) if merged else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
         repeated = np.flatnonzero(ids[order][1:] == ids[order][:-1])
@@ -130,17 +151,25 @@ class GraphBuilder:
         first_row = np.cumsum([0] + [len(rows.ids) for rows in merged])
         keep = np.ones(len(ids), bool)
         for k in repeated:
-            first, second = sorted((order[k], order[k + 1]), key=lambda i: self._line(merged, part_of, first_row, i))
+            first, second = sorted(
+                (order[k], order[k + 1]), key=lambda i: self._line(merged, part_of, first_row, i)
+            )
             a, b = merged[part_of[first]], merged[part_of[second]]
-            values_a, values_b = a.values[first - first_row[part_of[first]]], b.values[second - first_row[part_of[second]]]
+            values_a, values_b = (
+                a.values[first - first_row[part_of[first]]],
+                b.values[second - first_row[part_of[second]]],
+            )
             lines = [self._line(merged, part_of, first_row, i) for i in (first, second)]
             if a.type is not b.type or not np.array_equal(values_a, values_b):
                 raise FormatError(
-                    f"{self.path}:{lines[1]}: {b.type.tag}: {what} id {ids[first]} is used twice, first in line {lines[0]} "
+                    f"{self.path}:{lines[1]}: {b.type.tag}: {what} id {ids[first]} is used twice, first "
+                    f"in line {lines[0]} "
                     f"({a.type.tag}), with different contents. Give one of them another id or delete it."
                 )
             keep[second] = False
-            self.report.warnings.append(f"line {lines[1]} repeats {what} {ids[first]} of line {lines[0]} exactly, left out")
+            self.report.warnings.append(
+                f"line {lines[1]} repeats {what} {ids[first]} of line {lines[0]} exactly, left out"
+            )
         split = np.split(keep, first_row[1:-1])
         for rows, kept in zip(merged, split, strict=True):
             counts = self.report.vertices if what == "vertex" else self.report.parameters
@@ -151,7 +180,7 @@ class GraphBuilder:
         ]
 
     @staticmethod
-    def _line(merged: list[_Rows], part_of: np.ndarray, first_row: np.ndarray, i: int) -> int:
+    def _line(merged: list[_Rows], part_of: np.ndarray, first_row: np.ndarray, i: Any) -> int:
         return int(merged[part_of[i]].lines[i - first_row[part_of[i]]])
 
     def _create_vertices(self, graph: Graph) -> None:
@@ -160,7 +189,10 @@ class GraphBuilder:
         lines = np.concatenate([np.tile(edges.lines, edges.vertices.shape[1]) for edges in self._edges])
         types = _unique(one for edges in self._edges for one in edges.type.vertices)
         kinds = np.concatenate(
-            [np.repeat([types.index(one) for one in edges.type.vertices], len(edges.vertices)) for edges in self._edges]
+            [
+                np.repeat([types.index(one) for one in edges.type.vertices], len(edges.vertices))
+                for edges in self._edges
+            ]
         )
         order = np.argsort(ids, kind="stable")
         clash = np.flatnonzero((ids[order][1:] == ids[order][:-1]) & (kinds[order][1:] != kinds[order][:-1]))
@@ -194,7 +226,9 @@ class GraphBuilder:
                 continue
             order = np.argsort(np.concatenate([part.lines for part in parts]), kind="stable")
             columns = ("vertices", "measurement", "information", "lines", "parameters")
-            arrays = {name: np.concatenate([getattr(part, name) for part in parts])[order] for name in columns}
+            arrays = {
+                name: np.concatenate([getattr(part, name) for part in parts])[order] for name in columns
+            }
             merged.append(_EdgeRows(edge_type, **arrays))
         return merged
 
@@ -261,14 +295,15 @@ class GraphBuilder:
         suspicious = np.flatnonzero(~_native.positive_definite(edges.information))
         if len(suspicious) == 0:
             return
-        smallest = np.linalg.eigvalsh(edges.information[suspicious])[:, 0]
-        scale = np.abs(edges.information[suspicious]).max(axis=(1, 2))
-        indefinite = smallest < -1e-9 * scale
+        matrices = edges.information[suspicious]
+        scale = np.abs(matrices).max(axis=(1, 2), keepdims=True)
+        indefinite = np.linalg.eigvalsh(matrices / np.where(scale > 0.0, scale, 1.0))[:, 0] < -1e-9
         for mask, what in ((indefinite, "indefinite"), (~indefinite, "singular")):
             if mask.any():
                 first = edges.lines[suspicious[mask][0]]
                 self.report.warnings.append(
-                    f"{edges.type.tag}: the information matrix is {what} in {int(mask.sum())} of {len(edges.lines)} edges, "
+                    f"{edges.type.tag}: the information matrix is {what} in {int(mask.sum())} of "
+                    f"{len(edges.lines)} edges, "
                     f"first in line {first}"
                 )
 

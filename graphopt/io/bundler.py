@@ -2,11 +2,11 @@
 
     # Bundle file v0.3
     num_cameras num_points
-    f k1 k2; 3 x 3 rotation; translation                    per camera, 0 everywhere where it was not reconstructed
-    position; colour; n, then n times (camera key x y)      per point; x right, y up, origin in the image centre
+    f k1 k2; 3 x 3 rotation; translation                 per camera, all 0 if it was not reconstructed
+    position; colour; n, then n times (camera key x y)   per point; x right, y up, 0 in the image centre
 
-The camera is BAL's (Snavely's). The graph is BAL's too; colours, keys and cameras that were not reconstructed are kept in
-`graph.attachments["bundler"]`, so that an optimized graph writes back completely.
+The camera is BAL's (Snavely's). The graph is BAL's too; colours, keys and cameras that were not reconstructed
+are kept in `graph.attachments["bundler"]`, so that an optimized graph writes back completely.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ def _bal_cameras(raw: np.ndarray, missing: np.ndarray, path: str) -> np.ndarray:
         defect = np.abs(rotation @ np.swapaxes(rotation, 1, 2) - np.eye(3)).max(axis=(1, 2), initial=0.0)
         wrong = np.flatnonzero(~(defect < 1e-2) | ~(np.linalg.det(rotation) > 0.0))
     if len(wrong):
-        raise FormatError(f"{path}: camera {wrong[0]}: the 3 x 3 matrix is no rotation (R R' is off by {defect[wrong[0]]:.2g})")
+        raise FormatError(
+            f"{path}: camera {wrong[0]}: the 3 x 3 matrix is no rotation (R R' is off by "
+            f"{defect[wrong[0]]:.2g})"
+        )
     vectors = np.asarray(SO3.from_matrix(rotation).normalize().log()).reshape(-1, 3)
     focal = np.where(missing, 1.0, raw[:, 0])
     return np.concatenate([vectors, raw[:, 12:], focal[:, None], raw[:, 1:3]], axis=1)
@@ -140,13 +143,18 @@ def write_bundler(graph: Graph) -> tuple[bytes, list[str]]:
     extras = graph.attachments.get(ATTACHMENT)
     num_cameras, num_points, m = len(problem.cameras), len(problem.points), len(problem.observations)
     colours, keys, missing, raw = np.zeros((num_points, 3)), np.zeros(m), np.zeros(num_cameras, bool), None
-    if isinstance(extras, BundlerExtras) and (len(extras.missing), len(extras.colours)) == (num_cameras, num_points):
+    if isinstance(extras, BundlerExtras) and (len(extras.missing), len(extras.colours)) == (
+        num_cameras,
+        num_points,
+    ):
         sequence = graph.edge_set(OBSERVATION).sequence - (num_cameras + num_points)
         colours, missing, raw = extras.colours, extras.missing, extras.raw_cameras
         if len(sequence) and 0 <= sequence.min() and sequence.max() < len(extras.keys):
             keys = extras.keys[sequence]
     else:
-        warnings.append("the graph does not come from a Bundler file: colours and feature numbers are written as 0")
+        warnings.append(
+            "the graph does not come from a Bundler file: colours and feature numbers are written as 0"
+        )
     rotation = np.asarray(SO3.exp(problem.cameras[:, :3]).to_matrix()).reshape(-1, 9)
     cameras = np.concatenate([problem.cameras[:, 6:9], rotation, problem.cameras[:, 3:6]], axis=1)
     if raw is not None:
@@ -168,5 +176,7 @@ def _format_points(problem: BalProblem, colours: np.ndarray, keys: np.ndarray) -
     is_view[head.ravel()] = False
     values[head] = np.column_stack([problem.points, colours, count])
     values[is_view] = view.ravel()
-    row_start = np.concatenate([np.stack([start[:-1], start[:-1] + 3, start[:-1] + 6], axis=1).ravel(), start[-1:]])
+    row_start = np.concatenate(
+        [np.stack([start[:-1], start[:-1] + 3, start[:-1] + 6], axis=1).ravel(), start[-1:]]
+    )
     return format_ragged(values, row_start)

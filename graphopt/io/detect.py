@@ -78,7 +78,8 @@ def _detect_numbers(lines: list[list[bytes]], path: PathLike) -> str:
     if named is not None:
         return named
     raise FormatError(
-        f"{os.fspath(path)}: not a known format: the first line has {fields} numbers, expected a line with a tag, "
+        f"{os.fspath(path)}: not a known format: the first line has {fields} numbers, expected a line "
+        "with a tag, "
         "3 counts (BAL), 8 numbers (TUM) or 12 numbers (KITTI)"
     )
 
@@ -103,6 +104,10 @@ def colmap_folder(path: PathLike) -> Path | None:
     if target.is_dir():
         return target
     name = strip_compression(target)
-    if name.stem in ("cameras", "images", "points3D") and name.suffix in (".bin", ".txt") and is_model(target.parent):
+    if (
+        name.stem in ("cameras", "images", "points3D")
+        and name.suffix in (".bin", ".txt")
+        and is_model(target.parent)
+    ):
         return target.parent
     return None

@@ -2,10 +2,11 @@
 
     EDGE_BEARING_RANGE_SE2_XY   GTSAM's BR lines: angle and distance from a 2-D pose to a point
     VERTEX_CAMERA_<MODEL>       intrinsics of a camera that several images share
-    EDGE_PROJECT_<MODEL>        pixel of a point in an image: pose cam_T_world (VERTEX_SE3:EXPMAP), point, intrinsics
+    EDGE_PROJECT_<MODEL>        pixel of a point: pose cam_T_world (VERTEX_SE3:EXPMAP), point, intrinsics
 
-MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP does by default, the
-update of the intrinsics moves focal lengths and distortion and leaves the principal point, which is badly determined, where it is.
+MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP
+does by default, the update of the intrinsics moves focal lengths and distortion and leaves the principal
+point, which is badly determined, where it is.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _define_camera(model: str, parameter_names: tuple[str, ...]) -> VertexType:
 
 
 def _define_projection(model: str, project: Callable[[Array, Array], Array], camera: VertexType) -> EdgeType:
-    def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:  # noqa: N803 - frames
+    def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         return project(intrinsics, cam_T_world.act(point_world)) - pixel
 

@@ -1,7 +1,8 @@
 """Bytes in and out: compression by content and suffix, and files that are whole or not there.
 
-Writing: the text goes to a temporary file in the target's own directory, is flushed to the disk, and takes the target's place by
-rename, which is atomic on one file system. Whatever fails before leaves the old file as it was.
+Writing: the text goes to a temporary file in the target's own directory, is flushed to the disk, and takes
+the target's place by rename, which is atomic on one file system. Whatever fails before leaves the old file as
+it was.
 """
 
 from __future__ import annotations
@@ -42,15 +43,19 @@ def strip_compression(path: PathLike) -> Path:
 def read_bytes(path: PathLike) -> bytes:
     """Content of a file, unpacked if it starts as gzip, bzip2 or xz does.
 
-    Raises OSError (missing, a directory, no permission) with the system's reason, FormatError for a damaged archive or
-    one that unpacks to more than 300 times its size.
+    Raises OSError (missing, a directory, no permission) with the system's reason, FormatError for a damaged
+    archive or one that unpacks to more than 300 times its size.
     """
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file", os.fspath(path))
-    data = Path(path).read_bytes()
+    return unpack(Path(path).read_bytes(), os.fspath(path))
+
+
+def unpack(data: bytes, path: str) -> bytes:
+    """Content of a gzip, bzip2 or xz archive; other data as it is. Raises FormatError."""
     for magic, suffix in _MAGIC.items():
         if data.startswith(magic):
-            return _unpack(data, suffix, os.fspath(path))
+            return _unpack(data, suffix, path)
     return data
 
 
@@ -66,7 +71,8 @@ def _unpack(data: bytes, suffix: str, path: str) -> bytes:
                 size += len(chunk)
                 if size > limit:
                     raise FormatError(
-                        f"{path}: unpacks to more than {_BOMB_RATIO} times its {len(data)} bytes; this is no graph. "
+                        f"{path}: unpacks to more than {_BOMB_RATIO} times its {len(data)} bytes; this "
+                        "is no graph. "
                         "Unpack it by hand if it is wanted all the same."
                     )
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
@@ -90,10 +96,11 @@ def check_writable(path: PathLike) -> None:
 
 
 def write_bytes(path: PathLike, data: bytes) -> None:
-    """Write a file whole or not at all; packed if the path ends in .gz, .bz2 or .xz. Permissions of an old file stay.
+    """Write a file whole or not at all; packed if the path ends in .gz, .bz2 or .xz.
 
-    A link is followed; a pipe or a terminal (/dev/stdout) is written directly. Raises OSError with the path and the
-    system's reason; the old file is then untouched.
+    Permissions of an old file stay.
+    A link is followed; a pipe or a terminal (/dev/stdout) is written directly. Raises OSError with the path
+    and the system's reason; the old file is then untouched.
     """
     target = Path(path)
     _check_existing(target)
@@ -114,7 +121,7 @@ def write_bytes(path: PathLike, data: bytes) -> None:
 
 
 def _check_existing(target: Path) -> None:
-    """Renaming would replace a read-only file; its owner did not want that."""
+    """Refuse folders and read-only files, which renaming would replace."""
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file to write", os.fspath(target))
     if target.exists() and not os.access(target, os.W_OK):

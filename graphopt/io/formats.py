@@ -12,7 +12,19 @@ from pathlib import Path
 
 from graphopt.errors import FormatError, GraphOptError, OptionError
 from graphopt.graph import Graph
-from graphopt.io import bal, bundler, colmap, files, g2o_file, g2o_write, isam, isam_write, libmv, toro, trajectory
+from graphopt.io import (
+    bal,
+    bundler,
+    colmap,
+    files,
+    g2o_file,
+    g2o_write,
+    isam,
+    isam_write,
+    libmv,
+    toro,
+    trajectory,
+)
 from graphopt.io.detect import SUFFIXES, colmap_folder, detect, suffix_format
 from graphopt.io.files import PathLike
 from graphopt.io.read_report import ReadReport
@@ -46,10 +58,23 @@ FORMATS: dict[str, Format] = {
         Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
         Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
         Format("bal", "Bundle Adjustment in the Large, text", bal.read_bal, bal.write_bal),
-        Format("bal_npz", "Bundle Adjustment in the Large, numpy archive", bal.read_bal_npz, bal.write_bal_npz),
-        Format("bal_fixed_k", "BAL with known, shared fx fy cx cy", bal.read_fixed_intrinsics, bal.write_fixed_intrinsics),
+        Format(
+            "bal_npz", "Bundle Adjustment in the Large, numpy archive", bal.read_bal_npz, bal.write_bal_npz
+        ),
+        Format(
+            "bal_fixed_k",
+            "BAL with known, shared fx fy cx cy",
+            bal.read_fixed_intrinsics,
+            bal.write_fixed_intrinsics,
+        ),
         Format("bundler", "Bundler v0.3 bundle.out", bundler.read_bundler, bundler.write_bundler),
-        Format("colmap", "COLMAP sparse model, a folder (read: binary or text; written: binary)", None, None, True),
+        Format(
+            "colmap",
+            "COLMAP sparse model, a folder (read: binary or text; written: binary)",
+            None,
+            None,
+            True,
+        ),
         Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
         Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
         Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
@@ -68,14 +93,18 @@ def _look_up(name: str) -> Format:
 
 
 def detect_format(path: PathLike) -> str:
-    """Name of the format of a file or folder. Raises FormatError if nothing fits, OSError if it cannot be read."""
+    """Name of the format of a file or folder.
+
+    Raises FormatError if nothing fits, OSError if it cannot be read.
+    """
     return "colmap" if colmap_folder(path) is not None else detect(files.read_bytes(path), path)
 
 
 def read(path: PathLike, format: str | None = None) -> Graph:
     """Read a graph; format None: found from content and suffix. .gz .bz2 .xz are unpacked.
 
-    Raises FormatError (`path:line: ...`) for a file that does not follow its format, OSError for one that cannot be read.
+    Raises FormatError (`path:line: ...`) for a file that does not follow its format, OSError for one that
+    cannot be read.
     """
     return read_with_report(path, format)[0]
 
@@ -93,17 +122,20 @@ def read_with_report(path: PathLike, format: str | None = None) -> tuple[Graph, 
             raise FormatError(f"{os.fspath(path)}: a COLMAP model is a folder")
         data = files.read_bytes(path)
         chosen = asked or FORMATS[detect(data, path)]
-        assert chosen.read is not None
         report = ReadReport(os.fspath(path), chosen.name)
-        graph = _read(chosen.read, data, report)
+        graph = read_content(chosen, data, report)
     report.seconds = time.perf_counter() - start
     return graph, report
 
 
-def _read(reader: Reader, data: bytes, report: ReadReport) -> Graph:
-    """Errors of the graph's own checks get the path."""
+def read_content(one: Format, data: bytes, report: ReadReport) -> Graph:
+    """Graph of the unpacked content of a file.
+
+    Raises FormatError; errors of the graph's own checks get the path.
+    """
+    assert one.read is not None
     try:
-        return reader(data, report.path, report)
+        return one.read(data, report.path, report)
     except FormatError:
         raise
     except GraphOptError as error:
@@ -111,11 +143,12 @@ def _read(reader: Reader, data: bytes, report: ReadReport) -> Graph:
 
 
 def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
-    """Write a graph; format None: from the suffix, or that of the content for .txt. .gz .bz2 .xz pack the file.
+    """Write a graph; format None: the one that `format_for_writing` names.
 
-    The file is whole or not there: it is written beside its target and renamed. Returns sentences about what the format
-    does not hold. Raises FormatError if it cannot hold the graph at all (nothing is written then), OSError if the path
-    cannot be written.
+    .gz .bz2 .xz pack the file.
+    The file is whole or not there: it is written beside its target and renamed. Returns sentences about what
+    the format does not hold. Raises FormatError if it cannot hold the graph at all (nothing is written then),
+    OSError if the path cannot be written.
     """
     chosen = _look_up(format or format_for_writing(graph, path))
     if chosen.is_folder:
@@ -128,7 +161,10 @@ def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
 
 
 def format_for_writing(graph: Graph, path: PathLike) -> str:
-    """Format that a path stands for. Raises FormatError where the suffix says nothing and the graph leaves it open."""
+    """Format that a path stands for.
+
+    Raises FormatError where the suffix says nothing and the graph leaves it open.
+    """
     if Path(path).is_dir() or (not Path(path).suffix and "colmap" in graph.attachments):
         return "colmap"
     named = suffix_format(path)

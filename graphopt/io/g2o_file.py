@@ -6,13 +6,15 @@
     TAG n, n vertex ids, <numbers>                an edge of any arity (g2o 1.x: TAG vertex ids || <numbers>)
     FIX id id ...                                 vertices to hold constant
 
-The numbers are laid out by `types`. Order does not matter: edges may stand before their vertices. Lines with other
-tags stay verbatim in `graph.unparsed` (robot data such as DATA_... or ROBOTLASER1 belongs to the line before it).
+The numbers are laid out by `types`. Order does not matter: edges may stand before their vertices. Lines with
+other tags stay verbatim in `graph.unparsed` (robot data such as DATA_... or ROBOTLASER1 belongs to the line
+before it).
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from graphopt.graph import Graph
 from graphopt.io import extra_types  # noqa: F401 - registers the types
 from graphopt.io.build import GraphBuilder
 from graphopt.io.read_report import ReadReport
-from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_tagged
+from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_tagged, tag_of
 from graphopt.types import EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
 
 FIX = "FIX"
@@ -70,7 +72,7 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
     builder = GraphBuilder(path, report)
     for group in text.groups:
         if group.tag == FIX:
-            builder.fix(group.ids.ravel(), np.repeat(group.lines, group.ids.shape[1]))
+            add_fix(builder, group)
         else:
             add_group(builder, types[group.tag], group)
     builder.keep_unparsed(text.unknown)
@@ -78,13 +80,20 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
     return builder.build()
 
 
+def add_fix(builder: GraphBuilder, group: TaggedRows) -> None:
+    """Hand FIX lines to the builder."""
+    if group.ids.shape[1] == 0:
+        raise FormatError(f"{builder.path}:{group.lines[0]}: FIX: got no vertex id, expected at least one")
+    builder.fix(group.ids.ravel(), np.repeat(group.lines, group.ids.shape[1]))
+
+
 def refuse_foreign(groups: list[TaggedRows], unknown: list[tuple[int, str]], path: str) -> None:
-    """A text of which no line is known is something else."""
+    """Raise FormatError for a text of which no line is known: it is something else."""
     if groups:
         return
     if unknown:
         line, text = unknown[0]
-        raise FormatError(f"{path}:{line}: no line has a known tag, the first is {text.split(maxsplit=1)[0][:40]!r}")
+        raise FormatError(f"{path}:{line}: no line has a known tag, the first is {tag_of(text)[:40]!r}")
     raise FormatError(f"{path}:1: the file is empty")
 
 
@@ -95,19 +104,20 @@ def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> N
         return
     layout, group = _choose_layout(kind.file_for(group.tag), builder, group)
     if isinstance(kind, VertexType):
-        builder.add_vertices(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
+        builder.add_vertices(kind, group.ids[:, 0], layout.decode(group.values), group.lines)
     elif isinstance(kind, ParameterType):
-        builder.add_parameters(kind, group.ids[:, 0], _finite(layout.decode(group.values), builder, group), group.lines)
+        builder.add_parameters(kind, group.ids[:, 0], layout.decode(group.values), group.lines)
     else:
         _add_edges(builder, kind, layout, group)
 
 
-def _choose_layout(layout, builder: GraphBuilder, group: TaggedRows):
+def _choose_layout(layout: Any, builder: GraphBuilder, group: TaggedRows) -> tuple[Any, TaggedRows]:
     """Layout of lines of this length; what stands behind the longest one is ignored, as g2o does."""
     count, longest = group.values.shape[1], max(layout.token_counts)
     if count > longest:
         builder.report.warnings.append(
-            f"{group.tag}: {len(group.lines)} lines hold {count - longest} numbers more than the {longest} that are used, "
+            f"{group.tag}: {len(group.lines)} lines hold {count - longest} numbers more than the "
+            f"{longest} that are used, "
             f"first in line {group.lines[0]}"
         )
         group = group._replace(values=group.values[:, :longest])
@@ -125,30 +135,18 @@ def _add_variadic(builder: GraphBuilder, kind: VariadicEdgeType, group: TaggedRo
     layout = edge_type.file.for_tokens(group.values.shape[1])
     if layout is None:
         expected = " or ".join(map(str, edge_type.file.token_counts))
-        raise FormatError(f"{where}: got {group.values.shape[1]} numbers for {num_vertices} vertices, expected {expected}")
+        raise FormatError(
+            f"{where}: got {group.values.shape[1]} numbers for {num_vertices} vertices, expected {expected}"
+        )
     _add_edges(builder, edge_type, layout, group)
 
 
-def _add_edges(builder: GraphBuilder, kind: EdgeType, layout, group: TaggedRows) -> None:
+def _add_edges(builder: GraphBuilder, kind: EdgeType, layout: Any, group: TaggedRows) -> None:
     arity = len(kind.vertices)
     measurement, information = layout.decode(group.values)
-    _finite(measurement, builder, group)
-    _finite(information.reshape(len(information), -1), builder, group)
     if layout.num_tokens < kind.residual_dim * (kind.residual_dim + 1) // 2 + 1:
         builder.report.warnings.append(
             f"{group.tag}: {len(group.lines)} lines hold no information matrix, the identity is taken; "
             f"first in line {group.lines[0]}"
         )
     builder.add_edges(kind, group.ids[:, :arity], measurement, information, group.lines, group.ids[:, arity:])
-
-
-def _finite(values: np.ndarray, builder: GraphBuilder, group: TaggedRows) -> np.ndarray:
-    """Decoding can divide by zero: a quaternion 0 0 0 0 has no direction."""
-    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
-    if len(bad):
-        numbers = " ".join(f"{x:g}" for x in group.values[bad[0]][:8])
-        raise FormatError(
-            f"{builder.path}:{group.lines[bad[0]]}: {group.tag}: the numbers {numbers} ... stand for nothing "
-            "finite (a zero quaternion?)"
-        )
-    return values

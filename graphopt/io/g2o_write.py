@@ -1,12 +1,13 @@
 """g2o's text format, and with it TORO's: writing.
 
-Lines come in the order of `sequence` (that of the file the graph was read from) where that is an order g2o can read:
-parameters before edges, vertices before their edges. Otherwise parameters, then vertices, then edges. FIX lines stand last.
-Numbers are the shortest decimals that read back to the same doubles.
+Lines come in the order of `sequence` (that of the file the graph was read from) where that is an order g2o
+can read: parameters before edges, vertices before their edges. Otherwise parameters, then vertices, then
+edges. FIX lines stand last. Numbers are the shortest decimals that read back to the same doubles.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ G2O_TAGS = frozenset(
     """
     VERTEX_SE2 VERTEX_XY VERTEX_SE3:QUAT VERTEX_TRACKXYZ VERTEX_SE3:EXPMAP VERTEX_SIM3:EXPMAP VERTEX_CAM
     VERTEX_INTRINSICS VERTEX_ODOM_DIFFERENTIAL PARAMS_SE2OFFSET PARAMS_SE3OFFSET PARAMS_CAMERACALIB
-    PARAMS_CAMERAPARAMETERS EDGE_SE2 EDGE_SE2_XY EDGE_BEARING_SE2_XY EDGE_SE2_OFFSET EDGE_SE2_POINTXY_OFFSET
-    EDGE_SE2_CALIB EDGE_SE2_XY_CALIB EDGE_SE2_ODOM_DIFFERENTIAL_CALIB EDGE_SE2_TWOPOINTSXY EDGE_SE2_LOTSOFXY
-    EDGE_POINTXY EDGE_PRIOR_SE2 EDGE_PRIOR_SE2_XY EDGE_PRIOR_XY EDGE_SE3:QUAT EDGE_SE3_OFFSET EDGE_SE3_TRACKXYZ
-    EDGE_SE3_LOTSOF_XYZ EDGE_SE3_PRIOR EDGE_SE3_XYZ_PRIOR EDGE_PROJECT_DEPTH EDGE_PROJECT_DISPARITY EDGE_POINTXYZ
-    EDGE_POINTXYZ_PRIOR EDGE_SE3:EXPMAP EDGE_PROJECT_XYZ2UV:EXPMAP EDGE_PROJECT_XYZ2UVU:EXPMAP
-    EDGE_SE3_PROJECT_XYZ:EXPMAP EDGE_SE3_PROJECT_XYZONLYPOSE:EXPMAP EDGE_STEREO_SE3_PROJECT_XYZ:EXPMAP
+    PARAMS_CAMERAPARAMETERS EDGE_SE2 EDGE_SE2_XY EDGE_BEARING_SE2_XY EDGE_SE2_OFFSET
+    EDGE_SE2_POINTXY_OFFSET EDGE_SE2_CALIB EDGE_SE2_XY_CALIB EDGE_SE2_ODOM_DIFFERENTIAL_CALIB
+    EDGE_SE2_TWOPOINTSXY EDGE_SE2_LOTSOFXY EDGE_POINTXY EDGE_PRIOR_SE2 EDGE_PRIOR_SE2_XY EDGE_PRIOR_XY
+    EDGE_SE3:QUAT EDGE_SE3_OFFSET EDGE_SE3_TRACKXYZ EDGE_SE3_LOTSOF_XYZ EDGE_SE3_PRIOR EDGE_SE3_XYZ_PRIOR
+    EDGE_PROJECT_DEPTH EDGE_PROJECT_DISPARITY EDGE_POINTXYZ EDGE_POINTXYZ_PRIOR EDGE_SE3:EXPMAP
+    EDGE_PROJECT_XYZ2UV:EXPMAP EDGE_PROJECT_XYZ2UVU:EXPMAP EDGE_SE3_PROJECT_XYZ:EXPMAP
+    EDGE_SE3_PROJECT_XYZONLYPOSE:EXPMAP EDGE_STEREO_SE3_PROJECT_XYZ:EXPMAP
     EDGE_STEREO_SE3_PROJECT_XYZONLYPOSE:EXPMAP EDGE_PROJECT_P2MC EDGE_PROJECT_P2SC EDGE_CAM EDGE_SCALE
     EDGE_SIM3:EXPMAP EDGE_PROJECT_SIM3_XYZ:EXPMAP EDGE_PROJECT_INVERSE_SIM3_XYZ:EXPMAP EDGE_V_V_GICP
     """.split()
@@ -43,7 +45,10 @@ class Block(NamedTuple):
 
 
 def write_g2o(graph: Graph) -> tuple[bytes, list[str]]:
-    """Text of a graph, and sentences about what g2o will not find in it. FormatError for numbers that are not finite."""
+    """Text of a graph, and sentences about what g2o will not find in it.
+
+    FormatError for numbers that are not finite.
+    """
     check_finite(graph)
     blocks = [_parameter_block(one) for one in graph.parameter_sets if len(one)]
     blocks += [_vertex_block(one) for one in graph.vertex_sets if len(one)]
@@ -60,7 +65,8 @@ def check_finite(graph: Graph) -> None:
         bad = np.flatnonzero(~np.isfinite(one.estimate).all(axis=1))
         if len(bad):
             raise FormatError(
-                f"vertex {one.ids[bad[0]]} ({one.type.tag}) has the estimate {one.estimate[bad[0]].tolist()}, which is "
+                f"vertex {one.ids[bad[0]]} ({one.type.tag}) has the estimate "
+                f"{one.estimate[bad[0]].tolist()}, which is "
                 "not finite; nothing was written"
             )
 
@@ -83,6 +89,7 @@ def _edge_block(one: EdgeSet) -> Block:
 
 
 def unparsed_block(graph: Graph) -> Block:
+    """Return the lines that no reader understood."""
     text = "".join(line.text + "\n" for line in graph.unparsed).encode("utf-8", "surrogateescape")
     return Block(-1, np.array([line.order for line in graph.unparsed], np.int64), text)
 
@@ -90,7 +97,7 @@ def unparsed_block(graph: Graph) -> Block:
 def join_blocks(blocks: list[Block], keep_order: bool) -> bytes:
     """All lines in the order of their sequence numbers; by phase first unless `keep_order`."""
     blocks = sorted(blocks, key=lambda block: int(block.sequence[0]))
-    apart = all(a.sequence[-1] <= b.sequence[0] for a, b in zip(blocks[:-1], blocks[1:], strict=True))
+    apart = all(a.sequence[-1] <= b.sequence[0] for a, b in pairwise(blocks))
     if apart and keep_order:
         return b"".join(block.text for block in blocks)
     lines = [line for block in blocks for line in block.text.split(b"\n")[:-1]]
@@ -110,7 +117,7 @@ def _follow_predecessor(phase: np.ndarray) -> np.ndarray:
 
 
 def _order_is_readable(graph: Graph) -> bool:
-    """Do parameters stand before all else that needs them, and vertices before their edges?"""
+    """Tell whether parameters and vertices stand before the edges that need them."""
     first_edge = min((int(one.sequence[0]) for one in graph.edge_sets if len(one)), default=None)
     if first_edge is None:
         return True

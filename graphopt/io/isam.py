@@ -5,15 +5,17 @@
     EDGE3             i j  x y z roll pitch yaw      R: 21 numbers or none (identity)
     POINT3            i l  x y z                     R: 6 numbers or none (identity)
 
-R is the upper triangle, row by row, of the square root of the information: information = R' R. In EDGE3 iSAM fills the rotation's
-part backwards: its R is of (x, y, z, yaw, pitch, roll), with i66 i56 i46 / i55 i45 / i44 in the place of i44 i45 i46 / i55 i56 / i66.
-g2o's rotation error is the quaternion's vector part, half of a small angle, so the rotation's rows and columns of the information double.
+R is the upper triangle, row by row, of the square root of the information: information = R' R. In EDGE3 iSAM
+fills the rotation's part backwards: its R is of (x, y, z, yaw, pitch, roll), with i66 i56 i46 / i55 i45 / i44
+in the place of i44 i45 i46 / i55 i56 / i66. g2o's rotation error is the quaternion's vector part, half of a
+small angle, so the rotation's rows and columns of the information double.
 
-GTSAM ships files with these tags that hold covariances instead (victoria_park.txt). Square roots of informations are above 1 for every sensor
-better than 1 m or 1 rad, covariances below: where all diagonal entries of the odometry are below 1 they are taken as covariances,
-and the report says so.
+GTSAM ships files with these tags that hold covariances instead (victoria_park.txt). Square roots of
+informations are above 1 for every sensor better than 1 m or 1 rad, covariances below: where all diagonal
+entries of the odometry are below 1 they are taken as covariances, and the report says so.
 
-Poses and landmarks are numbered apart; where the numbers overlap, landmark l becomes vertex l + 1 + largest pose number.
+Poses and landmarks are numbered apart; where the numbers overlap, landmark l becomes vertex l + 1 + largest
+pose number.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
         _add(builder, group, covariance, shift)
     if any(text.with_tag("POINT3")):
         offset = registry.parameter_type("PARAMS_SE3OFFSET")
-        builder.add_parameters(offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([0]))
+        builder.add_parameters(
+            offset, np.array([IDENTITY_OFFSET]), np.array([offset.identity]), np.array([0])
+        )
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
     return builder.build()
@@ -74,7 +78,7 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
 def _add(builder: GraphBuilder, group: TaggedRows, covariance: bool, shift: int) -> None:
     edge_type = registry.edge_type(_TARGET[group.tag])
     assert isinstance(edge_type, EdgeType)
-    vertices = group.ids + [0, shift] if group.tag in _LANDMARKS else group.ids
+    vertices = group.ids + np.array([0, shift]) if group.tag in _LANDMARKS else group.ids
     num_measured = {"EDGE3": 6, "LANDMARK": 2}.get(group.tag, 3)
     measurement, triangle = group.values[:, :num_measured], group.values[:, num_measured:]
     if group.tag == "EDGE3":

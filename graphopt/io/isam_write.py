@@ -29,7 +29,8 @@ def write_isam(graph: Graph) -> tuple[bytes, list[str]]:
             continue
         if one.type.tag not in _TAGS:
             raise FormatError(
-                f"iSAM's format has no line for {one.type.tag}; it holds {', '.join(_TAGS)}. Write a .g2o instead."
+                f"iSAM's format has no line for {one.type.tag}; it holds {', '.join(_TAGS)}. Write a "
+                ".g2o instead."
             )
         if one.type.parameters:
             _refuse_offsets(graph, one)
@@ -51,7 +52,9 @@ def _refuse_offsets(graph: Graph, one: EdgeSet) -> None:
     for parameters in graph.parameter_sets:
         used = np.isin(parameters.ids, one.parameters)
         if not np.allclose(parameters.values[used], parameters.type.identity):
-            raise FormatError("iSAM's POINT3 knows no sensor offset; the graph has one that is not the identity")
+            raise FormatError(
+                "iSAM's POINT3 knows no sensor offset; the graph has one that is not the identity"
+            )
 
 
 def _tokens(one: EdgeSet) -> tuple[np.ndarray, np.ndarray]:
@@ -73,6 +76,7 @@ def _factor(information: np.ndarray, one: EdgeSet) -> np.ndarray:
     except np.linalg.LinAlgError:
         bad = int(np.argmin(np.linalg.eigvalsh(information)[:, 0]))
         raise FormatError(
-            f"the information of edge {one.vertices[bad].tolist()} ({one.type.tag}) is not positive definite, so it has no "
+            f"the information of edge {one.vertices[bad].tolist()} ({one.type.tag}) is not positive "
+            "definite, so it has no "
             "square root to write"
         ) from None

@@ -1,4 +1,4 @@
-"""Bundle adjustment problems dumped by Blender's motion tracker (libmv), as Ceres' `libmv_bundle_adjuster` reads them.
+"""Bundle adjustment problems of Blender's motion tracker (libmv), in the form of Ceres' `libmv_bundle_adjuster`.
 
     byte    V big endian, v little endian
     byte    P markers in pixels, N markers on the plane z = 1
@@ -7,8 +7,9 @@
     int n, n points:  track int, position 3 float
     int n, n markers: image int, track int, x y float
 
-One set of intrinsics is shared by all images: VERTEX_CAMERA_LIBMV, id 0, fixed for normalised markers. Image i becomes vertex 1 + i
-(VERTEX_SE3:EXPMAP), track j vertex 2 + largest image number + j. Markers of images or tracks without a camera or a point are left out and counted.
+One set of intrinsics is shared by all images: VERTEX_CAMERA_LIBMV, id 0, fixed for normalised markers. Image
+i becomes vertex 1 + i (VERTEX_SE3:EXPMAP), track j vertex 2 + largest image number + j. Markers of images or
+tracks without a camera or a point are left out and counted.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ def read_libmv(data: bytes, path: str, report: ReadReport) -> Graph:
     first_track = 2 + int(cameras["image"].max(initial=-1))
     known = np.isin(markers["image"], cameras["image"]) & np.isin(markers["track"], points["track"])
     if not known.all():
-        report.warnings.append(f"{int((~known).sum())} markers belong to images or tracks that are not in the file")
+        report.warnings.append(
+            f"{int((~known).sum())} markers belong to images or tracks that are not in the file"
+        )
     markers = markers[known]
     rotation = np.swapaxes(cameras["rotation"].reshape(-1, 3, 3).astype(np.float64), 1, 2)
     poses = np.concatenate(
-        [cameras["translation"], np.asarray(SO3.from_matrix(rotation).normalize().storage).reshape(-1, 4)], axis=1
+        [cameras["translation"], np.asarray(SO3.from_matrix(rotation).normalize().storage).reshape(-1, 4)],
+        axis=1,
     )
     graph = Graph()
     camera_type, edge_type = extra_types.CAMERA_VERTEX["LIBMV"], extra_types.PROJECTION_EDGE["LIBMV"]
@@ -44,12 +48,16 @@ def read_libmv(data: bytes, path: str, report: ReadReport) -> Graph:
     graph.add_vertices(camera_type, [0], start[None], fixed=not in_pixels)
     graph.add_vertices(extra_types.POSE_TAG, 1 + cameras["image"].astype(np.int64), poses)
     track_ids = first_track + points["track"].astype(np.int64)
-    graph.add_vertices(extra_types.POINT_TAG, track_ids, points["position"].astype(np.float64), marginalized=True)
+    graph.add_vertices(
+        extra_types.POINT_TAG, track_ids, points["position"].astype(np.float64), marginalized=True
+    )
     vertices = np.zeros((len(markers), 3), np.int64)
     vertices[:, 0] = 1 + markers["image"]
     vertices[:, 1] = first_track + markers["track"]
     graph.add_edges(edge_type, vertices, markers["xy"].astype(np.float64))
-    report.vertices.update({camera_type.tag: 1, extra_types.POSE_TAG: len(cameras), extra_types.POINT_TAG: len(points)})
+    report.vertices.update(
+        {camera_type.tag: 1, extra_types.POSE_TAG: len(cameras), extra_types.POINT_TAG: len(points)}
+    )
     report.edges[edge_type.tag] = len(markers)
     return graph
 
@@ -61,14 +69,21 @@ def _parse(data: bytes, path: str):
     intrinsics = np.frombuffer(data, f"{order}f4", 8, 2).astype(np.float64)
     offset = 34
     tables = []
-    for what, fields, key in (("cameras", _CAMERA, "image"), ("points", _POINT, "track"), ("markers", _MARKER, None)):
+    for what, fields, key in (
+        ("cameras", _CAMERA, "image"),
+        ("points", _POINT, "track"),
+        ("markers", _MARKER, None),
+    ):
         dtype = np.dtype([(name, order + kind, *shape) for name, kind, *shape in fields])
         if len(data) < offset + 4:
             raise FormatError(f"{path}: ends before the number of {what}, at byte {offset}")
         count = int(np.frombuffer(data, f"{order}i4", 1, offset)[0])
         offset += 4
         if not 0 <= count <= (len(data) - offset) // dtype.itemsize:
-            raise FormatError(f"{path}: byte {offset - 4}: {count} {what} cannot stand in the remaining {len(data) - offset} bytes")
+            raise FormatError(
+                f"{path}: byte {offset - 4}: {count} {what} cannot stand in the remaining "
+                f"{len(data) - offset} bytes"
+            )
         table = np.frombuffer(data, dtype, count, offset)
         offset += count * dtype.itemsize
         _check(table, key, what, path)
@@ -88,7 +103,9 @@ def _check(table: np.ndarray, key: str | None, what: str, path: str) -> None:
             if len(bad):
                 raise FormatError(f"{path}: {what}: entry {bad[0]} has a {name} that is not finite")
         elif (column < 0).any():
-            raise FormatError(f"{path}: {what}: entry {np.flatnonzero(column < 0)[0]} has a negative {name} number")
+            raise FormatError(
+                f"{path}: {what}: entry {np.flatnonzero(column < 0)[0]} has a negative {name} number"
+            )
     if key is not None and len(np.unique(table[key])) != len(table):
         raise FormatError(f"{path}: {what}: a {key} number is used twice")
     if "rotation" in (table.dtype.names or ()) and len(table):

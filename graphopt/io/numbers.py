@@ -18,10 +18,13 @@ class NumberReader:
         self.line = line
         """Line of the next token."""
 
-    def table(self, what: str, rows: int, num_integers: int, num_values: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return integers (rows, num_integers) int64 and values (rows, num_values) float64 of the next tokens.
+    def table(
+        self, what: str, rows: int, num_integers: int, num_values: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return integers (rows, num_integers) and values (rows, num_values) of the next tokens.
 
-        `what` names the table in errors. Sizes that the rest of the text cannot hold are refused before any memory is asked for.
+        `what` names the table in errors. Sizes that the rest of the text cannot hold are refused before any memory
+        is asked for.
         """
         if not 0 <= rows < 1 << 62:
             raise FormatError(f"{self._path}:{self.line}: {rows} {what}: not a possible count")
@@ -70,7 +73,8 @@ class RaggedRows:
         if len(wrong):
             row = wrong[0]
             raise FormatError(
-                f"{self.path}:{self.lines[row]}: got {self.lengths[row]} numbers, expected {columns} ({layout})"
+                f"{self.path}:{self.lines[row]}: got {self.lengths[row]} numbers, expected {columns} "
+                f"({layout})"
             )
         return self.values.reshape(-1, columns)
 

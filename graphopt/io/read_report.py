@@ -1,4 +1,4 @@
-"""What a reader found: counts, lines it kept without understanding them, and everything that deserves a second look."""
+"""What a reader found: counts, lines it kept without understanding them, and what deserves a second look."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Texts of tagged lines (.g2o, TORO, iSAM) as arrays: the native tokenizer with its errors turned into FormatError."""
+"""Texts of tagged lines (.g2o, TORO, iSAM) as arrays: the native tokenizer, its errors as FormatError."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +14,9 @@ from graphopt.errors import FormatError
 
 ALL_IDS = _native.ALL_IDS
 COUNTED_IDS = _native.COUNTED_IDS
+
+
+_FIRST_TOKEN = re.compile(r"[ \t\r\v\f]*([^ \t\r\v\f]*)")
 
 
 class TagRule(NamedTuple):
@@ -45,12 +49,12 @@ class TaggedText:
     path: str
     groups: list[TaggedRows]
     unknown: list[tuple[int, str]]
-    """(line number, the line) of tags without a rule, verbatim; bytes that are no UTF-8 are kept as surrogates."""
+    """(line number, line) of tags without a rule, verbatim; bytes that are no UTF-8 are kept as surrogates."""
     num_lines: int
     warnings: list[str]
 
     def with_tag(self, *tags: str) -> Iterator[TaggedRows]:
-        """Groups that have one of the tags."""
+        """Yield the groups that have one of the tags."""
         return (group for group in self.groups if group.tag in tags)
 
 
@@ -63,14 +67,21 @@ def read_tagged(data: bytes, path: str, rules: Mapping[str, TagRule]) -> TaggedT
     warnings = []
     commas, first = read["decimal_commas"]
     if commas:
-        warnings.append(f"{commas} numbers with a decimal comma were read as if it were a point, first in line {first}")
+        warnings.append(
+            f"{commas} numbers with a decimal comma were read as if it were a point, first in line {first}"
+        )
     unknown = [(line, text.decode("utf-8", "surrogateescape")) for line, text in read["unknown"]]
     groups = [TaggedRows(*group) for group in read["groups"]]
     return TaggedText(path, groups, unknown, read["num_lines"], warnings)
 
 
+def tag_of(line: str) -> str:
+    """First token of a line, by the tokenizer's blanks (Python's `split` knows more of them)."""
+    return _FIRST_TOKEN.match(line)[1]  # type: ignore[index] - it matches every string
+
+
 def _end_hint(data: bytes, line: int, num_lines: int) -> str:
-    """A last line without its end is a sign of a copy that stopped early."""
+    """Say so where the wrong line is a last one without its end: a copy that stopped early."""
     is_last = line == num_lines and not data.endswith(b"\n") and data.count(b"\n") < line
     return ". It is the last line and has no line end: the file seems to be cut off" if is_last else ""
 

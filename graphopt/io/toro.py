@@ -1,9 +1,13 @@
-"""TORO's .graph format (Grisetti): the tags VERTEX2, EDGE2, VERTEX3, EDGE3, whose layouts are in `types.toro`.
+"""TORO's .graph format (Grisetti): the tags VERTEX2, EDGE2, VERTEX3, EDGE3 (layouts: `types.toro`).
 
-    BR      pose point bearing range sigma_bearing sigma_range     GTSAM's extension; becomes EDGE_BEARING_RANGE_SE2_XY
-    EQUIV   i j                                                    two vertices are one place; kept verbatim and reported, not used
+    BR      pose point bearing range sigma_bearing sigma_range
+    EQUIV   i j
 
-A point that only BR lines know is created; its estimate is what the first of them says, seen from that pose's estimate.
+BR is GTSAM's and becomes EDGE_BEARING_RANGE_SE2_XY. EQUIV says that two vertices are one place; it is kept verbatim
+and reported, but not used.
+
+A point that only BR lines know is created; its estimate is what the first of them says, seen from that pose's
+estimate.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
-from graphopt.io.g2o_file import add_group, refuse_foreign, tag_table
+from graphopt.io.g2o_file import ReadableType, add_fix, add_group, refuse_foreign, tag_table
 from graphopt.io.g2o_write import Block, check_finite, join_blocks, losses, unparsed_block
 from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import TaggedRows, TagRule, format_rows, read_tagged
@@ -36,19 +40,20 @@ def read_toro(data: bytes, path: str, report: ReadReport) -> Graph:
     report.num_lines = text.num_lines
     report.warnings += text.warnings
     builder = GraphBuilder(path, report)
-    bearing_range = list(text.with_tag("BR"))
     for group in text.groups:
         if group.tag == "FIX":
-            builder.fix(group.ids.ravel(), np.repeat(group.lines, group.ids.shape[1]))
-        elif group.tag != "BR":
+            add_fix(builder, group)
+        elif group.tag == "BR":
+            _add_bearing_range(builder, group)
+            _add_points(builder, group, text.groups, types)
+        else:
             add_group(builder, types[group.tag], group)
-    for group in bearing_range:
-        _add_bearing_range(builder, group)
-        _add_points(builder, group, list(text.with_tag("VERTEX2", "VERTEX_SE2")))
     builder.keep_unparsed(text.unknown)
     equivalences = report.unknown_tags.get("EQUIV", 0)
     if equivalences:
-        report.warnings.append(f"{equivalences} EQUIV lines (vertices that are one place) are kept but not used")
+        report.warnings.append(
+            f"{equivalences} EQUIV lines (vertices that are one place) are kept but not used"
+        )
     refuse_foreign(text.groups, text.unknown, path)
     return builder.build()
 
@@ -57,35 +62,50 @@ def _add_bearing_range(builder: GraphBuilder, group: TaggedRows) -> None:
     sigma = group.values[:, 2:]
     wrong = np.flatnonzero(~(sigma > 0.0).all(axis=1))
     if len(wrong):
-        raise FormatError(f"{builder.path}:{group.lines[wrong[0]]}: BR: sigmas {sigma[wrong[0]].tolist()} must be > 0")
+        raise FormatError(
+            f"{builder.path}:{group.lines[wrong[0]]}: BR: sigmas {sigma[wrong[0]].tolist()} must be > 0"
+        )
     with np.errstate(over="ignore", divide="ignore"):
         information = np.eye(2) / (sigma**2)[:, None, :]
     if not np.isfinite(information).all():
         row = np.flatnonzero(~np.isfinite(information).all(axis=(1, 2)))[0]
-        raise FormatError(f"{builder.path}:{group.lines[row]}: BR: sigmas {sigma[row].tolist()} are too small")
-    builder.add_edges(extra_types.EdgeBearingRange, group.ids, group.values[:, :2].copy(), information, group.lines)
+        raise FormatError(
+            f"{builder.path}:{group.lines[row]}: BR: sigmas {sigma[row].tolist()} are too small"
+        )
+    builder.add_edges(
+        extra_types.EdgeBearingRange, group.ids, group.values[:, :2].copy(), information, group.lines
+    )
 
 
-def _add_points(builder: GraphBuilder, group: TaggedRows, poses: list[TaggedRows]) -> None:
-    """Points from their first sighting; poses without a line of their own are reported by the builder."""
-    point_ids, first = np.unique(group.ids[:, 1], return_index=True)
-    pose_id = np.concatenate([pose.ids[:, 0] for pose in poses]) if poses else np.empty(0, np.int64)
-    if len(pose_id) == 0:
+def _add_points(
+    builder: GraphBuilder, group: TaggedRows, groups: list[TaggedRows], types: dict[str, ReadableType]
+) -> None:
+    """Add points without a line of their own, from their first sighting."""
+    pose_type, point_type = registry.vertex_type("VERTEX_SE2"), registry.vertex_type("VERTEX_XY")
+    poses = [one for one in groups if types.get(one.tag) is pose_type]
+    if not poses:
         return  # a file without vertices: the builder creates all of them
-    estimate = np.concatenate([pose.values for pose in poses])
+    written = [one.ids[:, 0] for one in groups if types.get(one.tag) is point_type]
+    point_ids, first = np.unique(group.ids[:, 1], return_index=True)
+    if written:
+        new = ~np.isin(point_ids, np.concatenate(written))
+        point_ids, first = point_ids[new], first[new]
+    pose_id = np.concatenate([pose.ids[:, 0] for pose in poses])
+    estimate = np.concatenate([pose.values[:, :3] for pose in poses])
     order = np.argsort(pose_id, kind="stable")
     at = np.minimum(np.searchsorted(pose_id, group.ids[first, 0], sorter=order), len(pose_id) - 1)
     x, y, theta = estimate[order[at]].T
     bearing, distance = group.values[first, 0] + theta, group.values[first, 1]
     points = np.stack([x + distance * np.cos(bearing), y + distance * np.sin(bearing)], axis=1)
     by_line = np.argsort(group.lines[first], kind="stable")
-    builder.add_vertices(
-        registry.vertex_type("VERTEX_XY"), point_ids[by_line], points[by_line], group.lines[first][by_line]
-    )
+    builder.add_vertices(point_type, point_ids[by_line], points[by_line], group.lines[first][by_line])
 
 
 def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
-    """Text of a graph of 2-D or 3-D poses (and bearing-range points). FormatError names what TORO cannot hold."""
+    """Text of a graph of 2-D or 3-D poses (and bearing-range points).
+
+    FormatError names what TORO cannot hold.
+    """
     check_finite(graph)
     bearing_range = extra_types.EdgeBearingRange
     points = registry.vertex_type("VERTEX_XY")
@@ -104,7 +124,9 @@ def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
             sigma = 1.0 / np.sqrt(np.einsum("nii->ni", one.information))
             if not np.allclose(one.information, np.eye(2) / (sigma**2)[:, None, :]):
                 warnings.append("correlations of bearing and range are not kept")
-            blocks.append(Block(2, one.sequence, format_rows("BR", one.vertices, np.hstack([one.measurement, sigma]))))
+            blocks.append(
+                Block(2, one.sequence, format_rows("BR", one.vertices, np.hstack([one.measurement, sigma])))
+            )
         else:
             tag = _toro_tag(one.type.tag)
             tokens = one.type.file_for(tag).encode(one.measurement, one.information)
@@ -120,6 +142,7 @@ def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
 def _toro_tag(tag: str) -> str:
     if tag not in _WRITTEN:
         raise FormatError(
-            f"TORO's format has no line for {tag}; it holds {', '.join(_WRITTEN)} and bearing-range edges. Write a .g2o instead."
+            f"TORO's format has no line for {tag}; it holds {', '.join(_WRITTEN)} and bearing-range "
+            "edges. Write a .g2o instead."
         )
     return _WRITTEN[tag]

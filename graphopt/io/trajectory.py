@@ -3,8 +3,8 @@
     TUM     timestamp x y z qx qy qz qw      one line per pose, # comments
     KITTI   r11 r12 r13 x r21 ... r33 z      first three rows of the matrix, one line per pose, no timestamps
 
-Both hold world_T_body. Poses are (n, 7) arrays x y z qx qy qz qw with unit quaternions. From a graph: VERTEX_SE3:QUAT as it is,
-VERTEX_SE2 with z = 0, VERTEX_SE3:EXPMAP inverted, because it is cam_T_world.
+Both hold world_T_body. Poses are (n, 7) arrays x y z qx qy qz qw with unit quaternions. From a graph:
+VERTEX_SE3:QUAT as it is, VERTEX_SE2 with z = 0, VERTEX_SE3:EXPMAP inverted, because it is cam_T_world.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def parse_tum(data: bytes, path: str) -> tuple[np.ndarray, np.ndarray]:
     length = np.linalg.norm(poses[:, 3:], axis=1)
     wrong = np.flatnonzero(~(length > 1e-6) | ~np.isfinite(length))
     if len(wrong):
-        raise FormatError(f"{path}:{rows.lines[wrong[0]]}: the quaternion has length {length[wrong[0]]:g}, expected 1")
+        raise FormatError(
+            f"{path}:{rows.lines[wrong[0]]}: the quaternion has length {length[wrong[0]]:g}, expected 1"
+        )
     poses[:, 3:] /= length[:, None]
     return table[:, 0].copy(), poses
 
@@ -50,7 +52,8 @@ def parse_kitti(data: bytes, path: str) -> np.ndarray:
     wrong = np.flatnonzero(~(defect < 1e-2) | ~proper)
     if len(wrong):
         raise FormatError(
-            f"{path}:{rows.lines[wrong[0]]}: the 3 x 3 part is no rotation (R R' differs from 1 by {defect[wrong[0]]:.2g})"
+            f"{path}:{rows.lines[wrong[0]]}: the 3 x 3 part is no rotation (R R' differs from 1 by "
+            f"{defect[wrong[0]]:.2g})"
         )
     full = np.tile(np.eye(4), (len(matrices), 1, 1))
     full[:, :3] = matrices
@@ -88,7 +91,10 @@ def format_kitti(poses: np.ndarray) -> bytes:
 
 
 def poses_of(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (n,) and world_T_body poses (n, 7) of all pose vertices, by ascending id. FormatError if there are none."""
+    """Ids (n,) and world_T_body poses (n, 7) of all pose vertices, by ascending id.
+
+    FormatError if there are none.
+    """
     ids, poses = [], []
     for one in graph.vertex_sets:
         if one.type.tag == "VERTEX_SE3:QUAT":
@@ -103,7 +109,10 @@ def poses_of(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
             continue
         ids.append(one.ids)
     if not ids or sum(map(len, ids)) == 0:
-        raise FormatError("the graph has no pose vertices (VERTEX_SE3:QUAT, VERTEX_SE3:EXPMAP, VERTEX_SE2) to write as a trajectory")
+        raise FormatError(
+            "the graph has no pose vertices (VERTEX_SE3:QUAT, VERTEX_SE3:EXPMAP, VERTEX_SE2) to write "
+            "as a trajectory"
+        )
     order = np.argsort(np.concatenate(ids), kind="stable")
     return np.concatenate(ids)[order], np.concatenate(poses)[order]
 

@@ -16,6 +16,7 @@ class MeteredSolver:
         self._solver = solver
         self._seconds = seconds
         self.dim = solver.dim
+        self.structure = solver.structure
         self.depth = 0
         """Pushes that were neither popped nor discarded."""
 

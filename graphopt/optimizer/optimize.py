@@ -21,6 +21,7 @@ from graphopt.optimizer.options import (
     StopRules,
 )
 from graphopt.optimizer.run import Callback, run
+from graphopt.optimizer.start import take_better_start
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.gauge import choose_gauge
@@ -80,10 +81,12 @@ def optimize(
     summary.fixed_by_gauge = held
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
+    if isinstance(rules, AutoOptions) and rules.max_iterations > 0:
+        take_better_start(graph, solver, rules.relax_above, summary)
+    run(algorithm, rules, solver, summary, signals, callback)
     for name, value in solver.describe().items():
         setattr(summary, name, value)
     summary.memory_bytes += graph.nbytes
-    run(algorithm, rules, solver, summary, signals, callback)
     summary.seconds["total"] = time.perf_counter() - start
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())

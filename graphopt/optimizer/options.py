@@ -79,7 +79,7 @@ class AutoOptions(StopRules):
 
     max_iterations: int = 200
     """Linearizations at most; the tolerances end almost every run long before."""
-    function_tolerance: float = 1e-9
+    function_tolerance: float = 1e-7
     """Stop when an accepted step changes chi2 by no more than this fraction of it."""
     gradient_tolerance: float = 1e-12
     """Stop when the largest entry of b is no larger than this."""
@@ -87,10 +87,13 @@ class AutoOptions(StopRules):
     """Stop when the largest entry of an accepted dx is no larger than this."""
     max_trials: int = 40
     """Trials in one iteration before giving up."""
+    relax_above: float = 1.0
+    """Where chi2 per residual is above this at the start, also try the start of `solver.relaxation` and begin at the
+    better one. `inf` always begins at the given estimates."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "max_trials")
+        _require_positive(self, "max_trials", "relax_above")
 
 
 def _require_positive(options: object, *names: str) -> None:

@@ -53,7 +53,9 @@ def _loop(
     callback: Callback | None,
 ) -> None:
     chi2 = solver.chi2()
-    summary.initial_chi2 = summary.final_chi2 = chi2
+    summary.final_chi2 = chi2
+    if np.isnan(summary.initial_chi2):
+        summary.initial_chi2 = chi2
     if not np.isfinite(chi2):
         summary.termination = TerminationType.NON_FINITE
         summary.message = solver.first_non_finite() or "chi2 overflows: the errors are too large."

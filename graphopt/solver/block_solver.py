@@ -14,12 +14,16 @@ from typing import Protocol
 
 import numpy as np
 
+from graphopt.solver.structure import Structure
+
 
 class BlockSolver(Protocol):
     """Linearises, solves and updates; see the module's header."""
 
     dim: int
     """Length of dx and b."""
+    structure: Structure
+    """What it was made for."""
 
     @property
     def b(self) -> np.ndarray:
@@ -73,6 +77,10 @@ class BlockSolver(Protocol):
 
     def first_non_finite(self) -> str | None:
         """Name the first edge whose error is NaN or infinite, None if all are finite."""
+        ...
+
+    def refresh(self) -> None:
+        """Take the graph's present estimates, measurements, information matrices and kernel widths."""
         ...
 
     def finish(self) -> None:

@@ -83,7 +83,7 @@ class CpuBlockSolver:
         )
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information matrices and kernel widths."""
+        """Take the graph's present measurements, information matrices and kernel widths (estimates are shared)."""
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *_edge_data(group))
 

@@ -84,7 +84,7 @@ class Explicit:
     @property
     def memory_bytes(self) -> int:
         """Memory of S and its factor."""
-        return self._schur.reduced_values.nbytes + int(getattr(self._solver, "memory_bytes", 0))
+        return 8 * self._schur.reduced_pattern.values_size + int(getattr(self._solver, "memory_bytes", 0))
 
 
 class Implicit:
@@ -107,7 +107,7 @@ class Implicit:
     @property
     def memory_bytes(self) -> int:
         """Work space is small beside H."""
-        return self._schur.reduced_b.nbytes
+        return 0
 
 
 def block_pattern(structure: Structure) -> BlockPattern:

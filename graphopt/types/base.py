@@ -127,8 +127,9 @@ class EdgeType:
     residual: Callable[..., Array]
     """(*vertices, *parameters, measurement) -> (..., residual_dim); all arguments wrapped."""
     jacobian: Callable[..., tuple[Array, ...]] | None
-    """Same arguments -> one (..., residual_dim, tangent_dim) array per vertex, where g2o's own Jacobian is
-    not the derivative of its error. None: the compiler differentiates the residual through oplus."""
+    """Same arguments -> one (..., residual_dim, tangent_dim) array per vertex. For a type whose derivative is
+    shorter by hand, or whose Jacobian in g2o is not the derivative of its error. None: the compiler
+    differentiates the residual through oplus."""
     wrap_measurement: Callable[[Array], Any]
     """stored measurement -> what the residual sees."""
     file: EdgeFile

@@ -89,9 +89,9 @@ def saturated(chi2: Array, width: Array) -> tuple[Array, Array]:
 
 def dcs(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Dynamic covariance scaling (Agarwal et al., ICRA 2013); the weight is negative where chi2 > width."""
-    inside = chi2 <= width
     total = width + chi2
     share = 2.0 * width / total
+    inside = share >= 1.0
     outside_weight = 4.0 * width * width * (width - chi2) / (total * total * total)
     return where(inside, chi2, share * share * chi2), where(inside, 1.0, outside_weight)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.geometry import SE3, components, concatenate, norm, quaternion, stack
+from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
 from graphopt.types.files import VertexFile, picked, plain, with_trailing_constants
@@ -251,6 +252,7 @@ EdgeProjectXYZ2UV = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     2,
     edge_project_xyz2uv,
+    jacobian=derivatives.jacobian_project_xyz2uv,
     parameters=(CameraParameters,),
     aliases=("EDGE_PROJECT_XYZ2UV",),
 )
@@ -260,6 +262,7 @@ EdgeProjectXYZ2UVU = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     3,
     edge_project_xyz2uvu,
+    jacobian=derivatives.jacobian_project_xyz2uvu,
     parameters=(CameraParameters,),
     aliases=("EDGE_PROJECT_XYZ2UVU",),
 )
@@ -278,6 +281,7 @@ EdgeSE3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     2,
     edge_se3_project_xyz,
+    jacobian=derivatives.jacobian_se3_project_xyz,
     measurement_dim=6,
     file=with_trailing_constants(2, INTRINSICS, 2),
 )
@@ -287,6 +291,7 @@ EdgeSE3ProjectXYZOnlyPose = define_edge(
     (VertexSE3Expmap,),
     2,
     edge_se3_project_xyz_only_pose,
+    jacobian=derivatives.jacobian_se3_project_xyz_only_pose,
     measurement_dim=9,
     file=with_trailing_constants(2, (0.0,) * 7, 2),
 )
@@ -296,6 +301,7 @@ EdgeStereoSE3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     3,
     edge_stereo_se3_project_xyz,
+    jacobian=derivatives.jacobian_stereo_se3_project_xyz,
     measurement_dim=8,
     file=with_trailing_constants(3, (*INTRINSICS, 0.0), 3),
 )
@@ -305,6 +311,7 @@ EdgeStereoSE3ProjectXYZOnlyPose = define_edge(
     (VertexSE3Expmap,),
     3,
     edge_stereo_se3_project_xyz_only_pose,
+    jacobian=derivatives.jacobian_stereo_se3_project_xyz_only_pose,
     measurement_dim=11,
     file=with_trailing_constants(3, (0.0,) * 8, 3),
 )

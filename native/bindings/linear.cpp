@@ -1,9 +1,6 @@
 // Block linear algebra: patterns, direct solvers. Arrays are checked here, once, with messages that name them;
 // long calls run without the GIL.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,67 +8,15 @@
 #include "linear/block_pattern.h"
 #include "linear/dense_cholesky.h"
 #include "linear/errors.h"
+#include "linear/pcg.h"
+#include "linear/schur_complement.h"
 #include "linear/sparse_cholesky.h"
+#include "linear_arrays.h"
 
 namespace py = pybind11;
 using namespace graphopt;
 
 namespace {
-
-using Array = py::array_t<double, py::array::c_style>;
-
-std::string describe(const py::handle& object) {
-  if (!py::isinstance<py::array>(object)) return std::string(py::str(py::type::of(object).attr("__name__")));
-  const py::array array = py::reinterpret_borrow<py::array>(object);
-  return std::string(py::str(array.dtype())) + " array of shape " + std::string(py::str(array.attr("shape"))) +
-         ((array.flags() & py::array::c_style) ? "" : " (not contiguous)");
-}
-
-[[noreturn]] void throw_shape(const char* name, const std::string& expected, const py::handle& object) {
-  throw LinearShapeError(std::string(name) + ": expected " + expected + ", got " + describe(object) + ".");
-}
-
-// Data of a contiguous float64 vector of `size`; nullptr for None if that is allowed.
-double* vector_data(const py::object& object, const char* name, std::int64_t size, bool writeable, bool optional) {
-  if (optional && object.is_none()) return nullptr;
-  if (Array::check_(object)) {
-    const auto array = py::reinterpret_borrow<py::array>(object);
-    if (array.ndim() == 1 && array.shape(0) == size && (!writeable || array.writeable())) {
-      return const_cast<double*>(static_cast<const double*>(array.data()));
-    }
-  }
-  throw_shape(name, std::string(writeable ? "a writeable" : "a") + " contiguous float64 array of shape (" +
-                        std::to_string(size) + ",)" + (optional ? " or None" : ""), object);
-}
-
-const double* input(const py::object& object, const char* name, std::int64_t size) {
-  return vector_data(object, name, size, false, false);
-}
-
-const double* optional_input(const py::object& object, const char* name, std::int64_t size) {
-  return vector_data(object, name, size, false, true);
-}
-
-template <class T>
-py::array view_of(const std::vector<T>& values, py::handle base) {
-  py::array array(py::dtype::of<T>(), {values.size()}, {sizeof(T)}, values.data(), base);
-  array.attr("setflags")(py::arg("write") = false);
-  return array;
-}
-
-template <class T>
-std::vector<T> vector_of(const py::object& object, const char* name) {
-  const auto array = py::array_t<T, py::array::c_style>::ensure(object);
-  const bool integral = py::isinstance<py::array>(object)
-                            ? std::string("iu").find(py::reinterpret_borrow<py::array>(object).dtype().kind()) != std::string::npos ||
-                                  py::reinterpret_borrow<py::array>(object).size() == 0
-                            : true;
-  if (!array || array.ndim() != 1 || !integral) {
-    PyErr_Clear();
-    throw_shape(name, "a vector of integers", object);
-  }
-  return std::vector<T>(array.data(), array.data() + array.size());
-}
 
 // Right sides: (dim,), or (dim, k) for several.
 template <class Solver>
@@ -147,6 +92,86 @@ py::list marginals(Solver& solver, const py::object& pairs) {
   return result;
 }
 
+// A Schur complement and the arrays it refers to.
+struct BoundSchur {
+  std::shared_ptr<SchurComplement> schur;
+  py::object values, damping, b;
+
+  bool form(const py::object& new_values, const py::object& new_damping, const py::object& new_b) {
+    const BlockPattern& pattern = schur->pattern();
+    const double* v = input(new_values, "values", pattern.values_size());
+    const double* d = optional_input(new_damping, "damping", pattern.dim());
+    const double* right = input(new_b, "b", pattern.dim());
+    values = new_values;
+    damping = new_damping;
+    b = new_b;
+    py::gil_scoped_release release;
+    return schur->form(v, d, right);
+  }
+
+  // A method (in, out) of the Schur complement on vectors.
+  template <class Call>
+  py::object apply(const py::object& x, const char* name, std::int64_t in_dim, const py::object& out,
+                   std::int64_t out_dim, const Call& call) {
+    const double* source = input(x, name, in_dim);
+    py::object result = out.is_none() ? py::object(Array(out_dim)) : out;
+    double* target = vector_data(result, "out", out_dim, true, false);
+    py::gil_scoped_release release;
+    call(source, target);
+    return result;
+  }
+};
+
+// PCG and, on a pattern, the arrays it refers to.
+struct BoundPcg {
+  std::shared_ptr<PatternOperator> pattern;  // one of the two
+  std::shared_ptr<SchurOperator> schur;
+  std::unique_ptr<Pcg> pcg;
+  py::object keep, values, damping;
+
+  BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance, const py::object& max_iterations)
+      : keep(matrix) {
+    std::shared_ptr<BlockOperator> op;
+    if (py::isinstance<BlockPattern>(matrix)) {
+      op = pattern = std::make_shared<PatternOperator>(matrix.cast<std::shared_ptr<BlockPattern>>());
+    } else if (py::isinstance<BoundSchur>(matrix)) {
+      op = schur = std::make_shared<SchurOperator>(matrix.cast<const BoundSchur&>().schur);
+    } else {
+      throw LinearShapeError("Pcg: expected a BlockPattern or a SchurComplement, got " + describe(matrix) + ".");
+    }
+    const std::int64_t limit = max_iterations.is_none() ? -1 : max_iterations.cast<std::int64_t>();
+    pcg = std::make_unique<Pcg>(op, tolerance, absolute_tolerance, limit);
+  }
+
+  bool factorize(const py::object& new_values, const py::object& new_damping) {
+    if (pattern) {
+      const double* v = input(new_values, "values", pattern->pattern().values_size());
+      const double* d = optional_input(new_damping, "damping", pattern->pattern().dim());
+      values = new_values;
+      damping = new_damping;
+      pattern->set(v, d);
+    } else {
+      if (!new_values.is_none() || !new_damping.is_none()) {
+        throw LinearShapeError("Pcg on a SchurComplement takes its numbers from form(); call factorize() without arrays.");
+      }
+      schur->schur().require_formed("factorize");
+    }
+    py::gil_scoped_release release;
+    return pcg->factorize();
+  }
+
+  py::object solve(const py::object& b, const py::object& out) {
+    const double* source = input(b, "b", pcg->dim());
+    py::object result = out.is_none() ? py::object(Array(pcg->dim())) : out;
+    double* x = vector_data(result, "out", pcg->dim(), true, false);
+    py::gil_scoped_release release;
+    pcg->solve(source, x);
+    return result;
+  }
+};
+
+py::object block_or_none(int block) { return block < 0 ? py::object(py::none()) : py::object(py::int_(block)); }
+
 void translate(std::exception_ptr error) {
   const auto raise = [](const char* type, const char* what) {
     PyErr_SetString(py::module_::import("graphopt.errors").attr(type).ptr(), what);
@@ -185,10 +210,77 @@ py::class_<Solver> bind_direct(py::module_& m, const char* name) {
       .def("factorize", &factorize<Solver>, py::arg("values"), py::arg("damping") = py::none())
       .def("solve", &solve<Solver>, py::arg("b"), py::arg("out") = py::none())
       .def("marginals", &marginals<Solver>, py::arg("block_pairs"))
-      .def_property_readonly("failed_block", [](const Solver& s) -> py::object {
-        return s.failed_block() < 0 ? py::object(py::none()) : py::object(py::int_(s.failed_block()));
-      })
+      .def_property_readonly("failed_block", [](const Solver& s) { return block_or_none(s.failed_block()); })
       .def_property_readonly("memory_bytes", &Solver::memory_bytes);
+}
+
+std::shared_ptr<BlockPattern> shared(const std::shared_ptr<const BlockPattern>& pattern) {
+  return std::const_pointer_cast<BlockPattern>(pattern);  // Python sees read-only attributes
+}
+
+void bind_schur(py::module_& m) {
+  py::class_<BoundSchur>(m, "SchurComplement")
+      .def(py::init([](const std::shared_ptr<BlockPattern>& pattern, int num_kept, const std::string& mode) {
+             py::gil_scoped_release release;
+             auto schur = std::make_shared<SchurComplement>(pattern, num_kept, mode == "explicit");
+             py::gil_scoped_acquire acquire;
+             return std::make_unique<BoundSchur>(BoundSchur{std::move(schur), py::none(), py::none(), py::none()});
+           }),
+           py::arg("pattern"), py::arg("num_kept"), py::arg("mode") = "explicit")
+      .def("form", &BoundSchur::form, py::arg("values"), py::arg("damping"), py::arg("b"))
+      .def("back_substitute",
+           [](BoundSchur& s, const py::object& x_kept, const py::object& out) {
+             return s.apply(x_kept, "x_kept", s.schur->kept_dim(), out, s.schur->pattern().dim(),
+                            [&](const double* in, double* x) { s.schur->back_substitute(in, x); });
+           },
+           py::arg("x_kept"), py::arg("out") = py::none())
+      .def("multiply",
+           [](BoundSchur& s, const py::object& x, const py::object& out) {
+             if (out.is(x)) throw LinearShapeError("multiply: out must not be x.");
+             return s.apply(x, "x", s.schur->kept_dim(), out, s.schur->kept_dim(),
+                            [&](const double* in, double* y) { s.schur->multiply(in, y); });
+           },
+           py::arg("x"), py::arg("out") = py::none())
+      .def("diagonal_blocks",
+           [](BoundSchur& s) {
+             Array result(s.schur->diagonal_size());
+             double* out = result.mutable_data();
+             py::gil_scoped_release release;
+             s.schur->diagonal_blocks(out);
+             return result;
+           })
+      .def_property_readonly("reduced_pattern", [](const BoundSchur& s) {
+        if (!s.schur->explicit_form()) throw LinearStateError("reduced_pattern: the implicit form stores no Schur complement.");
+        return shared(s.schur->reduced_pattern());
+      })
+      .def_property_readonly("reduced_values", [](const py::object& self) {
+        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+        if (!schur.explicit_form()) throw LinearStateError("reduced_values: the implicit form stores no Schur complement.");
+        schur.require_formed("reduced_values");
+        return view_of(schur.reduced_values(), self);
+      })
+      .def_property_readonly("reduced_b", [](const py::object& self) {
+        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+        schur.require_formed("reduced_b");
+        return view_of(schur.reduced_b(), self);
+      })
+      .def_property_readonly("num_kept", [](const BoundSchur& s) { return s.schur->num_kept(); })
+      .def_property_readonly("kept_dim", [](const BoundSchur& s) { return s.schur->kept_dim(); })
+      .def_property_readonly("memory_bytes", [](const BoundSchur& s) { return s.schur->memory_bytes(); })
+      .def_property_readonly("failed_block", [](const BoundSchur& s) { return block_or_none(s.schur->failed_block()); });
+}
+
+void bind_pcg(py::module_& m) {
+  py::class_<BoundPcg>(m, "Pcg")
+      .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"), py::arg("tolerance") = 1e-6,
+           py::arg("absolute_tolerance") = true, py::arg("max_iterations") = py::none())
+      .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
+      .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
+      .def("reset", [](BoundPcg& p) { p.pcg->reset(); })
+      .def_property_readonly("iterations", [](const BoundPcg& p) { return p.pcg->iterations(); })
+      .def_property_readonly("residual", [](const BoundPcg& p) { return p.pcg->residual(); })
+      .def_property_readonly("converged", [](const BoundPcg& p) { return p.pcg->converged(); })
+      .def_property_readonly("failed_block", [](const BoundPcg& p) { return block_or_none(p.pcg->failed_block()); });
 }
 
 }  // namespace
@@ -212,4 +304,6 @@ void bind_linear(py::module_& m) {
            py::arg("pattern"))
       .def_property_readonly("num_nonzeros", [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
       .def_property_readonly("flops", &DenseCholesky::flops);
+  bind_schur(m);
+  bind_pcg(m);
 }

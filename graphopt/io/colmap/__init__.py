@@ -20,6 +20,7 @@ __all__ = [
     "ColmapPoints",
     "check_folder_writable",
     "is_model",
+    "parse_colmap",
     "read_colmap",
     "read_colmap_graph",
     "write_colmap",
@@ -39,28 +40,39 @@ def _find(folder: Path, part: str) -> Path | None:
 
 
 def is_model(folder: PathLike) -> bool:
-    """Does the folder hold a sparse model?"""
+    """Tell whether the folder holds a sparse model."""
     return Path(folder).is_dir() and all(_find(Path(folder), part) is not None for part in _PARTS)
 
 
 def read_colmap(folder: PathLike) -> ColmapModel:
     """Read a sparse model, whatever its camera models. Raises FormatError, OSError."""
-    parts = []
-    for name, parse_text, parse_binary in (
-        ("cameras", text.parse_cameras, binary.parse_cameras),
-        ("images", text.parse_images, binary.parse_images),
-        ("points3D", text.parse_points, binary.parse_points),
-    ):
-        path = _find(Path(folder), name)
+    contents: dict[Path, bytes] = {}
+    for part in _PARTS:
+        path = _find(Path(folder), part)
         if path is None:
-            raise FormatError(f"{os.fspath(folder)}: no {name}.bin or {name}.txt, expected a folder with a COLMAP model")
-        parse = parse_binary if ".bin" in path.suffixes else parse_text
-        parts.append(parse(read_bytes(path), os.fspath(path)))
-    model = ColmapModel(*parts)
-    model.check(os.fspath(folder))
+            raise FormatError(
+                f"{os.fspath(folder)}: no {part}.bin or {part}.txt, expected a folder with a COLMAP model"
+            )
+        contents[path] = read_bytes(path)
+    model = parse_colmap(contents, os.fspath(folder))
     for name in _OUTDATED:
         if _find(Path(folder), name) is not None:
             model.warnings.append(f"{name} are not read: images are taken as independent of each other")
+    return model
+
+
+def parse_colmap(contents: dict[Path, bytes], folder: str) -> ColmapModel:
+    """Sparse model of the unpacked contents of its three files, in the order cameras, images, points3D."""
+    parsers = {
+        ".bin": (binary.parse_cameras, binary.parse_images, binary.parse_points),
+        ".txt": (text.parse_cameras, text.parse_images, text.parse_points),
+    }
+    parts = []
+    for position, (path, data) in enumerate(contents.items()):
+        parse = parsers[".bin" if ".bin" in path.suffixes else ".txt"][position]
+        parts.append(parse(data, os.fspath(path)))
+    model = ColmapModel(*parts)
+    model.check(folder)
     return model
 
 
@@ -75,7 +87,9 @@ def write_colmap(model: ColmapModel, folder: PathLike, as_text: bool = False) ->
     other = ".bin" if as_text else ".txt"
     for part in _PARTS:
         if (target / (part + other)).exists():
-            raise FormatError(f"{target}: holds {part}{other} already; write into an empty folder or in that form")
+            raise FormatError(
+                f"{target}: holds {part}{other} already; write into an empty folder or in that form"
+            )
     contents = {
         "cameras": form.format_cameras(model.cameras),
         "images": form.format_images(model.images),

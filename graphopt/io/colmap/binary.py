@@ -1,9 +1,12 @@
 """COLMAP's binary files: cameras.bin, images.bin, points3D.bin; little endian, counts first.
 
-    cameras   n uint64, then: id uint32, model int32, width uint64, height uint64, parameters double
-    images    n uint64, then: id uint32, q (w x y z) double, t double, camera uint32, name ending in 0, k uint64,
-              k times (x double, y double, point id uint64)
-    points3D  n uint64, then: id uint64, xyz double, rgb uint8, error double, k uint64, k times (image uint32, keypoint uint32)
+Each file holds a number n as uint64, then n entries:
+
+    cameras   id uint32, model int32, width uint64, height uint64, parameters double
+    images    id uint32, q (w x y z) double, t double, camera uint32, name ending in 0,
+              k uint64, k times (x double, y double, point id uint64)
+    points3D  id uint64, xyz double, rgb uint8, error double,
+              k uint64, k times (image uint32, keypoint uint32)
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class _Cursor:
         return values
 
     def count(self, what: str, bytes_each: int) -> int:
-        """A uint64 count of things of at least bytes_each bytes."""
+        """Take a uint64 count of things of at least bytes_each bytes."""
         (count,) = self.take(struct.Struct("<Q"), f"number of {what}")
         if count > (len(self.data) - self.offset) // bytes_each:
             raise FormatError(
@@ -76,7 +79,9 @@ def parse_cameras(data: bytes, path: str) -> list[ColmapCamera]:
     for _ in range(cursor.count("cameras", _CAMERA.size)):
         camera_id, number, width, height = cursor.take(_CAMERA, "a camera")
         if number not in MODEL_NAMES:
-            raise FormatError(f"{path}: camera {camera_id} has model {number}, expected 0 to {max(MODEL_NAMES)}")
+            raise FormatError(
+                f"{path}: camera {camera_id} has model {number}, expected 0 to {max(MODEL_NAMES)}"
+            )
         name = MODEL_NAMES[number]
         params = cursor.array(np.dtype("<f8"), MODELS[name].num_params, f"camera {camera_id}")
         cameras.append(ColmapCamera(camera_id, name, width, height, params.astype(np.float64)))

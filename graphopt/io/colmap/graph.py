@@ -1,12 +1,13 @@
 """A COLMAP model as a graph and back.
 
-Image row i is vertex i (VERTEX_SE3:EXPMAP, cam_T_world), camera row j vertex num_images + j (VERTEX_CAMERA_<MODEL>), point row k
-vertex num_images + num_cameras + k (VERTEX_TRACKXYZ, marginalized). Element t of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of
-sequence number num_vertices + t, by which it is found again.
+Image row i is vertex i (VERTEX_SE3:EXPMAP, cam_T_world), camera row j vertex num_images + j
+(VERTEX_CAMERA_<MODEL>), point row k vertex num_images + num_cameras + k (VERTEX_TRACKXYZ, marginalized). Element t
+of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of sequence number num_vertices + t, by which it is found
+again.
 
-Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`. Writing puts the graph's
-estimates into that model. Vertices and edges that were removed from the graph take their images, points and track elements
-with them; the points' errors are computed anew.
+Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`. Writing puts the
+graph's estimates into that model. Vertices and edges that were removed from the graph take their images, points and
+track elements with them; the points' errors are computed anew.
 """
 
 from __future__ import annotations
@@ -28,18 +29,23 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
     for camera in model.cameras:
         if camera.model not in extra_types.COLMAP_MODELS:
             raise FormatError(
-                f"{path}: camera {camera.id} has the model {camera.model}; it can be read and written, but not optimized. "
+                f"{path}: camera {camera.id} has the model {camera.model}; it can be read and written, "
+                "but not optimized. "
                 f"Models that can: {', '.join(extra_types.COLMAP_MODELS)}"
             )
     images, points = model.images, model.points
     num_images, num_cameras = len(images.ids), len(model.cameras)
     num_vertices = num_images + num_cameras + len(points.ids)
     graph = Graph()
-    graph.add_vertices(extra_types.POSE_TAG, np.arange(num_images), _poses(images), order=np.arange(num_images))
+    graph.add_vertices(
+        extra_types.POSE_TAG, np.arange(num_images), _poses(images), order=np.arange(num_images)
+    )
     for name in sorted({camera.model for camera in model.cameras}):
         rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
         params = np.array([model.cameras[j].params for j in rows])
-        graph.add_vertices(extra_types.CAMERA_VERTEX[name], num_images + rows, params, order=num_images + rows)
+        graph.add_vertices(
+            extra_types.CAMERA_VERTEX[name], num_images + rows, params, order=num_images + rows
+        )
     first_point = num_images + num_cameras
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
@@ -70,11 +76,12 @@ def _camera_rows(model: ColmapModel) -> np.ndarray:
 
 
 def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
-    """The model a graph came from with the graph's estimates in it. FormatError if it came from elsewhere."""
+    """Put a graph's estimates into the model it came from. FormatError if it came from elsewhere."""
     model = graph.attachments.get(ATTACHMENT)
     if not isinstance(model, ColmapModel):
         raise FormatError(
-            "only a graph that was read from a COLMAP model can be written as one: image names, keypoints and "
+            "only a graph that was read from a COLMAP model can be written as one: image names, "
+            "keypoints and "
             "camera sizes are not in the graph"
         )
     check_finite(graph)

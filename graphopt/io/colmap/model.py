@@ -1,7 +1,7 @@
 """A COLMAP sparse reconstruction as arrays, and its consistency.
 
-Pixels: x to the right, y down, the upper left corner of the image is (0, 0). `cam_T_world` maps world to camera
-coordinates, z forward. The camera models' parameters are listed in `MODELS` in COLMAP's order.
+Pixels: x to the right, y down, the upper left corner of the image is (0, 0). `cam_T_world` maps world to
+camera coordinates, z forward. The camera models' parameters are listed in `MODELS` in COLMAP's order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ class ColmapCamera:
 
 @dataclass
 class ColmapImages:
-    """All images; keypoints of image i are rows keypoint_start[i] .. keypoint_start[i + 1] of xy and point_id."""
+    """All images; keypoints of image i are rows keypoint_start[i] ..
+
+    keypoint_start[i + 1] of xy and point_id.
+    """
 
     ids: np.ndarray  # (n,) int64
     quaternion: np.ndarray  # (n, 4) w x y z of cam_R_world
@@ -94,7 +97,7 @@ class ColmapModel:
         return image_row, point_row, pixel
 
     def check(self, path: str) -> None:
-        """Raise FormatError for ids used twice and references to cameras, images or keypoints that do not exist."""
+        """Raise FormatError for ids used twice and references to what does not exist."""
         camera_ids = np.array([camera.id for camera in self.cameras], np.int64)
         for what, ids in (("camera", camera_ids), ("image", self.images.ids), ("point", self.points.ids)):
             distinct, count = np.unique(ids, return_counts=True)
@@ -104,7 +107,8 @@ class ColmapModel:
         if missing.any():
             row = int(np.flatnonzero(missing)[0])
             raise FormatError(
-                f"{path}: image {self.images.ids[row]} names camera {self.images.camera_ids[row]}, which does not exist"
+                f"{path}: image {self.images.ids[row]} names camera {self.images.camera_ids[row]}, "
+                "which does not exist"
             )
         self._check_finite(path)
         self._check_tracks(path)
@@ -131,19 +135,24 @@ class ColmapModel:
         missing = np.flatnonzero(~np.isin(track[:, 0], self.images.ids))
         if len(missing):
             k = missing[0]
-            raise FormatError(f"{path}: the track of point {point_of[k]} names image {track[k, 0]}, which does not exist")
+            raise FormatError(
+                f"{path}: the track of point {point_of[k]} names image {track[k, 0]}, which does not exist"
+            )
         row = _rows_of(self.images.ids, track[:, 0])
         beyond = np.flatnonzero((track[:, 1] < 0) | (track[:, 1] >= np.diff(self.images.keypoint_start)[row]))
         if len(beyond):
             k = beyond[0]
             raise FormatError(
-                f"{path}: the track of point {point_of[k]} names keypoint {track[k, 1]} of image {track[k, 0]}, "
+                f"{path}: the track of point {point_of[k]} names keypoint {track[k, 1]} of image "
+                f"{track[k, 0]}, "
                 f"which has {np.diff(self.images.keypoint_start)[row[k]]}"
             )
         pixel = self.images.xy[self.images.keypoint_start[row] + track[:, 1]]
         bad = np.flatnonzero(~np.isfinite(pixel).all(axis=1))
         if len(bad):
-            raise FormatError(f"{path}: keypoint {track[bad[0], 1]} of image {track[bad[0], 0]} is not finite")
+            raise FormatError(
+                f"{path}: keypoint {track[bad[0], 1]} of image {track[bad[0], 0]} is not finite"
+            )
 
 
 def _rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -36,17 +36,21 @@ def parse_cameras(data: bytes, path: str) -> list[ColmapCamera]:
             continue
         if len(tokens) < 4 or tokens[1] not in MODELS:
             name = tokens[1][:40] if len(tokens) > 1 else "none"
-            raise FormatError(f"{where}: camera model {name!r}, expected ID MODEL WIDTH HEIGHT ... with a model of COLMAP")
+            raise FormatError(
+                f"{where}: camera model {name!r}, expected ID MODEL WIDTH HEIGHT ... with a model of COLMAP"
+            )
         expected = MODELS[tokens[1]].num_params
         if len(tokens) - 4 != expected:
             raise FormatError(f"{where}: {tokens[1]}: got {len(tokens) - 4} parameters, expected {expected}")
-        size = [_integer(tokens[i], where, what) for i, what in ((0, "camera id"), (2, "width"), (3, "height"))]
+        size = [
+            _integer(tokens[i], where, what) for i, what in ((0, "camera id"), (2, "width"), (3, "height"))
+        ]
         cameras.append(ColmapCamera(size[0], tokens[1], size[1], size[2], _numbers(tokens[4:], where)))
     return cameras
 
 
 def parse_images(data: bytes, path: str) -> ColmapImages:
-    """Read images.txt: per image a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then a line of X Y POINT3D_ID (maybe empty)."""
+    """Read images.txt: per image a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then one of X Y POINT3D_ID."""
     lines = data.split(b"\n")
     heads: list[np.ndarray] = []
     names: list[str] = []
@@ -61,7 +65,8 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
         where = f"{path}:{at}"
         if len(tokens) < 10:
             raise FormatError(
-                f"{where}: got {len(tokens)} tokens, expected 10 (IMAGE_ID QW QX QY QZ TX TY TZ CAMERA_ID NAME)"
+                f"{where}: got {len(tokens)} tokens, expected 10 (IMAGE_ID QW QX QY QZ TX TY TZ "
+                "CAMERA_ID NAME)"
             )
         heads.append(_numbers(tokens[:9], where))
         names.append(tokens[9].rstrip())
@@ -70,7 +75,9 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
         at += 1
     table = np.array(heads).reshape(-1, 9)
     at_lines = np.array(head_lines, np.int64)
-    keypoints = [_parse_keypoints(text, path, line + 1) for text, line in zip(keypoint_lines, head_lines, strict=True)]
+    keypoints = [
+        _parse_keypoints(text, path, line + 1) for text, line in zip(keypoint_lines, head_lines, strict=True)
+    ]
     every = np.concatenate(keypoints) if keypoints else np.empty((0, 3))
     line_of = np.repeat(at_lines + 1, [len(k) for k in keypoints]) if keypoints else at_lines
     return ColmapImages(
@@ -88,18 +95,21 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
 def _parse_keypoints(text: bytes, path: str, line: int) -> np.ndarray:
     rows = RaggedRows(text, path, first_line=line)
     if len(rows.values) % 3:
-        raise FormatError(f"{path}:{line}: got {len(rows.values)} numbers, expected a multiple of 3 (X Y POINT3D_ID)")
+        raise FormatError(
+            f"{path}:{line}: got {len(rows.values)} numbers, expected a multiple of 3 (X Y POINT3D_ID)"
+        )
     return rows.values.reshape(-1, 3)
 
 
 def parse_points(data: bytes, path: str) -> ColmapPoints:
-    """Read points3D.txt: POINT3D_ID X Y Z R G B ERROR, then IMAGE_ID POINT2D_IDX for each element of the track."""
+    """Read points3D.txt: POINT3D_ID X Y Z R G B ERROR, then pairs IMAGE_ID POINT2D_IDX."""
     rows = RaggedRows(data, path)
     wrong = np.flatnonzero((rows.lengths < 8) | (rows.lengths % 2 != 0))
     if len(wrong):
         row = wrong[0]
         raise FormatError(
-            f"{path}:{rows.lines[row]}: got {rows.lengths[row]} numbers, expected 8 (POINT3D_ID X Y Z R G B ERROR) "
+            f"{path}:{rows.lines[row]}: got {rows.lengths[row]} numbers, expected 8 (POINT3D_ID X Y Z R "
+            "G B ERROR) "
             "and pairs IMAGE_ID POINT2D_IDX"
         )
     start = rows.row_start[:-1]
@@ -110,20 +120,26 @@ def parse_points(data: bytes, path: str) -> ColmapPoints:
     rgb = to_integers(head[:, 4:7].ravel(), np.repeat(rows.lines, 3), path, "colour").reshape(-1, 3)
     outside = np.flatnonzero(((rgb < 0) | (rgb > 255)).any(axis=1))
     if len(outside):
-        raise FormatError(f"{path}:{rows.lines[outside[0]]}: colour {rgb[outside[0]].tolist()}, expected 0 to 255")
+        raise FormatError(
+            f"{path}:{rows.lines[outside[0]]}: colour {rgb[outside[0]].tolist()}, expected 0 to 255"
+        )
     return ColmapPoints(
         ids=to_integers(head[:, 0], rows.lines, path, "point id"),
         xyz=head[:, 1:4].copy(),
         rgb=rgb.astype(np.uint8),
         error=head[:, 7].copy(),
         track_start=np.concatenate([[0], np.cumsum(length)]),
-        track=to_integers(rows.values[in_track], np.repeat(rows.lines, 2 * length), path, "track element").reshape(-1, 2),
+        track=to_integers(
+            rows.values[in_track], np.repeat(rows.lines, 2 * length), path, "track element"
+        ).reshape(-1, 2),
     )
 
 
 def format_cameras(cameras: list[ColmapCamera]) -> bytes:
     """Content of cameras.txt."""
-    lines = [b"# Camera list with one line of data per camera:\n#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]\n"]
+    lines = [
+        b"# Camera list with one line of data per camera:\n#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]\n"
+    ]
     lines.append(f"# Number of cameras: {len(cameras)}\n".encode())
     for camera in cameras:
         values = format_ragged(camera.params, np.array([0, len(camera.params)]))
@@ -140,12 +156,21 @@ def format_images(images: ColmapImages) -> bytes:
         b"#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n",
         f"# Number of images: {len(images.ids)}, mean observations per image: {mean:.6g}\n".encode(),
     ]
-    head = np.concatenate([images.ids[:, None], images.quaternion, images.translation, images.camera_ids[:, None]], axis=1)
+    head = np.concatenate(
+        [images.ids[:, None], images.quaternion, images.translation, images.camera_ids[:, None]], axis=1
+    )
     heads = format_ragged(head.ravel(), np.arange(len(head) + 1) * 9).split(b"\n")
     keypoints = np.concatenate([images.xy, images.point_ids[:, None]], axis=1)
     keypoint_lines = format_ragged(keypoints.ravel(), images.keypoint_start * 3).split(b"\n")
     for row, name in enumerate(images.names):
-        parts += [heads[row], b" ", name.encode("utf-8", "surrogateescape"), b"\n", keypoint_lines[row], b"\n"]
+        parts += [
+            heads[row],
+            b" ",
+            name.encode("utf-8", "surrogateescape"),
+            b"\n",
+            keypoint_lines[row],
+            b"\n",
+        ]
     return b"".join(parts)
 
 

@@ -1,15 +1,18 @@
 """Linear solvers for symmetric positive definite block systems `(H + D) x = b`, D diagonal.
 
-    BlockPattern                       where the blocks of H are (docs/architecture.md, section 4)
-    SparseCholesky, DenseCholesky      direct: factorize(values, damping) -> bool, solve(b) -> x, marginals(pairs)
-    SchurComplement                    eliminates mutually independent blocks (landmarks)
-    Pcg                                conjugate gradients on a pattern or on the implicit Schur complement
+    BlockPattern                     where the blocks of H are (docs/architecture.md, section 4)
+    SparseCholesky, DenseCholesky    direct: factorize(values, damping), solve(b), marginals(block_pairs)
+    SchurComplement                  eliminates mutually independent blocks (landmarks)
+    Pcg                              conjugate gradients on a pattern or on the implicit Schur complement
 
-Structure is analysed once per pattern; a factorisation allocates nothing after the first. All loops have a static
-partition: results are bitwise reproducible for a fixed number of threads. Long calls release the GIL.
+Structure is analysed once per pattern; numbers may change any number of times and nothing is allocated
+after the first. Results are bitwise reproducible for a fixed number of threads. Long calls release the GIL;
+one object serves one call at a time. Arrays are C-contiguous float64; anything else raises ShapeError.
 """
 
 from graphopt.solver.linear.cholesky import DenseCholesky, SparseCholesky
 from graphopt.solver.linear.pattern import BlockPattern
+from graphopt.solver.linear.pcg import Pcg
+from graphopt.solver.linear.schur import SchurComplement
 
-__all__ = ["BlockPattern", "DenseCholesky", "SparseCholesky"]
+__all__ = ["BlockPattern", "DenseCholesky", "Pcg", "SchurComplement", "SparseCholesky"]

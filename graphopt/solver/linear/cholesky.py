@@ -3,9 +3,10 @@
 Both have one interface:
 
     solver.factorize(values, damping=None) -> bool
-        values (values_size,) in the layout of the pattern, damping (dim,) the diagonal D or None for zero. False
-        if H + D is not (numerically) positive definite, holds NaN or infinity: `failed_block` is the block whose
-        pivot failed first. A pivot must exceed 2.2e-16 times its diagonal entry of H + D.
+        values (values_size,) in the layout of the pattern, damping (dim,) the diagonal D or None for
+        zero. False if H + D is not (numerically) positive definite, holds NaN or infinity: then
+        `failed_block` is the block whose pivot failed. A pivot must exceed 2.2e-16 times its diagonal
+        entry of H + D.
     solver.solve(b, out=None) -> x
         b (dim,); `out` may be b. Several right sides: b (dim, k) gives (dim, k).
         Raises SolverError if there is no factorisation.
@@ -13,8 +14,8 @@ Both have one interface:
         Blocks (row, col) of inv(H + D), i.e. covariances, for integer block_pairs (n, 2); one array
         (dims[row], dims[col]) each.
 
-and the attributes `num_nonzeros` (scalars of L), `flops` (of one factorisation), `memory_bytes`, `failed_block`
-(None after success).
+and the attributes `num_nonzeros` (scalars of L), `flops` (of one factorisation), `memory_bytes` and
+`failed_block` (None after success).
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ ORDERINGS = ("auto", "amd", "metis", "natural")
 class SparseCholesky(kernels.SparseCholesky):
     """Supernodal multifrontal Cholesky with a fill-reducing ordering of the blocks.
 
-    Orderings: `amd` (approximate minimum degree), `metis` (nested dissection), `natural` (none), `auto` (AMD, and
-    METIS as well where the factorisation is expensive enough to pay for it; the one with fewer flops is kept).
-    The attribute `ordering` tells which one was taken, `permutation` is its elimination order of the blocks.
+    Orderings: `amd` (approximate minimum degree), `metis` (nested dissection), `natural` (none), `auto`:
+    AMD, and METIS as well where the factorisation is expensive enough to pay for it; the one with fewer
+    flops is kept. The attribute `ordering` tells which one was taken, `permutation` is its elimination
+    order of the blocks, `num_supernodes` counts the dense fronts.
     """
 
     def __init__(self, pattern: BlockPattern, ordering: str = "auto") -> None:

@@ -14,7 +14,7 @@ namespace graphopt::vm {
 
 // Edges that run through the interpreter together. Wide enough to hide the dispatch of an instruction, small
 // enough for the register file (num_registers * kLanes doubles) to stay in the first two cache levels.
-inline constexpr int kLanes = 32;
+inline constexpr int kLanes = 64;
 
 #if defined(__AVX512F__)
 inline constexpr int kVectorLanes = 8;

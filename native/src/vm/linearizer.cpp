@@ -19,26 +19,46 @@ int padded(int n) { return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
 typedef double Vec4 __attribute__((vector_size(32), may_alias, aligned(8)));
 typedef double Vec2 __attribute__((vector_size(16), may_alias, aligned(8)));
 
-// No masked stores at the end: the next edge often reads what this one wrote, and could not get it from the store
-// buffer.
-inline void add_row(double* d, const double* s, int length) {
+// d += s or d = s. No masked stores at the end: the next edge often reads what this one wrote, and could not get it
+// from the store buffer.
+template <bool Add>
+inline void put_row(double* d, const double* s, int length) {
   for (; length >= kVectorLanes; length -= kVectorLanes, d += kVectorLanes, s += kVectorLanes)
-    store_unaligned(d, load_unaligned(d) + load_unaligned(s));
+    store_unaligned(d, Add ? load_unaligned(d) + load_unaligned(s) : load_unaligned(s));
   if (kVectorLanes > 4 && (length & 4)) {
-    *reinterpret_cast<Vec4*>(d) += *reinterpret_cast<const Vec4*>(s);
+    const Vec4 v = *reinterpret_cast<const Vec4*>(s);
+    *reinterpret_cast<Vec4*>(d) = Add ? *reinterpret_cast<Vec4*>(d) + v : v;
     d += 4, s += 4;
   }
   if (kVectorLanes > 2 && (length & 2)) {
-    *reinterpret_cast<Vec2*>(d) += *reinterpret_cast<const Vec2*>(s);
+    const Vec2 v = *reinterpret_cast<const Vec2*>(s);
+    *reinterpret_cast<Vec2*>(d) = Add ? *reinterpret_cast<Vec2*>(d) + v : v;
     d += 2, s += 2;
   }
-  if (length & 1) *d += *s;
+  if (length & 1) *d = Add ? *d + *s : *s;
 }
 
-// s is rows x columns, d columns x rows, both column-major.
-inline void add_transposed(double* __restrict d, const double* __restrict s, int rows, int columns) {
-  for (int j = 0; j < columns; ++j)
-    for (int i = 0; i < rows; ++i) d[i * columns + j] += s[j * rows + i];
+// The same with the transpose: s is rows x columns, d columns x rows, both column-major.
+template <bool Add>
+inline void put_transposed(double* d, const double* s, int rows, int columns) {
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j, ++d) *d = Add ? *d + s[j * rows + i] : s[j * rows + i];
+}
+
+template <bool Add>
+inline void put(double* d, const double* s, const Piece& piece, std::int64_t code) {
+  if (Destination::transposed(code))
+    put_transposed<Add>(d, s, piece.rows, piece.columns);
+  else
+    put_row<Add>(d, s, piece.length());
+}
+
+// Edges between the one that is added and the one whose destinations are fetched into the cache.
+constexpr int kPrefetchDistance = 3;
+
+inline void prefetch(const double* p, int length) {
+  for (int i = 0; i < length; i += 8) __builtin_prefetch(p + i, 1);
+  __builtin_prefetch(p + length - 1, 1);
 }
 
 double sum_lanes(const double* x, int count) {
@@ -143,17 +163,25 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
       const int count = g.num_lanes(chunk);
       total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
       lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
-      const std::int64_t* code = g.destinations.data() + chunk * kLanes * num_pieces;
+      const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
+      const auto target = [&](const Piece& piece, std::int64_t code) {
+        return (Destination::arena(code) ? arena : piece.segment ? b : values) + Destination::offset(code);
+      };
       for (int l = 0; l < count; ++l) {
-        for (const Piece& piece : g.pieces) {
-          const std::int64_t c = *code++;
-          if (c == Destination::kSkip) continue;
+        if (l + kPrefetchDistance < count)
+          for (int p = 0; p < num_pieces; ++p) {
+            const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
+            if (code != Destination::kSkip) prefetch(target(g.pieces[p], code), g.pieces[p].length());
+          }
+        for (int p = 0; p < num_pieces; ++p) {
+          const Piece& piece = g.pieces[p];
+          const std::int64_t code = codes[l * num_pieces + p];
+          if (code == Destination::kSkip) continue;
           const double* source = rows + l * stride + piece.row_offset;
-          double* target = (Destination::arena(c) ? arena : piece.segment ? b : values) + Destination::offset(c);
-          if (Destination::transposed(c))
-            add_transposed(target, source, piece.rows, piece.columns);
+          if (Destination::sole(code))
+            put<false>(target(piece, code), source, piece, code);
           else
-            add_row(target, source, piece.length());
+            put<true>(target(piece, code), source, piece, code);
         }
       }
     });
@@ -166,7 +194,7 @@ void Linearizer::reduce(const Reduction& r, double* values, double* b) const {
   for (std::int64_t k = r.first_copy; k < r.first_copy + r.num_copies; ++k) {
     const Copy& copy = copies_[static_cast<std::size_t>(k)];
     const double* source = arenas_[static_cast<std::size_t>(copy.partition)].data() + copy.offset;
-    add_row(target, source, r.length);
+    put_row<true>(target, source, r.length);
   }
 }
 
@@ -189,7 +217,8 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
     action(begin, end);
   };
   for_each_partition([&](int t) {
-    share(values_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(values + begin, values + end, 0.0); });
+    share(stored_.num_words(), t,
+          [&](std::int64_t begin, std::int64_t end) { stored_.clear_others(begin, end, values, values_size); });
     share(b_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(b + begin, b + end, 0.0); });
   });
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));

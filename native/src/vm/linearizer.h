@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "vm/bitmap.h"
 #include "vm/lanes.h"
 #include "vm/program.h"
 
@@ -84,13 +85,15 @@ struct EdgeGroup {
   }
 };
 
-// Where an edge adds a piece: an offset and two flags in one number, or kSkip.
+// Where an edge adds a piece: an offset and three flags in one number, or kSkip.
 struct Destination {
   static constexpr std::int64_t kSkip = -1;
-  static std::int64_t make(std::int64_t offset, bool arena, bool transposed) {
-    return offset * 4 + (arena ? 2 : 0) + (transposed ? 1 : 0);
+  static std::int64_t make(std::int64_t offset, bool sole, bool arena, bool transposed) {
+    return offset * 8 + (sole ? 4 : 0) + (arena ? 2 : 0) + (transposed ? 1 : 0);
   }
-  static std::int64_t offset(std::int64_t code) { return code >> 2; }
+  static std::int64_t offset(std::int64_t code) { return code >> 3; }
+  // No other edge writes there: the piece is stored instead of added.
+  static bool sole(std::int64_t code) { return (code & 4) != 0; }
   static bool arena(std::int64_t code) { return (code & 2) != 0; }
   static bool transposed(std::int64_t code) { return (code & 1) != 0; }
 };
@@ -140,6 +143,8 @@ class Linearizer {
                  const View<const double>& kernel_width);
   void choose_partitions();
   void assign_destinations();
+  void find_sole_destinations();
+  void find_shared_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
@@ -156,6 +161,7 @@ class Linearizer {
   int num_partitions_ = 1;
   std::int64_t values_size_ = 0, b_size_ = 0;
   std::vector<AlignedVector<double>> arenas_;  // [partition]
+  Bitmap stored_;  // of values: written by Destination::sole, so need not be cleared
   std::vector<Reduction> reductions_;
   std::vector<Copy> copies_;
 };

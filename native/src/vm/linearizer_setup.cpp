@@ -19,17 +19,6 @@ void check(bool ok, const std::string& what) {
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
-// A set of offsets below a fixed size.
-class Bitmap {
- public:
-  explicit Bitmap(std::int64_t size) : words_(static_cast<std::size_t>(size / 64 + 1)) {}
-  bool test(std::int64_t i) const { return (words_[static_cast<std::size_t>(i >> 6)] >> (i & 63)) & 1; }
-  void set(std::int64_t i) { words_[static_cast<std::size_t>(i >> 6)] |= std::uint64_t{1} << (i & 63); }
-
- private:
-  std::vector<std::uint64_t> words_;
-};
-
 // Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
 // Returns the number of results that the linearize program must have.
 int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& program) {
@@ -273,7 +262,7 @@ void Linearizer::choose_partitions() {
 }
 
 void Linearizer::assign_destinations() {
-  // 1. the block or segment of every edge and piece, as if nothing were shared
+  // the block or segment of every edge and piece, as if nothing were shared
   for (const auto& g : groups_) {
     const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
@@ -291,14 +280,40 @@ void Linearizer::assign_destinations() {
           offset = g->input.block_offset.row(row)[p];
           transposed = !piece.diagonal && g->input.block_transposed.row(row)[p];
         }
-        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, transposed);
+        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, false, transposed);
       }
     }
   }
+  find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
-  if (num_partitions_ == 1) return;
+  if (num_partitions_ > 1) find_shared_destinations();
+}
 
-  // 2. which of them more than one partition writes
+// Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
+void Linearizer::find_sole_destinations() {
+  Bitmap once(values_size_), again(values_size_);
+  const auto visit = [&](auto&& action) {
+    for (const auto& g : groups_)
+      for (std::size_t i = 0; i < g->destinations.size(); ++i) {
+        const Piece& piece = g->pieces[i % g->pieces.size()];
+        if (!piece.segment && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+      }
+  };
+  visit([&](const Piece&, std::int64_t code) {
+    const std::int64_t offset = Destination::offset(code);
+    (once.test(offset) ? again : once).set(offset);
+  });
+  stored_ = Bitmap(values_size_);
+  visit([&](const Piece& piece, std::int64_t& code) {
+    const std::int64_t offset = Destination::offset(code);
+    if (again.test(offset)) return;
+    code = Destination::make(offset, true, false, Destination::transposed(code));
+    stored_.set_range(offset, offset + piece.length());
+  });
+}
+
+// Blocks and segments that more than one partition writes.
+void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
   const auto visit = [&](int t, auto&& action) {
     for (const auto& g : groups_) {
@@ -319,7 +334,7 @@ void Linearizer::assign_destinations() {
     visit(t, [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
   }
 
-  // 3. a copy per partition for those
+  // a copy per partition for those
   std::unordered_map<std::int64_t, std::size_t> reduction_of[2];
   std::vector<std::vector<Copy>> copies;
   for (int t = 0; t < num_partitions_; ++t) {
@@ -342,7 +357,7 @@ void Linearizer::assign_destinations() {
         own.push_back({t, arena_size});
         arena_size += piece.length();
       }
-      code = Destination::make(own.back().offset, true, transposed);
+      code = Destination::make(own.back().offset, false, true, transposed);
     });
     arenas_[static_cast<std::size_t>(t)].resize(static_cast<std::size_t>(arena_size));
   }

@@ -1,0 +1,46 @@
+"""Preconditioned conjugate gradients, block Jacobi, with the stop rule of g2o's LinearSolverPCG.
+
+    A x = b,   M = block diagonal of A,   r = b - A x,   stop when   r' inv(M) r <= bound
+    bound = tolerance * (b' inv(M) b)
+
+With an absolute tolerance (g2o's default) the bound is at least half of the final r' inv(M) r of the solve
+before. The iteration starts at x = 0.
+"""
+
+from __future__ import annotations
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import OptionError
+from graphopt.solver.linear.pattern import BlockPattern
+from graphopt.solver.linear.schur import SchurComplement
+
+
+class Pcg(kernels.Pcg):
+    """Conjugate gradients on a BlockPattern or on a SchurComplement (never storing S).
+
+    It offers:
+        factorize(values, damping=None) -> bool, on a pattern: take new numbers (referred to, not copied) and
+            invert the diagonal blocks. On a SchurComplement: factorize() after its form(). False if a
+            diagonal block is not positive definite (`failed_block`).
+        solve(b, out=None) -> x (dim,).
+        reset(): forget the residual of the solve before, as at the start of an optimization.
+
+    Attributes after solve:
+        iterations: products with A.
+        residual: r' inv(M) r.
+        converged: whether the bound was met; False at max_iterations, or if A turned out indefinite.
+    """
+
+    def __init__(
+        self,
+        matrix: BlockPattern | SchurComplement,
+        tolerance: float = 1e-6,
+        absolute_tolerance: bool = True,
+        max_iterations: int | None = None,
+    ) -> None:
+        """Defaults are g2o's: tolerance 1e-6, absolute, at most `dim` iterations (None)."""
+        if not tolerance >= 0.0:
+            raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
+        if max_iterations is not None and max_iterations < 0:
+            raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
+        super().__init__(matrix, tolerance, absolute_tolerance, max_iterations)

@@ -1,0 +1,282 @@
+"""A start from a convex relaxation: poses and points by linear least squares.
+
+Forget that rotations are orthogonal and let each pose be any d x (d + 1) matrix (t, R). The measurements
+
+    t_j = t_i + R_i m,   R_j = R_i M        between poses (m, M)
+    p   = t_i + R_i z                       of a point
+
+are then linear, and each row u = (t_k, R_k1 ... R_kd) of the poses appears only with the same row of the others:
+
+    minimise  sum |u_j - u_i C|^2_W + sum w |p_k - u_i c|^2,    C = [1 0; m M],  c = [1; z],  W = diag(w_t, w_r, ..., w_r)
+
+This is one symmetric system with blocks of d + 1 (poses) and 1 (points), with the block pattern of H and d right-hand
+sides. The blocks R are projected to rotations; translations and points then follow from a second, scalar system.
+
+w_t, w_r are the information matrices' harmonic mean eigenvalues, in units of |R_j - R_i M|_F^2 = 2 angle^2.
+
+References: Martinec and Pajdla, Robust Rotation and Translation Estimation, CVPR 2007; Carlone et al., Initialization
+Techniques for 3D SLAM, ICRA 2015 (chordal relaxation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.geometry import quaternion
+from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.structure import EdgeGroup, Structure
+
+_TINY = 1e-12  # eigenvalues below this fraction of the largest count as this
+
+
+def _pose_2d(estimate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    c, s = np.cos(estimate[:, 2]), np.sin(estimate[:, 2])
+    rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
+    return estimate[:, :2], rotation
+
+
+def _pose_3d(estimate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return estimate[:, :3], np.asarray(quaternion.to_matrix(estimate[:, 3:]), np.float64)
+
+
+def _estimate_2d(translation: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+    return np.column_stack([translation, np.arctan2(rotation[:, 1, 0], rotation[:, 0, 0])])
+
+
+def _estimate_3d(translation: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+    return np.column_stack([translation, np.asarray(quaternion.from_matrix(rotation), np.float64)])
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Poses in the plane or in space."""
+
+    dim: int
+    """Of the space: 2 or 3."""
+    split: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    """Estimates (n, storage) -> translations (n, d), rotations (n, d, d)."""
+    join: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """The inverse of `split`."""
+    rotation_factor: float
+    """Weight of |R_j - R_i M|_F^2 for information 1 of the rotation part."""
+
+
+_PLANE = _Space(2, _pose_2d, _estimate_2d, 0.5)
+_SOLID = _Space(3, _pose_3d, _estimate_3d, 0.125)  # g2o's rotation part is sin(angle / 2)
+
+_POSES = {"VERTEX_SE2": _PLANE, "VERTEX_SE3:QUAT": _SOLID}
+_POINTS = {"VERTEX_XY": _PLANE, "VERTEX_TRACKXYZ": _SOLID}
+_POSE_EDGES = {"EDGE_SE2": _PLANE, "EDGE_SE3:QUAT": _SOLID}
+_POINT_EDGES = {"EDGE_SE2_XY": _PLANE}
+
+
+def relaxed_estimates(structure: Structure) -> list[np.ndarray] | None:
+    """Estimates per vertex set, with relaxed ones where a vertex is optimized; None if the problem is of another kind.
+
+    Applies where all active edges are `EDGE_SE2`, `EDGE_SE2_XY` or `EDGE_SE3:QUAT` and every part of the graph has a
+    fixed vertex.
+    """
+    space = _space_of(structure)
+    if space is None:
+        return None
+    pose_system = _Assembly(structure, space, row_dim=space.dim + 1)
+    for group in structure.groups:
+        pose_system.add(group, *_coefficients(group, space))
+    rows = pose_system.solve()
+    if rows is None:
+        return None
+    rotations = _rotations(structure, space, rows)
+    place_system = _Assembly(structure, space, row_dim=1)
+    for group in structure.groups:
+        _add_displacements(place_system, group, space, rotations)
+    places = place_system.solve()
+    if places is None:
+        return None
+    return _estimates(structure, space, rotations, places)
+
+
+def _space_of(structure: Structure) -> _Space | None:
+    tags = {group.edge_set.type.tag for group in structure.groups}
+    spaces = {(_POSE_EDGES | _POINT_EDGES).get(tag) for tag in tags}
+    poses = any(tag in _POSE_EDGES for tag in tags)
+    return spaces.pop() if len(spaces) == 1 and poses else None
+
+
+class _Assembly:
+    """Normal equations with the block pattern of H, `row_dim` unknowns per pose and 1 per point, d right-hand sides."""
+
+    def __init__(self, structure: Structure, space: _Space, row_dim: int):
+        self._structure = structure
+        self._row_dim = row_dim
+        self.set_dims = [row_dim if one.type.tag in _POSES else 1 for one in structure.selection.vertex_sets]
+        dims = np.empty(structure.num_blocks, np.int32)
+        for one, blocks in zip(self.set_dims, structure.vertex_blocks, strict=True):
+            dims[blocks[blocks >= 0]] = one
+        self._pattern = BlockPattern(dims, structure.col_ptr, structure.row_idx)
+        self.offsets: np.ndarray = self._pattern.offsets
+        self._block_ptr = self._pattern.value_offsets
+        self._values = np.zeros(self._pattern.values_size)
+        self._b = np.zeros((self._pattern.dim, space.dim))
+        self._known = self._known_rows(space)
+
+    def _known_rows(self, space: _Space) -> list[np.ndarray]:
+        """Per vertex set (n, unknowns, d): the rows of the present estimates, for vertices that are fixed."""
+        known = []
+        for one in self._structure.selection.vertex_sets:
+            if one.type.tag not in _POSES:
+                known.append(one.estimate[:, None, :])
+                continue
+            translation, rotation = space.split(one.estimate)
+            rows = np.concatenate([translation[:, :, None], rotation], axis=2)  # (n, d, d + 1)
+            known.append(np.swapaxes(rows, 1, 2)[:, : self._row_dim])
+        return known
+
+    def add(
+        self, group: EdgeGroup, first: np.ndarray, second: np.ndarray, weight: np.ndarray, target: np.ndarray
+    ) -> None:
+        """Add |second' x_j - first' x_i - target|^2 in the weights.
+
+        first (m, dim_i, r), second (m, dim_j, r), weight (m, r), target (m, r, d).
+        """
+        structure = self._structure
+        coefficients = (-first, second)
+        blocks = [
+            structure.vertex_blocks[number][group.vertex_rows[:, slot]]
+            for slot, number in enumerate(group.vertex_sets)
+        ]
+        right = target.copy()
+        for slot, number in enumerate(group.vertex_sets):
+            held = blocks[slot] < 0
+            known = self._known[number][group.vertex_rows[held, slot]]
+            right[held] -= np.swapaxes(coefficients[slot][held], 1, 2) @ known
+        pair = 0
+        for i in range(2):
+            weighted = coefficients[i] * weight[:, None, :]
+            free = blocks[i] >= 0
+            index = self.offsets[blocks[i][free]][:, None] + np.arange(weighted.shape[1])
+            np.add.at(self._b, index, (weighted @ right)[free])
+            for j in range(i, 2):
+                self._add_block(group, pair, weighted @ np.swapaxes(coefficients[j], 1, 2))
+                pair += 1
+
+    def _add_block(self, group: EdgeGroup, pair: int, product: np.ndarray) -> None:
+        """Add (m, dim_i, dim_j) blocks to the values, column-major, transposed where the pattern wants it."""
+        offset, transposed = group.block_offset[:, pair], group.block_transposed[:, pair]
+        number = np.searchsorted(self._structure.block_ptr, offset)
+        for mask, blocks in (
+            ((offset >= 0) & ~transposed, np.swapaxes(product, 1, 2)),
+            ((offset >= 0) & transposed, product),
+        ):
+            flat = blocks[mask].reshape(-1, blocks.shape[1] * blocks.shape[2])
+            places = self._block_ptr[number[mask]][:, None] + np.arange(flat.shape[1])
+            np.add.at(self._values, places, flat)
+
+    def solve(self) -> np.ndarray | None:
+        """(dim, d) solution; None if the system is singular."""
+        if not self._b.any():
+            return None
+        solver = SparseCholesky(self._pattern)
+        if not solver.factorize(self._values):
+            return None
+        solution = solver.solve(self._b)
+        return solution if np.isfinite(solution).all() else None
+
+
+def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+    """(m,) weights of translation and rotation: harmonic means of the eigenvalues."""
+    d = space.dim
+    information = group.edge_set.information[group.rows]
+    translation = _harmonic_mean(information[:, :d, :d])
+    if information.shape[1] == d:
+        return translation, np.empty(0)
+    return translation, space.rotation_factor * _harmonic_mean(information[:, d:, d:])
+
+
+def _harmonic_mean(matrices: np.ndarray) -> np.ndarray:
+    eigenvalues = np.linalg.eigvalsh(matrices)
+    largest = np.maximum(eigenvalues[:, -1:], np.finfo(float).tiny)
+    return 1.0 / np.mean(1.0 / np.maximum(eigenvalues, _TINY * largest), axis=1)
+
+
+def _coefficients(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(first, second, weight, target) of the joint system, see `_Assembly.add`."""
+    d, count = space.dim, len(group.rows)
+    measurement = group.edge_set.measurement[group.rows]
+    w_translation, w_rotation = _weights(group, space)
+    if group.edge_set.type.tag in _POINT_EDGES:
+        first = np.concatenate([np.ones((count, 1)), measurement], axis=1)[:, :, None]
+        return first, np.ones((count, 1, 1)), w_translation[:, None], np.zeros((count, 1, d))
+    translation, rotation = space.split(measurement)
+    first = np.zeros((count, d + 1, d + 1))
+    first[:, 0, 0] = 1.0
+    first[:, 1:, 0] = translation
+    first[:, 1:, 1:] = rotation
+    second = np.broadcast_to(np.eye(d + 1), first.shape)
+    weight = np.column_stack([w_translation, np.repeat(w_rotation[:, None], d, axis=1)])
+    return first, second, weight, np.zeros((count, d + 1, d))
+
+
+def _add_displacements(system: _Assembly, group: EdgeGroup, space: _Space, rotations: list[np.ndarray]) -> None:
+    """x_j - x_i = R_i m with known rotations."""
+    count, d = len(group.rows), space.dim
+    measured = group.edge_set.measurement[group.rows][:, :d]
+    rotation = rotations[group.vertex_sets[0]][group.vertex_rows[:, 0]]
+    target = (rotation @ measured[:, :, None])[:, None, :, 0]
+    ones = np.ones((count, 1, 1))
+    system.add(group, ones, ones, _weights(group, space)[0][:, None], target)
+
+
+def _rotations(structure: Structure, space: _Space, rows: np.ndarray) -> list[np.ndarray]:
+    """Per vertex set (n, d, d) rotations: the nearest ones to the relaxed matrices; empty for points."""
+    offsets = _row_offsets(structure, space.dim + 1)
+    result = []
+    for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+        if one.type.tag not in _POSES:
+            result.append(np.empty((0, space.dim, space.dim)))
+            continue
+        _, rotation = space.split(one.estimate)
+        rotation = rotation.copy()
+        free = blocks >= 0
+        index = offsets[blocks[free]][:, None] + np.arange(1, space.dim + 1)
+        rotation[free] = nearest_rotations(np.swapaxes(rows[index], 1, 2))
+        result.append(rotation)
+    return result
+
+
+def _row_offsets(structure: Structure, row_dim: int) -> np.ndarray:
+    dims = np.empty(structure.num_blocks, np.int64)
+    for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+        dims[blocks[blocks >= 0]] = row_dim if one.type.tag in _POSES else 1
+    return np.concatenate([[0], np.cumsum(dims)])
+
+
+def nearest_rotations(matrices: np.ndarray) -> np.ndarray:
+    """(n, d, d) rotations that are nearest to `matrices` in the Frobenius norm."""
+    if matrices.shape[1] == 2:
+        c = matrices[:, 0, 0] + matrices[:, 1, 1]
+        s = matrices[:, 1, 0] - matrices[:, 0, 1]
+        angle = np.arctan2(s, c)
+        return _pose_2d(np.column_stack([angle, angle, angle]))[1]
+    u, _, v = np.linalg.svd(matrices)
+    u[:, :, -1] *= np.linalg.det(u @ v)[:, None]
+    return u @ v
+
+
+def _estimates(
+    structure: Structure, space: _Space, rotations: list[np.ndarray], places: np.ndarray
+) -> list[np.ndarray]:
+    result = []
+    for one, blocks, rotation in zip(
+        structure.selection.vertex_sets, structure.vertex_blocks, rotations, strict=True
+    ):
+        estimate = one.estimate.copy()
+        free = blocks >= 0
+        if one.type.tag in _POSES:
+            estimate[free] = space.join(places[blocks[free]], rotation[free])
+        elif one.type.tag in _POINTS:
+            estimate[free] = places[blocks[free]]
+        result.append(estimate)
+    return result

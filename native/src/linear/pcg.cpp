@@ -1,0 +1,161 @@
+#include "linear/pcg.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "linear/errors.h"
+#include "linear/small_blocks.h"
+
+namespace graphopt {
+namespace {
+
+// own += column block times x and, off the diagonal, its transpose.
+template <int Dim>
+void multiply_column(const BlockPattern& pattern, int col, const double* values, const double* x, double* own) {
+  const int cols = Dim > 0 ? Dim : pattern.block_dim(col);
+  const double* block = values + pattern.value_offset(pattern.column_begin(col));
+  const std::int64_t col_offset = pattern.offset(col);
+  for (std::int64_t k = pattern.column_begin(col); k < pattern.column_end(col); ++k) {
+    const int row = pattern.row(k), rows = Dim > 0 ? Dim : pattern.block_dim(row);
+    const std::int64_t row_offset = pattern.offset(row);
+    add_times(own + row_offset, block, x + col_offset, rows, cols, 1.0);
+    if (row != col) add_transposed_times(own + col_offset, block, x + row_offset, rows, cols, 1.0);
+    block += rows * cols;
+  }
+}
+
+}  // namespace
+
+PatternOperator::PatternOperator(std::shared_ptr<const BlockPattern> pattern) : pattern_(std::move(pattern)) {
+  cost_.reserve(pattern_->num_blocks() + 1);
+  for (std::int64_t k : pattern_->col_ptr()) cost_.push_back(pattern_->value_offset(k));
+}
+
+void PatternOperator::diagonal_blocks(double* out) {
+  for (int block = 0; block < num_blocks(); ++block) {
+    const int dim = pattern_->block_dim(block);
+    std::copy_n(values_ + pattern_->value_offset(pattern_->diagonal(block)), dim * dim, out);
+    if (damping_ != nullptr) {
+      for (int i = 0; i < dim; ++i) out[i * dim + i] += damping_[pattern_->offset(block) + i];
+    }
+    out += dim * dim;
+  }
+}
+
+void PatternOperator::multiply(const double* x, double* y, const Team& team) {
+  double* const own = partial_.of(team.thread);
+  std::fill(own, own + pattern_->dim(), 0.0);
+  const int end = share_begin(cost_, team.thread + 1, team.num_threads);
+  for (int col = share_begin(cost_, team.thread, team.num_threads); col < end; ++col) {
+    multiply_column<0>(*pattern_, col, values_, x, own);
+  }
+  team.wait();
+  std::int64_t first, last;
+  partition(pattern_->dim(), team.thread, team.num_threads, first, last);
+  for (std::int64_t i = first; i < last; ++i) {
+    y[i] = partial_.sum(i, team.num_threads) + (damping_ != nullptr ? damping_[i] * x[i] : 0.0);
+  }
+}
+
+Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance, std::int64_t max_iterations)
+    : matrix_(std::move(matrix)), tolerance_(tolerance), absolute_tolerance_(absolute_tolerance),
+      max_iterations_(max_iterations < 0 ? dim() : max_iterations) {
+  block_offset_.push_back(0);
+  int largest = 0;
+  for (int block = 0; block < matrix_->num_blocks(); ++block) {
+    const int size = matrix_->dims()[block];
+    largest = std::max(largest, size);
+    block_offset_.push_back(block_offset_.back() + std::int64_t{size} * size);
+  }
+  scratch_.resize(static_cast<std::size_t>(largest) * largest);
+}
+
+bool Pcg::factorize() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  inverse_.resize(static_cast<std::size_t>(block_offset_.back()));
+  diagonal_.resize(inverse_.size());
+  matrix_->diagonal_blocks(diagonal_.data());
+  ready_ = false;
+  failed_block_ = -1;
+  for (int block = 0; block < matrix_->num_blocks(); ++block) {
+    const std::int64_t at = block_offset_[block];
+    if (!invert_spd<0>(diagonal_.data() + at, nullptr, inverse_.data() + at, scratch_.data(), matrix_->dims()[block])) {
+      failed_block_ = block;
+      return false;
+    }
+  }
+  ready_ = true;
+  return true;
+}
+
+void Pcg::precondition(const double* r, double* s, int begin, int end) const {
+  for (int block = begin; block < end; ++block) {
+    const int dim = matrix_->dims()[block];
+    const std::int64_t row = matrix_->offset(block);
+    std::fill(s + row, s + row + dim, 0.0);
+    add_times(s + row, inverse_.data() + block_offset_[block], r + row, dim, dim, 1.0);
+  }
+}
+
+// Sum of the threads' parts in their order; the same number on every thread. Holds a barrier.
+double Pcg::dot(const double* a, const double* b, std::int64_t begin, std::int64_t end, const Team& team) {
+  double sum = 0.0;
+  for (std::int64_t i = begin; i < end; ++i) sum += a[i] * b[i];
+  team.wait();  // everyone has read the sums of the dot product before
+  partial_[team.thread].value = sum;
+  team.wait();
+  double total = 0.0;
+  for (int t = 0; t < team.num_threads; ++t) total += partial_[t].value;
+  return total;
+}
+
+void Pcg::solve(const double* b, double* x) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!ready_) throw LinearStateError("solve: call factorize() first and check that it returns True.");
+  for (std::vector<double>* vector : {&r_, &d_, &q_, &s_, &x_}) vector->resize(static_cast<std::size_t>(dim()));
+  const auto prepare = [&](int threads) {
+    matrix_->require_threads(threads);
+    if (static_cast<int>(partial_.size()) < threads) partial_.resize(threads);
+  };
+  run_team(matrix_->worth_threads(), prepare, [&](const Team& team) { solve_team(b, x_.data(), team); });
+  std::copy(x_.begin(), x_.end(), x);
+  previous_residual_ = 0.5 * residual_;
+}
+
+void Pcg::solve_team(const double* b, double* x, const Team& team) {
+  const int first = share_begin(block_offset_, team.thread, team.num_threads);
+  const int last = share_begin(block_offset_, team.thread + 1, team.num_threads);
+  const std::int64_t begin = matrix_->offset(first), end = matrix_->offset(last);
+  double *r = r_.data(), *d = d_.data(), *q = q_.data(), *s = s_.data();
+  std::fill(x + begin, x + end, 0.0);
+  std::copy(b + begin, b + end, r + begin);
+  precondition(r, d, first, last);
+  double residual = dot(r, d, begin, end, team);
+  double bound = tolerance_ * residual;
+  if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
+  std::int64_t iteration = 0;
+  for (; iteration < max_iterations_ && residual > bound; ++iteration) {
+    matrix_->multiply(d, q, team);
+    team.wait();  // q is complete: its parts are not those of `begin .. end`
+    const double curvature = dot(d, q, begin, end, team);
+    if (!(curvature > 0.0) || !std::isfinite(curvature)) break;
+    const double alpha = residual / curvature;
+    for (std::int64_t i = begin; i < end; ++i) {
+      x[i] += alpha * d[i];
+      r[i] -= alpha * q[i];
+    }
+    precondition(r, s, first, last);
+    const double next = dot(r, s, begin, end, team);
+    const double beta = next / residual;
+    for (std::int64_t i = begin; i < end; ++i) d[i] = s[i] + beta * d[i];
+    residual = next;
+    team.wait();  // all of d is needed by the next product
+  }
+  if (team.thread != 0) return;
+  iterations_ = iteration;
+  residual_ = residual;
+  converged_ = residual <= bound;
+}
+
+}  // namespace graphopt

@@ -1,0 +1,116 @@
+// Conjugate gradients with a block Jacobi preconditioner, as g2o's LinearSolverPCG.
+//
+//   A x = b,  M = block diagonal of A,   r = b - A x,   stop when  r' M^-1 r <= tolerance * (b' M^-1 b)
+//
+// With an absolute tolerance (g2o's default) the bound is at least half the final r' M^-1 r of the solve before, so
+// that later, easier systems of one optimization are not solved more exactly than earlier ones.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "linear/block_pattern.h"
+#include "linear/schur_complement.h"
+#include "linear/team_loop.h"
+
+namespace graphopt {
+
+// What PCG needs of a symmetric positive definite matrix.
+class BlockOperator {
+ public:
+  virtual ~BlockOperator() = default;
+  virtual const std::vector<std::int32_t>& dims() const = 0;   // first num_blocks() are used
+  virtual int num_blocks() const = 0;
+  virtual std::int64_t offset(int block) const = 0;
+  virtual bool worth_threads() const = 0;
+  virtual void require_threads(int num_threads) = 0;
+  virtual void diagonal_blocks(double* out) = 0;               // damping included
+  virtual void multiply(const double* x, double* y, const Team& team) = 0;  // ends without a barrier
+};
+
+// H + D on a pattern; the arrays are referred to.
+class PatternOperator final : public BlockOperator {
+ public:
+  explicit PatternOperator(std::shared_ptr<const BlockPattern> pattern);
+  void set(const double* values, const double* damping) { values_ = values, damping_ = damping; }
+  const BlockPattern& pattern() const { return *pattern_; }
+  const std::vector<std::int32_t>& dims() const override { return pattern_->dims(); }
+  int num_blocks() const override { return pattern_->num_blocks(); }
+  std::int64_t offset(int block) const override { return pattern_->offset(block); }
+  bool worth_threads() const override { return pattern_->values_size() >= 20000; }
+  void require_threads(int num_threads) override { partial_.require(num_threads, pattern_->dim()); }
+  void diagonal_blocks(double* out) override;
+  void multiply(const double* x, double* y, const Team& team) override;
+
+ private:
+  std::shared_ptr<const BlockPattern> pattern_;
+  std::vector<std::int64_t> cost_;  // cumulative by column
+  const double* values_ = nullptr;
+  const double* damping_ = nullptr;
+  ThreadVectors partial_;
+};
+
+// The Schur complement after form(), never stored.
+class SchurOperator final : public BlockOperator {
+ public:
+  explicit SchurOperator(std::shared_ptr<SchurComplement> schur) : schur_(std::move(schur)) {}
+  SchurComplement& schur() { return *schur_; }
+  const std::vector<std::int32_t>& dims() const override { return schur_->pattern().dims(); }
+  int num_blocks() const override { return schur_->num_kept(); }
+  std::int64_t offset(int block) const override { return schur_->pattern().offset(block); }
+  bool worth_threads() const override { return schur_->worth_threads(); }
+  void require_threads(int num_threads) override { schur_->require_threads(num_threads); }
+  void diagonal_blocks(double* out) override { schur_->diagonal_blocks(out); }
+  void multiply(const double* x, double* y, const Team& team) override { schur_->multiply(x, y, team); }
+
+ private:
+  std::shared_ptr<SchurComplement> schur_;
+};
+
+class Pcg {
+ public:
+  // max_iterations < 0: the dimension of the system.
+  Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance, std::int64_t max_iterations);
+
+  // Invert the diagonal blocks of the operator's current numbers. False: failed_block() is not positive definite.
+  bool factorize();
+
+  // x (dim) := approximate solution, from x = 0; x may be b.
+  void solve(const double* b, double* x);
+
+  // Forget the residual of the solve before.
+  void reset() { previous_residual_ = -1.0; }
+
+  BlockOperator& matrix() { return *matrix_; }
+  std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
+  std::int64_t iterations() const { return iterations_; }
+  double residual() const { return residual_; }   // r' M^-1 r at the end
+  bool converged() const { return converged_; }
+  int failed_block() const { return failed_block_; }
+
+ private:
+  void solve_team(const double* b, double* x, const Team& team);
+  void precondition(const double* r, double* s, int begin, int end) const;
+  double dot(const double* a, const double* b, std::int64_t begin, std::int64_t end, const Team& team);
+
+  std::shared_ptr<BlockOperator> matrix_;
+  const double tolerance_;
+  const bool absolute_tolerance_;
+  const std::int64_t max_iterations_;
+  std::vector<std::int64_t> block_offset_;  // (num blocks + 1) into inverse_
+  std::vector<double> inverse_, diagonal_, scratch_;
+  std::vector<double> r_, d_, q_, s_, x_;
+  struct alignas(64) Partial {
+    double value = 0.0;
+  };
+  std::vector<Partial> partial_;
+  double previous_residual_ = -1.0, residual_ = 0.0;
+  std::int64_t iterations_ = 0;
+  bool converged_ = false, ready_ = false;
+  int failed_block_ = -1;
+  std::mutex mutex_;
+};
+
+}  // namespace graphopt

@@ -1,0 +1,100 @@
+// Products and inverses of small dense column-major blocks, with dimensions known at compile time (or 0: given at
+// run time).
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+namespace graphopt {
+
+template <int Rows>
+constexpr int piece_size() {
+  return Rows >= 8 ? 8 : Rows >= 4 ? 4 : Rows >= 2 ? 2 : 1;
+}
+
+// c += a b', c (Rows x cols), a (Rows x Depth), b (cols x Depth); leading dimensions lc = la, lb.
+template <int Rows, int Depth>
+inline __attribute__((always_inline)) void add_outer(double* c, const double* a, int la, const double* b, int lb,
+                                                     int cols) {
+  constexpr int N = piece_size<Rows>();
+  typedef double Piece __attribute__((vector_size(N * sizeof(double)), aligned(8), may_alias));
+  Piece column[Depth];
+  for (int p = 0; p < Depth; ++p) column[p] = *reinterpret_cast<const Piece*>(a + p * la);
+  for (int j = 0; j < cols; ++j) {
+    Piece& target = *reinterpret_cast<Piece*>(c + j * la);
+    Piece sum = target;
+    for (int p = 0; p < Depth; ++p) sum += column[p] * b[p * lb + j];
+    target = sum;
+  }
+  if constexpr (Rows > N) add_outer<Rows - N, Depth>(c + N, a + N, la, b, lb, cols);
+}
+
+// c += a b', c (rows x cols), a (rows x depth), b (cols x depth).
+template <int Rows, int Depth>
+inline void add_product(double* c, const double* a, const double* b, int rows, int cols, int depth) {
+  if constexpr (Rows > 0 && Depth > 0) {
+    add_outer<Rows, Depth>(c, a, Rows, b, cols, cols);
+  } else {
+    for (int j = 0; j < cols; ++j) {
+      for (int p = 0; p < depth; ++p) {
+        const double factor = b[p * cols + j];
+        for (int i = 0; i < rows; ++i) c[j * rows + i] += a[p * rows + i] * factor;
+      }
+    }
+  }
+}
+
+// y += factor * a x, a (rows x cols).
+inline void add_times(double* y, const double* a, const double* x, int rows, int cols, double factor) {
+  for (int p = 0; p < cols; ++p) {
+    const double scale = factor * x[p];
+    for (int i = 0; i < rows; ++i) y[i] += a[p * rows + i] * scale;
+  }
+}
+
+// y += factor * a' x, a (rows x cols).
+inline void add_transposed_times(double* y, const double* a, const double* x, int rows, int cols, double factor) {
+  for (int p = 0; p < cols; ++p) {
+    double sum = 0.0;
+    for (int i = 0; i < rows; ++i) sum += a[p * rows + i] * x[i];
+    y[p] += factor * sum;
+  }
+}
+
+// inverse := (a + diag(damping))^-1, symmetric positive definite, dim x dim; lower (dim x dim) is scratch. False if a
+// pivot is not finite or not larger than epsilon times its diagonal entry.
+template <int Dim>
+inline bool invert_spd(const double* a, const double* damping, double* inverse, double* lower, int dim) {
+  const int n = Dim > 0 ? Dim : dim;
+  for (int j = 0; j < n; ++j) {
+    const double diagonal = a[j * n + j] + (damping != nullptr ? damping[j] : 0.0);
+    double pivot = diagonal;
+    for (int p = 0; p < j; ++p) pivot -= lower[p * n + j] * lower[p * n + j];
+    if (!(pivot > std::numeric_limits<double>::epsilon() * diagonal) || !std::isfinite(pivot)) return false;
+    const double scale = 1.0 / std::sqrt(pivot);
+    lower[j * n + j] = scale;  // stored inverted
+    for (int i = j + 1; i < n; ++i) {
+      double value = a[j * n + i];
+      for (int p = 0; p < j; ++p) value -= lower[p * n + i] * lower[p * n + j];
+      lower[j * n + i] = value * scale;
+    }
+  }
+  for (int j = 0; j < n; ++j) {  // lower := lower^-1, column by column
+    for (int i = j + 1; i < n; ++i) {
+      double sum = 0.0;
+      for (int p = j; p < i; ++p) sum += lower[p * n + i] * lower[j * n + p];
+      lower[j * n + i] = -sum * lower[i * n + i];
+    }
+  }
+  for (int j = 0; j < n; ++j) {
+    for (int i = j; i < n; ++i) {
+      double sum = 0.0;
+      for (int p = i; p < n; ++p) sum += lower[i * n + p] * lower[j * n + p];
+      inverse[j * n + i] = inverse[i * n + j] = sum;
+    }
+  }
+  return true;
+}
+
+}  // namespace graphopt

@@ -1,0 +1,41 @@
+// A set of whole numbers below a fixed size.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace graphopt::vm {
+
+class Bitmap {
+ public:
+  explicit Bitmap(std::int64_t size = 0) : words_(static_cast<std::size_t>((size + 63) / 64)) {}
+
+  bool test(std::int64_t i) const { return (words_[static_cast<std::size_t>(i >> 6)] >> (i & 63)) & 1; }
+  void set(std::int64_t i) { words_[static_cast<std::size_t>(i >> 6)] |= std::uint64_t{1} << (i & 63); }
+  void set_range(std::int64_t begin, std::int64_t end) {
+    for (; begin < end; ++begin) set(begin);
+  }
+
+  // Write 0 to those of values[64 begin .. min(64 end, size)) that are not in the set.
+  void clear_others(std::int64_t begin, std::int64_t end, double* values, std::int64_t size) const {
+    for (std::int64_t w = begin; w < end; ++w) {
+      double* block = values + w * 64;
+      const int count = static_cast<int>(std::min<std::int64_t>(64, size - w * 64));
+      const std::uint64_t word = words_[static_cast<std::size_t>(w)];
+      if (word == 0) {
+        std::fill_n(block, count, 0.0);
+      } else if (word != ~std::uint64_t{0}) {
+        for (int i = 0; i < count; ++i)
+          if (((word >> i) & 1) == 0) block[i] = 0.0;
+      }
+    }
+  }
+
+  std::int64_t num_words() const { return static_cast<std::int64_t>(words_.size()); }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
+}  // namespace graphopt::vm
