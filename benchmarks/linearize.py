@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import vm_example_types as examples
+
 from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 
@@ -54,7 +55,9 @@ def bundle(num_edges: int) -> tuple:
     return rows, [examples.VERTEX_CAMERA, examples.VERTEX_XYZ], [200, num_edges // 4]
 
 
-def make_linearizer(edge, variant: str, rows: np.ndarray, sets: list, counts: list[int], robust=None) -> tuple:
+def make_linearizer(
+    edge, variant: str, rows: np.ndarray, sets: list, counts: list[int], robust=None
+) -> tuple:
     """Linearizer of a random graph of this shape, with its H and b."""
     rng = np.random.default_rng(1)
     lin, starts, dim = kernels.Linearizer(), [], 0
@@ -68,7 +71,9 @@ def make_linearizer(edge, variant: str, rows: np.ndarray, sets: list, counts: li
     blocks = np.stack([rows[:, a] + (0 if s == 0 else counts[0]) for a, s in enumerate(slots)], axis=1)
     dims = np.concatenate([np.full(n, v.tangent_dim) for v, n in zip(sets, counts, strict=True)])
     pairs = [(a, b) for a in range(len(slots)) for b in range(a, len(slots))]
-    keys = [(np.minimum(blocks[:, a], blocks[:, b]), np.maximum(blocks[:, a], blocks[:, b])) for a, b in pairs]
+    keys = [
+        (np.minimum(blocks[:, a], blocks[:, b]), np.maximum(blocks[:, a], blocks[:, b])) for a, b in pairs
+    ]
     codes = np.concatenate([high * len(dims) + low for low, high in keys])
     unique, inverse = np.unique(codes, return_inverse=True)
     sizes = dims[unique // len(dims)] * dims[unique % len(dims)]
@@ -121,7 +126,9 @@ def main() -> None:
         ):
             rate = options.edges / best_time(action, options.repeats) / 1e6
             floor = LANES[isa] * 2 * ghz * 1e9 / program.num_flops / 1e6
-            print(f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} {program.num_flops:6d} {program.num_registers:9d}")
+            print(
+                f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} {program.num_flops:6d} {program.num_registers:9d}"
+            )
 
 
 if __name__ == "__main__":

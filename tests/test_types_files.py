@@ -100,13 +100,16 @@ def test_g2o_layout_is_preferred():
     )
 
 
-def test_quaternions_are_normalised():
-    """Quaternions of few digits get unit length, zero becomes the identity, written ones have w >= 0."""
-    tokens = np.array([[1.0, 2.0, 3.0, 0.0, 0.0, 0.6, -0.9], [0.0] * 7])
+def test_quaternions_of_files():
+    """Quaternions far from unit length are scaled, zero is the identity; few digits stay, as in g2o 2.x."""
+    tokens = np.array([[1, 2, 3, 0, 0, 0.6, -0.9], [0] * 7, [1, 2, 3, 0, 0, 0.6, 0.8001]], dtype=float)
     values = slam3d.VertexSE3.file.decode(tokens)
-    np.testing.assert_allclose(np.linalg.norm(values[:, 3:], axis=-1), 1.0)
+    np.testing.assert_allclose(np.linalg.norm(values[:2, 3:], axis=-1), 1.0)
     np.testing.assert_array_equal(values[1], [0, 0, 0, 0, 0, 0, 1])
-    assert slam3d.VertexSE3.file.encode(values)[0, 6] > 0.0
+    np.testing.assert_array_equal(values[2], tokens[2])
+    np.testing.assert_array_equal(slam3d.VertexSE3.file.encode(values), values)
+    similarity = sim3.VertexSim3Expmap.file.decode(np.array([[0, 0, 0.6, 0.8001, 1, 2, 3, 1.5]]))
+    np.testing.assert_allclose(np.linalg.norm(similarity[:, 3:7]), 1.0, rtol=1e-15)
 
 
 def test_toro_edge_in_the_plane():
@@ -165,9 +168,12 @@ def test_old_sim3_layouts():
 
 
 def test_old_expmap_layout_is_the_inverse():
-    """INVERSE_FILE reads the pose that g2o 1.x wrote as the inverse."""
+    """G2O_1X_FILES reads poses and measurements that g2o 1.x wrote as their inverse."""
     values = stored(sba.VertexSE3Expmap)
-    pose = SE3(sba.INVERSE_FILE.decode(values))
+    pose = SE3(sba.G2O_1X_FILES["VERTEX_SE3:EXPMAP"].decode(values))
+    tokens = np.concatenate([values, np.zeros((5, 21))], axis=-1)
+    measurement, _ = sba.G2O_1X_FILES["EDGE_SE3:EXPMAP"].decode(tokens)
+    np.testing.assert_array_equal(measurement, pose.storage)
     np.testing.assert_allclose(
         (pose * SE3(values)).to_matrix(), np.broadcast_to(np.eye(4), (5, 4, 4)), atol=1e-15
     )

@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import vm_example_types as examples
+
 from graphopt import codegen
 from graphopt.cpu_kernels import kernels
 
@@ -36,7 +37,9 @@ class DenseProblem:
         # slots of the same set take rows of different residues, so that no edge has a vertex twice
         same = [k for k, s in enumerate(self.slots) if s == self.slots[slot]]
         stride, start = len(same), same.index(slot)
-        return (self.rng.integers(0, num_vertices // stride, size=num_edges) * stride + start).astype(np.int32)
+        return (self.rng.integers(0, num_vertices // stride, size=num_edges) * stride + start).astype(
+            np.int32
+        )
 
     def _number_blocks(self, num_vertices, fixed):
         self.offsets, self.block_of, dims = [], [], []
@@ -125,7 +128,9 @@ class DenseProblem:
         """Dense symmetric matrix from the block array."""
         hessian = np.zeros((self.dim, self.dim))
         for (i, j), offset in self.values_offset.items():
-            block = values[offset : offset + self.dims[i] * self.dims[j]].reshape(self.dims[j], self.dims[i]).T
+            block = (
+                values[offset : offset + self.dims[i] * self.dims[j]].reshape(self.dims[j], self.dims[i]).T
+            )
             rows = slice(self.starts[i], self.starts[i + 1])
             columns = slice(self.starts[j], self.starts[j + 1])
             hessian[rows, columns] = block
@@ -157,7 +162,9 @@ def test_linearize_equals_the_dense_assembly(edge, variant, robust):
     assert lin.chi2() == pytest.approx(chi2, rel=1e-12)
 
 
-@pytest.mark.parametrize("edge", [examples.EDGE_SE3, examples.EDGE_THREE, examples.EDGE_SNAVELY], ids=lambda e: e.name)
+@pytest.mark.parametrize(
+    "edge", [examples.EDGE_SE3, examples.EDGE_THREE, examples.EDGE_SNAVELY], ids=lambda e: e.name
+)
 def test_threads_change_rounding_only_and_repeat_bitwise(edge, threads):
     """Any number of threads gives the same sums up to rounding; the same number gives the same bits."""
     results = {}
@@ -174,8 +181,12 @@ def test_threads_change_rounding_only_and_repeat_bitwise(edge, threads):
         np.testing.assert_array_equal(runs[0][2], runs[1][2])
         results[count] = runs[0]
     for count in (2, 3):
-        np.testing.assert_allclose(results[count][1], results[1][1], rtol=1e-9, atol=1e-9 * np.abs(results[1][1]).max())
-        np.testing.assert_allclose(results[count][2], results[1][2], rtol=1e-9, atol=1e-9 * np.abs(results[1][2]).max())
+        np.testing.assert_allclose(
+            results[count][1], results[1][1], rtol=1e-9, atol=1e-9 * np.abs(results[1][1]).max()
+        )
+        np.testing.assert_allclose(
+            results[count][2], results[1][2], rtol=1e-9, atol=1e-9 * np.abs(results[1][2]).max()
+        )
 
 
 def test_edges_report_in_the_order_they_were_given():
@@ -229,7 +240,9 @@ def test_first_non_finite_names_the_edge():
     lin = problem.linearizer()
     assert lin.first_non_finite() is None
     problem.measurement[[60, 41], 1] = np.nan
-    lin.set_edge_data(0, problem.measurement, codegen.pack_information(problem.information, "full"), problem.width)
+    lin.set_edge_data(
+        0, problem.measurement, codegen.pack_information(problem.information, "full"), problem.width
+    )
     assert lin.first_non_finite() == (0, 41)
     assert np.isnan(lin.chi2())
 
@@ -239,7 +252,9 @@ def test_set_edge_data_replaces_measurements():
     problem = DenseProblem(examples.EDGE_SE2, 14, 75)
     lin = problem.linearizer()
     problem.measurement += 0.3
-    lin.set_edge_data(0, problem.measurement, codegen.pack_information(problem.information, "full"), problem.width)
+    lin.set_edge_data(
+        0, problem.measurement, codegen.pack_information(problem.information, "full"), problem.width
+    )
     assert lin.chi2() == pytest.approx(problem.reference()[0], rel=1e-12)
 
 

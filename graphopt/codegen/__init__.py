@@ -1,13 +1,13 @@
 """From edge and vertex types to bytecode.
 
-    trace       calls the user's functions with symbols
-    edge        which outputs an edge's programs have
-    lower       expression graph -> instructions
-    order       few live registers
-    allocate    registers
-    bytecode    the instruction set: encoding, printing, reference interpreter
-    program     the compiled function
-    cache       compiled functions on disk
+trace       calls the user's functions with symbols
+edge        which outputs an edge's programs have
+lower       expression graph -> instructions
+order       few live registers
+allocate    registers
+bytecode    the instruction set: encoding, printing, reference interpreter
+program     the compiled function
+cache       compiled functions on disk
 """
 
 from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction

@@ -30,7 +30,10 @@ class Allocation:
 
 
 def allocate(
-    instructions: list[Instruction], inputs: Sequence[Expr], outputs: Sequence[Expr], constants: dict[int, float]
+    instructions: list[Instruction],
+    inputs: Sequence[Expr],
+    outputs: Sequence[Expr],
+    constants: dict[int, float],
 ) -> Allocation:
     """Give every value a register. `constants` maps value ids to numbers."""
     last_use = {s: k for k, i in enumerate(instructions) for s in i.sources}
@@ -46,7 +49,7 @@ def allocate(
     result = []
     for k, instruction in enumerate(instructions):
         sources = tuple(register[s] for s in instruction.sources)
-        for s in set(instruction.sources):
+        for s in dict.fromkeys(instruction.sources):
             if last_use[s] == k and s not in constants:
                 free.append(register[s])
         destinations = []

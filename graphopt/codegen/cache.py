@@ -89,7 +89,11 @@ def serialize(program: Program) -> bytes:
     """Program as bytes: a header in JSON, the arrays, a checksum."""
     arrays = {key: getattr(program, key) for key in _ARRAYS}
     header = json.dumps(
-        {"name": program.name, "num_registers": program.num_registers, **{k: len(v) for k, v in arrays.items()}}
+        {
+            "name": program.name,
+            "num_registers": program.num_registers,
+            **{k: len(v) for k, v in arrays.items()},
+        }
     ).encode()
     body = b"".join(np.ascontiguousarray(arrays[k], dtype=t).tobytes() for k, t in _ARRAYS.items())
     payload = struct.pack("<I", len(header)) + header + body

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.cache import cached
-from graphopt.codegen.program import Program, build_program
+from graphopt.codegen.program import Program
 from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
@@ -62,10 +62,14 @@ class EdgeKernels:
         return "\n".join(p.explain() for p in programs)
 
 
-def compile_edge(edge_type: Any, information: str = "full", robust: RobustKernel | None = None) -> EdgeKernels:
+def compile_edge(
+    edge_type: Any, information: str = "full", robust: RobustKernel | None = None
+) -> EdgeKernels:
     """Compile an edge type. `robust(chi2, width) -> (rho, weight)` is the robust kernel as a numpy function."""
     if information not in INFORMATION_VARIANTS:
-        raise OptionError(f"information is '{information}', expected one of {', '.join(INFORMATION_VARIANTS)}.")
+        raise OptionError(
+            f"information is '{information}', expected one of {', '.join(INFORMATION_VARIANTS)}."
+        )
     kernel = compile_robust_kernel(robust) if robust is not None else None
     chi2 = _compile(edge_type, "chi2", information, robust is not None)
     linearize = _compile(edge_type, "linearize", information, robust is not None)

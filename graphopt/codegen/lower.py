@@ -17,7 +17,12 @@ from dataclasses import dataclass, field
 from graphopt.codegen.bytecode import Instruction
 from graphopt.symbolic.expr import Expr, topological
 
-_PAIRED = {"sin": ("SINCOS", 0), "cos": ("SINCOS", 1), "robust_rho": ("ROBUST", 0), "robust_weight": ("ROBUST", 1)}
+_PAIRED = {
+    "sin": ("SINCOS", 0),
+    "cos": ("SINCOS", 1),
+    "robust_rho": ("ROBUST", 0),
+    "robust_weight": ("ROBUST", 1),
+}
 _SUMS = ("add", "sub", "neg")
 
 

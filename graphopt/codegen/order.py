@@ -46,7 +46,7 @@ def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> lis
     weight: dict[int, int] = {}
     for i in instructions:
         # registers that a tree of this shape would need (Sethi and Ullman 1970)
-        needs = sorted((weight.get(s, 0) for s in set(i.sources)), reverse=True)
+        needs = sorted((weight.get(s, 0) for s in dict.fromkeys(i.sources)), reverse=True)
         need = max((n + k for k, n in enumerate(needs)), default=0)
         for d in i.destinations:
             weight[d] = max(need, 1)
@@ -68,15 +68,17 @@ def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> lis
     return result
 
 
-def _greedy(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
+def _greedy(
+    instructions: list[Instruction], outputs: Sequence[int], constants: set[int]
+) -> list[Instruction]:
     uses = _count_uses(instructions, outputs)
     readers: dict[int, list[int]] = {}
     missing: list[int] = []
     defined = {d for i in instructions for d in i.destinations}
     for k, i in enumerate(instructions):
-        waiting = [s for s in set(i.sources) if s in defined]
+        waiting = [s for s in dict.fromkeys(i.sources) if s in defined]
         missing.append(len(waiting))
-        for s in set(i.sources):
+        for s in dict.fromkeys(i.sources):
             readers.setdefault(s, []).append(k)
 
     counts = [Counter(i.sources) for i in instructions]

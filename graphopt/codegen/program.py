@@ -1,6 +1,6 @@
 """A compiled function: bytecode, its constants, and the registers of its inputs and outputs.
 
-    expressions -> lower -> order -> allocate -> encode
+expressions -> lower -> order -> allocate -> encode
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Program:
         """Values (n, num_outputs) at `inputs` (n, num_inputs), computed by the CPU interpreter."""
         inputs = np.ascontiguousarray(inputs, dtype=np.float64)
         if inputs.ndim != 2 or inputs.shape[1] != self.num_inputs:
-            raise ShapeError(f"{self.name}: inputs have shape {inputs.shape}, expected (n, {self.num_inputs}).")
+            raise ShapeError(
+                f"{self.name}: inputs have shape {inputs.shape}, expected (n, {self.num_inputs})."
+            )
         return self.native.run(inputs)
 
     def interpret(self, inputs: np.ndarray, robust: Callable | None = None) -> np.ndarray:

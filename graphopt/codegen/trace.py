@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import SymbolicError
-from graphopt.symbolic import Expr, SymbolicArray, as_exprs, const, jacobian, substitute, symbolic_array, variables
+from graphopt.symbolic import (
+    Expr,
+    SymbolicArray,
+    as_exprs,
+    const,
+    jacobian,
+    substitute,
+    symbolic_array,
+    variables,
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,9 @@ def oplus_seeds(vertex_type: Any, storage: SymbolicArray) -> list[dict[Expr, Exp
 
 def _oplus(vertex_type: Any, storage: SymbolicArray, delta: SymbolicArray) -> list[Expr]:
     where = f"{vertex_type.name}: the oplus function"
-    return list(_checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where))
+    return list(
+        _checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where)
+    )
 
 
 def _wrap(wrap: Callable | None, x: SymbolicArray) -> Any:

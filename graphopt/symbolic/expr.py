@@ -316,7 +316,7 @@ def _binary(op: str, x: Any, y: Any):
 
 
 def div(x: Expr, y: Expr) -> Expr:
-    """x / y as x * (1 / y), so that divisions by the same y share the reciprocal."""
+    """X / y as x * (1 / y), so that divisions by the same y share the reciprocal."""
     if y.op == "const":
         if x.op == "const":
             with np.errstate(all="ignore"):
@@ -327,7 +327,7 @@ def div(x: Expr, y: Expr) -> Expr:
 
 
 def power(x: Expr, y: Expr) -> Expr:
-    """x ** y; small whole and half exponents become products and roots."""
+    """X ** y; small whole and half exponents become products and roots."""
     if y.op == "const":
         exponent = y.value
         if abs(exponent) <= 16 and exponent == int(exponent):

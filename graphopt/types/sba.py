@@ -20,10 +20,17 @@ from graphopt.geometry import SE3, components, concatenate, norm, quaternion, st
 from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
-from graphopt.types.files import VertexFile, picked, plain, with_trailing_constants
+from graphopt.types.files import (
+    EdgeFile,
+    VertexFile,
+    measurement_then_information,
+    picked,
+    plain,
+    with_trailing_constants,
+)
 from graphopt.types.g2o_maps import se3_log
 from graphopt.types.registry import register
-from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, unit_quaternions
+from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, tidy_quaternions
 
 Array = Any
 
@@ -53,12 +60,11 @@ VertexSE3Expmap = register(
 
 
 def _inverse_pose(storage: Array) -> Array:
-    return SE3(unit_quaternions(storage)).inverse().storage
+    return SE3(tidy_quaternions(storage)).inverse().storage
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
-"""VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP as g2o 1.x writes them: the inverse. The tag and the number of tokens
-are those of g2o 2.x, so only the user can know."""
+"""Pose written as its inverse."""
 
 
 class SbaCamera:
@@ -93,7 +99,7 @@ _CAM_DEFAULTS = (*SE3.identity_storage, *INTRINSICS, 0.0)
 
 def _cam_layout(num_tokens: int) -> VertexFile:
     layout = picked(range(num_tokens), _CAM_DEFAULTS)
-    return VertexFile(num_tokens, lambda tokens: unit_quaternions(layout.decode(tokens)), layout.encode)
+    return VertexFile(num_tokens, lambda tokens: tidy_quaternions(layout.decode(tokens)), layout.encode)
 
 
 VertexCam = register(
@@ -325,3 +331,10 @@ EdgeSBACam = define_edge(
     "EdgeSBACam", "EDGE_CAM", (VertexCam, VertexCam), 6, edge_sba_cam, SE3, measurement=ISOMETRY_FILE
 )
 EdgeSBAScale = define_edge("EdgeSBAScale", "EDGE_SCALE", (VertexCam, VertexCam), 1, edge_sba_scale, scalar)
+
+G2O_1X_FILES: dict[str, VertexFile | EdgeFile] = {
+    VertexSE3Expmap.tag: INVERSE_FILE,
+    EdgeSE3Expmap.tag: measurement_then_information(INVERSE_FILE, 6),
+}
+"""Layouts by tag for files of g2o 1.x, which writes these poses as their inverse. Tag and number of tokens
+are those of g2o 2.x, so a reader cannot tell; the user has to say so."""

@@ -27,7 +27,7 @@ from graphopt.types.files import (
 )
 from graphopt.types.g2o_maps import sim3_exp, sim3_log
 from graphopt.types.registry import register
-from graphopt.types.slam3d import VertexPointXYZ, unit_quaternions_w_positive
+from graphopt.types.slam3d import VertexPointXYZ
 
 Array = Any
 
@@ -61,16 +61,22 @@ def oplus_sim3(storage: Array, delta: Array) -> Array:
 
 
 _DEFAULTS = np.array([*Sim3.identity_storage, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+_NO_ROTATION = np.array([0.0, 0.0, 0.0, 1.0])
 _TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2o 2.x
 _FROM_FILE = [4, 5, 6, 0, 1, 2, 3, 7]
 
 
 def _decode_similarity(tokens: Array) -> Array:
-    return unit_quaternions_w_positive(np.asarray(tokens)[:, _FROM_FILE])
+    storage = np.array(np.asarray(tokens)[:, _FROM_FILE])
+    length = np.linalg.norm(storage[:, 3:7], axis=-1, keepdims=True)
+    storage[:, 3:7] = np.where(
+        length > 0.0, storage[:, 3:7] / np.where(length > 0.0, length, 1.0), _NO_ROTATION
+    )
+    return storage
 
 
 def _encode_similarity(storage: Array) -> Array:
-    return unit_quaternions_w_positive(storage)[:, _TO_FILE]
+    return np.asarray(storage)[:, _TO_FILE]
 
 
 def _decode_logarithm(tokens: Array) -> Array:

@@ -1,0 +1,63 @@
+"""Table of all types for the documentation: `python -m graphopt.types.table`."""
+
+from __future__ import annotations
+
+from graphopt.types import registry
+from graphopt.types.base import AnyEdgeType, ParameterType, VariadicEdgeType, VertexType
+
+
+def _counts(counts: tuple[int, ...]) -> str:
+    first, *others = counts
+    return f"{first} ({', '.join(map(str, sorted(others)))})" if others else str(first)
+
+
+def _other_tags(kind: VertexType | ParameterType | AnyEdgeType) -> str:
+    names = [*kind.aliases, *getattr(kind, "alias_files", ())]
+    return ", ".join(f"`{name}`" for name in names if name.isupper() or "_" in name)
+
+
+def _state_row(kind: VertexType | ParameterType) -> str:
+    update = kind.tangent_dim if isinstance(kind, VertexType) else "-"
+    return (
+        f"| `{kind.tag}` | {kind.name} | {kind.storage_dim} | {update} | {_counts(kind.file.token_counts)} "
+        f"| {_other_tags(kind)} | {kind.doc} |"
+    )
+
+
+def _edge_row(kind: AnyEdgeType) -> str:
+    if isinstance(kind, VariadicEdgeType):
+        ends = f"`{kind.first.tag}`, n times `{kind.rest.tag}`"
+        d = kind.residual_dim_per_vertex
+        sizes, tokens, parameters = f"{d} n | {d} n", "by arity", ""
+    else:
+        ends = ", ".join(f"`{vertex.tag}`" for vertex in kind.vertices)
+        parameters = ", ".join(f"`{parameter.tag}`" for parameter in kind.parameters)
+        sizes, tokens = f"{kind.measurement_dim} | {kind.residual_dim}", _counts(kind.file.token_counts)
+    doc = kind.doc.splitlines()[0].replace("|", "\\|")
+    cells = (f"`{kind.tag}`", kind.name, ends, parameters, sizes, tokens, _other_tags(kind), doc)
+    return "| " + " | ".join(cells) + " |"
+
+
+def markdown_tables() -> str:
+    """Tables of the registered vertex, parameter and edge types."""
+    state = "| tag | class | stored | update | tokens | other tags | |\n|---|---|---|---|---|---|---|"
+    edge = (
+        "| tag | class | vertices | parameters | measurement | residual | tokens | other tags | error |\n"
+        "|---|---|---|---|---|---|---|---|---|"
+    )
+    parts = [
+        "## Vertices\n",
+        state,
+        *map(_state_row, registry.vertex_types()),
+        "\n## Parameters\n",
+        state,
+        *map(_state_row, registry.parameter_types()),
+        "\n## Edges\n",
+        edge,
+        *map(_edge_row, registry.edge_types()),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown_tables(), end="")
