@@ -310,8 +310,8 @@ class OptimizableGraph(HyperGraph):
         return float(sum(edge.chi2() for edge in self._edges))
 
     def optimize(self, iterations: int, online: bool = False) -> int:
-        """A graph without algorithm does nothing: 0."""
-        return 0
+        """Only a `SparseOptimizer` has an algorithm: -1."""
+        return -1
 
     def verify_information_matrices(self, verbose: bool = False) -> bool:
         """All information matrices are symmetric and positive definite."""
