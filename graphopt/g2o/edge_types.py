@@ -65,9 +65,15 @@ def _image_members(count: int, point_at: int | None, camera_at: int) -> dict[str
         return np.array([u, v, u - (self.bf if bf is None else bf) / z] if count == 3 else [u, v])
 
     def is_depth_positive(self: Any) -> bool:
-        pose = self._vertices[-1].estimate()
-        point = self.Xw if point_at is not None else self._vertices[0].estimate()
-        return bool(pose.map(point)[2] > 0.0)
+        pose = self._vertices[-1]
+        _, _, tz, qx, qy, qz, qw = pose._chunk.estimate[pose._row].tolist()
+        if point_at is not None:
+            x, y, z = self._chunk.measurement[self._row, point_at : point_at + 3].tolist()
+        else:
+            point = self._vertices[0]
+            x, y, z = point._chunk.estimate[point._row].tolist()
+        depth = 2.0 * (qx * qz - qw * qy) * x + 2.0 * (qy * qz + qw * qx) * y
+        return depth + (1.0 - 2.0 * (qx * qx + qy * qy)) * z + tz > 0.0
 
     members: dict[str, Any] = {
         "measurement": measurement,
@@ -136,6 +142,8 @@ _MEMBERS: dict[str, dict[str, Any]] = {
         **_value_members(EdgeGICP),
         "_to_storage": _gicp_to_storage,
         "pl_pl": property(_point_plane, _set_plane_plane),
+        "cov0": np.eye(3),
+        "cov1": np.eye(3),
     },
     **dict.fromkeys(("EdgeSE2PointXYBearing", "EdgeSBAScale"), _NUMBER),
     "EdgeSE3ProjectXYZ": _image_members(2, None, 2),

@@ -30,11 +30,13 @@ class TransformTraits(Enum):
 class _Isometry:
     """Rigid motion as a homogeneous matrix."""
 
-    __slots__ = ("_m",)
+    __slots__ = ("_m", "_s")
     _dim: int
+    _s: list[float] | None
 
     def __init__(self, *args: Any) -> None:
         n = self._dim
+        self._s = None
         self._m = np.eye(n + 1)
         if len(args) == 1:
             value = args[0]
@@ -57,7 +59,7 @@ class _Isometry:
     @classmethod
     def _of(cls, m: np.ndarray) -> Any:
         one = cls.__new__(cls)
-        one._m = m
+        one._m, one._s = m, None
         return one
 
     @classmethod
@@ -67,7 +69,7 @@ class _Isometry:
 
     def set_identity(self) -> None:
         """Become the identity."""
-        self._m = np.eye(self._dim + 1)
+        self._m, self._s = np.eye(self._dim + 1), None
 
     def matrix(self) -> np.ndarray:
         """Homogeneous matrix."""
@@ -97,10 +99,12 @@ class _Isometry:
 
     def set_translation(self, translation: Any) -> None:
         """Replace the translation."""
+        self._s = None
         self._m[: self._dim, self._dim] = scalar.floats(translation, self._dim, "translation")
 
     def make_affine(self) -> None:
         """Set the last row to 0, ..., 0, 1."""
+        self._s = None
         self._m[self._dim] = 0.0
         self._m[self._dim, self._dim] = 1.0
 
@@ -148,9 +152,11 @@ class Isometry3d(_Isometry):
     _dim = 3
 
     def _storage(self) -> list[float]:
-        rows = self._m.tolist()
-        x, y, z, w = scalar.canonical(scalar.normalized(scalar.from_rows(rows)))
-        return [rows[0][3], rows[1][3], rows[2][3], x, y, z, w]
+        if self._s is None:
+            rows = self._m.tolist()
+            x, y, z, w = scalar.canonical(scalar.normalized(scalar.from_rows(rows)))
+            self._s = [rows[0][3], rows[1][3], rows[2][3], x, y, z, w]
+        return self._s
 
     @classmethod
     def _from_storage(cls, s: list[float]) -> Isometry3d:
@@ -167,6 +173,7 @@ class Isometry3d(_Isometry):
         """Replace the rotation: a (3, 3) matrix, a Quaternion or an AngleAxis."""
         if isinstance(rotation, (Quaternion, AngleAxis)):
             rotation = rotation.matrix()
+        self._s = None
         self._m[:3, :3] = scalar.matrix(rotation, ((3, 3),), "rotation matrix")
 
 
@@ -197,6 +204,7 @@ class Isometry2d(_Isometry):
             rotation = rotation.matrix()[:2, :2]
         elif isinstance(rotation, Rotation2d):
             rotation = rotation.matrix()
+        self._s = None
         self._m[:2, :2] = scalar.matrix(rotation, ((2, 2),), "rotation matrix")
 
 

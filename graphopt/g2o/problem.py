@@ -104,24 +104,41 @@ class EdgeList:
         edge_set = self.edge_set
         self.rows.gather("measurement", edge_set.measurement)
         self.rows.gather("information", edge_set.information)
-        kernels = [one._kernel for one in self.objects]
-        if any(one is not None for one in kernels):
-            pairs = [(0, 1.0) if one is None else one._for_solver() for one in kernels]
-            edge_set.kernel = [one[0] for one in pairs]
-            edge_set.kernel_width = [one[1] for one in pairs]
+        kernels = _kernels(self.objects)
+        if kernels is not None:
+            edge_set.kernel, edge_set.kernel_width = kernels
         elif edge_set.kernel.any():
             edge_set.kernel = 0
 
+    def chi2(self) -> np.ndarray:
+        """(k,) chi2 of the active edges, of their last errors."""
+        values = self.rows.column("chi2", ())[self._active]
+        stale = np.flatnonzero(np.isnan(values)).tolist()  # an error was set or an information matrix changed
+        for place in stale:
+            values[place] = self.objects[int(self._active[place])].chi2()
+        return values
+
     def robust_chi2(self) -> float:
         """Sum of rho(chi2) over the active edges, of their last errors."""
-        total = 0.0
-        for edge in self.active_objects():
-            value = edge.chi2()
-            if edge._kernel is not None:
-                number, width = edge._kernel._for_solver()
-                value = float(robust_kernel(number).function(value, width)[0]) if number else value
-            total += value
-        return total
+        values = self.chi2()
+        kernels = _kernels(self.active_objects())
+        if kernels is None:
+            return float(values.sum())
+        numbers, widths = kernels
+        for number in np.unique(numbers[numbers > 0]).tolist():
+            mask = numbers == number
+            values[mask] = robust_kernel(number).function(values[mask], widths[mask])[0]
+        return float(values.sum())
+
+
+def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """(m,) numbers and (m,) widths of the robust kernels, None if no edge has one."""
+    objects = [one._kernel for one in edges]
+    if objects.count(None) == len(objects):
+        return None
+    plain = (0, 1.0)
+    pairs = [plain if one is None else one._for_solver() for one in objects]
+    return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
 
 
 class Problem:
@@ -280,10 +297,7 @@ class Problem:
         for one in self.edge_lists:
             if not len(one.active):
                 continue
-            values = one.rows.column("chi2", ())[one.active]
-            if np.isnan(values).any():
-                values = [edge.chi2() for edge in one.active_objects()]
-            total += float(np.sum(values))
+            total += float(one.chi2().sum())
         return total
 
     def active_robust_chi2(self) -> float:
