@@ -22,7 +22,7 @@ from graphopt.g2o.cameras import (
     VertexIntrinsicsEstimate,
 )
 from graphopt.g2o.devices import default_device, set_default_device
-from graphopt.g2o.edge_types import VariableVectorXEdge
+from graphopt.g2o.edge_types import EdgeProjectP2MCRight, VariableVectorXEdge
 from graphopt.g2o.factory import Factory, FactoryTypeInfo
 from graphopt.g2o.files import IoFileFilter, IoFormat, IoWrapper
 from graphopt.g2o.optimizable_graph import HyperGraph, OptimizableGraph
@@ -103,13 +103,10 @@ AffineCompact, Projective = TransformTraits.AffineCompact, TransformTraits.Proje
 
 _EDGES = {one.__name__: one for one in edge_types.EDGE_CLASSES.values()}
 _EDGES |= {  # names of other bindings
-    "EdgeProjectP2MCRight": None,
-    "EdgeSE2PointXYCalib": _EDGES["EdgeSE2PointXYCalib"],
     "EdgeSE2XY": _EDGES["EdgeSE2PointXY"],
     "Edge_V_V_GICP": _EDGES["EdgeVVGicp"],
     "Edge_XYZ_VSC": _EDGES["EdgeXyzVsc"],
 }
-del _EDGES["EdgeProjectP2MCRight"]
 globals().update(_EDGES)
 globals().update(solvers.LINEAR_SOLVERS)
 globals().update(solvers.BLOCK_SOLVERS)

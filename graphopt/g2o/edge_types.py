@@ -17,6 +17,7 @@ from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.poses import SE2, Isometry3d, SE3Quat, Sim3
 from graphopt.g2o.storage import Pool, edge_pool
+from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, registry
 from graphopt.types.files import measurement_then_information, plain
 
@@ -326,6 +327,28 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
         """An edge defined in Python takes vertices of any class; there is none to create."""
         raise GraphError(f"{self!r} takes vertices of any class; create vertex {i} yourself.")
 
+
+def _edge_project_p2mc_right(point: Any, camera: Any, measured: Any) -> Any:
+    """Pixel in the right camera - measured."""
+    _, v, right = camera.project(point)
+    return stack(right, v) - measured
+
+
+EdgeProjectP2MCRight = make_edge_class(
+    EdgeType(
+        name="EdgeProjectP2MCRight",
+        tag="EDGE_PROJECT_P2MC_RIGHT",
+        vertices=registry.edge_type("EdgeProjectP2MC").vertices,
+        parameters=(),
+        measurement_dim=2,
+        residual_dim=2,
+        residual=_edge_project_p2mc_right,
+        jacobian=None,
+        wrap_measurement=lambda storage: storage,
+        file=measurement_then_information(plain(2), 2),
+        doc="A point seen in the right camera of a stereo pair; no g2o file has it.",
+    )
+)
 
 EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {
     kind: _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)

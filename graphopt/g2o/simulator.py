@@ -279,6 +279,8 @@ class Simulator3D(Simulator):
                 self._edge("EdgeSE3PointXYZ", [vertex, landmark], measured, information, 0)
             # in the camera's frame: right, down, forward
             camera = np.array([-local[1], -local[2], local[0]])
+            if camera[2] < 0.5 or (np.abs(500.0 * camera[:2]) > camera[2] * np.array([320.0, 240.0])).any():
+                continue
             pixel = 500.0 * camera[:2] / camera[2] + [320.0, 240.0]
             if config.has_point_depth_sensor:
                 precision = np.array([1.0, 1.0, 1.0])

@@ -27,6 +27,7 @@ from graphopt.g2o.solvers import OptimizationAlgorithm
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.statistics import G2OBatchStatistics
 from graphopt.graph import Graph
+from graphopt.graph.components import connected_components
 from graphopt.optimizer.run import run
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
@@ -387,11 +388,14 @@ class SparseOptimizer(OptimizableGraph):
         return self.num_connected_components(level) == 1
 
     def num_connected_components(self, level: int = 0) -> int:
-        """Connected components of the edges of a level."""
+        """Connected components by the edges of a level (of all if negative); a vertex without edge is one."""
         graph = self._flagged_graph()
-        for one in self._present_problem().edge_lists:
-            one.edge_set.level = one.take_levels()
-        return graph.components(level)[0]
+        chosen = {
+            one.edge_set: np.flatnonzero(np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level)
+            for one in self._present_problem().edge_lists
+        }
+        count, labels = connected_components(graph.select(edges=chosen))
+        return count + sum(int(np.count_nonzero(one < 0)) for one in labels)
 
     def _flagged_graph(self) -> Graph:
         problem = self._present_problem()

@@ -90,7 +90,7 @@ class OptimizableGraph_Vertex(Vertex):
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "oplus_impl" in cls.__dict__:
+        if "oplus_impl" in cls.__dict__ and cls.__module__ != __name__:
             cls._is_python = True
 
     # ---------------------------------------------------------------- estimate
@@ -316,6 +316,15 @@ VertexSE3 = _named(
     {**_value_methods(Isometry3d), **_POSE_DATA},
     "`VERTEX_SE3:QUAT`: pose, estimate `Isometry3d`; updates (translation, quaternion vector part) on the right.",
 )
+
+
+def _isometry_numbers(self: Any) -> np.ndarray:
+    """(7,) x, y, z and the quaternion that Eigen makes of the rotation matrix."""
+    s = self._chunk.estimate[self._row].tolist()
+    return np.array([*s[:3], *scalar.from_rows(scalar.to_rows(s[3:]))])
+
+
+VertexSE3.get_estimate_data = _isometry_numbers
 VertexPointXYZ = _named("VertexPointXYZ", {}, "`VERTEX_TRACKXYZ`: point, estimate (3,).")
 VertexSE3Expmap = _named(
     "VertexSE3Expmap",
@@ -327,7 +336,7 @@ VertexOdomDifferentialParams = _named(
 )
 VertexIntrinsics = _named(
     "VertexIntrinsics",
-    _value_methods(VertexIntrinsicsEstimate),
+    {**_value_methods(VertexIntrinsicsEstimate), "minimal_estimate_dimension": lambda self: 4},
     "`VERTEX_INTRINSICS`: fx, fy, cx, cy, baseline; estimate `VertexIntrinsicsEstimate`.",
 )
 VertexCamBAL = _named("VertexCamBAL", {}, "Camera of the BAL format: angle-axis, translation, f, k1, k2.")
@@ -496,6 +505,21 @@ class VertexSCam(_BaseSCam):
     def Kcam(self) -> np.ndarray:
         """(3, 3) camera matrix."""
         return self._camera_value().Kcam
+
+    @property
+    def dRdx(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's x."""
+        return self._camera_value().dRdx
+
+    @property
+    def dRdy(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's y."""
+        return self._camera_value().dRdy
+
+    @property
+    def dRdz(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's z."""
+        return self._camera_value().dRdz
 
     @property
     def baseline(self) -> float:
