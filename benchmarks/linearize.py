@@ -2,9 +2,10 @@
 
     python benchmarks/linearize.py [--edges 200000] [--repeats 7]
 
-Beside each rate stands the floor: the floating-point operations of the compiled program divided by what one core can
-do (a multiply-add on every lane of its widest registers, twice per cycle; half of that on processors that split
-512-bit registers), at the clock that the kernel reports. The floor ignores every load, store and scatter.
+Beside each rate stands the floor: the floating-point operations of the compiled program divided by what one
+core can do (a multiply-add on every lane of its widest registers, twice per cycle; half of that on processors
+that split 512-bit registers), at the clock that the kernel reports. The floor ignores every load, store and
+scatter.
 """
 
 from __future__ import annotations
@@ -82,10 +83,16 @@ def make_linearizer(
     transposed = np.ascontiguousarray(np.stack([blocks[:, a] > blocks[:, b] for a, b in pairs], axis=1))
     m = len(rows)
     information = codegen.pack_information(examples.random_information(edge, m, rng, variant), variant)
+    arguments = [
+        np.zeros((m, 0), np.int32),
+        examples.random_measurement(edge, m, rng),
+        information,
+        np.ones(m),
+    ]
+    kernel = k.kernel.native if k.kernel is not None else None
     lin.add_edge_group(
-        k.chi2.native, k.linearize.native, k.kernel.native if k.kernel else None, slots, rows, [],
-        np.zeros((m, 0), np.int32), examples.random_measurement(edge, m, rng), information, np.ones(m), offsets, transposed,
-    )  # fmt: skip
+        k.chi2.native, k.linearize.native, kernel, slots, rows, [], *arguments, offsets, transposed
+    )
     lin.prepare(int(block_starts[-1]), dim)
     return lin, k, np.empty(int(block_starts[-1])), np.empty(dim)
 
@@ -127,7 +134,8 @@ def main() -> None:
             rate = options.edges / best_time(action, options.repeats) / 1e6
             floor = LANES[isa] * 2 * ghz * 1e9 / program.num_flops / 1e6
             print(
-                f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} {program.num_flops:6d} {program.num_registers:9d}"
+                f"{name:24s} {what:10s} {rate:10.2f} {floor:8.1f} "
+                f"{program.num_flops:6d} {program.num_registers:9d}"
             )
 
 

@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphopt.errors import GraphOptError
     from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
     from graphopt.io import read, write
     from graphopt.optimizer import (

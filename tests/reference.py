@@ -1,7 +1,8 @@
 """A slow block solver in plain numpy: the truth that the fast ones are tested against.
 
-Jacobians are central differences of the residual functions (or the type's own Jacobian, where g2o's is not the
-derivative), H is assembled edge by edge group in scipy's sparse format, and the system is solved densely or by SuperLU.
+Jacobians are central differences of the residual functions (or the type's own Jacobian, where g2o's is not
+the derivative), H is assembled edge by edge group in scipy's sparse format, and the system is solved densely
+or by SuperLU.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class ReferenceSolver:
 
     @property
     def diagonal(self):
+        """Diagonal of H."""
         return self.hessian.diagonal()
 
     def errors(self, group, replaced=None, value=None):
@@ -52,7 +54,9 @@ class ReferenceSolver:
         if edge_type.jacobian is not None:
             arguments = [vertex.wrap(v) for vertex, v in zip(edge_type.vertices, values, strict=True)]
             found = edge_type.jacobian(*arguments, *self._constants(group))
-            shapes = [(len(group.rows), edge_type.residual_dim, one.tangent_dim) for one in edge_type.vertices]
+            shapes = [
+                (len(group.rows), edge_type.residual_dim, one.tangent_dim) for one in edge_type.vertices
+            ]
             return [np.broadcast_to(j, shape) for j, shape in zip(found, shapes, strict=True)]
         result = []
         for slot, vertex in enumerate(edge_type.vertices):
@@ -66,6 +70,7 @@ class ReferenceSolver:
         return result
 
     def linearize(self):
+        """H, b and chi2."""
         self.b = np.zeros(self.dim)
         rows, cols, data, chi2 = [], [], [], 0.0
         for group in self.structure.groups:
@@ -78,12 +83,12 @@ class ReferenceSolver:
                 self.structure.vertex_offsets[number][group.vertex_rows[:, slot]]
                 for slot, number in enumerate(group.vertex_sets)
             ]
-            for i, (jacobian_i, offset_i) in enumerate(zip(jacobians, offsets, strict=True)):
+            for jacobian_i, offset_i in zip(jacobians, offsets, strict=True):
                 left = np.einsum("kdi,kde->kie", jacobian_i, information)
                 free = offset_i >= 0
                 index_i = offset_i[:, None] + np.arange(jacobian_i.shape[2])
                 np.add.at(self.b, index_i[free], -np.einsum("kie,ke->ki", left, error)[free])
-                for j, (jacobian_j, offset_j) in enumerate(zip(jacobians, offsets, strict=True)):
+                for jacobian_j, offset_j in zip(jacobians, offsets, strict=True):
                     both = free & (offset_j >= 0)
                     block = np.einsum("kie,kej->kij", left, jacobian_j)[both]
                     index_j = offset_j[both][:, None] + np.arange(jacobian_j.shape[2])
@@ -95,11 +100,11 @@ class ReferenceSolver:
         return float(chi2)
 
     def chi2(self):
-        return float(
-            sum(self._robust(group, self.errors(group))[0].sum() for group in self.structure.groups)
-        )
+        """Robustified chi2."""
+        return float(sum(self._robust(group, self.errors(group))[0].sum() for group in self.structure.groups))
 
     def solve(self, damping):
+        """(H + D) dx = b."""
         matrix = self.hessian + scipy.sparse.diags(np.broadcast_to(damping, self.dim).astype(float))
         if self.dim <= _DENSE_DIM:
             try:
@@ -119,31 +124,39 @@ class ReferenceSolver:
         return bool((lu.U.diagonal() > 0.0).all())
 
     def multiply(self, vector):
+        """H times a vector."""
         return self.hessian @ vector
 
     def update(self):
+        """Take dx."""
         for vertex_set, offset in zip(self.vertex_sets, self.structure.vertex_offsets, strict=True):
             free = offset >= 0
             index = offset[free][:, None] + np.arange(vertex_set.type.tangent_dim)
             vertex_set.estimate[free] = vertex_set.type.oplus(vertex_set.estimate[free], self.dx[index])
 
     def push(self):
+        """Remember the estimates."""
         self._stack.append([one.estimate.copy() for one in self.vertex_sets])
 
     def pop(self):
+        """Return to the last push."""
         for one, estimate in zip(self.vertex_sets, self._stack.pop(), strict=True):
             one.estimate = estimate
 
     def discard_top(self):
+        """Forget the last push."""
         self._stack.pop()
 
     def first_non_finite(self):
+        """Not told."""
         return None
 
     def finish(self):
+        """The estimates are the graph's own."""
         pass
 
     def describe(self):
+        """Words for the summary."""
         return {
             "linear_solver": "reference",
             "schur": "off",

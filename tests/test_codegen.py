@@ -1,4 +1,4 @@
-"""From edge types to programs: the interpreters agree, Jacobians are right, mistakes are explained, the cache works."""
+"""From edge types to programs: interpreters agree, Jacobians are right, mistakes are explained."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_every_opcode_means_what_its_table_says():
             continue
         destinations = tuple(range(3, 3 + kind.num_destinations))
         code = bytecode.encode(
-            [bytecode.Instruction(kind.name, destinations, tuple(range(kind.num_sources)))]
+            [bytecode.Instruction(kind.name, destinations, tuple(k % 3 for k in range(kind.num_sources)))]
         )
         program = codegen.Program(
             kind.name, code, np.zeros(0), np.arange(3, dtype=np.int32), np.array(destinations, np.int32), 5
@@ -124,7 +124,7 @@ def test_sums_of_every_shape():
 
 
 def test_sine_and_cosine_are_accurate_to_one_ulp():
-    """Against extended precision: near zero, near multiples of pi/2, at the border of the vectorised range."""
+    """Against extended precision: near zero, near multiples of pi/2, beyond the vectorised range."""
     x = symbolic.var("x")
     program = codegen.build_program("sincos", [x], [np.sin(x), np.cos(x)])
     rng = np.random.default_rng(0)
@@ -173,7 +173,7 @@ def test_structure_is_used():
     program = codegen.compile_edge(
         examples.Edge("EdgePriorXYZ", (examples.VERTEX_XYZ,), 3, 3, lambda x, z: x - z), "identity"
     ).linearize
-    assert program.operation_counts() == {"SUB": 6, "SUM": 1}
+    assert program.operation_counts() == {"SUB": 6, "DOT3": 1}
 
 
 def test_cancellation_is_kept():
@@ -341,7 +341,7 @@ def test_debug_output_shows_the_kernels():
 
 
 def test_outputs_of_linearize_are_in_the_documented_order():
-    """rho, upper triangles and off-diagonal blocks by columns, b per vertex, for a linear edge with known blocks."""
+    """rho, upper triangles and off-diagonal blocks by columns, b per vertex, for a linear edge."""
     a, b = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), np.array([[7.0, 8.0, 9.0], [1.0, 0.0, 2.0]])
     edge = examples.Edge(
         "EdgeLinear", (examples.VERTEX_XYZ, examples.VERTEX_XYZ), 2, 2, lambda x, y, z: a @ x + b @ y - z

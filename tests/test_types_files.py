@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from graphopt.geometry import SE3, Sim3
-from graphopt.types import registry, sba, sim3, slam2d, slam3d, toro
-from graphopt.types.base import VariadicEdgeType
+from graphopt.types import BUILTIN_TYPES, registry, sba, sim3, slam2d, slam3d, toro
+from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType, VertexType
 from graphopt.types.icp import EdgeVVGicp, plane_information
 
-states = pytest.mark.parametrize(
-    "kind", [*registry.vertex_types(), *registry.parameter_types()], ids=lambda kind: kind.tag
-)
-edges = pytest.mark.parametrize("kind", registry.edge_types(), ids=lambda kind: kind.tag)
+STATES = [kind for kind in BUILTIN_TYPES if isinstance(kind, (VertexType, ParameterType))]
+EDGES = [kind for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))]
+
+states = pytest.mark.parametrize("kind", STATES, ids=lambda kind: kind.tag)
+edges = pytest.mark.parametrize("kind", EDGES, ids=lambda kind: kind.tag)
 
 
 def stored(kind, n=5, seed=0):

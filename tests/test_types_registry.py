@@ -21,7 +21,7 @@ def cleanup():
 
 def test_lookup_by_every_name():
     """A type is found by its class name, its tag and all aliases, and a type finds itself."""
-    for kind in registry.all_types():
+    for kind in types.BUILTIN_TYPES:
         assert {registry.find(name) for name in registry.names_of(kind)} == {kind}
     assert registry.vertex_type("VERTEX_XYZ") is registry.vertex_type("VertexPointXYZ")
     assert registry.edge_type(types.slam3d.EdgeSE3) is types.slam3d.EdgeSE3
@@ -46,7 +46,7 @@ def test_unknown_name_suggests():
 
 def test_types_are_consistent():
     """Identity and layouts fit the declared sizes; no two layouts of a type have the same length."""
-    for kind in registry.all_types():
+    for kind in types.BUILTIN_TYPES:
         assert kind.doc, kind
         assert kind.describe()["tag"] == kind.tag
         if isinstance(kind, VariadicEdgeType):
@@ -62,7 +62,7 @@ def test_types_are_consistent():
 def test_oplus_of_zero_is_the_estimate():
     """oplus(x, 0) is x to the bit at random estimates: derivatives at zero belong to the stored numbers."""
     rng = np.random.default_rng(0)
-    for kind in registry.vertex_types():
+    for kind in (kind for kind in types.BUILTIN_TYPES if isinstance(kind, VertexType)):
         x = kind.oplus(np.array(kind.identity), rng.normal(size=kind.tangent_dim))
         np.testing.assert_array_equal(kind.oplus(x, np.zeros(kind.tangent_dim)), x, err_msg=kind.name)
 

@@ -63,7 +63,7 @@ class DenseProblem:
         self.values_size = size
 
     def linearizer(self):
-        """The native linearizer of this problem, prepared."""
+        """Return the native linearizer of this problem, prepared."""
         k = codegen.compile_edge(self.edge, self.variant, self.robust)
         lin = kernels.Linearizer()
         for v, estimate, offset in zip(self.sets, self.estimates, self.offsets, strict=True):
@@ -150,7 +150,7 @@ def threads():
 @pytest.mark.parametrize("variant", codegen.INFORMATION_VARIANTS)
 @pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
 def test_linearize_equals_the_dense_assembly(edge, variant, robust):
-    """chi2, H (both triangles of diagonal blocks) and b are those of the dense sums, for fixed vertices too."""
+    """chi2, H (both triangles of diagonal blocks) and b are the dense sums, with fixed vertices too."""
     problem = DenseProblem(edge, 14, 75, variant, robust)
     lin = problem.linearizer()
     chi2, hessian, b = problem.reference()

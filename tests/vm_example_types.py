@@ -1,4 +1,4 @@
-"""Edge types for the tests of the compiler: written the way a user writes them, with no other layer involved."""
+"""Edge types for the tests of the compiler: written as a user writes them, with no other layer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def rotate(q, v):
 
 
 def se2_oplus(pose, delta):
-    """Translation by the rotated step, angle added."""
+    """Add the rotated step to the translation, and the angle."""
     c, s = np.cos(pose[..., 2]), np.sin(pose[..., 2])
     x = pose[..., 0] + c * delta[..., 0] - s * delta[..., 1]
     y = pose[..., 1] + s * delta[..., 0] + c * delta[..., 1]

@@ -20,6 +20,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.io.detect import detect
 from graphopt.io.files import unpack
-from graphopt.io.formats import FORMATS, read_content
+from graphopt.io.formats import FORMATS, content_of, read_content
 from graphopt.io.read_report import ReadReport
 from graphopt.types import VariadicEdgeType, registry
 
@@ -92,8 +93,11 @@ TOKENS = [
 def tagged_seed(rng: np.random.Generator) -> bytes:
     """Make a .g2o text with a line or two of every registered type."""
     lines, next_id = [], 0
-    for parameter_type in registry.parameter_types():
-        lines.append(line(parameter_type.tag, [0], rng.uniform(0.3, 1.5, parameter_type.file.num_tokens)))
+    parameter_ids = {kind: number for number, kind in enumerate(registry.parameter_types())}
+    for parameter_type, number in parameter_ids.items():
+        lines.append(
+            line(parameter_type.tag, [number], rng.uniform(0.3, 1.5, parameter_type.file.num_tokens))
+        )
     for kind in registry.edge_types():
         edge_type = kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind
         ids = []
@@ -104,7 +108,9 @@ def tagged_seed(rng: np.random.Generator) -> bytes:
         measurement, _ = edge_type.file.decode(rng.uniform(0.3, 1.5, (1, edge_type.file.num_tokens)))
         tokens = edge_type.file.encode(measurement, np.eye(edge_type.residual_dim)[None])[0]
         count = [len(ids)] if isinstance(kind, VariadicEdgeType) else []
-        lines.append(line(kind.tag, [*count, *ids, *([0] * len(edge_type.parameters))], tokens))
+        lines.append(
+            line(kind.tag, [*count, *ids, *(parameter_ids[one] for one in edge_type.parameters)], tokens)
+        )
     return "\n".join([*lines, "ROBOTLASER1 0 1 2 3", "# comment", "FIX 0 1", ""]).encode()
 
 
@@ -194,7 +200,7 @@ def make_seeds() -> list[tuple[str, str, bytes]]:
         + line("EDGE3", [2, 3], np.ones(27)).encode()
         + b"\n"
     )
-    isam = b"ODOMETRY 0 1 1 0 0 10 0 0 10 0 10\nLANDMARK 0 2 1 1 3 0 3\nEDGE3 0 1 1 2 3 0.1 0.2 0.3\n"
+    isam = b"ODOMETRY 0 1 1 0 0 10 0 0 10 0 10\nLANDMARK 0 2 1 1 3 0 3\nEDGE3 5 6 1 2 3 0.1 0.2 0.3\n"
     isam3 = line("EDGE3", [0, 1], np.ones(27)) + "\nPOINT3 0 1 1 2 3 1 0 0 1 0 1\n"
     bundler = (
         b"# Bundle file v0.3\n2 1\n500 0 0\n1 0 0\n0 1 0\n0 0 1\n0 0 0\n0 0 0\n0 0 0\n0 0 0\n0 0 0\n0 0 0\n"
@@ -339,7 +345,7 @@ def read_once(form: str, name: str, data: bytes, parts: dict[str, bytes]) -> str
     if chosen.write is None:
         return "read"
     try:
-        written, _ = chosen.write(graph)
+        written, _ = content_of(graph, chosen)
     except FormatError:
         return "read, cannot be written"
     again = read_content(chosen, written, ReadReport(name, chosen.name))
@@ -431,7 +437,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="folder for inputs that failed")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    np.seterr(all="ignore")
+    warnings.simplefilter("error")
     start = time.perf_counter()
     outcomes, failures = campaign(args.count, args.seed, args.only, args.keep)
     for outcome, times in outcomes.most_common():

@@ -1,7 +1,7 @@
 """Linear-scan register allocation.
 
-Registers are numbered: constants, then inputs that are read, then others. A register is free again after the last
-read of its value, inputs included; outputs keep theirs to the end.
+Registers are numbered: constants, then inputs that are read, then others. A register is free again after the
+last read of its value, inputs included; outputs keep theirs to the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The bytecode: what the CPU interpreter (native/src/vm), the reference interpreter and GPU backends execute.
 
-A program works on *lanes*: all edges of a chunk run the same instruction together. Its registers hold one float64 per
-lane: first the constants, then everything else. Inputs are loaded into their registers before the first instruction;
-outputs are read from theirs after the last. Code is a stream of 16-bit words:
+A program works on *lanes*: all edges of a chunk run the same instruction together. Its registers hold one
+float64 per lane: first the constants, then everything else. Inputs are loaded into their registers before the
+first instruction; outputs are read from theirs after the last. Code is a stream of 16-bit words:
 
     opcode, destination registers ..., source registers ...
 
@@ -10,11 +10,12 @@ in the order of `INSTRUCTIONS`. Only SUM has a variable length:
 
     SUM, d, np, nn, xp, xn, (a, b) * np, (a, b) * nn, x * xp, x * xn
 
-means d = sum of the np products, minus the sum of nn products, plus xp terms, minus xn terms, accumulated in this
-order except that the first of the xp terms, where there is one, starts the sum. Products are fused into
+means d = sum of the np products, minus the sum of nn products, plus xp terms, minus xn terms, accumulated in
+this order except that the first of the xp terms, where there is one, starts the sum. Products are fused into
 multiply-adds where the processor can.
 
-An opcode is its index in `INSTRUCTIONS`; native/src/vm/opcodes.h repeats the list and a test compares the two.
+An opcode is its index in `INSTRUCTIONS`; native/src/vm/opcodes.h repeats the list and a test compares the
+two.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ INSTRUCTIONS: tuple[InstructionKind, ...] = (
     InstructionKind("FMA", 1, 3, lambda a, b, c: a * b + c),
     InstructionKind("FMS", 1, 3, lambda a, b, c: a * b - c),
     InstructionKind("FNMA", 1, 3, lambda a, b, c: c - a * b),
+    InstructionKind("DOT2", 1, 4, lambda a, b, c, d: a * b + c * d),
+    InstructionKind("DOT3", 1, 6, lambda a, b, c, d, e, f: a * b + c * d + e * f),
     InstructionKind("SUM", 1, -1, None),
     _plain("recip"),
     _plain("sqrt"),
@@ -102,7 +105,7 @@ class Instruction:
         if self.counts is not None:
             pos, neg, plus, minus = self.counts
             return 2 * (pos + neg) + plus + minus - 1
-        return 2 if self.name in ("FMA", "FMS", "FNMA") else 1
+        return {"FMA": 2, "FMS": 2, "FNMA": 2, "DOT2": 3, "DOT3": 5}.get(self.name, 1)
 
 
 def encode(instructions: list[Instruction]) -> np.ndarray:
@@ -116,7 +119,8 @@ def encode(instructions: list[Instruction]) -> np.ndarray:
     words.append(OPCODE["END"])
     if max(words) > WORD_LIMIT:
         raise SymbolicError(
-            f"The compiled function needs {max(words)} registers, the bytecode has {WORD_LIMIT}. Split the edge type."
+            f"The compiled function needs {max(words)} registers, the bytecode has {WORD_LIMIT}. "
+            "Split the edge type."
         )
     return np.array(words, dtype=np.uint16)
 

@@ -1,9 +1,10 @@
 """Compiled programs on disk, so that the second start does not compile.
 
-A program is found by the hash of the traced definition (the expression graph of the residual and of oplus, which is
-cheap to make), of its name, which holds the options, and of the compiler's own source. Files are written to a
-temporary name and renamed; a file that cannot be read is compiled anew and overwritten; a folder that cannot be
-written is not used. The folder is `graphopt/` in $XDG_CACHE_HOME or ~/.cache; GRAPHOPT_CACHE=off switches it off.
+A program is found by the hash of the traced definition (the expression graph of the residual and of oplus,
+which is cheap to make), of its name, which holds the options, and of the compiler's own source. Files are
+written to a temporary name and renamed; a file that cannot be read is compiled anew and overwritten; a folder
+that cannot be written is not used. The folder is `graphopt/` in $XDG_CACHE_HOME or ~/.cache;
+GRAPHOPT_CACHE=off switches it off.
 """
 
 from __future__ import annotations
@@ -63,14 +64,13 @@ def cache_folder() -> Path | None:
 
 
 def _key(name: str, inputs: Sequence[Expr], definition: Sequence[Expr]) -> str:
+    nodes = topological(list(definition))
+    position = {e.id: k for k, e in enumerate(nodes)}
+    lines = [name, ",".join([e.value for e in inputs])]
+    lines += [f"{e.op} {[position[a.id] for a in e.args] if e.args else repr(e.value)}" for e in nodes]
+    lines.append(str([position[e.id] for e in definition]))
     digest = hashlib.sha256(compiler_hash())
-    digest.update(f"{name}\n{','.join(str(e.value) for e in inputs)}\n".encode())
-    position: dict[int, int] = {}
-    for e in topological(list(definition)):
-        position[e.id] = len(position)
-        arguments = " ".join(str(position[a.id]) for a in e.args)
-        digest.update(f"{e.op} {arguments} {e.value!r}\n".encode())
-    digest.update(" ".join(str(position[e.id]) for e in definition).encode())
+    digest.update("\n".join(lines).encode())
     return digest.hexdigest()[:40]
 
 

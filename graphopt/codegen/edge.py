@@ -1,15 +1,15 @@
 """Programs of an edge type: chi2, the linearised normal equations, errors, Jacobians.
 
-With residual e, information Omega, Jacobians J_a per vertex, and the robust kernel's rho and weight w = rho' at
-s = e' Omega e:
+With residual e, information Omega, Jacobians J_a per vertex, and the robust kernel's rho and weight w = rho'
+at s = e' Omega e:
 
     chi2        rho(s)
     linearize   rho(s), H_ab = J_a' w Omega J_b, b_a = -J_a' w Omega e
 
-Outputs of `linearize`: rho, then the pairs (0,0), (0,1), ..., (1,1), ...; each block by columns, of the diagonal pairs
-the upper triangle only; then b per vertex. Outputs of `chi2`: rho, s, e.
-Inputs: storage of the vertices, storage of the parameters, measurement, information. Information comes in three
-variants: "full" (upper triangle, row by row), "diagonal", "identity" (nothing).
+Outputs of `linearize`: rho, then the pairs (0,0), (0,1), ..., (1,1), ...; each block by columns, of the
+diagonal pairs the upper triangle only; then b per vertex. Outputs of `chi2`: rho, s, e.
+Inputs: storage of the vertices, storage of the parameters, measurement, information. Information comes in
+three variants: "full" (upper triangle, row by row), "diagonal", "identity" (nothing).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class EdgeKernels:
     @cached_property
     def errors(self) -> Program:
         """-> e; takes no information."""
-        return _compile(self.edge_type, "errors", "identity", False)
+        return _compile(self.edge_type, ("errors",), "identity", False)[0]
 
     @cached_property
     def jacobians(self) -> Program:
         """-> per vertex the Jacobian, row by row; takes no information."""
-        return _compile(self.edge_type, "jacobians", "identity", False)
+        return _compile(self.edge_type, ("jacobians",), "identity", False)[0]
 
     def explain(self) -> str:
         """Sizes and operation counts of all programs."""
@@ -65,23 +65,22 @@ class EdgeKernels:
 def compile_edge(
     edge_type: Any, information: str = "full", robust: RobustKernel | None = None
 ) -> EdgeKernels:
-    """Compile an edge type. `robust(chi2, width) -> (rho, weight)` is the robust kernel as a numpy function."""
+    """Compile an edge type; `robust(chi2, width) -> (rho, weight)` is the robust kernel in numpy."""
     if information not in INFORMATION_VARIANTS:
         raise OptionError(
             f"information is '{information}', expected one of {', '.join(INFORMATION_VARIANTS)}."
         )
     kernel = compile_robust_kernel(robust) if robust is not None else None
-    chi2 = _compile(edge_type, "chi2", information, robust is not None)
-    linearize = _compile(edge_type, "linearize", information, robust is not None)
+    chi2, linearize = _compile(edge_type, ("chi2", "linearize"), information, robust is not None)
     return EdgeKernels(edge_type, information, chi2, linearize, kernel)
 
 
 def compile_vertex(vertex_type: Any) -> Program:
     """Compile oplus: storage then tangent -> storage."""
     with _lock, fresh_table():
-        storage, delta, moved = trace_oplus(vertex_type)
-        inputs = as_exprs(storage) + as_exprs(delta)
-        return cached(f"{vertex_type.name}.oplus", inputs, moved, lambda: moved)
+        vertex = trace_oplus(vertex_type)
+        inputs = as_exprs(vertex.storage) + as_exprs(vertex.delta)
+        return cached(f"{vertex_type.name}.oplus", inputs, vertex.moved, lambda: vertex.moved)
 
 
 def compile_robust_kernel(function: RobustKernel) -> Program:
@@ -101,7 +100,7 @@ def information_dim(residual_dim: int, variant: str) -> int:
 
 
 def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
-    """(m, d, d) information matrices -> (m, information_dim) inputs of the programs. The upper triangle is read."""
+    """(m, d, d) information matrices -> (m, information_dim) inputs; the upper triangle is read."""
     if information.ndim != 3 or information.shape[1] != information.shape[2]:
         raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
     dim = information.shape[1]
@@ -117,16 +116,18 @@ def _name(function: Callable) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-def _compile(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
+def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -> list[Program]:
     with _lock, fresh_table():
         edge = trace_edge(edge_type)
-        name = f"{edge_type.name}.{kind}.{variant}{'.robust' if robust else ''}"
         information = _Information(variant, len(edge.residual))
         inputs = edge.inputs + information.inputs
-        own = [e for block in edge.jacobian or () for e in block.ravel()]
-        seeds = [e for seeds in edge.seeds for seed in seeds for e in seed.values()]
-        definition = [*edge.residual, *own] if kind in ("chi2", "errors") else [*edge.residual, *own, *seeds]
-        return cached(name, inputs, definition, lambda: _OUTPUTS[kind](edge, information, robust))
+        definition = edge.definition()
+        programs = []
+        for kind in kinds:
+            name = f"{edge_type.name}.{kind}.{variant}{'.robust' if robust else ''}"
+            outputs = _OUTPUTS[kind]
+            programs.append(cached(name, inputs, definition, lambda f=outputs: f(edge, information, robust)))
+        return programs
 
 
 class _Information:

@@ -1,11 +1,11 @@
 """Expression graph -> instructions in single assignment form (every value id is assigned once).
 
-Chains of additions, subtractions and products that nobody else reads become one instruction: FMA, FMS, FNMA, or SUM,
-a signed sum of products and terms that stays in processor registers while it grows. sin and cos of the same
-argument become SINCOS; rho and weight of the robust kernel become ROBUST.
+Chains of additions, subtractions and products that nobody else reads become one instruction: FMA, FMS, FNMA,
+DOT2, DOT3, or SUM, a signed sum of products and terms that stays in processor registers as it grows. sin and
+cos of the same argument become SINCOS; rho and weight of the robust kernel become ROBUST.
 
-A nested sum is only merged into the outer one while its plain terms keep their place: (a - b) + (c - d) is not
-reordered to a + c - b - d, which would lose digits where the differences are small.
+A nested sum is only merged into the outer one while its plain terms keep their place: (a - b) + (c - d) is
+not reordered to a + c - b - d, which would lose digits where the differences are small.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Lowering:
         return self.uses[e.id] == 1 and e.id not in self.outputs
 
     def terms(self, e: Expr) -> _Terms:
-        """The sum that `e` (add, sub or neg) stands for."""
+        """Return the sum that `e` (add, sub or neg) stands for."""
         result = _Terms()
         signs = (1, -1) if e.op == "sub" else (-1,) if e.op == "neg" else (1, 1)
         operands = [(sign, self._operand(a)) for sign, a in zip(signs, e.args, strict=True)]
@@ -71,7 +71,7 @@ class _Lowering:
             if a.op in _SUMS:
                 return a, self.terms(a)
             if a.op == "mul":
-                return a, _Terms(products=[(1, *a.args)])
+                return a, _Terms(products=[(1, a.args[0], a.args[1])])
         return a, _Terms(plain=[(1, a)])
 
     def run(self) -> list[Instruction]:
@@ -146,6 +146,8 @@ def _sum_instruction(target: int, terms: _Terms) -> Instruction:
         (1, 0, 1, 0): "FMA",
         (1, 0, 0, 1): "FMS",
         (0, 1, 1, 0): "FNMA",
+        (2, 0, 0, 0): "DOT2",
+        (3, 0, 0, 0): "DOT3",
     }.get(counts)
     if special is not None:
         return Instruction(special, (target,), sources)

@@ -1,7 +1,7 @@
-"""Order of the instructions: few values alive at once, so that the register file stays in the first cache level.
+"""Order of the instructions: few values alive at once, so that the register file stays cached.
 
-Two orders are tried and the one with fewer live registers wins: depth first from the outputs (finish what was begun),
-and greedy (of the instructions that could run now, the one that frees most registers).
+Two orders are tried and the one with fewer live registers wins: depth first from the outputs (finish what was
+begun), and greedy (of the instructions that could run now, the one that frees most registers).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphopt.codegen.bytecode import Instruction
 
 
 def order(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
-    """The same instructions in an order that needs few registers. `constants` never occupy one."""
+    """Reorder instructions so that they need few registers. `constants` never occupy one."""
     candidates = [_depth_first(instructions, outputs), _greedy(instructions, outputs, constants)]
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
 

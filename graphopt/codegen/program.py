@@ -67,7 +67,7 @@ class Program:
         return self.native.run(inputs)
 
     def interpret(self, inputs: np.ndarray, robust: Callable | None = None) -> np.ndarray:
-        """The same in numpy: slow, the definition of the bytecode."""
+        """Do the same in numpy: slow, the definition of the bytecode."""
         inputs = np.asarray(inputs, dtype=float)
         registers: list[np.ndarray] = [np.zeros(len(inputs))] * self.num_registers
         for r, value in enumerate(self.constants):
@@ -92,12 +92,13 @@ class Program:
         """Size, registers and operations in a few lines."""
         counts = ", ".join(f"{n} {name}" for name, n in self.operation_counts().most_common())
         return (
-            f"{self.name}: {self.num_inputs} inputs, {self.num_outputs} outputs, {self.num_registers} registers "
-            f"({len(self.constants)} constants), {self.num_flops} flops, {len(self.code)} words\n  {counts}"
+            f"{self.name}: {self.num_inputs} inputs, {self.num_outputs} outputs, "
+            f"{self.num_registers} registers ({len(self.constants)} constants), {self.num_flops} flops, "
+            f"{len(self.code)} words\n  {counts}"
         )
 
     def disassemble(self) -> str:
-        """The instructions as text."""
+        """Return the instructions as text."""
         return disassemble(self.code)
 
 

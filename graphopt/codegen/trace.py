@@ -29,21 +29,45 @@ class TracedEdge:
     inputs: list[Expr]
     """Storage of each vertex, then of each parameter, then the measurement."""
     residual: list[Expr]
-    seeds: list[list[dict[Expr, Expr]]]
-    """Per vertex and tangent direction: derivative of the vertex's storage by that direction at zero."""
-    jacobian: list[np.ndarray] | None
+    moved: list[MovedVertex]
+    """One per vertex."""
+    own_jacobian: list[np.ndarray] | None
     """Per vertex (residual_dim, tangent_dim) expressions, where the type has its own Jacobian."""
 
+    def definition(self) -> list[Expr]:
+        """Return everything that determines the residual and its derivative."""
+        own = [e for block in self.own_jacobian or () for e in block.ravel()]
+        return [*self.residual, *own, *(e for vertex in self.moved for e in vertex.moved)]
+
     def jacobians(self) -> list[np.ndarray]:
-        """Per vertex the (residual_dim, tangent_dim) derivative of the residual by the tangent."""
-        if self.jacobian is not None:
-            return self.jacobian
-        flat = [seed for seeds in self.seeds for seed in seeds]
+        """Return per vertex the (residual_dim, tangent_dim) derivative of the residual by the tangent."""
+        if self.own_jacobian is not None:
+            return self.own_jacobian
+        seeds = [vertex.seeds() for vertex in self.moved]
+        flat = [seed for of_vertex in seeds for seed in of_vertex]
         rows = np.empty((len(self.residual), len(flat)), dtype=object)
         for i, row in enumerate(jacobian(self.residual, flat)):
             rows[i] = row
-        ends = np.cumsum([len(seeds) for seeds in self.seeds])[:-1]
-        return np.split(rows, ends, axis=1)
+        return np.split(rows, np.cumsum([len(of_vertex) for of_vertex in seeds])[:-1], axis=1)
+
+
+@dataclass(frozen=True)
+class MovedVertex:
+    """A vertex and what oplus makes of it, as symbols."""
+
+    name: str
+    storage: SymbolicArray
+    delta: SymbolicArray
+    moved: list[Expr]
+    """Storage after oplus."""
+
+    def seeds(self) -> list[dict[Expr, Expr]]:
+        """Return, per tangent direction, the derivative of `moved` by it at delta = 0."""
+        rows = jacobian(self.moved, [{d: const(1.0)} for d in self.delta])
+        flat = substitute([e for row in rows for e in row], {d: const(0.0) for d in self.delta})
+        _refuse_nan(flat, f"{self.name}: the derivative of oplus at delta = 0")
+        dim = len(self.delta)
+        return [dict(zip(self.storage, flat[j::dim], strict=True)) for j in range(dim)]
 
 
 def trace_edge(edge_type: Any) -> TracedEdge:
@@ -63,35 +87,19 @@ def trace_edge(edge_type: Any) -> TracedEdge:
     if edge_type.jacobian is not None:
         where = f"{edge_type.name}: the jacobian function"
         own = _own_jacobian(_call(where, edge_type.jacobian, arguments), edge_type, where)
-    seeds = [oplus_seeds(v, x) for v, x in zip(edge_type.vertices, vertices, strict=True)]
+    moved = [trace_oplus(v, x) for v, x in zip(edge_type.vertices, vertices, strict=True)]
     inputs = [e for x in (*vertices, *parameters, measurement) for e in as_exprs(x)]
-    return TracedEdge(edge_type.name, inputs, list(residual), seeds, own)
+    return TracedEdge(edge_type.name, inputs, list(residual), moved, own)
 
 
-def trace_oplus(vertex_type: Any) -> tuple[SymbolicArray, SymbolicArray, list[Expr]]:
-    """Storage, tangent vector, and the storage after oplus, as symbols."""
-    storage = variables("storage", vertex_type.storage_dim)
+def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> MovedVertex:
+    """Call oplus with symbols."""
+    if storage is None:
+        storage = variables("storage", vertex_type.storage_dim)
     delta = variables("delta", vertex_type.tangent_dim)
-    return storage, delta, _oplus(vertex_type, storage, delta)
-
-
-def oplus_seeds(vertex_type: Any, storage: SymbolicArray) -> list[dict[Expr, Expr]]:
-    """Per tangent direction the derivative of `storage oplus delta` by it at delta = 0."""
-    delta = variables("delta", vertex_type.tangent_dim)
-    moved = _oplus(vertex_type, storage, delta)
-    rows = jacobian(moved, [{d: const(1.0)} for d in delta])
-    zero = {d: const(0.0) for d in delta}
-    rows = [substitute(row, zero) for row in rows]
-    for row in rows:
-        _refuse_nan(row, f"{vertex_type.name}: the derivative of oplus at delta = 0")
-    return [{x: row[j] for x, row in zip(storage, rows, strict=True)} for j in range(len(delta))]
-
-
-def _oplus(vertex_type: Any, storage: SymbolicArray, delta: SymbolicArray) -> list[Expr]:
     where = f"{vertex_type.name}: the oplus function"
-    return list(
-        _checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where)
-    )
+    moved = _checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where)
+    return MovedVertex(vertex_type.name, storage, delta, list(moved))
 
 
 def _wrap(wrap: Callable | None, x: SymbolicArray) -> Any:
@@ -112,7 +120,7 @@ def _call(where: str, function: Callable, arguments: Sequence[Any]) -> Any:
 
 
 def _checked(result: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """`result` as an object array of Expr of this shape."""
+    """Return `result` as an object array of Expr of this shape."""
     array = np.asarray(getattr(result, "storage", result), dtype=object).view(np.ndarray)
     if array.shape != shape and not (array.shape == () and shape == (1,)):
         raise SymbolicError(
@@ -133,8 +141,9 @@ def _refuse_nan(expressions: Sequence[Expr], where: str) -> None:
     for i, e in enumerate(expressions):
         if e.op == "const" and np.isnan(e.value):
             raise SymbolicError(
-                f"{where} is NaN in component {i} whatever its arguments are. Guard the singular case inside the "
-                "function as well: y = np.where(x > 0, x, 1.0); np.where(x > 0, np.sqrt(y), 0.0)."
+                f"{where} is NaN in component {i} whatever its arguments are. "
+                "Guard the singular case inside the function as well: "
+                "y = np.where(x > 0, x, 1.0); np.where(x > 0, np.sqrt(y), 0.0)."
             )
 
 

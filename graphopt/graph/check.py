@@ -1,7 +1,7 @@
 """What may go wrong in an optimization: findings about a graph that are not errors.
 
-`severity` is "error" (the optimization will fail or give nonsense), "warning" (part of the answer is undetermined or
-wrong in a way the user should know) or "note".
+`severity` is "error" (the optimization will fail or give nonsense), "warning" (part of the answer is
+undetermined or wrong in a way the user should know) or "note".
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def _values(graph: Graph) -> Iterator[Finding]:
             yield Finding("unknown-kernel", "error", message)
         missing = edge_set.vertices[graph.find_vertices(edge_set.vertices)[0] < 0]
         if len(missing):
-            yield Finding("missing-vertex", "error", f"{tag} names vertices {_some(np.unique(missing))}, not there.")
+            yield Finding(
+                "missing-vertex", "error", f"{tag} names vertices {_some(np.unique(missing))}, not there."
+            )
 
 
 def _information(edge_set: EdgeSet) -> Iterator[Finding]:
@@ -79,7 +81,12 @@ def _information(edge_set: EdgeSet) -> Iterator[Finding]:
     smallest = eigenvalues[:, 0] / largest
     for kind, severity, mask, meaning in (
         ("information-indefinite", "warning", smallest < -_NEGATIVE_TOLERANCE, "chi2 has no lower bound"),
-        ("information-singular", "note", np.abs(smallest) <= _NEGATIVE_TOLERANCE, "some directions are not measured"),
+        (
+            "information-singular",
+            "note",
+            np.abs(smallest) <= _NEGATIVE_TOLERANCE,
+            "some directions are not measured",
+        ),
     ):
         count = int(np.count_nonzero(mask))
         if count:
@@ -94,14 +101,18 @@ def _information(edge_set: EdgeSet) -> Iterator[Finding]:
 
 def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Finding]:
     if not selection.num_active_edges:
-        what = "no edges" if not graph.num_edges else f"no edge of level {level} with a vertex that is not fixed"
+        what = (
+            "no edges" if not graph.num_edges else f"no edge of level {level} with a vertex that is not fixed"
+        )
         yield Finding("no-edges", "error", f"The graph has {what}: there is nothing to optimize.")
         return
     isolated = [one.ids[~active] for one, active in zip(graph.vertex_sets, selection.active, strict=True)]
     ids = np.sort(np.concatenate(isolated))
     if len(ids):
         yield Finding(
-            "isolated-vertices", "note", f"{len(ids)} vertices have no active edge and stay as they are: {_some(ids)}."
+            "isolated-vertices",
+            "note",
+            f"{len(ids)} vertices have no active edge and stay as they are: {_some(ids)}.",
         )
     count, labels = connected_components(selection)
     if count > 1:
@@ -109,14 +120,15 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
         yield Finding(
             "components",
             "warning",
-            f"The graph falls apart into {count} components of {_some(sizes)} vertices that no edge connects; "
+            f"The graph falls apart into {count} components of {_some(sizes)} vertices, not connected; "
             "their positions relative to each other are arbitrary.",
         )
     if graph.gauge_freedom():
         yield Finding(
             "gauge",
             "note",
-            f"No vertex is fixed and no prior holds the graph as a whole; vertex {graph.find_gauge()} would be fixed.",
+            "No vertex is fixed and no prior holds the graph as a whole; "
+            f"vertex {graph.find_gauge()} would be fixed.",
         )
 
 

@@ -1,7 +1,8 @@
 """Connected components and adjacency of the active part of a graph.
 
-Vertices are numbered through all vertex sets: `first[set] + row`. An edge with several vertices joins all of them;
-a vertex that is fixed does not join what it touches, because nothing moves through it (`through_fixed=False`).
+Vertices are numbered through all vertex sets: `first[set] + row`. An edge with several vertices joins all of
+them; a vertex that is fixed does not join what it touches, because nothing moves through it
+(`through_fixed=False`).
 """
 
 from __future__ import annotations
@@ -54,11 +55,9 @@ def connected_components(
 ) -> tuple[int, tuple[np.ndarray, ...]]:
     """Number of components of the active vertices, and per vertex set the component of each vertex (n,).
 
-    Inactive vertices have component -1. With `through_fixed=False` fixed vertices join nothing and have -1 as well.
+    Inactive vertices have component -1. With `through_fixed=False` fixed vertices join nothing and have -1 as
+    well.
     """
-    from scipy.sparse import coo_matrix
-    from scipy.sparse.csgraph import connected_components as label
-
     taken = [
         active if through_fixed else active & ~fixed
         for active, fixed in zip(selection.active, selection.fixed, strict=True)
@@ -67,18 +66,38 @@ def connected_components(
         return 0, ()
     mask = np.concatenate(taken)
     pairs = _pairs(selection, mask)
-    size = len(mask)
-    matrix = coo_matrix((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(size, size))
-    _, labels = label(matrix, directed=False)
-    component = np.full(size, -1, np.int64)
+    labels = component_roots(len(mask), pairs)
+    component = np.full(len(mask), -1, np.int64)
     names, compact = np.unique(labels[mask], return_inverse=True)
     component[mask] = compact
     splits = np.cumsum([len(one) for one in taken])[:-1]
     return len(names), tuple(np.split(component, splits))
 
 
+def component_roots(num_vertices: int, pairs: np.ndarray) -> np.ndarray:
+    """(n,) smallest number of each vertex' component, for an undirected graph with these pairs (p, 2).
+
+    Each round hooks the root of one end of every pair to the smaller root of the other end and then lets all
+    vertices point to their roots; at least half of the roots that still have a pair disappear, so there are
+    O(log n) rounds.
+    """
+    root = np.arange(num_vertices)
+    while True:
+        ends = root[pairs]
+        pairs = pairs[ends[:, 0] != ends[:, 1]]
+        if not len(pairs):
+            return root
+        ends = root[pairs]
+        np.minimum.at(root, ends.max(axis=1), ends.min(axis=1))
+        while True:
+            further = root[root]
+            if np.array_equal(further, root):
+                break
+            root = further
+
+
 def _pairs(selection: Selection, mask: np.ndarray) -> np.ndarray:
-    """(p, 2) pairs of taken vertices that share an edge, enough of them to connect each edge's taken vertices."""
+    """(p, 2) pairs of taken vertices that share an edge, enough to connect the taken ones of each edge."""
     first = np.concatenate([[0], np.cumsum([len(one) for one in selection.vertex_sets], dtype=np.int64)])
     found = [np.empty((0, 2), np.int64)]
     for edges in selection.edges:

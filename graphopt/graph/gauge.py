@@ -7,10 +7,11 @@ A graph of relative measurements can be moved as a whole without changing chi2. 
 * the vertex to fix is the first one of the largest tangent dimension in the iteration order of
   `std::unordered_map<int, Vertex*>` (`SparseOptimizer::findGauge`).
 
-That order is a property of libstdc++'s hash table, so `iteration_order` replays it. The table is one linked list.
-Inserting an id whose bucket is empty puts it at the list's front; else it goes before the first element of its
-bucket. Growing to more buckets inserts the whole list again, in its order. So one stage maps the sequence
-(list so far, then the new ids) to: buckets by last first-appearance first, and within a bucket the last id first.
+That order is a property of libstdc++'s hash table, so `iteration_order` replays it. The table is one linked
+list. Inserting an id whose bucket is empty puts it at the list's front; else it goes before the first element
+of its bucket. Growing to more buckets inserts the whole list again, in its order. So one stage maps the
+sequence (list so far, then the new ids) to: buckets by last first-appearance first, and within a bucket the
+last id first.
 Bucket counts start at 13 and grow to the first entry of a table of primes that is at least twice as large.
 """
 

@@ -5,8 +5,8 @@
     graph.add_edges("EDGE_SE2", vertices=[[0, 1]], measurements=[[1.1, 0, 0.1]], information=np.eye(3))
     graph.vertex(1).estimate = [1.1, 0, 0.1]
 
-Adding is all-or-nothing: every check runs before anything is stored. Ids are any signed 64-bit numbers, shared by
-vertices of all types; parameters have ids of their own.
+Adding is all-or-nothing: every check runs before anything is stored. Ids are any signed 64-bit numbers,
+shared by vertices of all types; parameters have ids of their own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.views import Edge, Vertex
 from graphopt.types import registry
+from graphopt.types.base import EdgeType, VariadicEdgeType
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.check import Finding
     from graphopt.graph.selection import Selection
-    from graphopt.types import EdgeType, ParameterType, VertexType
+    from graphopt.types.base import ParameterType, VertexType
+    from graphopt.types.registry import AnyEdgeType
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Graph:
         self.vertex_sets: list[VertexSet] = []
         """In order of first use."""
         self.edge_sets: list[EdgeSet] = []
-        """In order of first use; edges of one tag with different numbers of vertices are in different sets."""
+        """In order of first use; edges of one tag and different arity are in different sets."""
         self.parameter_sets: list[ParameterSet] = []
         """In order of first use."""
         self.unparsed: list[UnparsedLine] = []
@@ -101,10 +103,10 @@ class Graph:
         resolved = _vertex_type(vertex_type)
         return _existing(self.vertex_sets, resolved, "vertices")
 
-    def edge_set(self, edge_type: EdgeType | str, arity: int | None = None) -> EdgeSet:
+    def edge_set(self, edge_type: AnyEdgeType | str, arity: int | None = None) -> EdgeSet:
         """The edges of one type; `arity` chooses for types with any number of vertices."""
         resolved = _edge_type(edge_type)
-        if hasattr(resolved, "instantiate"):
+        if isinstance(resolved, VariadicEdgeType):
             if arity is None:
                 raise OptionError(f"{resolved.tag} has any number of vertices; pass arity.")
             resolved = resolved.instantiate(arity)
@@ -128,9 +130,10 @@ class Graph:
     ) -> slice:
         """Add vertices of one type and return their rows in its set.
 
-        `ids` (n,); `estimates` (n, storage_dim), one that all share, or None for the type's identity; `fixed` and
-        `marginalized` (n,) or one bool. `order` (n,) ascending: place among all lines of a file, by default last.
-        Raises `GraphError` for an id that exists, is given twice, or an estimate that is not finite.
+        `ids` (n,); `estimates` (n, storage_dim), one that all share, or None for the type's identity; `fixed`
+        and `marginalized` (n,) or one bool. `order` (n,) ascending: place among all lines of a file, by
+        default last. Raises `GraphError` for an id that exists, is given twice, or an estimate that is not
+        finite.
         """
         resolved = _vertex_type(vertex_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
@@ -138,7 +141,9 @@ class Graph:
             raise ShapeError(f"{resolved.tag} ids have shape {ids.shape}, expected (n,).")
         if estimates is None:
             estimates = resolved.identity
-        estimates = validate.as_rows(estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates")
+        estimates = validate.as_rows(
+            estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates"
+        )
         validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
@@ -154,7 +159,7 @@ class Graph:
 
     def add_edges(
         self,
-        edge_type: EdgeType | str,
+        edge_type: AnyEdgeType | str,
         vertices: Any,
         measurements: Any,
         information: Any = None,
@@ -167,17 +172,19 @@ class Graph:
     ) -> slice:
         """Add edges of one type and return their rows in its set.
 
-        `vertices` (m, arity) ids; `measurements` (m, measurement_dim); `information` (m, d, d), one (d, d) that all
-        share, or None for the identity; `kernel` a name or number for all or (m,) numbers; `parameters`
-        (m, num_parameters) ids. `order` as in `add_vertices`.
+        `vertices` (m, arity) ids; `measurements` (m, measurement_dim); `information` (m, d, d), one (d, d)
+        that all share, or None for the identity; `kernel` a name or number for all or (m,) numbers;
+        `parameters` (m, num_parameters) ids. `order` as in `add_vertices`.
 
-        Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and for numbers
-        that are not finite. Information matrices must be symmetric; that they are positive semi-definite is reported by
-        `check()`, not required.
+        Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and
+        for numbers that are not finite. Information matrices must be symmetric; that they are positive
+        semi-definite is reported by `check()`, not required.
         """
         resolved, vertices = _edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
-        measurements = validate.as_rows(measurements, count, (resolved.measurement_dim,), f"{tag} measurements")
+        measurements = validate.as_rows(
+            measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
+        )
         information = np.eye(dim) if information is None else information
         information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
         parameters = _parameter_ids(parameters, count, resolved)
@@ -203,7 +210,7 @@ class Graph:
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
     ) -> slice:
-        """Add parameters of one type, `ids` (p,) and `values` (p, storage_dim), and return their rows in its set."""
+        """Add parameters of one type, `ids` (p,) and `values` (p, storage_dim); returns their rows."""
         resolved = _parameter_type(parameter_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
         values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
@@ -211,7 +218,9 @@ class Graph:
         validate.check_distinct(ids, f"{resolved.tag} id")
         known = self._parameter_index.find(ids)[0] >= 0
         if known.any():
-            raise GraphError(f"{resolved.tag}: a parameter with id {int(ids[np.argmax(known)])} exists already.")
+            raise GraphError(
+                f"{resolved.tag}: a parameter with id {int(ids[np.argmax(known)])} exists already."
+            )
         number, parameter_set = _set_of(self.parameter_sets, resolved, ParameterSet)
         columns = {"sequence": self._orders(order, len(ids), parameter_set), "ids": ids, "values": values}
         return self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
@@ -231,7 +240,7 @@ class Graph:
 
     def add_edge(
         self,
-        edge_type: EdgeType | str,
+        edge_type: AnyEdgeType | str,
         vertices: Iterable[int | Vertex],
         measurement: Any,
         information: Any = None,
@@ -240,7 +249,7 @@ class Graph:
         """Add one edge and return it; `properties` as in `add_edges`."""
         ids = [one.id if isinstance(one, Vertex) else one for one in vertices]
         resolved = _edge_type(edge_type)
-        if hasattr(resolved, "instantiate"):
+        if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(ids))
         if properties.get("parameters") is not None:
             properties["parameters"] = np.reshape(properties["parameters"], (1, -1))
@@ -264,7 +273,9 @@ class Graph:
         """(number of the vertex set, row) of an id."""
         place = self._vertex_index.get(int(vertex_id))
         if place is None:
-            raise UnknownIdError(f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices.")
+            raise UnknownIdError(
+                f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices."
+            )
         return place
 
     def find_vertices(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -293,7 +304,7 @@ class Graph:
         for order, edge_set in sorted(numbers, key=lambda pair: pair[0]):
             yield Edge(self, edge_set, order)
 
-    def edge(self, edge_set: EdgeSet | EdgeType | str, row: int) -> Edge:
+    def edge(self, edge_set: EdgeSet | AnyEdgeType | str, row: int) -> Edge:
         """The edge in one row of an edge set."""
         found = edge_set if isinstance(edge_set, EdgeSet) else self.edge_set(edge_set)
         if not -len(found) <= row < len(found):
@@ -335,7 +346,7 @@ class Graph:
             self.vertex_sets[number].fixed[rows[numbers == number]] = fixed
 
     def set_robust_kernel(
-        self, kernel: str | int | None, width: float = 1.0, edge_type: EdgeType | str | None = None
+        self, kernel: str | int | None, width: float = 1.0, edge_type: AnyEdgeType | str | None = None
     ) -> None:
         """Give all edges (of one type) a robust kernel of this width; None removes it."""
         number = robust_kernel(kernel).number
@@ -354,7 +365,7 @@ class Graph:
         for edge_set in self.edge_sets:
             touched = np.isin(edge_set.vertices, gone).any(axis=1)
             if touched.any():
-                edge_set._columns.keep(~touched)
+                edge_set._columns.keep(np.logical_not(touched))
         for number in np.unique(numbers).tolist():
             mask = np.ones(len(self.vertex_sets[number]), bool)
             mask[rows[numbers == number]] = False
@@ -362,7 +373,7 @@ class Graph:
         self._vertex_index.clear()
         self.version += 1
 
-    def remove_edges(self, edge_set: EdgeSet | EdgeType | str, rows: Any) -> None:
+    def remove_edges(self, edge_set: EdgeSet | AnyEdgeType | str, rows: Any) -> None:
         """Remove edges of one set, given as rows or as a mask (m,) bool."""
         found = edge_set if isinstance(edge_set, EdgeSet) else self.edge_set(edge_set)
         keep = np.ones(len(found), bool)
@@ -419,7 +430,7 @@ class Graph:
     # ---------------------------------------------------------------- mathematics
 
     def chi2(self, level: int = 0, *, robust: bool = True) -> float:
-        """Sum of rho(e' Omega e) over the active edges of a level, in plain numpy; `robust=False` leaves rho out."""
+        """Sum of rho(e' Omega e) over the active edges, in plain numpy; `robust=False` leaves rho out."""
         function = residuals.robust_chi2 if robust else residuals.edge_chi2
         return float(
             sum(function(self, edges.edge_set, edges.rows).sum() for edges in self.select(level).edges)
@@ -428,13 +439,13 @@ class Graph:
     def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Selection:
         """The active part of the graph, as g2o's `initializeOptimization` chooses it; see `selection`.
 
-        `vertices`: ids (or `Vertex` objects) to which the graph is restricted. `edges`: `Edge` objects, or a mapping
-        from edge set to rows or mask; then `level` does not matter.
+        `vertices`: ids (or `Vertex` objects) to which the graph is restricted. `edges`: `Edge` objects, or a
+        mapping from edge set to rows or mask; then `level` does not matter.
         """
         return select(self, level, vertices, edges)
 
     def gauge_freedom(self) -> bool:
-        """g2o's `gaugeFreedom`: no vertex of the largest dimension is fixed or has a unary edge of that dimension."""
+        """g2o's `gaugeFreedom`: no vertex of the largest dimension is fixed or has a full prior."""
         return gauge_freedom(self)
 
     def find_gauge(self) -> int | None:
@@ -449,7 +460,7 @@ class Graph:
         return None if position is None else int(ids[position])
 
     def components(self, level: int = 0) -> tuple[int, tuple[np.ndarray, ...]]:
-        """Number of connected components of the active part, and per vertex set each vertex' component or -1."""
+        """Number of connected components, and per vertex set each vertex' component (-1: not active)."""
         from graphopt.graph.components import connected_components
 
         return connected_components(self.select(level))
@@ -490,12 +501,12 @@ class Graph:
             vertex_id, number = int(vertices[row, slot]), int(numbers[row, slot])
             if number < 0:
                 raise GraphError(
-                    f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}) names vertex {vertex_id}, "
-                    "which is not in the graph. Add the vertices first."
+                    f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}) names "
+                    f"vertex {vertex_id}, which is not in the graph. Add the vertices first."
                 )
             raise GraphError(
-                f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}): vertex {vertex_id} in slot {slot} is "
-                f"a {self.vertex_sets[number].type.tag}, expected a {vertex_type.tag}."
+                f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}): vertex {vertex_id} in slot "
+                f"{slot} is a {self.vertex_sets[number].type.tag}, expected a {vertex_type.tag}."
             )
 
     def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
@@ -506,8 +517,8 @@ class Graph:
             if wrong.any():
                 row = int(np.argmax(wrong))
                 raise GraphError(
-                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id {int(parameters[row, slot])}, "
-                    "which is not in the graph. Add the parameters first."
+                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id "
+                    f"{int(parameters[row, slot])}, which is not in the graph. Add the parameters first."
                 )
 
     def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
@@ -542,7 +553,7 @@ def _vertex_type(given: VertexType | str) -> VertexType:
     return registry.vertex_type(given)
 
 
-def _edge_type(given: EdgeType | str) -> EdgeType:
+def _edge_type(given: AnyEdgeType | str) -> AnyEdgeType:
     return registry.edge_type(given)
 
 
@@ -550,10 +561,10 @@ def _parameter_type(given: ParameterType | str) -> ParameterType:
     return registry.parameter_type(given)
 
 
-def _edge_type_and_vertices(edge_type: EdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
+def _edge_type_and_vertices(edge_type: AnyEdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
     resolved = _edge_type(edge_type)
     ids = validate.as_ids(vertices, f"{resolved.tag} vertices")
-    if hasattr(resolved, "instantiate"):
+    if isinstance(resolved, VariadicEdgeType):
         if ids.ndim != 2:
             raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, arity).")
         resolved = resolved.instantiate(ids.shape[1])
@@ -572,7 +583,9 @@ def _parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> np.ndarr
     if parameters is None:
         if num_parameters:
             tags = ", ".join(one.tag for one in edge_type.parameters)
-            raise GraphError(f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters}).")
+            raise GraphError(
+                f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters})."
+            )
         return np.empty((count, 0), np.int64)
     ids = validate.as_ids(parameters, f"{edge_type.tag} parameters")
     if num_parameters == 1 and ids.shape == (count,):
@@ -587,7 +600,9 @@ def _parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> np.ndarr
 def _flags(values: Any, count: int, what: str) -> np.ndarray:
     flags = np.asarray(values)
     if flags.dtype != bool or flags.shape not in ((), (count,)):
-        raise ShapeError(f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool.")
+        raise ShapeError(
+            f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool."
+        )
     return flags
 
 

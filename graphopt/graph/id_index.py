@@ -3,7 +3,8 @@
 Two tables answer, each built when it is first needed and dropped when ids change in bulk:
 
 * a dictionary for single look-ups, extended in place by single additions;
-* for arrays of ids, a direct table where the ids are dense (span <= 8 n), else a sorted array with binary search.
+* for arrays of ids, a direct table where the ids are dense (span <= 8 n), else a sorted array with binary
+  search.
 """
 
 from __future__ import annotations

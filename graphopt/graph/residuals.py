@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 
 def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:
-    """Arguments of the residual for these rows: estimates per slot, parameter values, measurement; (k, dim) each."""
+    """Arguments of the residual for these rows, (k, dim) each: estimates, parameters, measurement."""
     vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
     return [
         *(graph.vertex_sets[number].estimate[vertex_rows[:, i]] for i, number in enumerate(vertex_sets)),
-        *(graph.parameter_sets[number].values[parameter_rows[:, i]] for i, number in enumerate(parameter_sets)),
+        *(
+            graph.parameter_sets[number].values[parameter_rows[:, i]]
+            for i, number in enumerate(parameter_sets)
+        ),
         edge_set.measurement[rows],
     ]
 

@@ -69,7 +69,7 @@ class Selection:
         return self.active[set_number] & ~self.fixed[set_number]
 
     def with_fixed(self, places: list[tuple[int, int]]) -> Selection:
-        """The same selection with more vertices fixed, given as (vertex set, row). The graph is not changed."""
+        """The same selection with more vertices fixed, given as (vertex set, row); the graph stays."""
         fixed = tuple(mask.copy() for mask in self.fixed)
         for number, row in places:
             fixed[number][row] = True

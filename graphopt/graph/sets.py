@@ -5,12 +5,12 @@
                    kernel_width (m,), level (m,), parameters (m, num_parameters)
     ParameterSet   ids (p,), values (p, storage_dim)
 
-Every array is a live view: writing into it changes the graph (`edge_set.level[:] = 1`). A view taken before the set
-grows beyond its capacity or loses rows is stale afterwards: take it again (see `columns`). The graph does not check
-what is written through a view; `Graph.check()` does.
+Every array is a live view: writing into it changes the graph (`edge_set.level[:] = 1`). A view taken before
+the set grows beyond its capacity or loses rows is stale afterwards: take it again (see `columns`). The graph
+does not check what is written through a view; `Graph.check()` does.
 
-`sequence` (n,) int64 counts everything ever added to the graph, ascending in each set: it is the order of a file's
-lines and the permanent name of an edge.
+`sequence` (n,) int64 counts everything ever added to the graph, ascending in each set: it is the order of a
+file's lines and the permanent name of an edge.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of what is added to a graph. Each error names the row, the id, what was got and what was expected.
 
-All checks run before anything is added, so a failing call leaves the graph as it was. They work on whole arrays, in
-chunks that stay in the processor's cache.
+All checks run before anything is added, so a failing call leaves the graph as it was. They work on whole
+arrays, in chunks that stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
         array = array[..., None, None]
     if array.shape not in ((num_rows, *shape), shape):
         raise ShapeError(
-            f"{what} have shape {array.shape}, expected {(num_rows, *shape)}, or {shape} for one value that all share."
+            f"{what} have shape {array.shape}, expected {(num_rows, *shape)}, "
+            f"or {shape} for one value that all share."
         )
     return array
 

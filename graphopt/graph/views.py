@@ -1,7 +1,8 @@
 """Object view of a graph: `Vertex` and `Edge` are a few words that find their row in the arrays when asked.
 
-A vertex is named by its id, an edge by its set and its `sequence` number, so objects stay valid while the graph grows
-or loses other vertices and edges. An object whose vertex or edge was removed raises `UnknownIdError`.
+A vertex is named by its id, an edge by its set and its `sequence` number, so objects stay valid while the
+graph grows or loses other vertices and edges. An object whose vertex or edge was removed raises
+`UnknownIdError`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class Vertex:
         return self._graph.vertex_sets[number], row
 
     def __repr__(self) -> str:
-        return f"<Vertex {self.id} {self.type.tag}: {self.estimate.tolist()}{', fixed' if self.fixed else ''}>"
+        return (
+            f"<Vertex {self.id} {self.type.tag}: {self.estimate.tolist()}{', fixed' if self.fixed else ''}>"
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Vertex) and other._graph is self._graph and other.id == self.id
@@ -113,9 +116,7 @@ class Edge:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Edge)
-            and other._edge_set is self._edge_set
-            and other.sequence == self.sequence
+            isinstance(other, Edge) and other._edge_set is self._edge_set and other.sequence == self.sequence
         )
 
     def __hash__(self) -> int:
@@ -192,7 +193,7 @@ class Edge:
         return residuals.errors(self._graph, self._edge_set, np.array([self.row]))[0]
 
     def chi2(self) -> float:
-        """e' Omega e at the present estimates, without the robust kernel."""
+        """E' Omega e at the present estimates, without the robust kernel."""
         return float(residuals.edge_chi2(self._graph, self._edge_set, np.array([self.row]))[0])
 
     def remove(self) -> None:

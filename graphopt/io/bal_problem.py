@@ -39,7 +39,7 @@ class BalProblem:
     """(4,) fx fy cx cy of the variant with shared, known intrinsics."""
 
     def check(self, path: str) -> None:
-        """Raise FormatError for shapes that do not fit, indices out of range and numbers that are not finite."""
+        """Raise FormatError for wrong shapes, indices out of range and numbers that are not finite."""
         m = len(self.observations)
         expected = {
             "camera_index": (m,),

@@ -44,12 +44,12 @@ def detect(data: bytes, path: PathLike) -> str:
     sample = data[:_SAMPLE].removeprefix(b"\xef\xbb\xbf")
     if sample.lstrip().startswith(b"# Bundle file"):
         return "bundler"
-    lines = [line.split() for line in sample.split(b"\n")]
+    lines = [line.split(None, 1) for line in sample.split(b"\n")]  # first token, rest
     lines = [tokens for tokens in lines if tokens and not tokens[0].startswith(b"#")]
     if not lines:
         raise FormatError(f"{os.fspath(path)}: only comments")
     if _is_number(lines[0][0]):
-        return _detect_numbers(lines, path)
+        return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], path)
     return _detect_tagged({tokens[0] for tokens in lines}, path)
 
 

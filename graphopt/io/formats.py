@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+import numpy as np
+
 from graphopt.errors import FormatError, GraphOptError, OptionError
 from graphopt.graph import Graph
 from graphopt.io import (
@@ -135,11 +137,19 @@ def read_content(one: Format, data: bytes, report: ReadReport) -> Graph:
     """
     assert one.read is not None
     try:
-        return one.read(data, report.path, report)
+        with np.errstate(all="ignore"):  # results are checked for being finite
+            return one.read(data, report.path, report)
     except FormatError:
         raise
     except GraphOptError as error:
         raise FormatError(f"{report.path}: {error}") from error
+
+
+def content_of(graph: Graph, one: Format) -> tuple[bytes, list[str]]:
+    """Content of a file of a graph, and what the format does not hold. Raises FormatError."""
+    assert one.write is not None
+    with np.errstate(all="ignore"):  # numbers are checked for being finite
+        return one.write(graph)
 
 
 def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
@@ -155,7 +165,7 @@ def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
         return colmap.write_colmap_graph(graph, path, as_text=chosen.name == "colmap_text")
     if chosen.write is None:
         raise FormatError(f"{os.fspath(path)}: {chosen.description} can be read but not written")
-    data, warnings = chosen.write(graph)
+    data, warnings = content_of(graph, chosen)
     files.write_bytes(path, data)
     return warnings
 

@@ -27,6 +27,7 @@ from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_t
 from graphopt.types import EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
 
 FIX = "FIX"
+_POSE_DIM = 7
 ReadableType = VertexType | ParameterType | EdgeType | VariadicEdgeType
 
 
@@ -103,12 +104,27 @@ def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> N
         _add_variadic(builder, kind, group)
         return
     layout, group = _choose_layout(kind.file_for(group.tag), builder, group)
+    _check_quaternions(kind, builder, group)
     if isinstance(kind, VertexType):
         builder.add_vertices(kind, group.ids[:, 0], layout.decode(group.values), group.lines)
     elif isinstance(kind, ParameterType):
         builder.add_parameters(kind, group.ids[:, 0], layout.decode(group.values), group.lines)
     else:
         _add_edges(builder, kind, layout, group)
+
+
+def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedRows) -> None:
+    """Refuse a pose x y z qx qy qz qw whose quaternion is zero: g2o takes it for no rotation."""
+    length = getattr(kind, "measurement_dim", getattr(kind, "storage_dim", 0))
+    if length != _POSE_DIM or group.tag in getattr(kind, "alias_files", ()):
+        return
+    q = group.values[:, 3:_POSE_DIM]
+    zero = np.flatnonzero(np.einsum("ni,ni->n", q, q) < 1e-12)
+    if len(zero):
+        raise FormatError(
+            f"{builder.path}:{group.lines[zero[0]]}: {group.tag}: the quaternion {q[zero[0]].tolist()} "
+            "has no direction, expected length 1"
+        )
 
 
 def _choose_layout(layout: Any, builder: GraphBuilder, group: TaggedRows) -> tuple[Any, TaggedRows]:

@@ -1,4 +1,4 @@
-"""Bundle adjustment problems of Blender's motion tracker (libmv), in the form of Ceres' `libmv_bundle_adjuster`.
+"""Bundle adjustment problems of Blender's motion tracker (libmv), as Ceres' libmv_bundle_adjuster reads them.
 
     byte    V big endian, v little endian
     byte    P markers in pixels, N markers on the plane z = 1

@@ -23,8 +23,8 @@ class NumberReader:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return integers (rows, num_integers) and values (rows, num_values) of the next tokens.
 
-        `what` names the table in errors. Sizes that the rest of the text cannot hold are refused before any memory
-        is asked for.
+        `what` names the table in errors. Sizes that the rest of the text cannot hold are refused before any
+        memory is asked for.
         """
         if not 0 <= rows < 1 << 62:
             raise FormatError(f"{self._path}:{self.line}: {rows} {what}: not a possible count")

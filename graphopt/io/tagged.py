@@ -49,7 +49,7 @@ class TaggedText:
     path: str
     groups: list[TaggedRows]
     unknown: list[tuple[int, str]]
-    """(line number, line) of tags without a rule, verbatim; bytes that are no UTF-8 are kept as surrogates."""
+    """(line number, line) of tags without a rule, verbatim; bytes that are no UTF-8 become surrogates."""
     num_lines: int
     warnings: list[str]
 
@@ -87,5 +87,11 @@ def _end_hint(data: bytes, line: int, num_lines: int) -> str:
 
 
 def format_rows(tag: str, ids: np.ndarray, values: np.ndarray, with_count: bool = False) -> bytes:
-    """Lines `tag [count] ids values`; doubles as the shortest decimals that read back to the same value."""
+    """Lines `tag [count] ids values`; doubles as the shortest decimals that read back to the same value.
+
+    Raises FormatError for numbers that are not finite: no reader accepts them.
+    """
+    bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(bad):
+        raise FormatError(f"{tag} {ids[bad[0]].tolist()}: the line would hold a number that is not finite")
     return _native.format_rows(tag, with_count, ids, values)

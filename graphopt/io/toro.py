@@ -3,8 +3,8 @@
     BR      pose point bearing range sigma_bearing sigma_range
     EQUIV   i j
 
-BR is GTSAM's and becomes EDGE_BEARING_RANGE_SE2_XY. EQUIV says that two vertices are one place; it is kept verbatim
-and reported, but not used.
+BR is GTSAM's and becomes EDGE_BEARING_RANGE_SE2_XY. EQUIV says that two vertices are one place; it is kept
+verbatim and reported, but not used.
 
 A point that only BR lines know is created; its estimate is what the first of them says, seen from that pose's
 estimate.
@@ -65,7 +65,7 @@ def _add_bearing_range(builder: GraphBuilder, group: TaggedRows) -> None:
         raise FormatError(
             f"{builder.path}:{group.lines[wrong[0]]}: BR: sigmas {sigma[wrong[0]].tolist()} must be > 0"
         )
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         information = np.eye(2) / (sigma**2)[:, None, :]
     if not np.isfinite(information).all():
         row = np.flatnonzero(~np.isfinite(information).all(axis=(1, 2)))[0]

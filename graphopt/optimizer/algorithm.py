@@ -41,7 +41,10 @@ class Signals(Protocol):
 
 
 class Algorithm(Protocol):
-    """One optimization algorithm; `step` leaves the estimate at the best point it accepted."""
+    """One optimization algorithm; `step` leaves the estimate at the point it accepted."""
+
+    note: str
+    """What the user should know about the run, a sentence or nothing."""
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Called once, before the first step, with chi2 at the start."""
@@ -49,8 +52,4 @@ class Algorithm(Protocol):
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Linearize at the estimate, try steps, accept one."""
-        ...
-
-    def finish(self) -> float | None:
-        """Called once after the last step; may return to a better earlier estimate and then returns its chi2."""
         ...

@@ -19,6 +19,7 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import DoglegOptions
+from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
 
 _MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
@@ -27,6 +28,8 @@ _MAX_LAMBDA = 1e3
 
 class Dogleg:
     """Powell's dogleg; see the module's header."""
+
+    note = ""
 
     def __init__(self, options: DoglegOptions):
         self.options = options
@@ -44,8 +47,8 @@ class Dogleg:
         solver, options = self._solver, self.options
         current = solver.linearize()
         b = solver.b.copy()
-        curvature = float(b @ solver.multiply(b))
-        steepest = b * (float(b @ b) / curvature if curvature > 0.0 else 0.0)
+        curvature = dot(b, solver.multiply(b))
+        steepest = b * (dot(b, b) / curvature if curvature > 0.0 else 0.0)
         if not self._solve_gauss_newton():
             return Step(Outcome.LINEAR_SOLVER_FAILURE, current, self._lambda, 1)
         newton = solver.dx.copy()
@@ -80,7 +83,7 @@ class Dogleg:
     def _trial(self, step: np.ndarray, current: float, b: np.ndarray) -> tuple[bool, float]:
         """Take the step, keep it if rho > 0, and adapt the trust region."""
         solver = self._solver
-        linear_gain = 2.0 * float(b @ step) - float(step @ solver.multiply(step))
+        linear_gain = 2.0 * dot(b, step) - dot(step, solver.multiply(step))
         if abs(linear_gain) < 1e-12:
             linear_gain = 1e-12
         solver.push()
@@ -93,26 +96,22 @@ class Dogleg:
         else:
             solver.pop()
         if rho > 0.75:
-            self._delta = max(self._delta, 3.0 * float(np.linalg.norm(step)))
+            self._delta = max(self._delta, 3.0 * norm(step))
         elif not rho >= 0.25:  # also NaN
             self._delta *= 0.5
         return rho > 0.0, chi2
 
-    def finish(self) -> float | None:
-        """The last estimate is the best one."""
-        return None
-
 
 def _dogleg_step(steepest: np.ndarray, newton: np.ndarray, delta: float) -> np.ndarray:
     """The dogleg path's point at radius delta."""
-    if np.linalg.norm(newton) < delta:
+    if norm(newton) < delta:
         return newton
-    steepest_norm = float(np.linalg.norm(steepest))
+    steepest_norm = norm(steepest)
     if steepest_norm > delta:
         return steepest * (delta / steepest_norm)
     leg = newton - steepest
-    c = float(steepest @ leg)
-    leg_squared = float(leg @ leg)
+    c = dot(steepest, leg)
+    leg_squared = dot(leg, leg)
     missing = delta * delta - steepest_norm * steepest_norm
     root = np.sqrt(c * c + leg_squared * missing)
     beta = (-c + root) / leg_squared if c <= 0.0 else missing / (c + root)

@@ -17,6 +17,8 @@ from graphopt.solver.block_solver import BlockSolver
 class GaussNewton:
     """Gauss-Newton; see the module's header."""
 
+    note = ""
+
     def __init__(self, options: GaussNewtonOptions):
         self.options = options
 
@@ -43,7 +45,3 @@ class GaussNewton:
         solver.discard_top()
         self._chi2 = chi2
         return Step(Outcome.CONTINUE, chi2, None, 1, step_size)
-
-    def finish(self) -> float | None:
-        """The last estimate stays, as in g2o."""
-        return None

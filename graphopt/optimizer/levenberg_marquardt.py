@@ -5,8 +5,8 @@
     good step:  lambda <- lambda max(1/3, min(1 - (2 rho - 1)^3, 2/3)),  nu <- 2
     bad step:   lambda <- lambda nu,  nu <- 2 nu
 
-The first lambda is tau times the largest diagonal entry of H. After `max_trials` bad steps in a row, or a step that
-changes nothing (rho = 0), it stops.
+The first lambda is tau times the largest diagonal entry of H. After `max_trials` bad steps in a row, or a
+step that changes nothing (rho = 0), it stops.
 
 Reference: H. B. Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-05.
 """
@@ -17,11 +17,14 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import LevenbergMarquardtOptions
+from graphopt.optimizer.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
 
 
 class LevenbergMarquardt:
     """Levenberg-Marquardt; see the module's header."""
+
+    note = ""
 
     def __init__(self, options: LevenbergMarquardtOptions):
         self.options = options
@@ -63,7 +66,7 @@ class LevenbergMarquardt:
             self._reject()
             return -np.inf, current
         dx = solver.dx
-        scale = float(dx @ (self._lambda * dx + solver.b)) + 1e-3  # 1e-3 as in g2o: never zero
+        scale = dot(dx, self._lambda * dx + solver.b) + 1e-3  # 1e-3 as in g2o: never zero
         solver.push()
         solver.update()
         chi2 = solver.chi2()
@@ -82,7 +85,3 @@ class LevenbergMarquardt:
     def _reject(self) -> None:
         self._lambda *= self._nu
         self._nu *= 2.0
-
-    def finish(self) -> float | None:
-        """The last estimate is the best one."""
-        return None

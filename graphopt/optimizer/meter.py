@@ -95,6 +95,10 @@ class MeteredSolver:
         """Name the first bad edge."""
         return self._solver.first_non_finite()
 
+    def refresh(self) -> None:
+        """Take the graph's present numbers."""
+        self._solver.refresh()
+
     def finish(self) -> None:
         """Bring the estimates back."""
         self._solver.finish()

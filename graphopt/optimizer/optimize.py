@@ -21,7 +21,6 @@ from graphopt.optimizer.options import (
     StopRules,
 )
 from graphopt.optimizer.run import Callback, run
-from graphopt.optimizer.start import take_better_start
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.gauge import choose_gauge
@@ -58,10 +57,12 @@ def optimize(
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
 
-    method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run 10 iterations
+    method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
+    10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
     linear_solver, schur, device, precision: see `SolverOptions`. The summary says what "auto" took.
-    fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this call only;
+    fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
+    call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
     time_limit: seconds from the call on; checked before each trial.
@@ -69,7 +70,8 @@ def optimize(
     stop: an object with `is_set()`, checked before each trial; another thread may set it.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
 
-    Ctrl-C ends it like `stop`: the best estimate so far is in the graph and the termination is USER_INTERRUPT.
+    Ctrl-C ends it like `stop`: the best estimate so far is in the graph and the termination is
+    USER_INTERRUPT.
     """
     start = time.perf_counter()
     rules, algorithm = _algorithm(method, options, max_iterations)
@@ -81,8 +83,6 @@ def optimize(
     summary.fixed_by_gauge = held
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
-    if isinstance(rules, AutoOptions) and rules.max_iterations > 0:
-        take_better_start(graph, solver, rules.relax_above, summary)
     run(algorithm, rules, solver, summary, signals, callback)
     for name, value in solver.describe().items():
         setattr(summary, name, value)

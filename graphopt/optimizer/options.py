@@ -12,7 +12,7 @@ class StopRules:
     """When an algorithm stops before its last iteration. A tolerance of 0 switches its rule off."""
 
     max_iterations: int = 10
-    """Linearizations at most. Rejected trials reuse the linearization and do not count. 10 as in the g2o program."""
+    """Linearizations at most; rejected trials do not count. 10 as in the g2o program."""
     function_tolerance: float = 0.0
     """Stop when an accepted step changes chi2 by no more than this fraction of it."""
     gradient_tolerance: float = 0.0
@@ -87,9 +87,9 @@ class AutoOptions(StopRules):
     """Stop when the largest entry of an accepted dx is no larger than this."""
     max_trials: int = 40
     """Trials in one iteration before giving up."""
-    relax_above: float = 1.0
-    """Where chi2 per residual is above this at the start, also try the start of `solver.relaxation` and begin at the
-    better one. `inf` always begins at the given estimates."""
+    relax_above: float = 0.25
+    """Where the first iteration leaves more than this fraction of chi2 or the third more than 1 per residual,
+    try the estimates of `solver.relaxation` too, and go on from the better point. `inf` never does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -53,9 +53,7 @@ def _loop(
     callback: Callback | None,
 ) -> None:
     chi2 = solver.chi2()
-    summary.final_chi2 = chi2
-    if np.isnan(summary.initial_chi2):
-        summary.initial_chi2 = chi2
+    summary.initial_chi2 = summary.final_chi2 = chi2
     if not np.isfinite(chi2):
         summary.termination = TerminationType.NON_FINITE
         summary.message = solver.first_non_finite() or "chi2 overflows: the errors are too large."
@@ -77,9 +75,7 @@ def _loop(
                 summary.message = solver.first_non_finite() or ""
             break
         chi2 = step.chi2
-    better = algorithm.finish()
-    if better is not None:
-        summary.final_chi2 = better
+    summary.message = summary.message or algorithm.note
     if signals.reason is not None and summary.termination is TerminationType.NO_CONVERGENCE:
         summary.termination = signals.reason
 

@@ -1,9 +1,9 @@
 """Levenberg-Marquardt with Marquardt's scaling; one half of `auto`.
 
-    (H + lambda diag(H)) dx = b
-    rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
-    good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
-    bad step:   lambda <- lambda nu,  nu <- 2 nu
+(H + lambda diag(H)) dx = b
+rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
+good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
+bad step:   lambda <- lambda nu,  nu <- 2 nu
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import AutoOptions
+from graphopt.optimizer.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
 
 _INITIAL_LAMBDA = 1e-4  # 1 / initial_trust_region_radius of Ceres
@@ -24,6 +25,8 @@ _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 
 class ScaledDamping:
     """Levenberg-Marquardt with diagonal scaling; see the module's header."""
+
+    note = ""
 
     def __init__(self, options: AutoOptions):
         self.options = options
@@ -49,7 +52,7 @@ class ScaledDamping:
                 self._reject()
                 continue
             solved = True
-            gain = float(solver.dx @ (damping * solver.dx + solver.b))
+            gain = dot(solver.dx, damping * solver.dx + solver.b)
             chi2 = self._trial(current, gain)
             if chi2 is not None:
                 return Step(Outcome.CONTINUE, chi2, self._lambda, trial, float(np.abs(solver.dx).max()))
@@ -77,7 +80,3 @@ class ScaledDamping:
     def _reject(self) -> None:
         self._lambda *= self._nu
         self._nu *= 2.0
-
-    def finish(self) -> float | None:
-        """The last estimate is the best one."""
-        return None

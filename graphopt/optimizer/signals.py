@@ -71,7 +71,8 @@ class StopSignals:
     def catching_interrupts(self) -> Iterator[None]:
         """Turn the first Ctrl-C into a request to stop; a second one raises KeyboardInterrupt as usual.
 
-        Only in the main thread and only where Python's own handler is in place, so a program's handler stays in charge.
+        Only in the main thread and only where Python's own handler is in place, so a program's handler stays
+        in charge.
         """
         ours = (
             threading.current_thread() is threading.main_thread()

@@ -81,7 +81,7 @@ class Summary:
     device_name: str = ""
     precision: str = ""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
-    """read, analyze (structure, ordering), prepare (compile, memory), linearize (with chi2), solve, update, total."""
+    """read, analyze (structure), prepare (compile, memory), linearize (with chi2), solve, update, total."""
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
     fixed_by_gauge: list[int] = field(default_factory=list)
@@ -97,8 +97,9 @@ class Summary:
     def brief_report(self) -> str:
         """One line."""
         return (
-            f"{self.method} on {self.device_name or self.device}: chi2 {self.initial_chi2:.6g} -> {self.final_chi2:.6g} "
-            f"in {len(self.iterations)} iterations, {self.seconds['total']:.3g} s. {self.termination.value}"
+            f"{self.method} on {self.device_name or self.device}: "
+            f"chi2 {self.initial_chi2:.6g} -> {self.final_chi2:.6g} in {len(self.iterations)} iterations, "
+            f"{self.seconds['total']:.3g} s. {self.termination.value}"
         )
 
     def full_report(self) -> str:

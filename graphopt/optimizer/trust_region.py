@@ -5,8 +5,8 @@
                    radius h_sd / |h_sd|                    where |h_sd| >= radius
     h_gn = inv(H + mu I) b,    h_sd = (b'b / b'Hb) b
 
-Every step is p b + q h_gn, and with (H + mu I) h_gn = b its predicted gain needs one product H b per linearization, and
-that only if the radius limits the step:
+Every step is p b + q h_gn, and with (H + mu I) h_gn = b its predicted gain needs one product H b per
+linearization, and that only if the radius limits the step:
 
     gain = 2 b's - s'Hs,   h_gn'H h_gn = b'h_gn - mu h_gn'h_gn,   b'H h_gn = b'b - mu b'h_gn
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import AutoOptions
+from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
 
 _ACCEPT = 1e-4  # actual over predicted gain of an accepted step
@@ -71,6 +72,8 @@ class _Model:
 class TrustRegion:
     """Dogleg with unlimited first radius; see the module's header."""
 
+    note = ""
+
     def __init__(self, options: AutoOptions):
         self.options = options
         self._radius = np.inf
@@ -110,19 +113,17 @@ class TrustRegion:
                 return None
             solved = solver.solve(self._damping)
         b, newton = solver.b, solver.dx.copy()
-        model = _Model(
-            b, newton, self._damping, float(b @ b), float(b @ newton), float(newton @ newton)
-        )
+        model = _Model(b, newton, self._damping, dot(b, b), dot(b, newton), dot(newton, newton))
         return model
 
     def _trial(self, model: _Model, current: float) -> tuple[float | None, float, float]:
         """Try the step of the present radius: (chi2 if accepted, largest entry, predicted gain)."""
         solver = self._solver
         if model.newton_newton > self._radius**2 and model.bHb is None:
-            model.bHb = float(model.b @ solver.multiply(model.b))
+            model.bHb = dot(model.b, solver.multiply(model.b))
         p, q = model.coefficients(self._radius)
         step = q * model.newton if p == 0.0 else p * model.b + q * model.newton
-        length = float(np.linalg.norm(step))
+        length = norm(step)
         gain = model.gain(p, q)
         solver.push()
         solver.dx = step
@@ -145,7 +146,3 @@ class TrustRegion:
                 self._damping = 0.0
         elif ratio < _POOR:
             self._radius = 0.5 * min(self._radius, 2.0 * length)
-
-    def finish(self) -> float | None:
-        """The last estimate is the best one."""
-        return None

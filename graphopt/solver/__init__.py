@@ -1,12 +1,12 @@
 """From a graph to steps: structure of the normal equations, block solvers, linear solvers, marginals.
 
-    structure        numbering, block pattern, edge groups
-    gauge            which vertices to hold
-    block_solver     the protocol every device implements
-    registry         block solvers by device name
-    cpu              the block solver on the CPU
-    linear_systems   which linear solver, with or without Schur complement
-    reuse            take the last block solver again when the structure repeats
-    relaxation       a start from linear least squares
-    marginals        covariances of chosen vertices
+structure        numbering, block pattern, edge groups
+gauge            which vertices to hold
+block_solver     the protocol every device implements
+registry         block solvers by device name
+cpu              the block solver on the CPU
+linear_systems   which linear solver, with or without Schur complement
+reuse            take the last block solver again when the structure repeats
+relaxation       a start from linear least squares
+marginals        covariances of chosen vertices
 """

@@ -1,9 +1,9 @@
 """The block solver: what an optimization algorithm needs from a device.
 
-One implementation per device. H, b and the estimates live where the implementation likes; vectors that the algorithms
-read are numpy arrays of length `dim`.
+One implementation per device. H, b and the estimates live where the implementation likes; vectors that the
+algorithms read are numpy arrays of length `dim`.
 
-    linearize()      H = sum J' w Omega J,  b = -sum J' w Omega e,  chi2 = sum rho(e' Omega e)   at the estimates
+    linearize()      H = sum J' w Omega J,  b = -sum J' w Omega e,  chi2 = sum rho(e' Omega e)
     solve(damping)   (H + diag(damping)) dx = b
     update()         estimates <- estimates oplus dx
 """
@@ -52,7 +52,7 @@ class BlockSolver(Protocol):
         ...
 
     def solve(self, damping: float | np.ndarray) -> bool:
-        """Solve for dx with `damping` (one number or (dim,)) added to H's diagonal; False: not positive definite."""
+        """Solve for dx; `damping` (a number or (dim,)) is added to H's diagonal. False: not definite."""
         ...
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The block solver on the CPU: the bytecode interpreter linearises, native linear algebra solves.
 
-The Linearizer refers to the graph's estimate arrays, so the graph has the present estimates at any time; adding or
-removing vertices while an optimization runs is not possible.
+The Linearizer refers to the graph's estimate arrays, so the graph has the present estimates at any time;
+adding or removing vertices while an optimization runs is not possible.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class CpuBlockSolver:
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
-            raise DeviceError("precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'.")
+            raise DeviceError(
+                "precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'."
+            )
         self.structure = structure
         self.dim = structure.dim
         self.values = np.zeros(structure.values_size)
@@ -83,7 +85,7 @@ class CpuBlockSolver:
         )
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information matrices and kernel widths (estimates are shared)."""
+        """Take the graph's present measurements, information and kernel widths (estimates are shared)."""
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *_edge_data(group))
 
@@ -133,7 +135,7 @@ class CpuBlockSolver:
         return self._product.multiply(self.values, vector)
 
     def update(self) -> None:
-        """estimates <- estimates oplus dx."""
+        """Estimates <- estimates oplus dx."""
         self._linearizer.oplus(self._dx)
 
     def push(self) -> None:

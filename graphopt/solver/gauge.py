@@ -1,14 +1,15 @@
 """Which vertices to hold so that the answer is determined.
 
-A connected part of the graph in which nothing is fixed and nothing is measured absolutely can be moved as a whole
-without changing chi2. Fixing one of its poses removes exactly that freedom and changes no chi2. `choose_gauge` does it
-for every such part:
+A connected part of the graph in which nothing is fixed and nothing is measured absolutely can be moved as a
+whole without changing chi2. Fixing one of its poses removes exactly that freedom and changes no chi2.
+`choose_gauge` does it for every such part:
 
-* a part is connected through its free vertices; a fixed neighbour or a unary edge determines it, and it is left alone;
-* the vertex is the first one that has the part's largest tangent dimension, in the order in which g2o's `findGauge`
-  looks at vertices, so a connected graph gets g2o's choice;
-* only a pose (`GAUGE_TYPES`) is a gauge. Fixing, say, the coefficients of a curve or a camera with its focal length
-  would take more than the freedom of the whole; such a part is left to the damping of the algorithm.
+* a part is connected through its free vertices; a fixed neighbour or a unary edge determines it, and it is
+  left alone;
+* the vertex is the first one that has the part's largest tangent dimension, in the order in which g2o's
+  `findGauge` looks at vertices, so a connected graph gets g2o's choice;
+* only a pose (`GAUGE_TYPES`) is a gauge. Fixing, say, the coefficients of a curve or a camera with its focal
+  length would take more than the freedom of the whole; such a part is left to the damping of the algorithm.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_components
 from graphopt.graph.gauge import iteration_order
 
-GAUGE_TYPES = frozenset({"VERTEX_SE2", "VERTEX_SE3:QUAT", "VERTEX_SE3:EXPMAP", "VERTEX_SIM3:EXPMAP", "VERTEX_CAM"})
+GAUGE_TYPES = frozenset(
+    {"VERTEX_SE2", "VERTEX_SE3:QUAT", "VERTEX_SE3:EXPMAP", "VERTEX_SIM3:EXPMAP", "VERTEX_CAM"}
+)
 """Tags of vertex types whose estimate is a pose and nothing else."""
 
 
 def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
+    if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
+        return []  # unary edges hold every part
     count, labels = connected_components(selection, through_fixed=False)
     held = _held_parts(selection, labels, count)
     if held.all():

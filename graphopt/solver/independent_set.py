@@ -1,7 +1,8 @@
 """A maximal independent set by rounds of local minima (Luby's algorithm with a fixed priority).
 
-In each round every candidate whose priority is below that of all its candidate neighbours enters the set, and its
-neighbours leave. A scrambled number as priority needs O(log n) rounds on any graph and gives the same set each time.
+In each round every candidate whose priority is below that of all its candidate neighbours enters the set, and
+its neighbours leave. A scrambled number as priority needs O(log n) rounds on any graph and gives the same set
+each time.
 """
 
 from __future__ import annotations

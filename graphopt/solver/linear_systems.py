@@ -22,6 +22,7 @@ _DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which 
 _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
+_PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 
 
 class LinearSystem(Protocol):
@@ -95,7 +96,7 @@ class Implicit:
 
     def __init__(self, schur: SchurComplement):
         self._schur = schur
-        self._pcg = Pcg(schur)
+        self._pcg = _pcg(schur)
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -141,11 +142,15 @@ def _solver_for(pattern: BlockPattern, name: str) -> tuple[str, SparseCholesky |
     if name == "dense" or (name == "auto" and _is_dense(pattern)):
         return "dense", DenseCholesky(pattern)
     if name == "pcg":
-        return "pcg", Pcg(pattern)
+        return "pcg", _pcg(pattern)
     sparse = SparseCholesky(pattern)
     if name == "auto" and sparse.flops > _MAX_FACTOR_FLOPS:
-        return "pcg", Pcg(pattern)
+        return "pcg", _pcg(pattern)
     return "cholesky", sparse
+
+
+def _pcg(system: BlockPattern | SchurComplement) -> Pcg:
+    return Pcg(system, tolerance=_PCG_TOLERANCE, absolute_tolerance=False)
 
 
 def _is_dense(pattern: BlockPattern) -> bool:

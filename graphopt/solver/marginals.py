@@ -14,31 +14,29 @@ import numpy as np
 
 from graphopt.errors import GraphError, SolverError
 from graphopt.graph import Graph, Vertex
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.linear import SparseCholesky
 from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions
-from graphopt.solver.reuse import prepared_solver
 from graphopt.solver.structure import Structure
 
 Pair = tuple[int, int]
 
 
-def compute_marginals(
-    graph: Graph, pairs: Iterable[Any], *, level: int = 0
-) -> dict[Pair, np.ndarray]:
+def compute_marginals(graph: Graph, pairs: Iterable[Any], *, level: int = 0) -> dict[Pair, np.ndarray]:
     """Covariance blocks of pairs of vertices: {(id_i, id_j): (tangent_dim_i, tangent_dim_j)}.
 
-    `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. Raises `GraphError` for a
-    vertex that is fixed or has no active edge, `SolverError` if H is singular.
+    `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. Raises
+    `GraphError` for a vertex that is fixed or has no active edge, `SolverError` if H is singular.
     """
     wanted = [_pair(one) for one in pairs]
     selection = graph.select(level)
-    solver = prepared_solver(graph, selection, SolverOptions(device="cpu"), dict.fromkeys(("analyze", "prepare"), 0.0))
-    structure = solver.structure
+    structure = Structure(selection)
+    solver = CpuBlockSolver(graph, structure, SolverOptions())
     solver.linearize()
-    blocks = np.array(
-        [[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32
-    ).reshape(-1, 2)
+    blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32).reshape(
+        -1, 2
+    )
     cholesky = SparseCholesky(block_pattern(structure))
     if not cholesky.factorize(solver.values):
         bad = int(structure.ids[cholesky.failed_block])

@@ -1,7 +1,7 @@
 """Block solvers by device name.
 
-A device registers a factory. `create_block_solver` finds it by the part of the name before a colon, so "vulkan:1"
-reaches the factory of "vulkan", which reads the rest from the options.
+A device registers a factory. `create_block_solver` finds it by the part of the name before a colon, so
+"vulkan:1" reaches the factory of "vulkan", which reads the rest from the options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SolverOptions:
     device: str = "auto"
     """"auto", "cpu", or another registered device, with an optional number: "vulkan:1"."""
     linear_solver: str = "auto"
-    """"cholesky" (sparse), "dense" (Cholesky), "pcg" (preconditioned conjugate gradients), or "auto" by size and density."""
+    """"cholesky" (sparse), "dense" (Cholesky), "pcg" (conjugate gradients); "auto" by size and density."""
     schur: str = "auto"
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"

@@ -5,17 +5,19 @@ Forget that rotations are orthogonal and let each pose be any d x (d + 1) matrix
     t_j = t_i + R_i m,   R_j = R_i M        between poses (m, M)
     p   = t_i + R_i z                       of a point
 
-are then linear, and each row u = (t_k, R_k1 ... R_kd) of the poses appears only with the same row of the others:
+are then linear, and each row u = (t_k, R_k1 ... R_kd) of the poses appears only with its own kind:
 
-    minimise  sum |u_j - u_i C|^2_W + sum w |p_k - u_i c|^2,    C = [1 0; m M],  c = [1; z],  W = diag(w_t, w_r, ..., w_r)
+    minimise  sum |u_j - u_i C|^2_W + sum w_t |p_k - u_i c|^2
+              C = [1 0; m M],   c = [1; z],   W = diag(w_t, w_r, ..., w_r)
 
-This is one symmetric system with blocks of d + 1 (poses) and 1 (points), with the block pattern of H and d right-hand
-sides. The blocks R are projected to rotations; translations and points then follow from a second, scalar system.
+This is one symmetric system with blocks of d + 1 (poses) and 1 (points), with the block pattern of H and d
+right-hand sides. The blocks R are projected to rotations; translations and points then follow from a second,
+scalar system.
 
 w_t, w_r are the information matrices' harmonic mean eigenvalues, in units of |R_j - R_i M|_F^2 = 2 angle^2.
 
-References: Martinec and Pajdla, Robust Rotation and Translation Estimation, CVPR 2007; Carlone et al., Initialization
-Techniques for 3D SLAM, ICRA 2015 (chordal relaxation).
+References: Martinec and Pajdla, Robust Rotation and Translation Estimation, CVPR 2007; Carlone et al.,
+Initialization Techniques for 3D SLAM, ICRA 2015 (chordal relaxation).
 """
 
 from __future__ import annotations
@@ -74,10 +76,10 @@ _POINT_EDGES = {"EDGE_SE2_XY": _PLANE}
 
 
 def relaxed_estimates(structure: Structure) -> list[np.ndarray] | None:
-    """Estimates per vertex set, with relaxed ones where a vertex is optimized; None if the problem is of another kind.
+    """Estimates per vertex set, relaxed where a vertex is optimized; None if the problem is of another kind.
 
-    Applies where all active edges are `EDGE_SE2`, `EDGE_SE2_XY` or `EDGE_SE3:QUAT` and every part of the graph has a
-    fixed vertex.
+    Applies where all active edges are `EDGE_SE2`, `EDGE_SE2_XY` or `EDGE_SE3:QUAT` and every part of the
+    graph has a fixed vertex.
     """
     space = _space_of(structure)
     if space is None:
@@ -106,7 +108,7 @@ def _space_of(structure: Structure) -> _Space | None:
 
 
 class _Assembly:
-    """Normal equations with the block pattern of H, `row_dim` unknowns per pose and 1 per point, d right-hand sides."""
+    """Normal equations: `row_dim` unknowns per pose, 1 per point, d right-hand sides, H's block pattern."""
 
     def __init__(self, structure: Structure, space: _Space, row_dim: int):
         self._structure = structure
@@ -219,7 +221,9 @@ def _coefficients(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarr
     return first, second, weight, np.zeros((count, d + 1, d))
 
 
-def _add_displacements(system: _Assembly, group: EdgeGroup, space: _Space, rotations: list[np.ndarray]) -> None:
+def _add_displacements(
+    system: _Assembly, group: EdgeGroup, space: _Space, rotations: list[np.ndarray]
+) -> None:
     """x_j - x_i = R_i m with known rotations."""
     count, d = len(group.rows), space.dim
     measured = group.edge_set.measurement[group.rows][:, :d]

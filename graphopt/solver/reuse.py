@@ -1,8 +1,8 @@
 """Prepare a block solver, or take the graph's last one if nothing of its structure changed.
 
-Analysis and compilation cost more than solving a small problem. A graph that is optimized again with the same vertices,
-edges, fixed and marginalized flags, levels, kernels and options gets its block solver back, with new estimates,
-measurements, information matrices and kernel widths.
+Analysis and compilation cost more than solving a small problem. A graph that is optimized again with the same
+vertices, edges, fixed and marginalized flags, levels, kernels and options gets its block solver back, with
+new estimates, measurements, information matrices and kernel widths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prepared_solver(
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`."""
     start = time.perf_counter()
-    last = _last.pop(graph, None)  # taken out while in use: a failing optimization leaves nothing half-done behind
+    last = _last.pop(graph, None)
     if last is not None and _fits(last, graph, selection, options):
         last.solver.refresh()
         seconds["prepare"] += time.perf_counter() - start

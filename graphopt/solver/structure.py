@@ -2,15 +2,16 @@
 
     (H + D) dx = b        H = sum J' w Omega J,   b = -sum J' w Omega e
 
-Free active vertices are *blocks*: first those that stay, then those that the Schur complement eliminates, each by
-ascending id. An eliminated block shares no edge with another eliminated one: of marginalized neighbours an independent
-set is eliminated and the others stay.
+Free active vertices are *blocks*: first those that stay, then those that the Schur complement eliminates,
+each by ascending id. An eliminated block shares no edge with another eliminated one: of marginalized
+neighbours an independent set is eliminated and the others stay.
 
-Of the symmetric H the upper triangle of blocks is stored, by block column, rows ascending, so the diagonal is last:
+Of the symmetric H the upper triangle of blocks is stored, by block column, rows ascending (diagonal last):
 
-    dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,): place in `values`
+    dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,)
 
-Block k is dims[row] x dims[col], column-major. Everything here is vectorised; a million edges take about a second.
+Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. All
+of this is vectorised.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class EdgeGroup:
     parameter_rows: np.ndarray
     """(m, num_parameters) int32."""
     block_offset: np.ndarray
-    """(m, num_pairs) int64 into `values`, -1 where a vertex is not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
+    """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
     block_transposed: np.ndarray
     """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
 
@@ -145,7 +146,7 @@ class Structure:
             self.vertex_offsets.append(np.where(mask, self.offsets[blocks], -1))
 
     def _eliminated(self, free: list[np.ndarray]) -> list[np.ndarray]:
-        """Per vertex set, for its free vertices: eliminated by the Schur complement (no two share an edge)."""
+        """Per vertex set, for its free vertices: eliminated (no two of them share an edge)."""
         selection = self.selection
         wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
         if not any(mask.any() for mask in wanted):
@@ -178,7 +179,7 @@ class Structure:
         return blocks[:, list(first)], blocks[:, list(second)]
 
     def _pattern(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-        """Build the block pattern; return per edge selection the (m, num_pairs) block numbers, -1 where none."""
+        """Build the block pattern; returns per edge selection (m, num_pairs) block numbers, -1: none."""
         num_blocks = np.int64(self.num_blocks)
         keys, places = [], []
         for rows, cols in pairs:

@@ -3,7 +3,6 @@
 expr        Expr, hash-consed; make() simplifies on the way in with the rules of rules.py
 arrays      numpy arrays of Expr; numpy functions on them
 derivative  Jacobians along given directions
-share       partial common sub-expressions of sums and products
 evaluate    reference interpreter: what an expression means
 printer, verify
 """

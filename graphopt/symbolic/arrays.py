@@ -1,8 +1,8 @@
 """Arrays of symbols, and the numpy functions that work on them.
 
-`SymbolicArray` is an ndarray of dtype object whose elements are `Expr`. numpy hands every ufunc and function call on
-it (and on single `Expr`) to the two tables below, because numpy's own loops for objects ask comparisons for their
-truth. What is in neither table is an error that names the table.
+`SymbolicArray` is an ndarray of dtype object whose elements are `Expr`. numpy hands every ufunc and function
+call on it (and on single `Expr`) to the two tables below, because numpy's own loops for objects ask
+comparisons for their truth. What is in neither table is an error that names the table.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SymbolicArray(np.ndarray):
         return apply_ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func, types, args, kwargs):
-        return apply_function(func, args, kwargs)
+        return apply_function(func, tuple(args), dict(kwargs))
 
 
 def symbolic_array(x: Any) -> SymbolicArray:
@@ -171,7 +171,8 @@ def _call(function: Callable, inputs: tuple, kwargs: dict, scalar: bool) -> Any:
         (out,) = kwargs["out"]
         if out.dtype != object:
             raise SymbolicError(
-                f"A symbol is written into an array of {out.dtype}.\n  {user_line()}\nMake the array with np.stack."
+                f"A symbol is written into an array of {out.dtype}.\n  {user_line()}\n"
+                "Make the array with np.stack."
             )
         out.view(np.ndarray)[...] = result
         return out
@@ -196,7 +197,7 @@ def _reduce(ufunc: np.ufunc, function: Callable, array: Any, kwargs: dict) -> An
     return result.view(SymbolicArray)
 
 
-# --- functions that are not ufuncs ------------------------------------------------------------------------------
+# --- functions that are not ufuncs --------------------------------------------------------------------------
 def _where(condition, x, y):
     return _call(lambda c, a, b: make("select", c, a, b), (condition, x, y), {}, _all_scalar(condition, x, y))
 
@@ -239,9 +240,10 @@ FUNCTIONS: dict[Callable, Callable] = {
 """numpy function -> our own version."""
 
 _STRUCTURAL_NAMES = """append array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to
-column_stack concatenate copy diag diagonal dot dstack einsum empty_like expand_dims flip full_like hsplit hstack inner
-kron moveaxis ndim ones_like outer permute_dims prod ravel repeat reshape roll rollaxis rot90 shape size split squeeze
-stack sum swapaxes take tensordot tile trace transpose tril triu vdot vsplit vstack zeros_like""".split()
+column_stack concatenate copy diag diagonal dot dstack einsum empty_like expand_dims flip full_like hsplit
+hstack inner kron moveaxis ndim ones_like outer permute_dims prod ravel repeat reshape roll rollaxis rot90
+shape size split squeeze stack sum swapaxes take tensordot tile trace transpose tril triu vdot vsplit vstack
+zeros_like""".split()
 STRUCTURAL: frozenset[Callable] = frozenset(getattr(np, n) for n in _STRUCTURAL_NAMES if hasattr(np, n))
 """numpy functions that move elements, or add and multiply them: they work on object arrays as they are."""
 
@@ -261,7 +263,7 @@ def apply_function(function: Callable, args: tuple, kwargs: dict) -> Any:
     if function in FUNCTIONS:
         return FUNCTIONS[function](*args, **kwargs)
     if function in REDUCTIONS:
-        axis = kwargs.get("axis", args[1] if len(args) > 1 else None)
+        axis = kwargs["axis"] if "axis" in kwargs else args[1] if args[1:] else None
         return _reduce(REDUCTIONS[function], UFUNCS[REDUCTIONS[function]], args[0], {**kwargs, "axis": axis})
     if function is np.mean:
         total = np.sum(*args, **kwargs)

@@ -1,17 +1,19 @@
 """Derivatives by elimination on the linearised expression graph.
 
-Every operation y = f(x_1, x_2, ...) becomes edges x_i -> y labelled with the partial derivative; the seeds are edges
-from the directions to the variables. Removing an inner vertex k joins each of its sources i to each of its targets j:
+Every operation y = f(x_1, x_2, ...) becomes edges x_i -> y labelled with the partial derivative; the seeds
+are edges from the directions to the variables. Removing an inner vertex k joins each of its sources i to each
+of its targets j:
 
     label(i, j) += label(k, j) label(i, k)
 
-until only edges from directions to outputs are left: these are the Jacobian. Removing the vertices in the order of
-the outputs is reverse mode, in the order of the inputs forward mode. Cheapest first (Markowitz: sources times
-targets) needs fewer products than either. A. Griewank, A. Walther, Evaluating Derivatives, SIAM 2008, chapter 9.
+until only edges from directions to outputs are left: these are the Jacobian. Removing the vertices in the
+order of the outputs is reverse mode, in the order of the inputs forward mode. Cheapest first (Markowitz:
+sources times targets) needs fewer products than either. A. Griewank, A. Walther, Evaluating Derivatives, SIAM
+2008, chapter 9.
 
-The partial derivative of select(c, x, y) towards x is select(c, 1, 0); the rule `x select(c, y, 0) -> select(c, x y,
-0)` carries it to the outside of every product, so that the answer is select(c, dx, dy), and an infinite dy is never
-multiplied by zero.
+The partial derivative of select(c, x, y) towards x is select(c, 1, 0); the rule `x select(c, y, 0) ->
+select(c, x y, 0)` carries it to the outside of every product, so that the answer is select(c, dx, dy), and an
+infinite dy is never multiplied by zero.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ PARTIALS: dict[str, Callable[..., tuple]] = {
 
 
 def jacobian(outputs: Sequence[Expr], seeds: Sequence[dict[Expr, Expr]]) -> list[list[Expr]]:
-    """Derivative of each output along each direction.
+    """Return the derivative of each output along each direction.
 
     `seeds[j]` maps the variables that direction j moves to their derivative along it. Returns rows of
     len(seeds) expressions, one row per output.

@@ -1,8 +1,8 @@
 """Scalar expressions in a hash-consed directed acyclic graph.
 
 Equal expressions are the same object, so common sub-expressions are shared as they are built. `id` grows with
-creation: the arguments of an expression have smaller ids than itself, so sorting by id is a topological order.
-`make` simplifies on the way in with the rules of `rules.RULES`.
+creation: the arguments of an expression have smaller ids than itself, so sorting by id is a topological
+order. `make` simplifies on the way in with the rules of `rules.RULES`.
 """
 
 from __future__ import annotations
@@ -129,16 +129,17 @@ class Expr:
         raise SymbolicError(
             "A symbol has no truth value yet: Python's if, and, or, not, min() and max() cannot look at it.\n"
             f"  {user_line()}\n"
-            "Write np.where(condition, x, y), np.minimum, np.maximum, np.logical_and, np.logical_or; and build "
-            "arrays with np.stack, because np.array() makes a plain array whose comparisons end here."
+            "Write np.where(condition, x, y), np.minimum, np.maximum, np.logical_and, np.logical_or; "
+            "and build arrays with np.stack: np.array() makes a plain array whose comparisons end here."
         )
 
     def _no_number(self, kind: str) -> NoReturn:
         raise SymbolicError(
             f"A symbol has no value yet, so it cannot become a Python {kind}.\n"
             f"  {user_line()}\n"
-            "Use numpy functions (np.sin, not math.sin), build arrays with np.stack([...], axis=-1) instead of "
-            "filling np.zeros(...), and do not convert values with dtype=float."
+            "Use numpy functions (np.sin, not math.sin), "
+            "build arrays with np.stack([...], axis=-1) instead of filling np.zeros(...), "
+            "and do not convert values with dtype=float."
         )
 
     def __float__(self) -> float:
@@ -278,7 +279,8 @@ def lift(x: Any) -> Expr:
         value = float(x)
         if math.isnan(value):
             raise SymbolicError(
-                f"A NaN constant enters the expression.\n  {user_line()}\nEvery derivative through it would be NaN."
+                f"A NaN constant enters the expression.\n  {user_line()}\n"
+                "Every derivative through it would be NaN."
             )
         return const(value)
     raise SymbolicError(

@@ -62,8 +62,8 @@ OPS: dict[str, Op] = {
         Op("or", 2, _truth(np.logical_or), True),
         Op("not", 1, _truth(np.logical_not)),
         Op("select", 3, _select),
-        # rho and weight of the robust kernel at this chi2. The kernel is another program, chosen per edge group,
-        # so its value is not known here; an evaluator must be given it.
+        # rho and weight of the robust kernel at this chi2. The kernel is another program, chosen per edge
+        # group, so its value is not known here; an evaluator must be given it.
         Op("robust_rho", 1, lambda chi2: chi2),
         Op("robust_weight", 1, lambda chi2: np.ones_like(chi2)),
     )

@@ -1,8 +1,8 @@
 """Simplifications: one rule is one statement of algebra.
 
 A rule sees the arguments of an operation that is about to be made and returns a simpler expression or None.
-All hold for finite real numbers; `0 * x -> 0` is wanted also where x would be infinite, since a structural zero of a
-Jacobian stays zero. Arguments of commutative operations arrive sorted by id.
+All hold for finite real numbers; `0 * x -> 0` is wanted also where x would be infinite, since a structural
+zero of a Jacobian stays zero. Arguments of commutative operations arrive sorted by id.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def rule(op: str, algebra: str) -> Callable:
     return register
 
 
-# --- sums -------------------------------------------------------------------------------------------------------
+# --- sums ---------------------------------------------------------------------------------------------------
 @rule("add", "x + 0 -> x")
 def _(x: Expr, y: Expr) -> Expr | None:
     return y if is_const(x, 0.0) else x if is_const(y, 0.0) else None
@@ -140,7 +140,7 @@ def _(x: Expr) -> Expr | None:
     return make("mul", const(-c), u) if c != 1.0 else None
 
 
-# --- products ---------------------------------------------------------------------------------------------------
+# --- products -----------------------------------------------------------------------------------------------
 @rule("mul", "0 x -> 0")
 def _(x: Expr, y: Expr) -> Expr | None:
     return const(0.0) if is_const(x, 0.0) or is_const(y, 0.0) else None
@@ -236,7 +236,7 @@ def _(x: Expr) -> Expr | None:
     return make("mul", const(1.0 / c), make("recip", u)) if c not in (0.0, 1.0) else None
 
 
-# --- functions --------------------------------------------------------------------------------------------------
+# --- functions ----------------------------------------------------------------------------------------------
 for _op in ("sin", "tan", "asin", "atan", "sign"):
 
     @rule(_op, f"{_op}(-x) -> -{_op}(x)")
@@ -274,7 +274,7 @@ for _op in ("min", "max"):
         return x if x is y else None
 
 
-# --- logic ------------------------------------------------------------------------------------------------------
+# --- logic --------------------------------------------------------------------------------------------------
 @rule("and", "0 and x -> 0; 1 and x -> x, x a truth value; x and x -> x")
 def _(x: Expr, y: Expr) -> Expr | None:
     for a, b in ((x, y), (y, x)):

@@ -5,7 +5,11 @@ from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEd
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
 
+BUILTIN_TYPES = tuple(registry.all_types())
+"""The types that this package defines; the registry has those of other packages and users as well."""
+
 __all__ = [
+    "BUILTIN_TYPES",
     "AnyEdgeType",
     "EdgeFile",
     "EdgeType",

@@ -104,9 +104,9 @@ def rotate_by_angle_axis(angle_axis: Array, point: Array) -> Array:
     small = squared < 1e-8
     safe = where(small, 1.0, squared)
     t = np.sqrt(safe)
-    half = np.sin(0.5 * t)
-    a = where(small, polynomial(squared, 1.0, -1.0 / 6.0), np.sin(t) / t)
-    b = where(small, polynomial(squared, 0.5, -1.0 / 24.0), 2.0 * half * half / safe)
+    half = 2.0 * np.sin(0.5 * t) / t
+    a = where(small, polynomial(squared, 1.0, -1.0 / 6.0), half * np.cos(0.5 * t))
+    b = where(small, polynomial(squared, 0.5, -1.0 / 24.0), 0.5 * half * half)
     hat = skew(angle_axis)
     once = (hat @ point[..., None])[..., 0]
     twice = (hat @ once[..., None])[..., 0]

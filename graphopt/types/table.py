@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.types import registry
-from graphopt.types.base import AnyEdgeType, ParameterType, VariadicEdgeType, VertexType
+from graphopt.types import BUILTIN_TYPES
+from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType
 
 
 def _counts(counts: tuple[int, ...]) -> str:
@@ -39,7 +39,7 @@ def _edge_row(kind: AnyEdgeType) -> str:
 
 
 def markdown_tables() -> str:
-    """Tables of the registered vertex, parameter and edge types."""
+    """Tables of the built-in vertex, parameter and edge types."""
     state = "| tag | class | stored | update | tokens | other tags | |\n|---|---|---|---|---|---|---|"
     edge = (
         "| tag | class | vertices | parameters | measurement | residual | tokens | other tags | error |\n"
@@ -48,13 +48,13 @@ def markdown_tables() -> str:
     parts = [
         "## Vertices\n",
         state,
-        *map(_state_row, registry.vertex_types()),
+        *(_state_row(kind) for kind in BUILTIN_TYPES if isinstance(kind, VertexType)),
         "\n## Parameters\n",
         state,
-        *map(_state_row, registry.parameter_types()),
+        *(_state_row(kind) for kind in BUILTIN_TYPES if isinstance(kind, ParameterType)),
         "\n## Edges\n",
         edge,
-        *map(_edge_row, registry.edge_types()),
+        *(_edge_row(kind) for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))),
     ]
     return "\n".join(parts) + "\n"
 

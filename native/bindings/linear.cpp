@@ -279,6 +279,7 @@ void bind_pcg(py::module_& m) {
       .def("reset", [](BoundPcg& p) { p.pcg->reset(); })
       .def_property_readonly("iterations", [](const BoundPcg& p) { return p.pcg->iterations(); })
       .def_property_readonly("residual", [](const BoundPcg& p) { return p.pcg->residual(); })
+      .def_property_readonly("memory_bytes", [](const BoundPcg& p) { return p.pcg->memory_bytes(); })
       .def_property_readonly("converged", [](const BoundPcg& p) { return p.pcg->converged(); })
       .def_property_readonly("failed_block", [](const BoundPcg& p) { return block_or_none(p.pcg->failed_block()); });
 }

@@ -1,13 +1,13 @@
 """A COLMAP model as a graph and back.
 
 Image row i is vertex i (VERTEX_SE3:EXPMAP, cam_T_world), camera row j vertex num_images + j
-(VERTEX_CAMERA_<MODEL>), point row k vertex num_images + num_cameras + k (VERTEX_TRACKXYZ, marginalized). Element t
-of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of sequence number num_vertices + t, by which it is found
-again.
+(VERTEX_CAMERA_<MODEL>), point row k vertex num_images + num_cameras + k (VERTEX_TRACKXYZ, marginalized).
+Element t of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of sequence number num_vertices + t, by
+which it is found again.
 
-Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`. Writing puts the
-graph's estimates into that model. Vertices and edges that were removed from the graph take their images, points and
-track elements with them; the points' errors are computed anew.
+Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`.
+Writing puts the graph's estimates into that model. Vertices and edges that were removed from the graph
+take their images, points and track elements with them; the points' errors are computed anew.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import numpy as np
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import extra_types
-from graphopt.io.colmap.model import NO_POINT, ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.io.colmap.model import (
+    NO_POINT,
+    UNKNOWN_ERROR,
+    ColmapCamera,
+    ColmapImages,
+    ColmapModel,
+    ColmapPoints,
+)
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
 
@@ -131,10 +138,11 @@ def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> 
             values.append(graph.vertex_set(vertex_type).estimate[rows])
         with np.errstate(all="ignore"):
             residual = np.asarray(one.type.error(tuple(values), (), one.measurement))
+            distance = np.linalg.norm(residual.reshape(-1, 2), axis=1)
         element = one.sequence - num_vertices
         if len(element) and not 0 <= element.min() <= element.max() < num_elements:
             raise FormatError("edges were added to the graph; they have no keypoints in the COLMAP model")
-        error[element] = np.nan_to_num(np.linalg.norm(residual.reshape(-1, 2), axis=1), nan=np.inf)
+        error[element] = np.where(np.isfinite(distance), distance, np.inf)
     return error
 
 
@@ -150,12 +158,13 @@ def _points(
     rows = np.flatnonzero(kept_points)
     length = np.bincount(point_of[kept_track], minlength=len(kept_points))[rows]
     total = np.bincount(point_of[kept_track], weights=error[kept_track], minlength=len(kept_points))[rows]
+    mean = total / np.maximum(length, 1)
     old = model.points
     return ColmapPoints(
         ids=old.ids[rows],
         xyz=np.array([estimate[first_point + k] for k in rows.tolist()]).reshape(-1, 3),
         rgb=old.rgb[rows],
-        error=total / np.maximum(length, 1),
+        error=np.where(np.isfinite(mean), mean, UNKNOWN_ERROR),
         track_start=np.concatenate([[0], np.cumsum(length)]),
         track=old.track[kept_track],
     )

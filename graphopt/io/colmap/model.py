@@ -38,6 +38,7 @@ MODELS: dict[str, CameraModel] = {
 }
 MODEL_NAMES = {model.number: name for name, model in MODELS.items()}
 NO_POINT = -1
+UNKNOWN_ERROR = -1.0
 
 
 @dataclass
@@ -125,9 +126,14 @@ class ColmapModel:
                 bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
                 if len(bad):
                     raise FormatError(f"{path}: {what} {ids[bad[0]]} has a number that is not finite")
-        zero = np.flatnonzero(~(np.linalg.norm(self.images.quaternion, axis=1) > 1e-12))
-        if len(zero):
-            raise FormatError(f"{path}: image {self.images.ids[zero[0]]} has a zero quaternion")
+        with np.errstate(over="ignore"):
+            length = np.linalg.norm(self.images.quaternion, axis=1)
+        wrong = np.flatnonzero(~(length > 1e-12) | ~np.isfinite(length))
+        if len(wrong):
+            raise FormatError(
+                f"{path}: image {self.images.ids[wrong[0]]} has a quaternion of length "
+                f"{length[wrong[0]]:g}, expected 1"
+            )
 
     def _check_tracks(self, path: str) -> None:
         track = self.points.track

@@ -50,7 +50,7 @@ def parse_cameras(data: bytes, path: str) -> list[ColmapCamera]:
 
 
 def parse_images(data: bytes, path: str) -> ColmapImages:
-    """Read images.txt: per image a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then one of X Y POINT3D_ID."""
+    """Read images.txt: a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then one of X Y POINT3D_ID triples."""
     lines = data.split(b"\n")
     heads: list[np.ndarray] = []
     names: list[str] = []

@@ -89,6 +89,9 @@ class Pcg {
   double residual() const { return residual_; }   // r' M^-1 r at the end
   bool converged() const { return converged_; }
   int failed_block() const { return failed_block_; }
+  std::int64_t memory_bytes() const {
+    return static_cast<std::int64_t>((2 * block_offset_.back() + 5 * dim()) * sizeof(double));
+  }
 
  private:
   void solve_team(const double* b, double* x, const Team& team);

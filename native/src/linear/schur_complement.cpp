@@ -65,8 +65,10 @@ void SchurComplement::index_observations() {
   observations_.resize(static_cast<std::size_t>(observations_begin_.back()));
   std::vector<std::int64_t> fill(observations_begin_.begin(), observations_begin_.end() - 1);
   for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
-    for (std::int64_t k = pattern_->column_begin(col); k < pattern_->diagonal(col); ++k) {
-      observations_[fill[pattern_->row(k)]++] = Observation{k, col};
+    const std::int64_t begin = pattern_->column_begin(col);
+    for (std::int64_t k = begin; k < pattern_->diagonal(col); ++k) {
+      observations_[fill[pattern_->row(k)]++] = Observation{k, pattern_->value_offset(k), pattern_->value_offset(begin),
+                                                            static_cast<std::int32_t>(k - begin), col};
     }
   }
 }
@@ -128,8 +130,15 @@ void SchurComplement::require_threads(int num_threads) {
   partial_.require(num_threads, kept_dim_);
   const std::size_t threads = static_cast<std::size_t>(num_threads);
   if (threads <= scratch_.size()) return;
-  const int scratch = max_eliminated_dim_ * std::max({max_eliminated_dim_, max_kept_dim_, 2});
-  scratch_.resize(threads, std::vector<double>(scratch));
+  const int small = padded(max_eliminated_dim_ * std::max({max_eliminated_dim_, max_kept_dim_, 2}));
+  const int kept = padded(max_kept_dim_);
+  scratch_.resize(threads);
+  for (Scratch& scratch : scratch_) {
+    scratch.memory.require(small + kept * (kept + 1));
+    scratch.small = scratch.memory.data();
+    scratch.diagonal = scratch.small + small;
+    scratch.b = scratch.diagonal + kept * kept;
+  }
   slot_.resize(threads, std::vector<std::int32_t>(num_kept_));
 }
 

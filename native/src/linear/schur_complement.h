@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "linear/aligned_buffer.h"
 #include "linear/block_pattern.h"
 #include "linear/team_loop.h"
 
@@ -58,8 +59,17 @@ class SchurComplement {
 
  private:
   struct Observation {  // kept block j sees an eliminated block
-    std::int64_t stored_block;
-    std::int32_t eliminated;  // block number in the pattern
+    std::int64_t stored_block;  // W
+    std::int64_t value;         // its offset in values
+    std::int64_t column_value;  // that of the first block of its column
+    std::int32_t position;      // of W in its column
+    std::int32_t eliminated;    // block number in the pattern
+  };
+  struct Scratch {  // of one thread; on cache lines of its own
+    AlignedBuffer memory;
+    double* small = nullptr;     // a scaled block or two landmark vectors
+    double* diagonal = nullptr;  // sum of a diagonal block, leading dimension padded(dim)
+    double* b = nullptr;         // sum of a block of b_s
   };
   struct Kernels;       // the loops, for fixed or run-time block dimensions
   template <int KeptDim, int EliminatedDim>
@@ -95,7 +105,7 @@ class SchurComplement {
   std::vector<double> scaled_b_;                  // H_ll^-1 b_l
   std::vector<double> reduced_values_, reduced_b_;
   ThreadVectors partial_;
-  std::vector<std::vector<double>> scratch_;      // per thread
+  std::vector<Scratch> scratch_;                  // per thread
   std::vector<std::vector<std::int32_t>> slot_;   // per thread (num_kept): stored block of the current column
   std::vector<int> failed_;                       // per thread
   std::atomic<int> next_column_{0};

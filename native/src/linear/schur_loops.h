@@ -17,6 +17,12 @@ struct SchurComplement::Kernels {
   void (*diagonal_blocks)(SchurComplement&, double* out, const Team&);
 };
 
+constexpr int padded(int size) { return (size + 7) / 8 * 8; }  // to cache lines
+
+constexpr int kPrefetchDistance = 6;          // observations
+constexpr std::int64_t kPrefetchMax = 512;    // doubles of a column, at most
+constexpr int kPrefetchDoubles = 24;          // of the observation's own block
+
 template <int KeptDim, int EliminatedDim>
 struct SchurComplement::Loops {
   static const Kernels& kernels() {
@@ -39,7 +45,7 @@ struct SchurComplement::Loops {
     const BlockPattern& pattern = *self.pattern_;
     int begin, end;
     share(self, team, begin, end);
-    double* const lower = self.scratch_[team.worker].data();
+    double* const lower = self.scratch_[team.worker].small;
     for (int block = begin; block < end; ++block) {
       const int dim = eliminated_dim(pattern, block);
       const double* const h = self.values_ + pattern.value_offset(pattern.diagonal(block));
@@ -54,15 +60,22 @@ struct SchurComplement::Loops {
     return std::numeric_limits<int>::max();
   }
 
-  // v := -W H_ll^-1 for one observation.
+  // v := W H_ll^-1 for one observation (H_ll^-1 is symmetric).
   static void scale_block(SchurComplement& self, const double* w, int block, int rows, int depth, double* v) {
-    const double* const inverse = self.inverse(block);
-    for (int p = 0; p < depth; ++p) {
-      for (int i = 0; i < rows; ++i) v[p * rows + i] = -w[i] * inverse[p * depth];
-      for (int q = 1; q < depth; ++q) {
-        for (int i = 0; i < rows; ++i) v[p * rows + i] -= w[q * rows + i] * inverse[p * depth + q];
-      }
-    }
+    outer_product<Update::kSet, KeptDim, EliminatedDim>(v, rows, w, self.inverse(block), rows, depth, depth);
+  }
+
+  // The blocks of an observation lie anywhere in memory: fetch them some observations ahead, from the first
+  // block of the column or only its own.
+  static void prefetch(SchurComplement& self, const Observation* seen, const Observation* end, bool column) {
+    seen += kPrefetchDistance;
+    if (seen >= end) return;
+    const double* const last = self.values_ + seen->value + kPrefetchDoubles;
+    const double* line = self.values_ + (column ? std::max(seen->column_value, seen->value - kPrefetchMax) : seen->value);
+    for (; line < last; line += 8) __builtin_prefetch(line);
+    __builtin_prefetch(self.inverse(seen->eliminated));
+    __builtin_prefetch(self.scaled_b(seen->eliminated));
+    if (column) __builtin_prefetch(&self.pattern_->row_idx()[seen->stored_block]);
   }
 
   static void reduce(SchurComplement& self, const Team& team) {
@@ -70,35 +83,50 @@ struct SchurComplement::Loops {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
       if (next >= self.num_kept_) return;
       const int col = self.columns_by_cost_[next];
-      reduce_b(self, col);
-      if (self.explicit_) reduce_column(self, col, team);
+      const std::int64_t row = self.pattern_->offset(col);
+      const int dim = kept_dim(*self.pattern_, col);
+      double* const b = self.scratch_[team.worker].b;
+      std::copy_n(self.b_ + row, dim, b);
+      if (self.explicit_) {
+        reduce_column(self, col, self.scratch_[team.worker], self.slot_[team.worker].data());
+      } else {
+        reduce_b(self, col, b);
+      }
+      std::copy_n(b, dim, self.reduced_b_.data() + row);
     }
   }
 
-  static void reduce_b(SchurComplement& self, int col) {
-    const BlockPattern& pattern = *self.pattern_;
-    const int dim = kept_dim(pattern, col);
-    double* const target = self.reduced_b_.data() + pattern.offset(col);
-    std::copy_n(self.b_ + pattern.offset(col), dim, target);
+  // b -= W H_ll^-1 b_l for one observation.
+  static void subtract_b(SchurComplement& self, const Observation& seen, double* b, int dim, int depth) {
+    outer_product<Update::kSubtract, KeptDim, EliminatedDim>(b, dim, self.values_ + seen.value,
+                                                             self.scaled_b(seen.eliminated), dim, 1, depth);
+  }
+
+  static void reduce_b(SchurComplement& self, int col, double* b) {
+    const int dim = kept_dim(*self.pattern_, col);
     for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
       const Observation& seen = self.observations_[o];
-      const double* const w = self.values_ + pattern.value_offset(seen.stored_block);
-      add_times(target, w, self.scaled_b(seen.eliminated), dim, eliminated_dim(pattern, seen.eliminated), -1.0);
+      subtract_b(self, seen, b, dim, eliminated_dim(*self.pattern_, seen.eliminated));
     }
   }
 
-  static void add_damping(const SchurComplement& self, int col, double* diagonal) {
-    if (self.damping_ == nullptr) return;
-    const int dim = kept_dim(*self.pattern_, col);
-    for (int i = 0; i < dim; ++i) diagonal[i * dim + i] += self.damping_[self.pattern_->offset(col) + i];
+  // block := diagonal block of H + D, plus the sum over the observations.
+  static void finish_diagonal(const SchurComplement& self, int col, const double* sum, double* block) {
+    const BlockPattern& pattern = *self.pattern_;
+    const int dim = kept_dim(pattern, col), ld = padded(dim);
+    const double* const h = self.values_ + pattern.value_offset(pattern.diagonal(col));
+    for (int j = 0; j < dim; ++j) {
+      for (int i = 0; i < dim; ++i) block[j * dim + i] = h[j * dim + i] + sum[j * ld + i];
+      if (self.damping_ != nullptr) block[j * dim + j] += self.damping_[pattern.offset(col) + j];
+    }
   }
 
-  static void reduce_column(SchurComplement& self, int col, const Team& team) {
+  // Sums that every observation adds to (b, the diagonal block) are kept in scratch: two threads never share
+  // their cache lines.
+  static void reduce_column(SchurComplement& self, int col, const Scratch& scratch, std::int32_t* slot) {
     const BlockPattern& pattern = *self.pattern_;
     const BlockPattern& reduced = *self.reduced_pattern_;
-    std::int32_t* const slot = self.slot_[team.worker].data();
-    double* const v = self.scratch_[team.worker].data();
-    const int cols = kept_dim(pattern, col);
+    const int cols = kept_dim(pattern, col), ld = padded(cols);
     const std::int64_t base = reduced.column_begin(col);
     double* const column = self.reduced_values_.data() + reduced.value_offset(base);
     for (std::int64_t k = base; k < reduced.column_end(col); ++k) {
@@ -109,38 +137,42 @@ struct SchurComplement::Loops {
       std::copy(self.values_ + pattern.value_offset(k), self.values_ + pattern.value_offset(k + 1),
                 column + slot[pattern.row(k)]);
     }
-    add_damping(self, col, column + slot[col]);
-    for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
-      const Observation& seen = self.observations_[o];
-      const int depth = eliminated_dim(pattern, seen.eliminated);
-      scale_block(self, self.values_ + pattern.value_offset(seen.stored_block), seen.eliminated, cols, depth, v);
-      const std::int64_t begin = pattern.column_begin(seen.eliminated);
-      const double* w = self.values_ + pattern.value_offset(begin);
-      for (std::int64_t k = begin; k <= seen.stored_block; ++k) {
+    std::fill(scratch.diagonal, scratch.diagonal + ld * cols, 0.0);
+    const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
+    for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+      prefetch(self, seen, end, true);
+      const int depth = eliminated_dim(pattern, seen->eliminated);
+      scale_block(self, self.values_ + seen->value, seen->eliminated, cols, depth, scratch.small);
+      subtract_b(self, *seen, scratch.b, cols, depth);
+      const double* w = self.values_ + seen->column_value;
+      for (std::int64_t k = seen->stored_block - seen->position; k < seen->stored_block; ++k) {
         const int row = pattern.row(k), rows = kept_dim(pattern, row);
-        add_product<KeptDim, EliminatedDim>(column + slot[row], w, v, rows, cols, depth);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], rows, w, scratch.small, rows, cols,
+                                                                 depth);
         w += rows * depth;
       }
+      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, cols, cols, depth);
     }
+    finish_diagonal(self, col, scratch.diagonal, column + slot[col]);
   }
 
   static void diagonal_blocks(SchurComplement& self, double* out, const Team& team) {
     const BlockPattern& pattern = *self.pattern_;
-    double* const v = self.scratch_[team.worker].data();
+    const Scratch& scratch = self.scratch_[team.worker];
     for (;;) {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
       if (next >= self.num_kept_) return;
-      const int col = self.columns_by_cost_[next], dim = kept_dim(pattern, col);
-      double* const block = out + self.diagonal_offset_[col];
-      std::copy_n(self.values_ + pattern.value_offset(pattern.diagonal(col)), dim * dim, block);
-      add_damping(self, col, block);
-      for (std::int64_t o = self.observations_begin_[col]; o < self.observations_begin_[col + 1]; ++o) {
-        const Observation& seen = self.observations_[o];
-        const double* const w = self.values_ + pattern.value_offset(seen.stored_block);
-        const int depth = eliminated_dim(pattern, seen.eliminated);
-        scale_block(self, w, seen.eliminated, dim, depth, v);
-        add_product<KeptDim, EliminatedDim>(block, w, v, dim, dim, depth);
+      const int col = self.columns_by_cost_[next], dim = kept_dim(pattern, col), ld = padded(dim);
+      std::fill(scratch.diagonal, scratch.diagonal + ld * dim, 0.0);
+      const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
+      for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+        prefetch(self, seen, end, false);
+        const double* const w = self.values_ + seen->value;
+        const int depth = eliminated_dim(pattern, seen->eliminated);
+        scale_block(self, w, seen->eliminated, dim, depth, scratch.small);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, dim, dim, depth);
       }
+      finish_diagonal(self, col, scratch.diagonal, out + self.diagonal_offset_[col]);
     }
   }
 
@@ -148,7 +180,7 @@ struct SchurComplement::Loops {
     const BlockPattern& pattern = *self.pattern_;
     int begin, end;
     share(self, team, begin, end);
-    double* const sum = self.scratch_[team.worker].data();
+    double* const sum = self.scratch_[team.worker].small;
     for (int block = begin; block < end; ++block) {
       const int dim = eliminated_dim(pattern, block);
       project(self, x_kept, block, dim, sum);
@@ -178,7 +210,7 @@ struct SchurComplement::Loops {
     multiply_kept(self, x, own, team);
     int begin, end;
     share(self, team, begin, end);
-    double* const sum = self.scratch_[team.worker].data();
+    double* const sum = self.scratch_[team.worker].small;
     double* const scaled = sum + self.max_eliminated_dim_;
     for (int block = begin; block < end; ++block) {
       const int dim = eliminated_dim(pattern, block);

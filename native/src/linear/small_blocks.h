@@ -2,6 +2,7 @@
 // run time).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -13,33 +14,41 @@ constexpr int piece_size() {
   return Rows >= 8 ? 8 : Rows >= 4 ? 4 : Rows >= 2 ? 2 : 1;
 }
 
-// c += a b', c (Rows x cols), a (Rows x Depth), b (cols x Depth); leading dimensions lc = la, lb.
-template <int Rows, int Depth>
-inline __attribute__((always_inline)) void add_outer(double* c, const double* a, int la, const double* b, int lb,
-                                                     int cols) {
+enum class Update { kSet, kSubtract };
+
+// c := a b' or c -= a b', c (Rows x cols), a (Rows x Depth), b (cols x Depth); leading dimensions lc, la, lb.
+template <Update Kind, int Rows, int Depth>
+inline __attribute__((always_inline)) void outer_pieces(double* c, int lc, const double* a, int la, const double* b,
+                                                        int lb, int cols) {
   constexpr int N = piece_size<Rows>();
   typedef double Piece __attribute__((vector_size(N * sizeof(double)), aligned(8), may_alias));
   Piece column[Depth];
   for (int p = 0; p < Depth; ++p) column[p] = *reinterpret_cast<const Piece*>(a + p * la);
   for (int j = 0; j < cols; ++j) {
-    Piece& target = *reinterpret_cast<Piece*>(c + j * la);
-    Piece sum = target;
-    for (int p = 0; p < Depth; ++p) sum += column[p] * b[p * lb + j];
-    target = sum;
+    Piece& target = *reinterpret_cast<Piece*>(c + j * lc);
+    Piece sum = column[0] * b[j];
+    for (int p = 1; p < Depth; ++p) sum += column[p] * b[p * lb + j];
+    if (Kind == Update::kSet) {
+      target = sum;
+    } else {
+      target -= sum;
+    }
   }
-  if constexpr (Rows > N) add_outer<Rows - N, Depth>(c + N, a + N, la, b, lb, cols);
+  if constexpr (Rows > N) outer_pieces<Kind, Rows - N, Depth>(c + N, lc, a + N, la, b, lb, cols);
 }
 
-// c += a b', c (rows x cols), a (rows x depth), b (cols x depth).
-template <int Rows, int Depth>
-inline void add_product(double* c, const double* a, const double* b, int rows, int cols, int depth) {
+// c := a b' or c -= a b', c (rows x cols, leading dimension lc), a (rows x depth), b (cols x depth).
+template <Update Kind, int Rows, int Depth>
+inline __attribute__((always_inline)) void outer_product(double* c, int lc, const double* a, const double* b, int rows,
+                                                         int cols, int depth) {
   if constexpr (Rows > 0 && Depth > 0) {
-    add_outer<Rows, Depth>(c, a, Rows, b, cols, cols);
+    outer_pieces<Kind, Rows, Depth>(c, lc, a, Rows, b, cols, cols);
   } else {
     for (int j = 0; j < cols; ++j) {
+      if (Kind == Update::kSet) std::fill(c + j * lc, c + j * lc + rows, 0.0);
       for (int p = 0; p < depth; ++p) {
-        const double factor = b[p * cols + j];
-        for (int i = 0; i < rows; ++i) c[j * rows + i] += a[p * rows + i] * factor;
+        const double factor = Kind == Update::kSet ? b[p * cols + j] : -b[p * cols + j];
+        for (int i = 0; i < rows; ++i) c[j * lc + i] += a[p * rows + i] * factor;
       }
     }
   }

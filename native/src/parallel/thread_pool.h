@@ -78,7 +78,7 @@ class SpinBarrier {
       return;
     }
     for (int spin = 0; generation_.load(std::memory_order_acquire) == generation; ++spin) {
-      if (spin < 4000) {
+      if (spin < 1000) {
         spin_pause();
       } else {
         std::this_thread::yield();

@@ -23,11 +23,14 @@ class Bitmap {
       double* block = values + w * 64;
       const int count = static_cast<int>(std::min<std::int64_t>(64, size - w * 64));
       const std::uint64_t word = words_[static_cast<std::size_t>(w)];
-      if (word == 0) {
-        std::fill_n(block, count, 0.0);
-      } else if (word != ~std::uint64_t{0}) {
-        for (int i = 0; i < count; ++i)
-          if (((word >> i) & 1) == 0) block[i] = 0.0;
+      std::uint64_t open = ~word;
+      if (count < 64) open &= (std::uint64_t{1} << count) - 1;
+      while (open != 0) {  // runs of numbers that are not in the set
+        const int first = __builtin_ctzll(open);
+        const std::uint64_t rest = ~(open >> first);
+        const int length = rest == 0 ? 64 : __builtin_ctzll(rest);
+        std::fill_n(block + first, length, 0.0);
+        open &= length == 64 ? 0 : ~(((std::uint64_t{1} << length) - 1) << first);
       }
     }
   }

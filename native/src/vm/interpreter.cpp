@@ -138,6 +138,17 @@ void execute(const Program& program, double* frame, const RobustContext& robust)
   MAP3(FMA, fma(x, y, z))
   MAP3(FMS, fma(x, y, -z))
   MAP3(FNMA, fnma(x, y, z))
+do_DOT2:
+  for (int i = 0; i < kLanes; i += kVectorLanes)
+    store(reg(1) + i, fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i)));
+  pc += 6;
+  NEXT;
+do_DOT3:
+  for (int i = 0; i < kLanes; i += kVectorLanes)
+    store(reg(1) + i, fma(load(reg(6) + i), load(reg(7) + i),
+                          fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i))));
+  pc += 8;
+  NEXT;
 do_SUM:
   pc = sum(frame, reg(1), pc + 2);
   NEXT;

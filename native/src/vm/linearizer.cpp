@@ -45,6 +45,15 @@ inline void put_transposed(double* d, const double* s, int rows, int columns) {
     for (int j = 0; j < columns; ++j, ++d) *d = Add ? *d + s[j * rows + i] : s[j * rows + i];
 }
 
+// Both triangles of a dense block += the upper triangle s, packed by columns.
+inline void add_triangle(double* d, const double* s, int dim) {
+  for (int j = 0; j < dim; ++j)
+    for (int i = 0; i <= j; ++i, ++s) {
+      d[j * dim + i] += *s;
+      if (i != j) d[i * dim + j] += *s;
+    }
+}
+
 template <bool Add>
 inline void put(double* d, const double* s, const Piece& piece, std::int64_t code) {
   if (Destination::transposed(code))
@@ -171,7 +180,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
         if (l + kPrefetchDistance < count)
           for (int p = 0; p < num_pieces; ++p) {
             const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
-            if (code != Destination::kSkip) prefetch(target(g.pieces[p], code), g.pieces[p].length());
+            if (code != Destination::kSkip && !g.pieces[p].packed) prefetch(target(g.pieces[p], code), g.pieces[p].length());
           }
         for (int p = 0; p < num_pieces; ++p) {
           const Piece& piece = g.pieces[p];
@@ -194,7 +203,10 @@ void Linearizer::reduce(const Reduction& r, double* values, double* b) const {
   for (std::int64_t k = r.first_copy; k < r.first_copy + r.num_copies; ++k) {
     const Copy& copy = copies_[static_cast<std::size_t>(k)];
     const double* source = arenas_[static_cast<std::size_t>(copy.partition)].data() + copy.offset;
-    put_row<true>(target, source, r.length);
+    if (r.packed_dim > 0)
+      add_triangle(target, source, r.packed_dim);
+    else
+      put_row<true>(target, source, r.length);
   }
 }
 

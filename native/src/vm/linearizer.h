@@ -42,6 +42,8 @@ struct VertexSet {
   std::vector<std::int32_t> optimized;   // rows with an offset
   std::vector<std::vector<double>> backups;
   int tangent_dim = 0;
+  // Diagonal blocks are collected as packed upper triangles: worth it where many edges add to a large block.
+  bool packed = false;
 };
 
 // What the caller gives for a group of edges of one type.
@@ -60,7 +62,8 @@ struct Piece {
   int rows = 0, columns = 0;
   bool diagonal = false;  // a pair of a vertex with itself
   bool segment = false;   // of b
-  int length() const { return rows * columns; }
+  bool packed = false;    // only the upper triangle, by columns; collected in arenas
+  int length() const { return packed ? rows * (rows + 1) / 2 : rows * columns; }
 };
 
 struct EdgeGroup {
@@ -101,7 +104,8 @@ struct Destination {
 // A piece that several partitions add to, and its copies.
 struct Reduction {
   std::int64_t offset = 0;  // in values or b
-  std::int32_t length = 0;
+  std::int32_t length = 0;  // of a copy
+  std::int32_t packed_dim = 0;  // > 0: copies are packed upper triangles of a block of this size
   bool segment = false;
   std::int64_t first_copy = 0, num_copies = 0;  // in copies_
 };
@@ -141,6 +145,7 @@ class Linearizer {
   void pack_rows(EdgeGroup& group);
   void pack_data(EdgeGroup& group, const View<const double>& measurement, const View<const double>& information,
                  const View<const double>& kernel_width);
+  void choose_packing();
   void choose_partitions();
   void assign_destinations();
   void find_sole_destinations();

@@ -21,7 +21,9 @@ std::string text(std::int64_t n) { return std::to_string(n); }
 
 // Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
 // Returns the number of results that the linearize program must have.
-int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& program) {
+int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
+  g.pieces.clear();
+  g.row_registers.clear();
   int result = 1;  // after rho
   const auto reg = [&](int k) { return k < program.num_outputs() ? program.output_registers[k] : 0; };
   const auto add = [&](Piece piece) {
@@ -32,14 +34,15 @@ int describe_outputs(EdgeGroup& g, const std::vector<int>& dims, const Program& 
         // of a diagonal block the program computes the upper triangle, packed by columns
         const int high = std::max(i, j), low = std::min(i, j);
         const int k = piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i;
-        g.row_registers.push_back(reg(result + k));
+        if (!piece.packed || i <= j) g.row_registers.push_back(reg(result + k));
       }
     result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
   };
-  const int arity = static_cast<int>(dims.size());
-  for (int a = 0; a < arity; ++a)
-    for (int b = a; b < arity; ++b) add({0, dims[a], dims[b], a == b, false});
-  for (int a = 0; a < arity; ++a) add({0, dims[a], 1, false, true});
+  const auto set = [&](int slot) -> const VertexSet& { return sets[static_cast<std::size_t>(g.vertex_sets[slot])]; };
+  for (int a = 0; a < g.arity(); ++a)
+    for (int b = a; b < g.arity(); ++b)
+      add({0, set(a).tangent_dim, set(b).tangent_dim, a == b, false, a == b && set(a).packed});
+  for (int a = 0; a < g.arity(); ++a) add({0, set(a).tangent_dim, 1, false, true, false});
   g.num_outputs = static_cast<int>(g.row_registers.size());
   return result;
 }
@@ -101,12 +104,10 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   g.measurement_dim = input.measurement.columns;
   g.information_dim = input.information.columns;
   int num_inputs = g.measurement_dim + g.information_dim;
-  std::vector<int> dims;
   for (int a = 0; a < arity; ++a) {
     const int set = g.vertex_sets[a];
     check(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
     num_inputs += vertex_sets_[set].estimate.columns;
-    dims.push_back(vertex_sets_[set].tangent_dim);
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.vertex_rows.row(i)[a];
       check(row >= 0 && row < vertex_sets_[set].estimate.rows,
@@ -125,7 +126,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
                 text(parameter_sets_[set].rows) + " parameters");
     }
   }
-  const int num_results = describe_outputs(g, dims, *input.linearize);
+  const int num_results = describe_outputs(g, vertex_sets_, *input.linearize);
   check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
@@ -187,7 +188,9 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
       check(set.offset[row] + set.tangent_dim <= b_size,
             "offset of vertex row " + text(row) + " is " + text(set.offset[row]) + ", it ends behind b_size " +
                 text(b_size));
+  choose_packing();
   for (const auto& g : groups_) {
+    describe_outputs(*g, vertex_sets_, *g->linearize);
     g->num_chunks = (g->num_edges + kLanes - 1) / kLanes;
     sort_edges(*g);
     pack_rows(*g);
@@ -247,6 +250,17 @@ void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement, 
   }
 }
 
+// A packed triangle is shorter to add than a block, but has to be unpacked once per block and partition.
+void Linearizer::choose_packing() {
+  constexpr int kSmallestDim = 5, kFewestEdges = 8;
+  std::vector<std::int64_t> num_edges(vertex_sets_.size());
+  for (const auto& g : groups_)
+    for (const int set : g->vertex_sets) num_edges[static_cast<std::size_t>(set)] += g->num_edges;
+  for (std::size_t s = 0; s < vertex_sets_.size(); ++s)
+    vertex_sets_[s].packed = vertex_sets_[s].tangent_dim >= kSmallestDim &&
+                             num_edges[s] >= kFewestEdges * static_cast<std::int64_t>(vertex_sets_[s].optimized.size());
+}
+
 void Linearizer::choose_partitions() {
   std::int64_t work = 0;
   for (const auto& g : groups_) work += g->num_chunks * kLanes * g->linearize->num_instructions;
@@ -286,7 +300,7 @@ void Linearizer::assign_destinations() {
   }
   find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
-  if (num_partitions_ > 1) find_shared_destinations();
+  find_shared_destinations();
 }
 
 // Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -296,7 +310,7 @@ void Linearizer::find_sole_destinations() {
     for (const auto& g : groups_)
       for (std::size_t i = 0; i < g->destinations.size(); ++i) {
         const Piece& piece = g->pieces[i % g->pieces.size()];
-        if (!piece.segment && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+        if (!piece.segment && !piece.packed && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
       }
   };
   visit([&](const Piece&, std::int64_t code) {
@@ -312,7 +326,7 @@ void Linearizer::find_sole_destinations() {
   });
 }
 
-// Blocks and segments that more than one partition writes.
+// Blocks and segments that more than one partition writes, and packed blocks.
 void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
   const auto visit = [&](int t, auto&& action) {
@@ -326,7 +340,7 @@ void Linearizer::find_shared_destinations() {
         }
     }
   };
-  for (int t = 0; t < num_partitions_; ++t) {
+  for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {
     visit(t, [&](const Piece& piece, std::int64_t code) {
       const std::int64_t offset = Destination::offset(code);
       if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
@@ -341,13 +355,14 @@ void Linearizer::find_shared_destinations() {
     std::int64_t arena_size = 0;
     visit(t, [&](const Piece& piece, std::int64_t& code) {
       const std::int64_t offset = Destination::offset(code);
-      if (!shared[piece.segment].test(offset)) return;
+      if (!piece.packed && !shared[piece.segment].test(offset)) return;
       const bool transposed = Destination::transposed(code);
       const auto [it, is_new] = reduction_of[piece.segment].try_emplace(offset, reductions_.size());
       if (is_new) {
         Reduction reduction;
         reduction.offset = offset;
         reduction.length = piece.length();
+        reduction.packed_dim = piece.packed ? piece.rows : 0;
         reduction.segment = piece.segment;
         reductions_.push_back(reduction);
         copies.emplace_back();

@@ -13,6 +13,8 @@
   X(FMA, 1, 3)              \
   X(FMS, 1, 3)              \
   X(FNMA, 1, 3)             \
+  X(DOT2, 1, 4)             \
+  X(DOT3, 1, 6)             \
   X(SUM, 1, -1)             \
   X(RECIP, 1, 1)            \
   X(SQRT, 1, 1)             \

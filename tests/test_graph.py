@@ -1,0 +1,290 @@
+"""The graph's arrays, object view, checks and removal."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
+from graphopt.graph import Graph, UnparsedLine
+
+
+def square(num_vertices=4):
+    """A ring of poses with exact odometry."""
+    graph = Graph()
+    angles = np.arange(num_vertices) * 2.0 * np.pi / num_vertices
+    poses = np.stack([np.cos(angles), np.sin(angles), angles], axis=1)
+    graph.add_vertices("VERTEX_SE2", np.arange(num_vertices), poses)
+    pairs = np.stack([np.arange(num_vertices), (np.arange(num_vertices) + 1) % num_vertices], axis=1)
+    graph.add_edges("EDGE_SE2", pairs, np.zeros((num_vertices, 3)))
+    return graph
+
+
+def contents(graph):
+    """Everything a graph holds, for comparison."""
+    names = ("sequence", "ids", "estimate", "fixed", "marginalized", "values")
+    edge_names = ("sequence", "vertices", "measurement", "information", "kernel", "kernel_width", "level")
+    return [
+        (one.type.tag, name, getattr(one, name).copy())
+        for sets, wanted in (
+            (graph.vertex_sets, names[:5]),
+            (graph.edge_sets, edge_names),
+            (graph.parameter_sets, ("sequence", "ids", "values")),
+        )
+        for one in sets
+        for name in wanted
+    ]
+
+
+def assert_same(before, after):
+    assert [(tag, name) for tag, name, _ in before] == [(tag, name) for tag, name, _ in after]
+    for (_, name, one), (_, _, other) in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_arrays_are_live_views():
+    """Writing into an array changes what objects show, and the other way round."""
+    graph = square()
+    poses = graph.vertex_set("VERTEX_SE2")
+    poses.estimate[2] = [7.0, 8.0, 0.5]
+    assert graph.vertex(2).estimate.tolist() == [7.0, 8.0, 0.5]
+    graph.vertex(3).estimate = [1.0, 2.0, 3.0]
+    graph.vertex(3).estimate[0] = -1.0
+    assert poses.estimate[3].tolist() == [-1.0, 2.0, 3.0]
+    graph.vertex(1).fixed = True
+    assert poses.fixed.tolist() == [False, True, False, False]
+    edge = next(graph.edges())
+    edge.kernel = "Huber"
+    edge.kernel_width = 2.5
+    edge.level = 3
+    edges = graph.edge_set("EDGE_SE2")
+    assert (edges.kernel[0], edges.kernel_width[0], edges.level[0]) == (1, 2.5, 3)
+    edges.level = 1
+    assert edge.level == 1
+
+
+def test_views_are_refreshed_after_growth():
+    """A set that outgrows its memory says so, and its new arrays hold the old numbers."""
+    graph = square()
+    poses = graph.vertex_set("VERTEX_SE2")
+    old, generation = poses.estimate, poses.generation
+    graph.add_vertices("VERTEX_SE2", np.arange(100, 400))
+    assert poses.generation > generation
+    np.testing.assert_array_equal(poses.estimate[:4], old)
+    poses.estimate[0] = 5.0
+    assert old[0, 0] == 1.0
+
+
+def test_ids_may_be_any_64_bit_number():
+    """Negative, sparse and extreme ids are found one by one and in bulk."""
+    ids = np.array([-(2**63), -5, 0, 12, 2**40, 2**63 - 1])
+    graph = Graph()
+    graph.add_vertices("VERTEX_XY", ids, np.arange(12.0).reshape(6, 2))
+    for row, one in enumerate(ids.tolist()):
+        assert graph.vertex(one).estimate.tolist() == [2.0 * row, 2.0 * row + 1.0]
+    many = np.resize(ids, 500)
+    numbers, rows = graph.find_vertices(many)
+    np.testing.assert_array_equal(rows, np.resize(np.arange(6), 500))
+    assert (numbers == 0).all()
+    numbers, rows = graph.find_vertices(np.resize([12, 13], 500))
+    assert numbers[:2].tolist() == [0, -1]
+    assert rows[:2].tolist() == [3, -1]
+    with pytest.raises(GraphError, match="18446744073709551615"):
+        graph.add_vertices("VERTEX_XY", np.array([2**64 - 1], np.uint64))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=200, unique=True), st.integers(0, 5))
+def test_bulk_and_single_look_up_agree(ids, seed):
+    """`find_vertices` of a long array and `vertex_place` give the same places."""
+    graph = Graph()
+    half = len(ids) // 2
+    graph.add_vertices("VERTEX_XY", ids[:half])
+    graph.add_vertices("VERTEX_SE2", ids[half:])
+    wanted = np.random.default_rng(seed).choice(np.array(ids), 300)
+    numbers, rows = graph.find_vertices(wanted)
+    for one, number, row in zip(wanted.tolist(), numbers.tolist(), rows.tolist(), strict=True):
+        assert graph.vertex_place(one) == (number, row)
+        assert graph.vertex_sets[number].ids[row] == one
+
+
+NAN_ROW = [[0.0, 0.0, 0.0], [0.0, np.nan, 0.0]]
+ASYMMETRIC = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda g: g.add_vertices("VERTEX_SE2", [8, 3]), GraphError, "row 1: vertex 3 exists already"),
+        (lambda g: g.add_vertices("VERTEX_XY", [8, 9, 8]), GraphError, "8 is given twice, in rows 0 and 2"),
+        (lambda g: g.add_vertices("VERTEX_SE2", [8, 9], NAN_ROW), GraphError, "row 1 .id 9. holds nan"),
+        (lambda g: g.add_vertices("VERTEX_SE2", [8], np.zeros((1, 2))), ShapeError, r"expected \(1, 3\)"),
+        (lambda g: g.add_vertices("VERTEX_SE2", [8.5]), ShapeError, "integers"),
+        (lambda g: g.add_vertices("VERTEX_SE2", [8], fixed=1), ShapeError, "bool"),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1], [1, 99]], np.zeros((2, 3))),
+            GraphError,
+            "row 1 .*vertex 99",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 50]], np.zeros((1, 3))),
+            GraphError,
+            "is a VERTEX_XY, expected",
+        ),
+        (lambda g: g.add_edges("EDGE_SE2", [[2, 2]], np.zeros((1, 3))), GraphError, "vertex 2 twice"),
+        (lambda g: g.add_edges("EDGE_SE2", [[0, 1, 2]], np.zeros((1, 3))), ShapeError, r"expected \(m, 2\)"),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1], [0, 2]], NAN_ROW),
+            GraphError,
+            "row 1 .vertices 0, 2. holds nan",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), np.full((3, 3), np.inf)),
+            GraphError,
+            "information of row 0 .* holds inf",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), ASYMMETRIC),
+            GraphError,
+            "row 0 .vertices 0, 1. is not symmetric",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), np.ones(3)),
+            ShapeError,
+            r"information have shape \(3,\), expected \(1, 3, 3\)",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), kernel="Hubert"),
+            OptionError,
+            "Hubert",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), kernel_width=0.0),
+            GraphError,
+            "kernel_width must be finite and positive",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3))),
+            GraphError,
+            "needs parameters",
+        ),
+        (
+            lambda g: g.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3)), parameters=[[0, 4]]),
+            GraphError,
+            "PARAMS_SE2OFFSET with id 4",
+        ),
+        (lambda g: g.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3)), GraphError, "id 0 exists already"),
+        (lambda g: g.add_vertices("VERTEX_SE2", [8], order=[1]), GraphError, "order must ascend"),
+    ],
+)
+def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, message):
+    """Adding is all-or-nothing."""
+    graph = square()
+    graph.add_vertices("VERTEX_XY", [50])
+    graph.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3))
+    before = contents(graph)
+    with pytest.raises(error, match=message):
+        call(graph)
+    assert_same(before, contents(graph))
+
+
+def test_order_of_a_file_is_kept_across_sets():
+    """`order` interleaves sets; without it things are in the order of the calls."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [10, 11], order=[0, 2])
+    graph.add_vertices("VERTEX_XY", [20, 21], order=[1, 5])
+    graph.add_edges("EDGE_SE2", [[10, 11]], np.zeros((1, 3)), order=[4])
+    graph.add_edges("EDGE_SE2_XY", [[10, 20]], np.zeros((1, 2)), order=[3])
+    graph.add_edge("EDGE_SE2_XY", [11, 21], [0.0, 0.0])
+    assert [vertex.id for vertex in graph.vertices()] == [10, 20, 11, 21]
+    assert [edge.vertex_ids for edge in graph.edges()] == [(10, 20), (10, 11), (11, 21)]
+    assert graph.edge_set("EDGE_SE2_XY").sequence.tolist() == [3, 6]
+
+
+def test_removing_a_vertex_takes_its_edges():
+    """What remains is what it was, and edge objects still point to their edges."""
+    graph = square(5)
+    edges = list(graph.edges())
+    information = 2.0 * np.eye(3)
+    edges[4].information = information
+    graph.vertex(1).remove()
+    assert 1 not in graph
+    assert [edge.vertex_ids for edge in graph.edges()] == [(2, 3), (3, 4), (4, 0)]
+    np.testing.assert_array_equal(edges[4].information, information)
+    with pytest.raises(UnknownIdError, match="removed"):
+        edges[0].level  # noqa: B018
+    with pytest.raises(UnknownIdError, match="no vertex 1"):
+        graph.vertex(1)
+    graph.add_vertex("VERTEX_XY", 1)
+    assert graph.vertex(1).type.tag == "VERTEX_XY"
+
+
+def test_removing_edges_by_rows_and_mask():
+    """Rows and masks name the same edges; parameters in use stay."""
+    graph = square(6)
+    other = graph.copy()
+    graph.remove_edges("EDGE_SE2", [0, 2])
+    other.remove_edges("EDGE_SE2", np.array([True, False, True, False, False, False]))
+    assert_same(contents(graph), contents(other))
+    assert graph.num_edges == 4
+    with pytest.raises(UnknownIdError):
+        graph.remove_edges("EDGE_SE2", [9])
+    graph.add_parameters("PARAMS_SE2OFFSET", [0, 1], np.zeros((2, 3)))
+    graph.add_edges("EDGE_SE2_OFFSET", [[0, 1]], np.zeros((1, 3)), parameters=[[0, 0]])
+    with pytest.raises(GraphError, match="used by EDGE_SE2_OFFSET"):
+        graph.remove_parameters([0])
+    graph.remove_parameters([1])
+    assert graph.num_parameters == 1
+
+
+def test_a_copy_is_independent():
+    """Changing a copy leaves the original."""
+    graph = square()
+    graph.unparsed.append(UnparsedLine("VERTEX_TAG 1 2", 3, 4))
+    other = graph.copy()
+    assert_same(contents(graph), contents(other))
+    assert other.unparsed == graph.unparsed
+    before = contents(graph)
+    other.vertex(0).estimate = [9.0, 9.0, 9.0]
+    other.remove_vertices([2])
+    other.add_vertex("VERTEX_XY", 77)
+    assert_same(before, contents(graph))
+
+
+def test_chi2_is_the_sum_over_edges_and_robust_kernels_change_it():
+    """chi2 = sum rho(e' Omega e), without 1/2."""
+    graph = square()
+    edges = list(graph.edges())
+    total = sum(edge.chi2() for edge in edges)
+    assert graph.chi2() == pytest.approx(total, rel=1e-14)
+    error = edges[0].error()
+    assert edges[0].chi2() == pytest.approx(error @ error, rel=1e-14)
+    width = 0.5
+    graph.set_robust_kernel("Huber", width)
+    expected = sum(2.0 * width * np.sqrt(edge.chi2()) - width**2 for edge in edges)
+    assert graph.chi2() == pytest.approx(expected, rel=1e-14)
+    assert graph.chi2(robust=False) == pytest.approx(total, rel=1e-14)
+    graph.set_robust_kernel(None)
+    assert edges[0].kernel is None
+
+
+def test_a_type_with_any_number_of_vertices_has_a_set_per_arity():
+    """EDGE_SE2_LOTSOFXY with two and with three points are two edge sets of one tag."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [0])
+    graph.add_vertices("VERTEX_XY", [1, 2, 3])
+    graph.add_edges("EDGE_SE2_LOTSOFXY", [[0, 1, 2]], np.zeros((1, 4)))
+    graph.add_edge("EDGE_SE2_LOTSOFXY", [0, 1, 2, 3], np.zeros(6))
+    assert [edge_set.arity for edge_set in graph.edge_sets] == [3, 4]
+    assert len(graph.edge_set("EDGE_SE2_LOTSOFXY", 4)) == 1
+    assert [len(edge.vertices) for edge in graph.vertex(3).edges()] == [4]
+
+
+def test_unknown_sets_and_rows_are_refused():
+    """The message says what the graph has."""
+    graph = square()
+    with pytest.raises(GraphError, match="no vertices of type VERTEX_XY; it has VERTEX_SE2"):
+        graph.vertex_set("VERTEX_XY")
+    with pytest.raises(UnknownIdError, match="no row 9"):
+        graph.edge("EDGE_SE2", 9)
+    with pytest.raises(UnknownIdError, match="no vertex 9"):
+        graph.set_fixed([0, 9])
