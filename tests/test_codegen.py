@@ -359,3 +359,11 @@ def test_outputs_of_linearize_are_in_the_documented_order():
     ]
     np.testing.assert_array_equal(out, expected)
     assert edge_module.information_dim(2, "full") == 3
+
+
+def test_an_oplus_without_derivative_is_explained():
+    """An oplus whose derivative at zero is NaN names the vertex type and the double-where idiom."""
+    vertex = examples.Vertex("VertexBad", 1, 1, lambda x, d: x + np.sqrt(d * d * d) / np.sqrt(d))
+    edge = examples.Edge("EdgeBad", (vertex,), 1, 1, lambda x, z: x - z)
+    with pytest.raises(SymbolicError, match=r"VertexBad: the derivative of oplus.*NaN"):
+        codegen.compile_edge(edge)

@@ -280,6 +280,9 @@ def test_wrong_arguments_are_refused_with_a_reason():
         lin.errors(4)
     with pytest.raises(ValueError, match="length 2"):
         lin.oplus(np.zeros(2))
+    problem.rows[3, 1] = problem.rows[3, 0]
+    with pytest.raises(ValueError, match="of a vertex set twice"):
+        problem.linearizer()
     problem.rows[3, 1] = -1
     with pytest.raises(ValueError, match="edge 3 names row -1"):
         problem.linearizer()

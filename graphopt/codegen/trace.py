@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class TracedEdge:
     inputs: list[Expr]
     """Storage of each vertex, then of each parameter, then the measurement."""
     residual: list[Expr]
+    vertex_names: list[str]
     moved: list[MovedVertex]
     """One per vertex."""
     own_jacobian: list[np.ndarray] | None
@@ -43,7 +44,7 @@ class TracedEdge:
         """Return per vertex the (residual_dim, tangent_dim) derivative of the residual by the tangent."""
         if self.own_jacobian is not None:
             return self.own_jacobian
-        seeds = [vertex.seeds() for vertex in self.moved]
+        seeds = [v.seeds(name) for v, name in zip(self.moved, self.vertex_names, strict=True)]
         flat = [seed for of_vertex in seeds for seed in of_vertex]
         rows = np.empty((len(self.residual), len(flat)), dtype=object)
         for i, row in enumerate(jacobian(self.residual, flat)):
@@ -51,21 +52,19 @@ class TracedEdge:
         return np.split(rows, np.cumsum([len(of_vertex) for of_vertex in seeds])[:-1], axis=1)
 
 
-@dataclass(frozen=True)
-class MovedVertex:
+class MovedVertex(NamedTuple):
     """A vertex and what oplus makes of it, as symbols."""
 
-    name: str
     storage: SymbolicArray
     delta: SymbolicArray
     moved: list[Expr]
     """Storage after oplus."""
 
-    def seeds(self) -> list[dict[Expr, Expr]]:
-        """Return, per tangent direction, the derivative of `moved` by it at delta = 0."""
+    def seeds(self, name: str) -> list[dict[Expr, Expr]]:
+        """Return, per tangent direction, the derivative of `moved` by it at 0; `name` is for errors."""
         rows = jacobian(self.moved, [{d: const(1.0)} for d in self.delta])
         flat = substitute([e for row in rows for e in row], {d: const(0.0) for d in self.delta})
-        _refuse_nan(flat, f"{self.name}: the derivative of oplus at delta = 0")
+        _refuse_nan(flat, f"{name}: the derivative of oplus at delta = 0")
         dim = len(self.delta)
         return [dict(zip(self.storage, flat[j::dim], strict=True)) for j in range(dim)]
 
@@ -89,7 +88,8 @@ def trace_edge(edge_type: Any) -> TracedEdge:
         own = _own_jacobian(_call(where, edge_type.jacobian, arguments), edge_type, where)
     moved = [trace_oplus(v, x) for v, x in zip(edge_type.vertices, vertices, strict=True)]
     inputs = [e for x in (*vertices, *parameters, measurement) for e in as_exprs(x)]
-    return TracedEdge(edge_type.name, inputs, list(residual), moved, own)
+    names = [v.name for v in edge_type.vertices]
+    return TracedEdge(edge_type.name, inputs, list(residual), names, moved, own)
 
 
 def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> MovedVertex:
@@ -99,7 +99,7 @@ def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> Moved
     delta = variables("delta", vertex_type.tangent_dim)
     where = f"{vertex_type.name}: the oplus function"
     moved = _checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where)
-    return MovedVertex(vertex_type.name, storage, delta, list(moved))
+    return MovedVertex(storage, delta, list(moved))
 
 
 def _wrap(wrap: Callable | None, x: SymbolicArray) -> Any:

@@ -150,15 +150,19 @@ void bind_vm(py::module_& m) {
           [](Linearizer& lin, const py::array& estimate, std::shared_ptr<const Program> oplus,
              const Cast<std::int64_t>& offset) {
             if (!oplus) fail("add_vertex_set: oplus_program must not be None");
-            return lin.add_vertex_set(view<double>(estimate, "estimate", 2), std::move(oplus),
-                                      to_vector<std::int64_t>(offset));
+            View<double> v = view<double>(estimate, "estimate", 2);
+            std::vector<std::int64_t> offsets = to_vector<std::int64_t>(offset);
+            const py::gil_scoped_release release;
+            return lin.add_vertex_set(std::move(v), std::move(oplus), std::move(offsets));
           },
           py::arg("estimate"), py::arg("oplus_program"), py::arg("offset"),
           "Add vertices; estimate (n, storage_dim) is referenced, offset (n,) is their place in dx or -1.")
       .def(
           "add_parameter_set",
           [](Linearizer& lin, const py::array& values) {
-            return lin.add_parameter_set(view<const double>(values, "values", 2));
+            View<const double> v = view<const double>(values, "values", 2);
+            const py::gil_scoped_release release;
+            return lin.add_parameter_set(std::move(v));
           },
           py::arg("values"), "Add shared constants (n, dim); the array is referenced.")
       .def("add_edge_group", &add_edge_group, py::arg("chi2_program"), py::arg("linearize_program"),
@@ -169,9 +173,11 @@ void bind_vm(py::module_& m) {
           "set_edge_data",
           [](Linearizer& lin, int group, const py::array& measurement, const py::array& information,
              const py::array& kernel_width) {
-            lin.set_edge_data(group, view<const double>(measurement, "measurement", 2),
-                              view<const double>(information, "information", 2),
-                              view<const double>(kernel_width, "kernel_width", 1));
+            View<const double> z = view<const double>(measurement, "measurement", 2);
+            View<const double> omega = view<const double>(information, "information", 2);
+            View<const double> width = view<const double>(kernel_width, "kernel_width", 1);
+            const py::gil_scoped_release release;
+            lin.set_edge_data(group, std::move(z), std::move(omega), std::move(width));
           },
           py::arg("group"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
           "Replace the data of a group's edges (they are copied).")
@@ -215,9 +221,10 @@ void bind_vm(py::module_& m) {
             lin.oplus(v.data, v.rows);
           },
           py::arg("dx"), "Move all optimized vertices, in place.")
-      .def("push", &Linearizer::push, "Save the estimates.")
-      .def("pop", &Linearizer::pop, "Restore the estimates saved last.")
-      .def("discard_top", &Linearizer::discard_top, "Forget the estimates saved last.")
+      .def("push", &Linearizer::push, py::call_guard<py::gil_scoped_release>(), "Save the estimates.")
+      .def("pop", &Linearizer::pop, py::call_guard<py::gil_scoped_release>(), "Restore the estimates saved last.")
+      .def("discard_top", &Linearizer::discard_top, py::call_guard<py::gil_scoped_release>(),
+           "Forget the estimates saved last.")
       .def("first_non_finite", &Linearizer::first_non_finite, py::call_guard<py::gil_scoped_release>(),
            "(group, row) of the first edge whose residual, H or b is not finite, or None.");
 }

@@ -13,9 +13,11 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw std::invalid_argument("Linearizer: " + what); }
 
-void check(bool ok, const std::string& what) {
-  if (!ok) fail(what);
-}
+// A macro, so that the text is only put together where it is needed.
+#define CHECK(condition, what)     \
+  do {                             \
+    if (!(condition)) fail(what);  \
+  } while (false)
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
@@ -54,11 +56,11 @@ constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chu
 
 int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  check(oplus->num_outputs() == estimate.columns,
+  CHECK(oplus->num_outputs() == estimate.columns,
         "the oplus program returns " + text(oplus->num_outputs()) + " numbers, estimate has " +
             text(estimate.columns) + " columns");
-  check(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
-  check(static_cast<std::int64_t>(offset.size()) == estimate.rows,
+  CHECK(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
+  CHECK(static_cast<std::int64_t>(offset.size()) == estimate.rows,
         "offset has length " + text(static_cast<std::int64_t>(offset.size())) + ", expected one per vertex, " +
             text(estimate.rows));
   VertexSet set;
@@ -87,18 +89,18 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   g.parameter_sets = input.parameter_sets;
   g.num_edges = input.vertex_rows.rows;
   const int arity = g.arity(), num_pairs = arity * (arity + 1) / 2;
-  check(arity > 0, "an edge group needs at least one vertex slot");
-  check(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
+  CHECK(arity > 0, "an edge group needs at least one vertex slot");
+  CHECK(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
                                                 " columns, expected one per vertex set, " + text(arity));
-  check(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
+  CHECK(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
         "parameter_rows has " + text(input.parameter_rows.columns) + " columns, expected one per parameter set, " +
             text(static_cast<std::int64_t>(g.parameter_sets.size())));
-  check(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
+  CHECK(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
         "block_offset and block_transposed have " + text(input.block_offset.columns) + " and " +
             text(input.block_transposed.columns) + " columns, expected one per pair, " + text(num_pairs));
   for (const std::int64_t rows : {input.parameter_rows.rows, input.measurement.rows, input.information.rows,
                                   input.kernel_width.rows, input.block_offset.rows, input.block_transposed.rows})
-    check(rows == g.num_edges,
+    CHECK(rows == g.num_edges,
           "the arrays of an edge group have " + text(g.num_edges) + " (vertex_rows) and " + text(rows) + " rows");
 
   g.measurement_dim = input.measurement.columns;
@@ -106,37 +108,43 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   int num_inputs = g.measurement_dim + g.information_dim;
   for (int a = 0; a < arity; ++a) {
     const int set = g.vertex_sets[a];
-    check(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
+    CHECK(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
     num_inputs += vertex_sets_[set].estimate.columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.vertex_rows.row(i)[a];
-      check(row >= 0 && row < vertex_sets_[set].estimate.rows,
+      CHECK(row >= 0 && row < vertex_sets_[set].estimate.rows,
             "edge " + text(i) + " names row " + text(row) + " of a vertex set with " +
                 text(vertex_sets_[set].estimate.rows) + " vertices");
     }
   }
   for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
     const int set = g.parameter_sets[p];
-    check(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
+    CHECK(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
     num_inputs += parameter_sets_[set].columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.parameter_rows.row(i)[p];
-      check(row >= 0 && row < parameter_sets_[set].rows,
+      CHECK(row >= 0 && row < parameter_sets_[set].rows,
             "edge " + text(i) + " names row " + text(row) + " of a parameter set with " +
                 text(parameter_sets_[set].rows) + " parameters");
     }
   }
+  for (int a = 0; a < arity; ++a)
+    for (int c = a + 1; c < arity; ++c)
+      if (g.vertex_sets[a] == g.vertex_sets[c])
+        for (std::int64_t i = 0; i < g.num_edges; ++i)
+          CHECK(input.vertex_rows.row(i)[a] != input.vertex_rows.row(i)[c],
+                "edge " + text(i) + " has row " + text(input.vertex_rows.row(i)[a]) + " of a vertex set twice");
   const int num_results = describe_outputs(g, vertex_sets_, *input.linearize);
-  check(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
+  CHECK(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
-  check(input.linearize->num_outputs() == num_results,
+  CHECK(input.linearize->num_outputs() == num_results,
         "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
             text(num_results) + " for these tangent dimensions");
-  check(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
-  check(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
+  CHECK(input.chi2->num_outputs() > 2, "the chi2 program returns rho, chi2 and the residual");
+  CHECK(input.kernel == nullptr || (input.kernel->num_inputs() == 2 && input.kernel->num_outputs() == 2),
         "the kernel program maps (chi2, width) to (rho, weight)");
-  check(input.kernel != nullptr || !(input.chi2->uses_robust || input.linearize->uses_robust),
+  CHECK(input.kernel != nullptr || !(input.chi2->uses_robust || input.linearize->uses_robust),
         "the programs were compiled for a robust kernel, but kernel_program is None");
   g.residual_dim = input.chi2->num_outputs() - 2;
   g.chi2 = input.chi2;
@@ -153,7 +161,7 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
   const std::lock_guard<std::mutex> lock(mutex_);
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
-  check(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
+  CHECK(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
             information.rows == g.num_edges && information.columns == g.information_dim &&
             kernel_width.rows == g.num_edges,
         "set_edge_data: the arrays do not have the shapes that the group was added with");
@@ -168,8 +176,8 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
 
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  check(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
-  for (const auto& g : groups_) check(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
+  CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
+  for (const auto& g : groups_) CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
   values_size_ = values_size;
   b_size_ = b_size;
   for (const auto& g : groups_) {
@@ -178,14 +186,14 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
         const Piece& piece = g->pieces[p];
         if (piece.segment) continue;
         const std::int64_t offset = g->input.block_offset.row(i)[p];
-        check(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
+        CHECK(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
               "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
                   text(offset) + ", the block ends behind values_size " + text(values_size));
       }
   }
   for (const VertexSet& set : vertex_sets_)
     for (const std::int32_t row : set.optimized)
-      check(set.offset[row] + set.tangent_dim <= b_size,
+      CHECK(set.offset[row] + set.tangent_dim <= b_size,
             "offset of vertex row " + text(row) + " is " + text(set.offset[row]) + ", it ends behind b_size " +
                 text(b_size));
   choose_packing();
