@@ -24,7 +24,8 @@ py::object solve(Solver& solver, const py::object& b, const py::object& out) {
   const std::int64_t dim = solver.pattern().dim();
   if (Array::check_(b) && py::reinterpret_borrow<py::array>(b).ndim() == 2) {
     const auto sides = py::array_t<double, py::array::f_style | py::array::forcecast>::ensure(b);
-    if (!sides || sides.shape(0) != dim) throw_shape("b", "shape (" + std::to_string(dim) + ",) or (" + std::to_string(dim) + ", k)", b);
+    const std::string rows = std::to_string(dim);
+    if (!sides || sides.shape(0) != dim) throw_shape("b", "shape (" + rows + ",) or (" + rows + ", k)", b);
     if (!out.is_none()) throw LinearShapeError("out: only for one right side, b has shape (dim, k).");
     const std::int64_t num = sides.shape(1);
     py::array_t<double, py::array::f_style> result({dim, num});
@@ -185,6 +186,8 @@ void translate(std::exception_ptr error) {
   }
 }
 
+const BlockPattern& pattern_of(const py::object& self) { return self.cast<const BlockPattern&>(); }
+
 void bind_pattern(py::module_& m) {
   py::class_<BlockPattern, std::shared_ptr<BlockPattern>>(m, "BlockPattern")
       .def(py::init([](const py::object& dims, const py::object& col_ptr, const py::object& row_idx) {
@@ -197,11 +200,12 @@ void bind_pattern(py::module_& m) {
       .def_property_readonly("num_stored_blocks", &BlockPattern::num_stored_blocks)
       .def_property_readonly("dim", &BlockPattern::dim)
       .def_property_readonly("values_size", &BlockPattern::values_size)
-      .def_property_readonly("dims", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().dims(), self); })
-      .def_property_readonly("col_ptr", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().col_ptr(), self); })
-      .def_property_readonly("row_idx", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().row_idx(), self); })
-      .def_property_readonly("offsets", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().offsets(), self); })
-      .def_property_readonly("value_offsets", [](const py::object& self) { return view_of(self.cast<const BlockPattern&>().value_offsets(), self); });
+      .def_property_readonly("dims", [](const py::object& self) { return view_of(pattern_of(self).dims(), self); })
+      .def_property_readonly("col_ptr", [](const py::object& self) { return view_of(pattern_of(self).col_ptr(), self); })
+      .def_property_readonly("row_idx", [](const py::object& self) { return view_of(pattern_of(self).row_idx(), self); })
+      .def_property_readonly("offsets", [](const py::object& self) { return view_of(pattern_of(self).offsets(), self); })
+      .def_property_readonly("value_offsets",
+                             [](const py::object& self) { return view_of(pattern_of(self).value_offsets(), self); });
 }
 
 template <class Solver>
@@ -296,14 +300,22 @@ void bind_linear(py::module_& m) {
            }),
            py::arg("pattern"), py::arg("ordering") = "auto")
       .def_property_readonly("ordering", [](const SparseCholesky& s) { return s.symbolic().ordering; })
-      .def_property_readonly("permutation", [](const py::object& self) { return view_of(self.cast<const SparseCholesky&>().symbolic().perm, self); })
-      .def_property_readonly("num_supernodes", [](const SparseCholesky& s) { return s.symbolic().supernodes.size(); })
-      .def_property_readonly("num_nonzeros", [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
+      .def_property_readonly("permutation",
+                             [](const py::object& self) {
+                               return view_of(self.cast<const SparseCholesky&>().symbolic().perm, self);
+                             })
+      .def_property_readonly("num_supernodes",
+                             [](const SparseCholesky& s) { return s.symbolic().supernodes.size(); })
+      .def_property_readonly("num_nonzeros",
+                             [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
       .def_property_readonly("flops", [](const SparseCholesky& s) { return s.symbolic().flops; });
   bind_direct<DenseCholesky>(m, "DenseCholesky")
-      .def(py::init([](std::shared_ptr<BlockPattern> pattern) { return std::make_unique<DenseCholesky>(std::move(pattern)); }),
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
+             return std::make_unique<DenseCholesky>(std::move(pattern));
+           }),
            py::arg("pattern"))
-      .def_property_readonly("num_nonzeros", [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
+      .def_property_readonly("num_nonzeros",
+                             [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
       .def_property_readonly("flops", &DenseCholesky::flops);
   bind_schur(m);
   bind_pcg(m);

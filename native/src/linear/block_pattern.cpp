@@ -46,7 +46,9 @@ void BlockPattern::check() const {
                            ", but row_idx has " + std::to_string(row_idx_.size()) + " entries.");
   }
   for (std::int64_t col = 0; col < nb; ++col) {
-    if (dims_[col] < 1) throw LinearShapeError(at("dims", col) + " is " + std::to_string(dims_[col]) + ", must be >= 1.");
+    if (dims_[col] < 1) {
+      throw LinearShapeError(at("dims", col) + " is " + std::to_string(dims_[col]) + ", must be >= 1.");
+    }
     const std::int64_t begin = col_ptr_[col], end = col_ptr_[col + 1];
     if (end <= begin || end > col_ptr_.back()) {
       throw LinearShapeError(at("col_ptr", col + 1) + " leaves column " + std::to_string(col) +

@@ -19,7 +19,8 @@ struct SchurComplement::Kernels {
 
 constexpr int padded(int size) { return (size + 7) / 8 * 8; }  // to cache lines
 
-constexpr int kPrefetchDistance = 6;          // observations
+constexpr int kPrefetchColumns = 6;           // observations ahead, where whole columns are read
+constexpr int kPrefetchBlocks = 20;           // the same where only the observation's block is
 constexpr std::int64_t kPrefetchMax = 512;    // doubles of a column, at most
 constexpr int kPrefetchDoubles = 24;          // of the observation's own block
 
@@ -68,7 +69,7 @@ struct SchurComplement::Loops {
   // The blocks of an observation lie anywhere in memory: fetch them some observations ahead, from the first
   // block of the column or only its own.
   static void prefetch(SchurComplement& self, const Observation* seen, const Observation* end, bool column) {
-    seen += kPrefetchDistance;
+    seen += column ? kPrefetchColumns : kPrefetchBlocks;
     if (seen >= end) return;
     const double* const last = self.values_ + seen->value + kPrefetchDoubles;
     const double* line = self.values_ + (column ? std::max(seen->column_value, seen->value - kPrefetchMax) : seen->value);

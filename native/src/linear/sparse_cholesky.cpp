@@ -171,7 +171,9 @@ struct ChildColumns {
 };
 
 void add_child(const ChildColumns& child) {
-  const auto column = [&](int col) { return child.target + static_cast<std::int64_t>(child.row[col] - child.shift) * kStrip; };
+  const auto column = [&](int col) {
+    return child.target + static_cast<std::int64_t>(child.row[col] - child.shift) * kStrip;
+  };
   for (int strip = child.first / kStrip; strip * kStrip < child.m; ++strip) {
     const int r0 = strip * kStrip, lanes = std::min(kStrip, child.m - r0);
     const double* const values = child.source + triangle_size(strip);
@@ -203,8 +205,9 @@ void add_child(const ChildColumns& child) {
 void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
   const Supernode& node = symbolic_.supernodes[s];
   const int n = node.num_pivots, m = node.num_below;
-  const int begin_column = into_update ? n + triangle_share(m, team.thread, team.num_threads) : triangle_share(n, team.thread, team.num_threads);
-  const int end_column = into_update ? n + triangle_share(m, team.thread + 1, team.num_threads) : triangle_share(n, team.thread + 1, team.num_threads);
+  const int shift = into_update ? n : 0, size = into_update ? m : n;
+  const int begin_column = shift + triangle_share(size, team.thread, team.num_threads);
+  const int end_column = shift + triangle_share(size, team.thread + 1, team.num_threads);
   const std::int64_t below = node.below - node.diagonal;
   std::int64_t* const position = position_[team.worker].data();
   for (int k = symbolic_.children_begin[s]; k < symbolic_.children_begin[s + 1]; ++k) {
@@ -226,14 +229,16 @@ void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
     columns.row = row;
     columns.position = position;
     columns.target = into_update ? update_.data() + schedule_.update[s] : factor_.data() + node.diagonal;
-    columns.shift = into_update ? n : 0;
+    columns.shift = shift;
     add_child(columns);
   }
 }
 
 void SparseCholesky::solve(const double* b, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!factorized_) throw LinearStateError("solve: there is no factorisation; call factorize() and check that it returns True.");
+  if (!factorized_) {
+    throw LinearStateError("solve: there is no factorisation; call factorize() and check that it returns True.");
+  }
   solve_factorized(b, x);
 }
 
@@ -290,7 +295,9 @@ void SparseCholesky::backward(int s, int thread) {
 void SparseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols,
                                double* out) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!factorized_) throw LinearStateError("marginals: there is no factorisation; call factorize() and check that it returns True.");
+  if (!factorized_) {
+    throw LinearStateError("marginals: there is no factorisation; call factorize() and check that it returns True.");
+  }
   SelectedInverse(*this).blocks(rows, cols, out);
 }
 
