@@ -1,2 +1,67 @@
+# make demo   generate a sphere and a bundle adjustment scene, optimize both, draw them into demo/
+# make test   formatting, lint, types, C++ warnings as errors, and the tests against the installed package
+#
+# Both install what they need: Debian packages (with sudo unless root), a virtual environment in .venv, the
+# package itself. Running them again does only what changed.
+
+SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native -type f \
+  ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
+
+.PHONY: demo test check format bench dev clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python tools/demo.py demo
+
+test: $(VENV)/.installed-strict
+	tools/check.sh $(BIN)
+	GRAPHOPT_TEST_INSTALLED=1 $(BIN)/pytest -q tests
+
+check: $(VENV)/.installed-strict
+	tools/check.sh $(BIN)
+
+format: $(VENV)/.installed-strict
+	tools/format.sh $(BIN)
+
+# Run from a folder without graphopt's source tree, so that the installed package is measured.
+bench: $(VENV)/.bench
+	mkdir -p build/bench && ln -sfn ../../benchmarks build/bench/benchmarks
+	cd build/bench && ../../$(BIN)/python -m benchmarks --output .
+	$(BIN)/python benchmarks/linearize.py
+	$(BIN)/python benchmarks/linear.py
+
 dev:
 	tools/dev_build.sh
+
+clean:
+	rm -rf $(VENV) build demo
+
+$(VENV)/.system: Makefile tools/install_system_packages.sh
+	tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	touch $@
+
+# A demo needs the code for this processor only, tests need all variants.
+# The build requirements live in the environment, so that rebuilding after a change is incremental.
+$(VENV)/.build-requirements: $(VENV)/.system
+	$(PIP) install "scikit-build-core>=0.10" "pybind11>=2.12"
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
+	$(PIP) install --no-build-isolation \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[plot]"
+	touch $@
+
+$(VENV)/.installed-strict: $(VENV)/.build-requirements $(SOURCES)
+	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
+	touch $(VENV)/.installed $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(PIP) install --no-build-isolation ".[bench]"
+	touch $@

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphopt.errors import GraphOptError
     from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
+    from graphopt.initialization import initialize
     from graphopt.io import read, write
     from graphopt.optimizer import (
         AutoOptions,
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 _HOME = {
     "graphopt.errors": ("GraphOptError",),
     "graphopt.graph": ("Edge", "EdgeSet", "Graph", "ParameterSet", "Vertex", "VertexSet"),
+    "graphopt.initialization": ("initialize",),
     "graphopt.io": ("read", "write"),
     "graphopt.optimizer": (
         "AutoOptions",
@@ -52,6 +54,8 @@ _HOME = {
     "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
 }
 """Module -> public names that it provides."""
+
+_SUBMODULES = ("datasets", "errors", "geometry", "graph", "io", "optimizer", "report", "solver", "types")
 
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -73,6 +77,7 @@ __all__ = [
     "VertexSet",
     "compute_marginals",
     "edge_type",
+    "initialize",
     "optimize",
     "parameter_type",
     "read",
@@ -86,8 +91,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
         globals()[name] = value
         return value
+    if name in _SUBMODULES:
+        return importlib.import_module(f"graphopt.{name}")
     raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

@@ -1,0 +1,144 @@
+"""What every benchmark shares: metrics, medians, the record of the machine, and the report.
+
+Rules that hold for every number here:
+
+* the chi2 of every solver's answer is recomputed by one function, in g2o's convention (`problems.chi2`);
+* a time is the median of `repeats` runs, each from the file's start values in fresh objects;
+* reading files, converting between libraries and recomputing chi2 stand outside the clock;
+* the record names machine, cores, load, versions and commit; a busy machine is said to be one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+BUSY_LOAD = 0.5
+"""Load per core before the run above which the record says that the machine was busy."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured number."""
+
+    key: str
+    """Dotted name, such as `pose_graph.sphere2500.graphopt.to_target`."""
+    value: float
+    unit: str
+    direction: Literal["lower", "higher"] = "lower"
+    """Which way is better."""
+    note: str = ""
+
+
+@dataclass
+class Report:
+    """Metrics of one run of the benchmarks, with the machine they were measured on."""
+
+    machine: dict[str, Any] = field(default_factory=lambda: machine_record())
+    metrics: list[Metric] = field(default_factory=list)
+
+    def add(self, key: str, value: float, unit: str, direction: Any = "lower", note: str = "") -> None:
+        """Append one metric."""
+        self.metrics.append(Metric(key, value, unit, direction, note))
+
+    def value(self, key: str) -> float:
+        """Return the value of the metric with this key."""
+        return next(metric.value for metric in self.metrics if metric.key == key)
+
+    def save(self, path: Path) -> None:
+        """Write machine and metrics as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = {"machine": self.machine, "metrics": [asdict(metric) for metric in self.metrics]}
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def median_seconds(work: Callable[[], object], repeats: int) -> float:
+    """Return the median time of `work` over `repeats` calls, the garbage collector held off meanwhile [s]."""
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        gc.disable()
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+        gc.enable()
+    return statistics.median(times)
+
+
+def machine_record() -> dict[str, Any]:
+    """Describe processor, cores, load, versions and commit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    load = os.getloadavg()[0]
+    return {
+        "processor": _processor(),
+        "cores": cores,
+        "load": round(load, 2),
+        "busy": load / cores > BUSY_LOAD,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "commit": _commit(),
+        "versions": _versions(("graphopt", "numpy", "g2opy", "gtsam")),
+    }
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=140).print(table)
+
+
+def milliseconds(value: float | None) -> str:
+    """Write seconds as milliseconds, or a dash for what was not reached."""
+    return "-" if value is None else f"{value * 1e3:.1f} ms"
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return next(
+            line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")
+        )
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.strip()
+
+
+def _versions(packages: tuple[str, ...]) -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

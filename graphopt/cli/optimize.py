@@ -1,0 +1,201 @@
+"""`graphopt optimize`: read, choose start values and kernels, minimize chi2, write, report.
+
+Everything that could fail late is checked early: outputs are tested for writability before anything is read.
+An interrupted run keeps the best estimate so far and writes it where `-o` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli import output
+from graphopt.cli.interrupt import StopOnInterrupt
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
+    from graphopt.io import ReadReport
+    from graphopt.optimizer.summary import Summary
+
+POINT_TYPES = ("VertexPointXYZ", "VertexPointXY")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
+    _check_outputs(args)
+    import graphopt
+
+    started = time.perf_counter()
+    graph, report = graphopt.io.read_with_report(args.input)
+    read_seconds = time.perf_counter() - started
+    _warn(report.warnings)
+    _prepare(graph, report, args)
+
+    before = graph.copy() if args.plot else None
+    summary = _solve(graph, args)
+    interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
+    written = _output_path(args, interrupted)
+    write_warnings = _write(graph, written) if written else []
+    _warn(write_warnings)
+
+    document = summary.to_dict()
+    document["seconds"]["read"] = read_seconds
+    document["seconds"]["total"] += read_seconds
+    document["input"], document["output"] = args.input, written
+    document["unknown_tags"] = dict(report.unknown_tags)
+    document["warnings"] = [*report.warnings, *write_warnings]
+    if args.stats:
+        Path(args.stats).write_text(output.to_json(document) + "\n", encoding="utf-8")
+    if before is not None:
+        _plot(args.plot, before, graph, document)
+    if args.json:
+        output.print_json(document)
+    else:
+        _print_summary(document, args)
+    return _status(summary, written, interrupted)
+
+
+def _check_outputs(args: argparse.Namespace) -> None:
+    """Refuse before the work, not after it, what cannot be written or drawn."""
+    from graphopt.io import check_writable
+
+    for path in (args.output, args.stats, args.plot):
+        if path is not None:
+            check_writable(path)
+    if args.plot is not None:
+        from graphopt.report.figure import require_matplotlib
+
+        require_matplotlib(args.plot)
+
+
+def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None:
+    """Compute start values and set the robust kernel, as asked for."""
+    import graphopt
+
+    if args.output is not None:
+        graphopt.io.format_for_writing(graph, args.output)  # raises now what would be raised after the work
+    method = args.initialize or ("spanning-tree" if report.needs_initialization else "none")
+    if args.initialize is None and method != "none":
+        _warn([f"{args.input} holds no estimates; start values come from its edges (--initialize {method})."])
+    if method != "none":
+        graphopt.initialize(graph, method)
+    if args.robust_kernel is not None:
+        name, width = args.robust_kernel
+        graph.set_robust_kernel(name, width)
+    _mark_landmarks(graph, args.schur)
+
+
+def _mark_landmarks(graph: Graph, schur: str) -> None:
+    """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
+    if schur == "off" or any(one.marginalized.any() for one in graph.vertex_sets):
+        return
+    points = [one for one in graph.vertex_sets if one.type.name in POINT_TYPES]
+    num_points = sum(len(one) for one in points)
+    if schur != "auto" or num_points > graph.num_vertices - num_points:
+        for one in points:
+            one.marginalized[:] = True
+
+
+def _warn(sentences: list[str]) -> None:
+    for sentence in sentences:
+        print(f"graphopt: {sentence}", file=sys.stderr)
+
+
+def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
+    """Optimize with progress."""
+    import graphopt
+
+    progress = output.Progress(verbose=args.verbose, as_json=args.json, num_iterations=args.iterations)
+    with StopOnInterrupt() as interrupt, progress:
+        return graphopt.optimize(
+            graph,
+            method=args.method,
+            max_iterations=args.iterations,
+            linear_solver=args.linear_solver,
+            schur=args.schur,
+            device=args.device,
+            precision=args.precision,
+            fix=args.fix,
+            time_limit=args.time_limit,
+            callback=progress.update,
+            stop=interrupt.stop,
+        )
+
+
+def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
+    """Where the result goes; an interrupted run without `-o` asks, if there is someone to ask."""
+    if args.output is None and interrupted and not args.json and sys.stdin.isatty() and sys.stderr.isatty():
+        return _ask_where(args.input)
+    return args.output
+
+
+def _write(graph: Graph, path: str) -> list[str]:
+    """Write the result; where its format cannot hold the graph, rescue it as .g2o beside and raise."""
+    from graphopt.errors import FormatError
+    from graphopt.io import write
+
+    try:
+        return write(graph, path)
+    except FormatError as error:
+        rescue = f"{path}.g2o"
+        write(graph, rescue)
+        raise FormatError(f"{error} The result is in {rescue} instead.") from error
+
+
+def _ask_where(input_path: str) -> str | None:
+    name = Path(input_path).name.split(".")[0]
+    proposal = f"{name}_interrupted.g2o"
+    print(f"Save the best estimate so far to {proposal}? [Y/n or another file] ", end="", file=sys.stderr)
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip()
+    if answer.lower() in ("n", "no"):
+        return None
+    path = proposal if answer.lower() in ("", "y", "yes") else answer
+    return path
+
+
+def _plot(path: str, before: Graph, after: Graph, document: dict[str, Any]) -> None:
+    from graphopt.report import plot_run
+
+    plot_run(path, before, after, document)
+
+
+def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
+    chi2 = f"{output.number(document['initial_chi2'])} -> {output.number(document['final_chi2'])}"
+    times = document["seconds"]
+    parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
+    rows = [
+        ("graph", f"{args.input}: {document['vertices']} vertices, {document['edges']} edges"),
+        ("chi2", chi2),
+        ("iterations", f"{len(document['iterations'])} ({document['method']})"),
+        ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
+        ("device", f"{document['device_name']} ({document['precision']})"),
+        ("time", f"{output.seconds(times['total'])}: {parts}"),
+        ("termination", f"{document['termination_message']} {document['message']}".strip()),
+    ]
+    fixed = document.get("fixed_by_gauge") or []
+    if fixed:
+        ids = ", ".join(str(identifier) for identifier in fixed)
+        rows.insert(1, ("gauge", f"nothing was fixed, so vertex {ids} is held still"))
+    for tag, count in document["unknown_tags"].items():
+        rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
+    if document["output"]:
+        rows.append(("written", document["output"]))
+    if args.plot:
+        rows.append(("drawn", args.plot))
+    output.print_facts(rows)
+
+
+def _status(summary: Summary, written: str | None, interrupted: bool) -> int:
+    """Say on stderr what went wrong, if anything did, and return the exit status."""
+    if summary.is_usable:
+        return 0
+    what = "interrupted" if interrupted else f"the optimizer failed. {summary.termination.value}"
+    kept = (
+        f"The best estimate so far is in {written}." if written else "No -o was given, nothing was written."
+    )
+    _warn([f"{what.rstrip('.')}. {summary.message} {kept}".replace("  ", " ")])
+    return 1

@@ -1,0 +1,129 @@
+"""What the commands print: tables, JSON, and the progress of an optimization.
+
+Results go to stdout. With `--json` stdout holds one JSON object and everything else goes to stderr.
+`rich` is imported when something is drawn with it, not before.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphopt.optimizer.summary import Iteration
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON object to stdout. NaN and infinity become null, which JSON has no other word for."""
+    print(to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """Return JSON text of `document`."""
+    return json.dumps(_finite(document), indent=2, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not float("-inf") < value < float("inf"):
+        return None
+    return value
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns to stdout."""
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        print(f"{name:<{width}}  {value}")
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numeric: Sequence[str] = ()
+) -> None:
+    """Print a table to stdout; the columns in `numeric` are aligned to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(console.width, 160))
+    console.print(table)
+
+
+def number(value: float | None) -> str:
+    """Write a number so that it can be read and compared: six digits, exponent only where it helps."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def seconds(value: float) -> str:
+    """Write a time with a unit that fits."""
+    return f"{value:.2f} s" if value >= 1.0 else f"{value * 1e3:.1f} ms"
+
+
+class Progress:
+    """Shows the iterations: a bar on a terminal, lines with `-v`, nothing otherwise.
+
+    Used as a context manager; `update` is called after each iteration.
+    """
+
+    def __init__(self, *, verbose: bool, as_json: bool, num_iterations: int | None) -> None:
+        self._stream = sys.stderr if as_json else sys.stdout
+        self._verbose = verbose
+        self._num_iterations = num_iterations
+        self._bar: Any = None
+        self._task: Any = None
+        self._wants_bar = not verbose and not as_json and sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        if self._verbose:
+            print(f"{'iter':>5} {'chi2':>16} {'lambda':>12} {'trials':>6} {'time':>10}", file=self._stream)
+        if self._wants_bar:
+            self._start_bar()
+        return self
+
+    def _start_bar(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[chi2]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("preparing", total=self._num_iterations, chi2="")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: Iteration) -> None:
+        """Show one finished iteration."""
+        if self._verbose:
+            damping, elapsed = number(done.lambda_), 1e3 * done.seconds
+            line = f"{done.iteration:>5} {done.chi2:>16.8g} {damping:>12} {done.trials:>6} {elapsed:>7.1f} ms"
+            print(line, file=self._stream, flush=True)
+        if self._bar is not None:
+            self._bar.update(
+                self._task,
+                completed=done.iteration + 1,
+                description=f"iteration {done.iteration + 1}",
+                chi2=f"chi2 {done.chi2:.8g}",
+            )

@@ -1,0 +1,369 @@
+"""Arguments of the `graphopt` command. Nothing heavy is imported here, so that `--help` answers at once.
+
+Each command is one `add_*` function; what it does is `run(args)` in the module of the same name, imported
+when the command runs. Mistyped commands, options and choices are answered with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+METHODS = ("auto", "lm", "gn", "dogleg")
+LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
+SCHUR_MODES = ("auto", "explicit", "implicit", "off")
+PRECISIONS = ("auto", "double", "mixed")
+INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
+ROBUST_KERNELS = (
+    "Huber",
+    "PseudoHuber",
+    "Cauchy",
+    "GemanMcClure",
+    "Welsch",
+    "Fair",
+    "Tukey",
+    "Saturated",
+    "DCS",
+    "ScaleDelta",
+)
+DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:\d+)?")
+
+EPILOG = """\
+exit status: 0 solved, 1 the optimizer failed or was interrupted, 2 bad usage or input
+environment: GRAPHOPT_DEBUG=1 shows tracebacks, GRAPHOPT_ISA=baseline|v3|v4 picks the CPU code"""
+
+
+class UsageError(Exception):
+    """The command line cannot be understood. `usage` says where help is."""
+
+    def __init__(self, message: str, usage: str) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word most like `word`, or None if none comes close."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[close[0]] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean ...?', or nothing if no known word comes close."""
+    match = nearest(word, known)
+    return f" Did you mean '{match}'?" if match else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises `UsageError` and knows what was probably meant."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `UsageError` instead of leaving the process."""
+        raise UsageError(message[:1].upper() + message[1:], f"Try: {self.prog} --help")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse options that this parser lacks, with the nearest one that it has."""
+        words = list(sys.argv[1:] if args is None else args)
+        self._refuse_unknown_options(words)
+        parsed, extra = super().parse_known_args(words, namespace)
+        if extra:
+            what = "option" if extra[0].startswith("-") else "argument"
+            self.error(f"unknown {what} '{extra[0]}'.{did_you_mean(extra[0], self._option_string_actions)}")
+        return parsed, extra
+
+    def _refuse_unknown_options(self, words: list[str]) -> None:
+        """Look for mistyped long options first: a missing value or input is often their consequence."""
+        for word in words:
+            if word == "--" or (self._subparsers is not None and not word.startswith("-")):
+                return
+            name = word.split("=", 1)[0]
+            if name.startswith("--") and name not in self._option_string_actions:
+                self.error(f"unknown option '{name}'.{did_you_mean(name, self._option_string_actions)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = [str(choice) for choice in action.choices]
+        what = action.option_strings[-1] if action.option_strings else action.dest
+        hint = did_you_mean(str(value), known)
+        if action.dest == "command" and os.path.exists(str(value)):
+            hint = f" To optimize that file: graphopt optimize {value}."
+        listed = ", ".join(known)
+        self.error(f"unknown {what} '{value}'.{hint} Known: {listed}.")
+
+
+def positive_int(text: str) -> int:
+    """Parse an integer above zero."""
+    value = int(text)
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' must be at least 1")
+    return value
+
+
+def positive_float(text: str) -> float:
+    """Parse a finite number above zero."""
+    value = float(text)
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' must be a finite number above 0")
+    return value
+
+
+def non_negative_float(text: str) -> float:
+    """Parse a finite number that is zero or above."""
+    value = float(text)
+    if not 0.0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' must be a finite number, 0 or above")
+    return value
+
+
+def fraction(text: str) -> float:
+    """Parse a number between zero and one."""
+    value = float(text)
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"'{text}' must lie between 0 and 1")
+    return value
+
+
+def robust_kernel(text: str) -> tuple[str, float]:
+    """Parse NAME[:WIDTH] into the kernel's name as g2o writes it and its width (1 if none is given)."""
+    name, _, width = text.partition(":")
+    by_lower = {known.lower(): known for known in ROBUST_KERNELS}
+    if name.lower() not in by_lower:
+        known = ", ".join(ROBUST_KERNELS)
+        raise argparse.ArgumentTypeError(
+            f"unknown robust kernel '{name}'.{did_you_mean(name, ROBUST_KERNELS)} Known: {known}."
+        )
+    try:
+        return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{width}' is not a width; write {name}:1.5") from None
+
+
+def device(text: str) -> str:
+    """Check the spelling of a device: auto, cpu, vulkan, vulkan:N or kompute."""
+    if DEVICE_PATTERN.fullmatch(text):
+        return text
+    kinds = ("auto", "cpu", "vulkan", "kompute")
+    raise argparse.ArgumentTypeError(
+        f"unknown device '{text}'.{did_you_mean(text.partition(':')[0], kinds)} "
+        "Known: auto, cpu, vulkan, vulkan:N, kompute, kompute:N."
+    )
+
+
+def gauge(text: str) -> str | list[int]:
+    """Parse auto, none, or a list of vertex ids separated by commas."""
+    if text in ("auto", "none"):
+        return text
+    try:
+        return [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither auto, none nor a list of vertex ids such as 0 or 0,17"
+        ) from None
+
+
+def add_optimize(commands: Any) -> None:
+    """Add `graphopt optimize`."""
+    parser = commands.add_parser(
+        "optimize",
+        help="optimize a graph and save it",
+        description="Read a graph, minimize the sum of e' Omega e over its edges, and save the estimate.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("input", metavar="INPUT", help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler")
+    parser.add_argument("-o", "--output", metavar="OUT", help="where the optimized graph goes")
+    parser.add_argument(
+        "-i",
+        "--iterations",
+        metavar="N",
+        type=positive_int,
+        help="iterations at most (default: auto stops by its convergence tests, others after 10 as g2o does)",
+    )
+    parser.add_argument("--method", choices=METHODS, default="auto", help="optimization algorithm")
+    parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
+    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument(
+        "--device", type=device, default="auto", metavar="DEVICE", help="auto, cpu, vulkan, vulkan:N, kompute"
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
+    parser.add_argument(
+        "--robust-kernel",
+        type=robust_kernel,
+        metavar="NAME[:WIDTH]",
+        help="robust kernel for every edge: " + ", ".join(ROBUST_KERNELS),
+    )
+    parser.add_argument(
+        "--initialize",
+        choices=INITIALIZATIONS,
+        help="compute start values first (default: spanning-tree for files without estimates, else none)",
+    )
+    parser.add_argument(
+        "--fix",
+        type=gauge,
+        default="auto",
+        metavar="auto|none|ID,ID",
+        help="vertices held still; auto fixes one where nothing else fixes the gauge",
+    )
+    parser.add_argument("--time-limit", type=positive_float, metavar="S", help="seconds at most")
+    parser.add_argument("--stats", metavar="FILE.json", help="write the summary as JSON to this file")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
+    parser.add_argument("--plot", metavar="FILE", help="draw before, after and convergence (.png .pdf .svg)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
+
+
+def add_info(commands: Any) -> None:
+    """Add `graphopt info`."""
+    parser = commands.add_parser(
+        "info",
+        help="say what a graph file holds",
+        description="Count vertices, edges and parameters by type, and report what may be wrong.",
+    )
+    parser.add_argument("input", metavar="INPUT", help="graph file")
+    parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+
+
+def add_convert(commands: Any) -> None:
+    """Add `graphopt convert`."""
+    parser = commands.add_parser(
+        "convert",
+        help="read one format, write another",
+        description="Read a graph and write it in the format that the output's name stands for.",
+    )
+    parser.add_argument("input", metavar="IN", help="graph file")
+    parser.add_argument("output", metavar="OUT", help="file to write; .gz .bz2 .xz compress it")
+    parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
+    parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")
+
+
+def _add_generate_common(parser: Any) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="graph file to write")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument(
+        "--start",
+        choices=("odometry", "truth"),
+        default="odometry",
+        help="estimates in the file: integrated noisy measurements, or the ground truth",
+    )
+
+
+def _add_pose_noise(parser: Any, translation: float, rotation: float) -> None:
+    parser.add_argument(
+        "--noise-translation",
+        type=non_negative_float,
+        default=translation,
+        metavar="SIGMA",
+        help=f"standard deviation of translations [m] (default: {translation})",
+    )
+    parser.add_argument(
+        "--noise-rotation",
+        type=non_negative_float,
+        default=rotation,
+        metavar="SIGMA",
+        help=f"standard deviation of rotations [rad] (default: {rotation})",
+    )
+
+
+def _add_counts(parser: Any, counts: dict[str, tuple[int, str]]) -> None:
+    for flag, (default, text) in counts.items():
+        parser.add_argument(
+            flag, type=positive_int, default=default, metavar="N", help=f"{text} (default: {default})"
+        )
+
+
+def add_generate(commands: Any) -> None:
+    """Add `graphopt generate` with one parser per kind of graph."""
+    parser = commands.add_parser(
+        "generate",
+        help="make a synthetic graph",
+        description="Make a synthetic graph with known ground truth, measurement noise and loop closures.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+
+    sphere = kinds.add_parser("sphere", help="3D poses on a spiral over a sphere")
+    _add_counts(sphere, {"--nodes-per-level": (50, "poses per lap"), "--laps": (50, "laps")})
+    sphere.add_argument(
+        "--radius", type=positive_float, default=100.0, metavar="R", help="[m] (default: 100)"
+    )
+    _add_pose_noise(sphere, 0.01, 0.005)
+
+    torus = kinds.add_parser("torus", help="3D poses on a spiral over a torus")
+    _add_counts(torus, {"--nodes-per-ring": (50, "poses per small circle"), "--rings": (50, "small circles")})
+    torus.add_argument("--radius", type=positive_float, default=100.0, metavar="R", help="[m] (default: 100)")
+    torus.add_argument("--tube", type=positive_float, default=40.0, metavar="R", help="[m] (default: 40)")
+    _add_pose_noise(torus, 0.01, 0.005)
+
+    manhattan = kinds.add_parser("manhattan", help="2D random walk along the streets of a city")
+    _add_counts(manhattan, {"--nodes": (3500, "poses"), "--block": (5, "steps between crossings")})
+    manhattan.add_argument(
+        "--closures",
+        type=fraction,
+        default=0.5,
+        metavar="P",
+        help="share of revisits measured (default: 0.5)",
+    )
+    _add_pose_noise(manhattan, 0.05, 0.02)
+
+    grid = kinds.add_parser("grid", help="3D poses on a cubic grid")
+    _add_counts(grid, {"--size": (10, "poses along each side")})
+    grid.add_argument("--step", type=positive_float, default=1.0, metavar="M", help="[m] (default: 1)")
+    grid.add_argument(
+        "--closures",
+        type=fraction,
+        default=0.5,
+        metavar="P",
+        help="share of neighbours measured (default: 0.5)",
+    )
+    _add_pose_noise(grid, 0.02, 0.01)
+
+    ba = kinds.add_parser("ba", help="bundle adjustment: cameras around a scene of points")
+    _add_counts(ba, {"--cameras": (40, "cameras"), "--points": (2000, "points")})
+    ba.add_argument(
+        "--camera", choices=("bal", "expmap"), default="bal", help="BAL (9 parameters) or SE3Expmap with K"
+    )
+    ba.add_argument(
+        "--noise-pixel", type=non_negative_float, default=0.5, metavar="SIGMA", help="[px] (default: 0.5)"
+    )
+    ba.add_argument(
+        "--outliers", type=fraction, default=0.0, metavar="P", help="share of wrong matches (default: 0)"
+    )
+    for kind in (sphere, torus, manhattan, grid, ba):
+        _add_generate_common(kind)
+
+
+def add_devices(commands: Any) -> None:
+    """Add `graphopt devices`."""
+    parser = commands.add_parser(
+        "devices",
+        help="list what can optimize here",
+        description="List the processors and GPUs that `--device` can name on this machine.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+
+
+def build_parser(version: str) -> Parser:
+    """Return the parser of the whole command."""
+    parser = Parser(
+        prog="graphopt",
+        description="Optimize graphs of poses, landmarks and cameras: g2o's files and answers, faster.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"graphopt {version}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for add in (add_optimize, add_info, add_convert, add_generate, add_devices):
+        add(commands)
+    return parser
+
+
+def parse(arguments: Sequence[str] | None, version: str) -> argparse.Namespace:
+    """Parse the command line; raises `UsageError` where it cannot be understood."""
+    return build_parser(version).parse_args(arguments)

@@ -1,0 +1,111 @@
+"""What of a graph can be drawn: positions of poses, points and cameras, and the edges between them.
+
+A vertex is drawn where it is in the world. Poses that are stored as camera from world (x_cam = R x + t, g2o's
+EXPMAP types and BAL cameras) are drawn at the camera's centre -R' t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import GraphError
+from graphopt.geometry import SE3, SO3
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
+
+Array = NDArray[np.float64]
+
+
+def _leading(count: int) -> Callable[[Array], Array]:
+    return lambda estimate: estimate[:, :count]
+
+
+def _centre_of_inverse(estimate: Array) -> Array:
+    return SE3(estimate[:, :7]).inverse().translation
+
+
+def _centre_of_bal_camera(estimate: Array) -> Array:
+    return -SO3.exp(estimate[:, :3]).inverse().act(estimate[:, 3:6])
+
+
+# Class name of a vertex type -> (is it a pose, dimension, estimate -> positions).
+_POSITIONS: dict[str, tuple[bool, int, Callable[[Array], Array]]] = {
+    "VertexSE2": (True, 2, _leading(2)),
+    "VertexPointXY": (False, 2, _leading(2)),
+    "VertexSE3": (True, 3, _leading(3)),
+    "VertexPointXYZ": (False, 3, _leading(3)),
+    "VertexSE3Expmap": (True, 3, _centre_of_inverse),
+    "VertexSim3Expmap": (True, 3, _centre_of_inverse),
+    "VertexCam": (True, 3, _leading(3)),
+    "VertexCamBAL": (True, 3, _centre_of_bal_camera),
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Positions of a graph's vertices, and the edges as pairs of rows."""
+
+    positions: Array
+    """(n, 3) or (n, 2) [m]: poses first, then points."""
+    num_poses: int
+    is_ba: bool
+    """More edges see points than join poses: drawn as a cloud with cameras, without the edges."""
+    lines: NDArray[np.int64]
+    """(m, 2): rows of `positions` that an edge of two vertices joins."""
+
+    @property
+    def dim(self) -> int:
+        """2 for a plane, 3 for space."""
+        return self.positions.shape[1]
+
+    @property
+    def poses(self) -> Array:
+        """(num_poses, dim)."""
+        return self.positions[: self.num_poses]
+
+    @property
+    def points(self) -> Array:
+        """(n - num_poses, dim)."""
+        return self.positions[self.num_poses :]
+
+
+def scene(graph: Graph) -> Scene:
+    """Return what can be drawn of `graph`; raises `GraphError` if that is nothing."""
+    drawn = [
+        (not is_pose, dim, vertex_set.ids, locate(np.asarray(vertex_set.estimate)))
+        for vertex_set in graph.vertex_sets
+        if len(vertex_set) and vertex_set.type.name in _POSITIONS
+        for is_pose, dim, locate in [_POSITIONS[vertex_set.type.name]]
+    ]
+    if not drawn:
+        known = ", ".join(_POSITIONS)
+        raise GraphError(f"The graph has no vertices with a place in the world. Drawn are: {known}.")
+    drawn.sort(key=lambda entry: entry[0])
+    dim = max(entry[1] for entry in drawn)
+    padded = [np.pad(places, ((0, 0), (0, dim - places.shape[1]))) for *_, places in drawn]
+    ids = np.concatenate([entry[2] for entry in drawn])
+    num_poses = sum(len(entry[2]) for entry in drawn if not entry[0])
+    # Poses in the order of their ids: that is the order in which they were visited.
+    order = np.concatenate([np.argsort(ids[:num_poses], kind="stable"), np.arange(num_poses, len(ids))])
+    lines = _lines(graph, ids[order])
+    is_ba = dim == 3 and int((lines >= num_poses).any(axis=1).sum()) > 4 * num_poses
+    return Scene(np.concatenate(padded)[order], num_poses, is_ba, lines)
+
+
+def _lines(graph: Graph, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the edges between exactly two drawn vertices as rows of `ids`."""
+    order = np.argsort(ids)
+    found = [np.empty((0, 2), np.int64)]
+    for edge_set in graph.edge_sets:
+        if edge_set.arity == 2 and len(edge_set):
+            ends = np.asarray(edge_set.vertices)
+            place = np.minimum(np.searchsorted(ids, ends, sorter=order), len(ids) - 1)
+            rows = order[place]
+            found.append(rows[(ids[rows] == ends).all(axis=1)])
+    return np.concatenate(found)

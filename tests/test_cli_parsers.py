@@ -1,0 +1,127 @@
+"""The command line's parsers: choices, suggestions, and how little they import."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphopt
+from graphopt.cli import main as entry
+from graphopt.cli import parsers
+
+COMMANDS = ("optimize", "info", "convert", "generate", "devices")
+
+
+def usage_error(*words):
+    """Return the message of a command line that cannot be understood."""
+    with pytest.raises(parsers.UsageError) as error:
+        parsers.parse(words, "0")
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (("optimise", "a.g2o"), "optimize"),
+        (("optimize", "a.g2o", "--metod", "lm"), "--method"),
+        (("optimize", "--metod=lm"), "--method"),
+        (("optimize", "a.g2o", "--method", "dogleg2"), "dogleg"),
+        (("optimize", "a.g2o", "--linear-solver", "colesky"), "cholesky"),
+        (("optimize", "a.g2o", "--robust-kernel", "hubr:1"), "Huber"),
+        (("optimize", "a.g2o", "--device", "vulcan"), "vulkan"),
+        (("optimize", "a.g2o", "--initialize", "spaning-tree"), "spanning-tree"),
+        (("generate", "spere", "-o", "x"), "sphere"),
+        (("generate", "sphere", "-o", "x", "--lap", "3"), "--laps"),
+        (("info", "a.g2o", "--jsn"), "--json"),
+    ],
+)
+def test_a_typo_is_answered_with_the_nearest_known_word(words, suggestion):
+    """A mistyped command, option or choice names what was probably meant."""
+    assert f"Did you mean '{suggestion}'?" in usage_error(*words)
+
+
+def test_a_file_without_a_command_is_answered_with_the_command():
+    """`graphopt FILE` says how to optimize that file."""
+    assert f"graphopt optimize {__file__}" in usage_error(__file__)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("optimize",),
+        ("optimize", "a", "b"),
+        ("optimize", "a", "-i", "0"),
+        ("optimize", "a", "-i", "x"),
+        ("optimize", "a", "--time-limit", "nan"),
+        ("optimize", "a", "--time-limit", "-1"),
+        ("optimize", "a", "--fix", "1,b"),
+        ("optimize", "a", "--robust-kernel", "huber:"),
+        ("optimize", "a", "--robust-kernel", "huber:0"),
+        ("generate", "sphere"),
+        ("generate", "ba", "-o", "x", "--outliers", "1.5"),
+        ("convert", "a"),
+    ],
+)
+def test_bad_usage_is_exit_status_2(words, capsys):
+    """What cannot be understood ends with status 2 and a message on stderr, and nothing on stdout."""
+    assert entry.main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("graphopt: ")
+    assert "Traceback" not in captured.err
+
+
+def test_errors_are_json_on_stdout_with_json(capsys):
+    """With `--json` a bad command line is one JSON object on stdout too."""
+    assert entry.main(["optimize", "a", "--json", "--method", "x"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_status"] == 2
+    assert "--method" in document["error"]
+
+
+def test_values_are_parsed():
+    """Kernels, gauges and devices come out as the optimizer takes them."""
+    words = ["optimize", "a", "--robust-kernel", "cauchy:2.5", "--fix", "3,-7", "--device", "vulkan:1"]
+    args = parsers.parse(words, "0")
+    assert args.robust_kernel == ("Cauchy", 2.5)
+    assert args.fix == [3, -7]
+    assert args.device == "vulkan:1"
+    assert parsers.parse(["optimize", "a", "--fix=-1", "--robust-kernel", "DCS"], "0").fix == [-1]
+    assert parsers.parse(["optimize", "a", "--robust-kernel", "DCS"], "0").robust_kernel == ("DCS", 1.0)
+
+
+def test_kernel_names_are_those_of_the_graph():
+    """The parser's list of robust kernels, kept apart to stay light, is the graph's own."""
+    from graphopt.types.robust_kernels import KERNELS
+
+    assert parsers.ROBUST_KERNELS == tuple(kernel.name for kernel in KERNELS[1:])
+
+
+@pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS), ("generate", "ba")])
+def test_help_answers_without_heavy_imports(words, tmp_path):
+    """`--help` of every command ends with status 0 before numpy, scipy, rich or matplotlib are imported."""
+    program = (
+        "import sys\n"
+        "from graphopt.cli.main import main\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "finally:\n"
+        "    heavy = {'numpy', 'scipy', 'rich', 'matplotlib'} & set(sys.modules)\n"
+        "    assert not heavy, heavy\n"
+    )
+    # From a folder without graphopt's sources, so that the package under test is imported.
+    environment = {**os.environ, "PYTHONPATH": str(Path(graphopt.__file__).resolve().parents[1])}
+    answer = subprocess.run(
+        [sys.executable, "-c", program, *words, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("usage: graphopt")

@@ -1,0 +1,175 @@
+"""Pictures are drawn for every kind of graph; trajectory errors and alignments are right."""
+
+import numpy as np
+import pytest
+
+from graphopt import datasets
+from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.geometry import SE3, SO3
+from graphopt.graph import Graph
+from graphopt.report import (
+    alignment,
+    figure,
+    match_by_time,
+    plot_before_after,
+    plot_convergence,
+    plot_graph,
+    plot_run,
+    plot_sparsity,
+    poses_of_graph,
+    trajectory_errors,
+)
+from graphopt.report.scene import scene
+from graphopt.report.sparsity import block_pattern
+
+SMALL = {
+    "sphere": lambda **kw: datasets.sphere(nodes_per_level=12, laps=6, **kw),
+    "manhattan": lambda **kw: datasets.manhattan(nodes=120, **kw),
+    "bal": lambda **kw: datasets.ba(cameras=6, points=80, **kw),
+    "expmap": lambda **kw: datasets.ba(cameras=6, points=80, camera="expmap", **kw),
+}
+SUMMARY = {
+    "initial_chi2": 100.0,
+    "final_chi2": 1.0,
+    "iterations": [{"chi2": 10.0, "seconds": 0.1}, {"chi2": 1.0, "seconds": 0.2}],
+}
+
+
+def random_trajectory(seed, count=50):
+    """Return poses (count, 7) of a smooth walk with turning."""
+    rng = np.random.default_rng(seed)
+    shift = np.cumsum(rng.normal(0.0, 1.0, (count, 3)), axis=0)
+    return SE3.from_parts(shift, SO3.exp(rng.normal(0.0, 1.0, (count, 3))).storage)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [*((kind, ".png") for kind in SMALL), ("sphere", ".pdf"), ("manhattan", ".svg")]
+)
+def test_a_run_is_drawn(kind, ending, tmp_path):
+    """Before, after and convergence are written for planar, spatial and bundle adjustment graphs."""
+    path = tmp_path / f"run{ending}"
+    plot_run(path, SMALL[kind](), SMALL[kind](start="truth"), SUMMARY)
+    assert path.stat().st_size > 5000
+
+
+def test_single_pictures_are_drawn(tmp_path):
+    """A graph, a pair of graphs, a comparison of runs and a sparsity pattern each make a file."""
+    graph = SMALL["sphere"]()
+    plot_graph(tmp_path / "a.png", graph, "title")
+    plot_before_after(tmp_path / "b.png", graph, graph)
+    plot_convergence(tmp_path / "c.png", {"one": SUMMARY, "two": SUMMARY})
+    plot_sparsity(tmp_path / "d.png", graph)
+    assert all((tmp_path / f"{name}.png").stat().st_size > 3000 for name in "abcd")
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    """Unknown endings and graphs without a place in the world are errors with a way out."""
+    with pytest.raises(OptionError, match=r"\.png"):
+        figure.require_matplotlib("a.txt")
+    with pytest.raises(GraphError, match="VertexSE2"):
+        plot_graph(tmp_path / "a.png", Graph())
+
+
+@pytest.mark.parametrize("kind", ["bal", "expmap"])
+def test_cameras_are_drawn_at_their_centres(kind):
+    """Both camera models put the same generated cameras on the same ring around the scene."""
+    drawn = scene(SMALL[kind](start="truth"))
+    assert drawn.is_ba
+    assert drawn.num_poses == 6
+    np.testing.assert_allclose(np.hypot(*drawn.poses[:, :2].T), 8.0, atol=1e-9)
+
+
+def test_edges_join_the_drawn_vertices():
+    """Line k of a scene joins the positions of edge k's two vertices, whatever the order of the ids."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [7, -3, 5], [[7.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [5.0, 0.0, 0.0]])
+    graph.add_vertices("VERTEX_XY", [100], [[100.0, 0.0]])
+    graph.add_edges("EDGE_SE2", [(7, 5), (5, -3)], np.zeros((2, 3)))
+    graph.add_edges("EDGE_SE2_XY", [(-3, 100)], np.zeros((1, 2)))
+    drawn = scene(graph)
+    np.testing.assert_array_equal(drawn.positions[drawn.lines][..., 0], [[7, 5], [5, -3], [-3, 100]])
+
+
+def test_the_block_pattern_is_that_of_the_dense_hessian():
+    """Blocks of H are listed once, poses first, without those of fixed vertices."""
+    graph = SMALL["expmap"]()
+    dims, pairs, num_kept = block_pattern(graph)
+    (edges,) = graph.edge_sets
+    num_points = len(graph.vertex_set("VERTEX_TRACKXYZ"))
+    assert num_kept == 4  # six cameras, two of them fixed
+    assert dims.tolist() == [6] * 4 + [3] * num_points
+    free = edges.vertices[edges.vertices[:, 1] >= 2]
+    assert len(pairs) == len(dims) + len(np.unique(free, axis=0))
+
+
+@pytest.mark.parametrize("kind", ["se3", "sim3"])
+def test_alignment_undoes_a_known_motion(kind):
+    """Errors vanish when the estimate is the reference moved (and scaled) as a whole."""
+    reference = random_trajectory(0)
+    move = random_trajectory(1, 1)
+    scale = 2.5 if kind == "sim3" else 1.0
+    moved = (SE3(np.repeat(move.storage, 50, axis=0)) * reference).storage.copy()
+    moved[:, :3] *= scale
+    errors = trajectory_errors(moved, reference.storage, align=kind)
+    assert errors.ate_rmse < 1e-10
+    assert errors.rpe_translation_rmse < 1e-10
+    assert errors.rpe_rotation_rmse < 1e-7
+    assert errors.scale == pytest.approx(1.0 / scale)
+
+
+def test_alignment_is_optimal():
+    """No small motion of an aligned trajectory brings it closer, and mirrored positions stay mirrored."""
+    rng = np.random.default_rng(3)
+    target = rng.normal(0.0, 1.0, (40, 3))
+    source = target * [1.0, 1.0, -1.0] + rng.normal(0.0, 0.1, (40, 3))
+    scale, rotation, shift = alignment(source, target, "se3")
+    assert np.linalg.det(rotation) == pytest.approx(1.0)
+    best = ((target - (scale * source @ rotation.T + shift)) ** 2).sum()
+    for _ in range(50):
+        nudge = SO3.exp(rng.normal(0.0, 0.02, 3)).to_matrix()
+        other = source @ (nudge @ rotation).T + shift + rng.normal(0.0, 0.02, 3)
+        assert ((target - other) ** 2).sum() > best
+
+
+def test_errors_of_a_known_offset():
+    """Without alignment a constant shift is the ATE, and leaves the relative error zero."""
+    reference = random_trajectory(5).storage
+    shifted = np.add(reference, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    errors = trajectory_errors(shifted, reference, align="none", delta=4)
+    assert errors.ate_rmse == pytest.approx(5.0)
+    assert errors.ate_max == pytest.approx(5.0)
+    assert errors.rpe_translation_rmse < 1e-12
+
+
+def test_trajectories_that_do_not_match_are_refused():
+    """Different lengths and a step as long as the trajectory are errors that say what to do."""
+    poses = random_trajectory(6).storage
+    with pytest.raises(ShapeError, match="match_by_time"):
+        trajectory_errors(poses, poses[1:])
+    with pytest.raises(OptionError, match="delta"):
+        trajectory_errors(poses, poses, delta=50)
+
+
+def test_matching_by_time_takes_the_nearest_within_the_tolerance():
+    """Each row is used at most once and never beyond the tolerance; brute force agrees."""
+    rng = np.random.default_rng(7)
+    left, right = np.sort(rng.uniform(0.0, 10.0, 200)), np.sort(rng.uniform(0.0, 10.0, 150))
+    rows, others = match_by_time(left, right, 0.02)
+    assert len(set(rows)) == len(rows) == len(set(others)) == len(others)
+    gaps = np.abs(left[:, None] - right)
+    np.testing.assert_array_equal(others, gaps[rows].argmin(axis=1))
+    assert gaps[rows, others].max() <= 0.02
+    unmatched = np.setdiff1d(np.arange(200), rows)
+    nearest = gaps[unmatched].argmin(axis=1)
+    assert ((gaps[unmatched, nearest] > 0.02) | np.isin(nearest, others)).all()
+
+
+def test_planar_poses_become_spatial_ones():
+    """A planar pose is a turn about z: its matrix has the planar one's rotation and translation."""
+    ids, poses = poses_of_graph(SMALL["manhattan"]())
+    estimate = SMALL["manhattan"]().vertex_set("VERTEX_SE2").estimate
+    matrix = SE3(poses).to_matrix()
+    np.testing.assert_allclose(matrix[:, 0, 0], np.cos(estimate[:, 2]), atol=1e-12)
+    np.testing.assert_allclose(matrix[:, 1, 0], np.sin(estimate[:, 2]), atol=1e-12)
+    np.testing.assert_array_equal(poses[:, :2], estimate[:, :2])
+    np.testing.assert_array_equal(ids, np.arange(120))
