@@ -1,15 +1,19 @@
-"""The same object-by-object scripts with g2opy and with graphopt.g2o: seconds to build, optimize and read back.
+"""The same object-by-object scripts with g2opy and with graphopt.g2o.
+
+Seconds to build, optimize and read back.
 
     python benchmarks/dropin.py [--repeat 3] [--only pose-graph|local-ba|pose-only]
 
 * pose-graph: 10,000 VertexSE3, 10,000 odometry and 5,000 loop EdgeSE3, 5 Levenberg iterations
-* local-ba: 20 keyframes, 3,000 points, 20,000 EdgeStereoSE3ProjectXYZ with Huber kernels; 5 iterations, outliers to
+* local-ba: 20 keyframes, 3,000 points, 20,000 EdgeStereoSE3ProjectXYZ with Huber kernels; 5 iterations,
+outliers to
   level 1, 10 iterations, as SLAM systems do it
-* pose-only: one pose, 300 EdgeSE3ProjectXYZOnlyPose (g2opy cannot set up the stereo ones), four rounds of 10 iterations with outliers taken out; the
+* pose-only: one pose, 300 EdgeSE3ProjectXYZOnlyPose (g2opy cannot set up the stereo ones), four rounds of
+10 iterations with outliers taken out; the
   mean of 20 runs with new objects
 
-Each module runs in a process of its own; the best of `--repeat` runs counts, after one run to warm up. chi2 is printed
-so that the answers can be compared.
+Each module runs in a process of its own; the best of `--repeat` runs counts, after one run to warm up. chi2
+is printed so that the answers can be compared.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ CHI2_STEREO, CHI2_MONO = 7.815, 5.991  # 95 % of chi2 with 3 and 2 degrees of fr
 
 def main() -> None:
     """Run all, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", choices=tuple(CASES))
     parser.add_argument("--worker", nargs=2, metavar=("MODULE", "CASE"), help=argparse.SUPPRESS)
@@ -48,7 +54,9 @@ def main() -> None:
 
 def _report(case: str, module: str, repeat: int) -> float:
     command = [sys.executable, __file__, "--repeat", str(repeat), "--worker", module, case]
-    best = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    best = json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
     seconds = [best["build"], best["optimize"], best["read"]]
     total = sum(seconds)
     cells = " ".join(f"{1e3 * one:9.2f}" for one in (*seconds, total))
@@ -88,7 +96,9 @@ def pose_graph_problem() -> dict[str, Any]:
     radius = 10.0 + angle / (2.0 * np.pi)
     position = np.stack([radius * np.cos(angle), radius * np.sin(angle), 0.02 * angle], axis=1)
     rotation = np.stack([_rotation_z(one + np.pi / 2) for one in angle])
-    pairs = [(i, i + 1) for i in range(count - 1)] + [(i, i + per_winding) for i in range(0, count - per_winding, 2)]
+    pairs = [(i, i + 1) for i in range(count - 1)] + [
+        (i, i + per_winding) for i in range(0, count - per_winding, 2)
+    ]
     edges = []
     for i, j in pairs:
         turn = rotation[i].T @ rotation[j] @ _rotation_z(random.normal(0.0, 0.002))

@@ -1,4 +1,7 @@
-"""Bundle adjustment with pixel noise, outliers and a Huber kernel, after g2o's `ba_demo`. Prints point errors [m]."""
+"""Bundle adjustment with pixel noise, outliers and a Huber kernel, after g2o's `ba_demo`.
+
+Prints point errors [m].
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ def main() -> tuple[float, float]:
     """Returns the root mean square error of the inlier points before and after."""
     random = np.random.default_rng(2)
     optimizer = g2o.SparseOptimizer()
-    optimizer.set_algorithm(g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3())))
+    optimizer.set_algorithm(
+        g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3()))
+    )
     camera = g2o.CameraParameters(1000.0, np.array([320.0, 240.0]), 0.0)
     camera.set_id(0)
     optimizer.add_parameter(camera)

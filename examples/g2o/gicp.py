@@ -1,4 +1,7 @@
-"""Point-to-plane ICP between two frames with known matches, after g2o's `gicp_demo`. Prints the error of the motion."""
+"""Point-to-plane ICP between two frames with known matches, after g2o's `gicp_demo`.
+
+Prints the error of the motion.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def main() -> tuple[float, float]:
 
 def add_match(optimizer, poses, random) -> None:
     """The same point in both frames, with its plane's normal; noise lies mostly in the plane."""
-    point = random.uniform(-3.0, 3.0, 3) + [0.0, 0.0, 6.0]
+    point = random.uniform(-3.0, 3.0, 3) + np.array([0.0, 0.0, 6.0])
     normal = random.normal(size=3)
     normal /= np.linalg.norm(normal)
     match = g2o.EdgeGICP()

@@ -31,7 +31,7 @@ class PointOnLine(g2o.VariableVectorXEdge):
         self.set_measurement(np.zeros(2))
 
     def compute_error(self) -> None:
-        """a x + b - y"""
+        """Store a x + b - y."""
         slope, intercept = self.vertex(0).estimate()
         x, y = self.measurement()
         self.error = np.array([slope * x + intercept - y])

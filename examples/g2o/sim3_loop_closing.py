@@ -15,7 +15,9 @@ def main() -> tuple[float, float]:
     step = g2o.Sim3(rotation(turn), np.array([0.2, 0.0, 0.0]), 1.0)
     drifting = g2o.Sim3(rotation(turn), np.array([0.2, 0.0, 0.0]), 0.99)
     optimizer = g2o.SparseOptimizer()
-    optimizer.set_algorithm(g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSim3(g2o.LinearSolverEigenSim3())))
+    optimizer.set_algorithm(
+        g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSim3(g2o.LinearSolverEigenSim3()))
+    )
     pose = g2o.Sim3()
     for i in range(count):
         vertex = g2o.VertexSim3Expmap()

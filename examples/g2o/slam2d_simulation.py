@@ -41,7 +41,10 @@ def main() -> tuple[float, float]:
     optimizer.optimize(10)
     optimizer.compute_active_errors()
     after = optimizer.active_chi2()
-    print(f"{len(optimizer.vertices())} vertices, {len(optimizer.edges())} edges: chi2 {before:.1f} -> {after:.1f}")
+    print(
+        f"{len(optimizer.vertices())} vertices, {len(optimizer.edges())} edges: "
+        f"chi2 {before:.1f} -> {after:.1f}"
+    )
     return before, after
 
 

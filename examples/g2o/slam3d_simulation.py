@@ -18,13 +18,18 @@ def main() -> tuple[float, float]:
     simulator.simulate()
     optimizer = g2o.SparseOptimizer()
     optimizer.add_graph(simulator.graph())
-    optimizer.set_algorithm(g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3())))
+    optimizer.set_algorithm(
+        g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3()))
+    )
     optimizer.initialize_optimization()
     optimizer.compute_active_errors()
     before = optimizer.active_chi2()
     optimizer.optimize(15)
     after = optimizer.active_chi2()
-    print(f"{len(optimizer.vertices())} vertices, {len(optimizer.edges())} edges: chi2 {before:.1f} -> {after:.1f}")
+    print(
+        f"{len(optimizer.vertices())} vertices, {len(optimizer.edges())} edges: "
+        f"chi2 {before:.1f} -> {after:.1f}"
+    )
     return before, after
 
 

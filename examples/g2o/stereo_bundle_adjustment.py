@@ -1,4 +1,7 @@
-"""Stereo bundle adjustment as SLAM systems do it: Huber, then outliers to level 1, then again. Prints pose errors [m]."""
+"""Stereo bundle adjustment as SLAM systems do it: Huber, then outliers to level 1, then again.
+
+Prints pose errors [m].
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ def main() -> tuple[float, float]:
     """Returns the mean position error of the cameras before and after."""
     random = np.random.default_rng(3)
     optimizer = g2o.SparseOptimizer()
-    optimizer.set_algorithm(g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3())))
+    optimizer.set_algorithm(
+        g2o.OptimizationAlgorithmLevenberg(g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3()))
+    )
     truth = [np.array([-0.2 * i, 0.0, 0.05 * i]) for i in range(10)]
     for i, translation in enumerate(truth):
         vertex = g2o.VertexSE3Expmap()
@@ -53,7 +58,9 @@ def observations(optimizer, truth, number, random) -> list:
     fx, fy, cx, cy, bf = CAMERA
     for i, translation in enumerate(truth):
         x, y, z = point + translation
-        pixel = np.array([fx * x / z + cx, fy * y / z + cy, fx * x / z + cx - bf / z]) + random.normal(0.0, 0.7, 3)
+        pixel = np.array([fx * x / z + cx, fy * y / z + cy, fx * x / z + cx - bf / z]) + random.normal(
+            0.0, 0.7, 3
+        )
         if random.random() < 0.05:
             pixel += random.uniform(-50.0, 50.0, 3)
         edge = g2o.EdgeStereoSE3ProjectXYZ()
@@ -71,7 +78,9 @@ def observations(optimizer, truth, number, random) -> list:
 def error(optimizer, truth) -> float:
     """Mean distance of the cameras from their true translation."""
     return float(
-        np.mean([np.linalg.norm(optimizer.vertex(i).estimate().translation() - t) for i, t in enumerate(truth)])
+        np.mean(
+            [np.linalg.norm(optimizer.vertex(i).estimate().translation() - t) for i, t in enumerate(truth)]
+        )
     )
 
 

@@ -2,9 +2,9 @@
 
     graphopt g2o -i 10 -solver lm_var_cholmod -o out.g2o in.g2o
 
-Solver names are g2o's: an algorithm (gn, lm, dl), the block sizes (var, fix3_2, fix6_3, fix7_3) and a linear solver. The
-linear solver's name chooses among ours: eigen, cholmod and csparse are our sparse Cholesky. `add_parser` is for the main
-parser; `main(words)` runs the command alone.
+Solver names are g2o's: an algorithm (gn, lm, dl), the block sizes (var, fix3_2, fix6_3, fix7_3) and a
+linear solver. The linear solver's name chooses among ours: eigen, cholmod and csparse are our sparse
+Cholesky. `add_parser` is for the main parser; `main(words)` runs the command alone.
 """
 
 from __future__ import annotations
@@ -39,21 +39,65 @@ def solver_names() -> dict[str, tuple[str, str, str, bool]]:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """g2o's flags; they have one dash."""
     add = parser.add_argument
-    add("-i", dest="iterations", type=int, default=5, metavar="N", help="iterations; negative: stop by the gain (5)")
-    add("-gain", type=float, default=1e-6, metavar="X", help="gain below which to stop if -i is negative (1e-6)")
-    add("-ig", dest="gain_iterations", type=int, default=INT_MAX, metavar="N", help="iterations at most with -gain")
+    add(
+        "-i",
+        dest="iterations",
+        type=int,
+        default=5,
+        metavar="N",
+        help="iterations; negative: stop by the gain (5)",
+    )
+    add(
+        "-gain",
+        type=float,
+        default=1e-6,
+        metavar="X",
+        help="gain below which to stop if -i is negative (1e-6)",
+    )
+    add(
+        "-ig",
+        dest="gain_iterations",
+        type=int,
+        default=INT_MAX,
+        metavar="N",
+        help="iterations at most with -gain",
+    )
     add("-v", dest="verbose", action="store_true", help="a line per iteration")
     add("-guess", action="store_true", help="initial guess from a spanning tree")
     add("-guessOdometry", dest="guess_odometry", action="store_true", help="initial guess from odometry")
     add("-inc", dest="incremental", action="store_true", help="add the edges by and by")
     add("-update", type=int, default=10, metavar="N", help="with -inc: optimize after N new poses (10)")
-    add("-lambdaInit", dest="lambda_init", type=float, default=0.0, metavar="X", help="first damping; 0: computed")
+    add(
+        "-lambdaInit",
+        dest="lambda_init",
+        type=float,
+        default=0.0,
+        metavar="X",
+        help="first damping; 0: computed",
+    )
     add("-marginalize", action="store_true", help="eliminate the landmarks")
     add("-solver", default="gn_var_cholmod", metavar="NAME", help="see -listSolvers (gn_var_cholmod)")
     add("-robustKernel", dest="robust_kernel", default="", metavar="NAME", help="see -listRobustKernels")
-    add("-robustKernelWidth", dest="robust_kernel_width", type=float, default=-1.0, metavar="X", help="its width")
-    add("-nonSequential", dest="non_sequential", action="store_true", help="the robust kernel on loop closures only")
-    add("-computeMarginals", dest="compute_marginals", action="store_true", help="print covariances afterwards")
+    add(
+        "-robustKernelWidth",
+        dest="robust_kernel_width",
+        type=float,
+        default=-1.0,
+        metavar="X",
+        help="its width",
+    )
+    add(
+        "-nonSequential",
+        dest="non_sequential",
+        action="store_true",
+        help="the robust kernel on loop closures only",
+    )
+    add(
+        "-computeMarginals",
+        dest="compute_marginals",
+        action="store_true",
+        help="print covariances afterwards",
+    )
     add("-gaugeId", dest="gauge_id", type=int, default=-1, metavar="ID", help="fix this vertex")
     add("-gaugeList", dest="gauge_list", type=_ids, default=[], metavar="ID,ID", help="fix these vertices")
     add("-o", dest="output", default="", metavar="FILE", help="write the graph; - for standard output")
@@ -62,13 +106,20 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     add("-listTypes", dest="list_types", action="store_true", help="list the types")
     add("-listSolvers", dest="list_solvers", action="store_true", help="list the solvers")
     add("-listRobustKernels", dest="list_robust_kernels", action="store_true", help="list the robust kernels")
-    add("-printSolverProperties", dest="print_properties", action="store_true", help="print what the solver is")
+    add(
+        "-printSolverProperties",
+        dest="print_properties",
+        action="store_true",
+        help="print what the solver is",
+    )
     add("input", nargs="?", metavar="graph-input", help="graph file")
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Register the command with argparse's subparsers."""
-    parser = commands.add_parser("g2o", help="the g2o program: its flags, messages and files", description=__doc__)
+    parser = commands.add_parser(
+        "g2o", help="the g2o program: its flags, messages and files", description=__doc__
+    )
     add_flags(parser)
     parser.set_defaults(command="g2o_command")
     return parser
@@ -77,7 +128,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def main(words: list[str] | None = None) -> int:
     """Parse and run."""
     parser = argparse.ArgumentParser(
-        "graphopt g2o", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "graphopt g2o",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add_flags(parser)
     return run(parser.parse_args(words))
@@ -138,7 +192,9 @@ def _list_solvers() -> None:
 class _Run:
     """One run of the command."""
 
-    def __init__(self, args: argparse.Namespace, algorithm: str, suffix: str, linear: str, marginalizes: bool):
+    def __init__(
+        self, args: argparse.Namespace, algorithm: str, suffix: str, linear: str, marginalizes: bool
+    ):
         from graphopt import g2o
 
         self.g2o = g2o
@@ -218,10 +274,11 @@ class _Run:
             _say(f"Unknown Robust Kernel: {args.robust_kernel}. Known: {', '.join(factory.known_kernels())}")
             return 2
         _say("# Preparing robust error function ... ", end="")
-        for edge in self.optimizer._edges:
+        for edge in self.optimizer.edges():
             if args.non_sequential and not self._is_loop_closure(edge):
                 continue
             kernel = factory.construct(args.robust_kernel)
+            assert kernel is not None
             if args.robust_kernel_width > 0.0:
                 kernel.set_delta(args.robust_kernel_width)
             edge.set_robust_kernel(kernel)
@@ -277,7 +334,9 @@ class _Run:
     def _incremental(self) -> int:
         """Add the edges in the order of their largest id; optimize after each `-update` new poses."""
         optimizer, args = self.optimizer, self.args
-        edges = sorted(optimizer.edges(), key=lambda one: (max(v.id() for v in one.vertices()), one.internal_id()))
+        edges = sorted(
+            optimizer.edges(), key=lambda one: (max(v.id() for v in one.vertices()), one.internal_id())
+        )
         for edge in edges:
             optimizer.remove_edge(edge)
         largest = max(optimizer.dimensions())

@@ -27,11 +27,12 @@ class HyperGraphAction:
     """
 
     def __call__(self, graph: Any, parameters: Any = None) -> Any:
+        """Override it."""
         return graph
 
 
 class SparseOptimizerTerminateAction(HyperGraphAction):
-    """Stops an optimization when an iteration gains too little: (last - chi2) / chi2 in [0, gain_threshold)."""
+    """Stops when an iteration gains too little: (last - chi2) / chi2 in [0, gain_threshold)."""
 
     def __init__(self) -> None:
         self._gain_threshold = 1e-6
@@ -55,6 +56,7 @@ class SparseOptimizerTerminateAction(HyperGraphAction):
         self._max_iterations = int(value)
 
     def __call__(self, graph: Any, parameters: Any = None) -> bool:
+        """Look at chi2 after an iteration."""
         iteration = -1 if parameters is None else int(parameters["iteration"])
         if iteration < 0:
             graph._action_stop = False

@@ -1,4 +1,4 @@
-"""Values of the camera and odometry types: `SBACam`, `VertexIntrinsicsEstimate`, `EdgeGICP`, `VelocityMeasurement`, ..."""
+"""Values of cameras, ICP and odometry: `SBACam`, `EdgeGICP`, `VelocityMeasurement` and so on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from graphopt.g2o.rotations import Quaternion
 
 
 class SBACam(SE3Quat):
-    """Camera pose world_T_cam with pinhole intrinsics and stereo baseline. `SBACam(Quaternion, t)`, `SBACam(SE3Quat)`."""
+    """Camera pose world_T_cam with pinhole intrinsics and stereo baseline.
+
+    `SBACam(Quaternion, t)`, `SBACam(SE3Quat)`.
+    """
 
     __slots__ = ("_k",)
 
@@ -130,7 +133,7 @@ class EdgeGICP:
     @classmethod
     def _from_storage(cls, s: Any) -> EdgeGICP:
         one = cls()
-        one.pos0, one.normal0, one.pos1, one.normal1 = s[:3], s[3:6], s[6:9], s[9:12]
+        one._pos0[:], one._normal0[:], one._pos1[:], one._normal1[:] = s[:3], s[3:6], s[6:9], s[9:12]
         one.make_rot0()
         one.make_rot1()
         return one
@@ -230,7 +233,10 @@ class VelocityMeasurement:
 
 
 class MotionMeasurement:
-    """A planar motion x, y, theta over dt [s]. `MotionMeasurement(x, y, theta, dt)` or `((x, y, theta), dt)`."""
+    """A planar motion x, y, theta over dt [s].
+
+    `MotionMeasurement(x, y, theta, dt)` or `((x, y, theta), dt)`.
+    """
 
     __slots__ = ("_v",)
 
@@ -242,7 +248,9 @@ class MotionMeasurement:
         elif len(args) == 4:
             self._v = [float(one) for one in args]
         else:
-            raise ShapeError(f"MotionMeasurement of {len(args)} arguments, expected (x, y, theta, dt) or (vector, dt).")
+            raise ShapeError(
+                f"MotionMeasurement of {len(args)} arguments, expected (x, y, theta, dt) or (vector, dt)."
+            )
 
     def x(self) -> float:
         """Forward [m]."""

@@ -1,6 +1,6 @@
 """The part of CBOR (RFC 8949) that g2o's binary files use: integers, doubles, strings, lists, maps.
 
-    head    three bits of major type, five bits of length; 24, 25, 26, 27: the length follows in 1, 2, 4, 8 bytes
+head    three bits of major type, five bits of length; 24, 25, 26, 27: the length follows in 1, 2, 4, 8 bytes
 """
 
 from __future__ import annotations

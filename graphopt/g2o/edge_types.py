@@ -1,6 +1,7 @@
 """One class per edge type of the registry, with what g2o's class of that name has besides.
 
-A class whose number of vertices is not fixed (`EdgeSE2LotsOfXY`) gets its rows when `resize` says how many there are.
+A class whose number of vertices is not fixed (`EdgeSE2LotsOfXY`) gets its rows when `resize` says how many
+there are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.poses import SE2, Isometry3d, SE3Quat, Sim3
 from graphopt.g2o.storage import Pool, edge_pool
 from graphopt.geometry import stack
-from graphopt.types import EdgeType, VariadicEdgeType, registry
+from graphopt.types import EdgeType, VariadicEdgeType, registry, sba
 from graphopt.types.files import measurement_then_information, plain
 
 _IDENTITY = {3: (0.0,) * 3, 7: (0.0,) * 6 + (1.0,), 8: (0.0,) * 6 + (1.0, 1.0)}
@@ -126,15 +127,13 @@ def _point_plane(self: Any) -> bool:
 def _set_plane_plane(self: Any, value: bool) -> None:
     if value:
         raise GraphError(
-            "EdgeVVGicp.pl_pl: the plane-to-plane error changes its information at each evaluation; that is not supported."
-            " Use point-to-plane with set_information(measurement.prec0(e))."
+            "EdgeVVGicp.pl_pl: the plane-to-plane error changes its information at each evaluation; "
+            "that is not supported. Use point-to-plane with set_information(measurement.prec0(e))."
         )
 
 
 _MEMBERS: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        ("EdgeSE2", "EdgeSE2Offset", "EdgeSE2Prior", "EdgeSE2SensorCalib"), _value_members(SE2)
-    ),
+    **dict.fromkeys(("EdgeSE2", "EdgeSE2Offset", "EdgeSE2Prior", "EdgeSE2SensorCalib"), _value_members(SE2)),
     **dict.fromkeys(("EdgeSE3", "EdgeSE3Offset", "EdgeSE3Prior"), _value_members(Isometry3d)),
     **dict.fromkeys(("EdgeSE3Expmap", "EdgeSBACam"), _value_members(SE3Quat)),
     "EdgeSim3": _value_members(Sim3),
@@ -190,7 +189,9 @@ def make_edge_class(kind: EdgeType, name: str | None = None) -> type[Optimizable
     }
     about = f" {kind.doc}" if kind.doc else ""
     parameters = "".join(f" Parameter {i}: {one.name}." for i, one in enumerate(kind.parameters))
-    namespace["__doc__"] = f"`{kind.tag}`: edge of {between}; error of {kind.residual_dim} numbers.{parameters}{about}"
+    namespace["__doc__"] = (
+        f"`{kind.tag}`: edge of {between}; error of {kind.residual_dim} numbers.{parameters}{about}"
+    )
     return type(name or kind.name, (OptimizableGraph_Edge,), namespace)
 
 
@@ -228,12 +229,14 @@ class _VariadicEdge(OptimizableGraph_Edge):
         """The length of the error follows from the number of vertices; anything else is refused."""
         if dimension != self.dimension():
             raise GraphError(
-                f"{self!r}: set_dimension({dimension}), but with {len(self._vertices)} vertices it is {self.dimension()}."
+                f"{self!r}: set_dimension({dimension}), but with {len(self._vertices)} vertices "
+                f"it is {self.dimension()}."
             )
 
 
 def _variadic_class(kind: VariadicEdgeType) -> type[OptimizableGraph_Edge]:
-    doc = f"`{kind.tag}`: edge of one {kind.first.name} and any number of {kind.rest.name}; call resize(n) first."
+    between = f"one {kind.first.name} and any number of {kind.rest.name}"
+    doc = f"`{kind.tag}`: edge of {between}; call resize(n) first."
     members = {"__slots__": (), "__module__": __name__, "_variadic": kind, "__doc__": doc}
     return type(kind.name, (_VariadicEdge,), members)
 
@@ -266,9 +269,9 @@ def _vector_pool(residual_dim: int, measurement_dim: int) -> Pool:
 class VariableVectorXEdge(OptimizableGraph_Edge):
     """An edge of any number of vertices, with an error of any length, to be defined in Python.
 
-    Call `set_dimension(length of the error)`, `resize(number of vertices)` and `set_measurement(vector)`, and override
-    `compute_error()`: set `self.error` or return it. `linearize_oplus()` may set Jacobians with `set_jacobian(i, J)`;
-    without it they are central differences.
+    Call `set_dimension(length of the error)`, `resize(number of vertices)` and `set_measurement(vector)`,
+    and override `compute_error()`: set `self.error` or return it. `linearize_oplus()` may set Jacobians with
+    `set_jacobian(i, J)`; without it they are central differences.
     """
 
     __slots__ = ("_dimension",)
@@ -315,7 +318,9 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
 
     def compute_error(self) -> Any:
         """Override it."""
-        raise GraphError(f"{type(self).__name__} does not define compute_error(); a VariableVectorXEdge needs it.")
+        raise GraphError(
+            f"{type(self).__name__} does not define compute_error(); a VariableVectorXEdge needs it."
+        )
 
     def linearize_oplus(self) -> None:
         """Central differences; override it to give your own Jacobians."""
@@ -338,7 +343,7 @@ EdgeProjectP2MCRight = make_edge_class(
     EdgeType(
         name="EdgeProjectP2MCRight",
         tag="EDGE_PROJECT_P2MC_RIGHT",
-        vertices=registry.edge_type("EdgeProjectP2MC").vertices,
+        vertices=sba.EdgeProjectP2MC.vertices,
         parameters=(),
         measurement_dim=2,
         residual_dim=2,
@@ -360,5 +365,7 @@ EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {
 def edge_class(kind: Any) -> type[OptimizableGraph_Edge]:
     """The class of an edge type; made on first use for types that users registered."""
     if kind not in EDGE_CLASSES:
-        EDGE_CLASSES[kind] = _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
+        EDGE_CLASSES[kind] = (
+            _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
+        )
     return EDGE_CLASSES[kind]

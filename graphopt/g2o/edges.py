@@ -1,11 +1,11 @@
 """Edges: the base class of all, and `VariableVectorXEdge` for edges defined in Python.
 
-An edge keeps its measurement, information matrix, level and last error in a row of its type's arrays (see `storage`).
-`error` is the value of the last `compute_error()`, which `optimize` calls for all active edges when it ends, and `chi2()`
-belongs to it, as in g2o.
+An edge keeps its measurement, information matrix, level and last error in a row of its type's arrays (see
+`storage`). `error` is the value of the last `compute_error()`, which `optimize` calls for all active edges
+when it ends, and `chi2()` belongs to it, as in g2o.
 
-A class that overrides `compute_error` is evaluated by calling it; the error may be set (`self.error = ...`) or returned.
-Without `linearize_oplus`, its Jacobians are central differences, as in g2o.
+A class that overrides `compute_error` is evaluated by calling it; the error may be set (`self.error = ...`)
+or returned. Without `linearize_oplus`, its Jacobians are central differences, as in g2o.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class CallableArray(np.ndarray):
     """An array that may also be called: `edge.error` of g2opy 2 and `edge.error()` of older bindings."""
 
     def __call__(self) -> np.ndarray:
+        """The array itself."""
         return self
 
 
@@ -86,7 +87,9 @@ class Edge(HyperGraphElement):
             self._vertices[i] = v
         except IndexError:
             count = len(self._vertices)
-            raise IndexError(f"{type(self).__name__}.set_vertex({i}): it has {count} vertices; see resize().") from None
+            raise IndexError(
+                f"{type(self).__name__}.set_vertex({i}): it has {count} vertices; see resize()."
+            ) from None
         if self._graph is not None:
             self._graph._topology_changed()
 
@@ -169,7 +172,10 @@ class OptimizableGraph_Edge(Edge):
         return fits
 
     def set_measurement_from_state(self) -> bool:
-        """Set the measurement so that the error is zero at the present estimates; False if the type cannot."""
+        """Set the measurement so that the error is zero at the present estimates.
+
+        False if the type cannot.
+        """
         from graphopt.g2o.initial_estimates import measurement_from_state
 
         return measurement_from_state(self)
@@ -254,7 +260,10 @@ class OptimizableGraph_Edge(Edge):
     # ---------------------------------------------------------------- Jacobians
 
     def linearize_oplus(self) -> None:
-        """Compute the Jacobians at the present estimates. Override it (with `set_jacobian`) to give your own."""
+        """Compute the Jacobians at the present estimates.
+
+        Override it (with `set_jacobian`) to give your own.
+        """
         if self._error_is_python:
             self._jacobians = numeric_jacobians(self)
         else:
@@ -272,7 +281,9 @@ class OptimizableGraph_Edge(Edge):
         matrix = np.array(jacobian, np.float64)
         expected = (self.dimension(), vertex.dimension())
         if matrix.shape != expected:
-            raise ShapeError(f"{self!r}: Jacobian {vertex_index} has shape {matrix.shape}, expected {expected}.")
+            raise ShapeError(
+                f"{self!r}: Jacobian {vertex_index} has shape {matrix.shape}, expected {expected}."
+            )
         if self._jacobians is None or len(self._jacobians) != len(self._vertices):
             self._jacobians = [np.zeros((self.dimension(), one.dimension())) for one in self._vertices]
         self._jacobians[vertex_index] = matrix
@@ -335,7 +346,9 @@ class OptimizableGraph_Edge(Edge):
 
     def parameter(self, i: int) -> Parameter:
         """Parameter number i, None before the edge is in a graph that has it."""
-        graph = self._graph or next((one._graph for one in self._vertices if one is not None and one._graph), None)
+        graph = self._graph or next(
+            (one._graph for one in self._vertices if one is not None and one._graph), None
+        )
         found = None if graph is None else graph.parameter(self.param_ids()[i])
         if found is None:
             raise GraphError(f"{self!r}: parameter {i} (id {self.param_ids()[i]}) is not in the graph.")
@@ -402,7 +415,9 @@ def numeric_jacobians(edge: OptimizableGraph_Edge) -> list[np.ndarray]:
     return result
 
 
-def _moved_error(edge: OptimizableGraph_Edge, vertex: OptimizableGraph_Vertex, step: np.ndarray) -> np.ndarray:
+def _moved_error(
+    edge: OptimizableGraph_Edge, vertex: OptimizableGraph_Vertex, step: np.ndarray
+) -> np.ndarray:
     vertex.push()
     vertex.oplus_impl(step)
     edge.compute_error()

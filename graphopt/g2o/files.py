@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,7 +46,11 @@ class IoFileFilter:
 class IoWrapper:
     """Names of the formats."""
 
-    _EXTENSIONS = {"g2o": IoFormat.G2O, "json": IoFormat.JSON, "bin": IoFormat.BINARY}
+    _EXTENSIONS: ClassVar[dict[str, IoFormat]] = {
+        "g2o": IoFormat.G2O,
+        "json": IoFormat.JSON,
+        "bin": IoFormat.BINARY,
+    }
 
     @staticmethod
     def to_string(format: IoFormat) -> str:
@@ -124,7 +128,9 @@ def graph_of(owner: Any, level: int) -> Graph:
         vertices.take_flags()
     for edges in problem.edge_lists:
         if edges.is_python:
-            raise FormatError(f"{type(edges.objects[0]).__name__} is defined in Python: no file format has a tag for it.")
+            raise FormatError(
+                f"{type(edges.objects[0]).__name__} is defined in Python: no file format has a tag for it."
+            )
         levels = edges.take_levels()
         edges.edge_set.level = levels
         if level >= 0 and (levels != level).any():
@@ -185,7 +191,9 @@ def _make_edges(owner: Any, edge_set: Any) -> list[Any]:
 
 def _give_kernels(edge_set: Any, edges: list[Any]) -> None:
     for row in np.flatnonzero(edge_set.kernel).tolist():
-        edges[row].set_robust_kernel(KERNEL_CLASSES[int(edge_set.kernel[row])](float(edge_set.kernel_width[row])))
+        edges[row].set_robust_kernel(
+            KERNEL_CLASSES[int(edge_set.kernel[row])](float(edge_set.kernel_width[row]))
+        )
 
 
 def _placed(one: Any, chunk: Chunk, row: int) -> Any:
@@ -267,7 +275,9 @@ def _grouped(entries: Any, key: Any) -> dict[Any, list[tuple[int, Any]]]:
 
 def _add_vertices(graph: Graph, entries: Any) -> None:
     first = graph.next_order()
-    for (tag, count), group in _grouped(entries, lambda entry: (entry["tag"], len(entry["estimate"]))).items():
+    for (tag, count), group in _grouped(
+        entries, lambda entry: (entry["tag"], len(entry["estimate"]))
+    ).items():
         kind = registry.vertex_type(tag)
         tokens = np.array([entry["estimate"] for _, entry in group], float).reshape(len(group), count)
         ids = [entry["id"] for _, entry in group]

@@ -19,7 +19,9 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
     if arguments and isinstance(arguments[0], SparseBlockMatrixX):
         target, arguments = arguments[0], arguments[1:]
     if len(arguments) != 1:
-        raise OptionError("compute_marginals takes a vertex, a sequence of vertices, or a sequence of index pairs.")
+        raise OptionError(
+            "compute_marginals takes a vertex, a sequence of vertices, or a sequence of index pairs."
+        )
     mapping = optimizer.index_mapping()
     pairs = _pairs(optimizer, arguments[0])
     solver = optimizer._block_solver()

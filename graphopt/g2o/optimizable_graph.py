@@ -1,7 +1,7 @@
 """`HyperGraph` and `OptimizableGraph`: vertices, edges and parameters as objects.
 
-Adding and removing only changes dictionaries; the arrays of a `graphopt.Graph` are filled in bulk when something needs
-them (`problem.Problem`).
+Adding and removing only changes dictionaries; the arrays of a `graphopt.Graph` are filled in bulk when
+something needs them (`problem.Problem`).
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ class HyperGraph:
             (id, type(v).__name__, v.get_estimate_data().tobytes() if include_estimates else b"")
             for id, v in sorted(self._vertices.items())
         ]
-        edges = sorted((type(e).__name__, tuple(-1 if v is None else v.id() for v in e._vertices)) for e in self._edges)
+        edges = sorted(
+            (type(e).__name__, tuple(-1 if v is None else v.id() for v in e._vertices)) for e in self._edges
+        )
         return hash((tuple(parts), tuple(edges))) & (2**63 - 1)
 
     def __hash__(self) -> int:
@@ -225,7 +227,10 @@ class OptimizableGraph(HyperGraph):
     # ---------------------------------------------------------------- elements
 
     def add_edge(self, e: Any) -> bool:
-        """Add an edge; False as for a hyper graph, or if a parameter that it needs is missing or of the wrong class."""
+        """Add an edge.
+
+        False as for a hyper graph, or if a parameter that it needs is missing or of the wrong class.
+        """
         if e._type.parameters and not self._parameters_fit(e):
             return False
         if not super().add_edge(e):
@@ -261,7 +266,10 @@ class OptimizableGraph(HyperGraph):
         self._parameter_container.clear()
 
     def add_graph(self, graph: OptimizableGraph) -> None:
-        """Move all vertices, edges and parameters of another graph into this one; its ids that are taken stay there."""
+        """Move all vertices, edges and parameters of another graph into this one.
+
+        Its ids that are taken stay there.
+        """
         for parameter in list(graph._parameter_container._by_id.values()):
             if self.add_parameter(parameter):
                 graph._parameter_container._by_id.pop(parameter.id())
@@ -361,7 +369,10 @@ class OptimizableGraph(HyperGraph):
         return load(self, filename, format)
 
     def save(self, filename: str, format: Any = None, level: int = 0) -> bool:
-        """Write the edges of a level (all if negative) with all vertices and parameters; False if it fails."""
+        """Write the edges of a level (all if negative) with all vertices and parameters.
+
+        False if it fails.
+        """
         from graphopt.g2o.files import save
 
         return save(self, filename, format, level)

@@ -55,7 +55,6 @@ class Parameter(HyperGraphElement):
         return fits
 
 
-
 class ParameterSE2Offset(Parameter):
     """`PARAMS_SE2OFFSET`: pose of a sensor on a planar robot."""
 
@@ -136,7 +135,7 @@ class ParameterCamera(Parameter):
 
 
 class CameraParameters(Parameter):
-    """`PARAMS_CAMERAPARAMETERS`: focal length [px], principle point (g2o's spelling) [px], stereo baseline [m]."""
+    """`PARAMS_CAMERAPARAMETERS`: focal length [px], principle point [px] (g2o's spelling), baseline [m]."""
 
     __slots__ = ()
     _type = registry.parameter_type("CameraParameters")
@@ -145,7 +144,9 @@ class CameraParameters(Parameter):
     def __init__(self, focal_length: Any = None, principle_point: Any = None, baseline: float = 0.0) -> None:
         super().__init__()
         if focal_length is not None:
-            center = scalar.floats((0.0, 0.0) if principle_point is None else principle_point, 2, "principle point")
+            center = scalar.floats(
+                (0.0, 0.0) if principle_point is None else principle_point, 2, "principle point"
+            )
             self._values()[:] = (float(focal_length), *center, float(baseline))
 
     @property

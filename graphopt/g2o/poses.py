@@ -1,7 +1,7 @@
 """Poses as values: `Isometry2d`, `Isometry3d`, `SE2`, `SE3Quat`, `Sim3`.
 
-Each holds the numbers that a vertex stores (`_storage()`, see `graphopt.types`). Everything that returns an array or
-another value returns a copy, as in g2opy.
+Each holds the numbers that a vertex stores (`_storage()`, see `graphopt.types`). Everything that returns an
+array or another value returns a copy, as in g2opy.
 """
 
 from __future__ import annotations
@@ -66,6 +66,10 @@ class _Isometry:
     def identity(cls) -> Any:
         """The motion that does nothing."""
         return cls()
+
+    def set_rotation(self, rotation: Any) -> None:
+        """Replace the rotation."""
+        raise NotImplementedError
 
     def set_identity(self) -> None:
         """Become the identity."""
@@ -140,13 +144,18 @@ class _Isometry:
             return self._m[:n, :n] @ points + self._m[:n, n]
         if points.ndim == 2 and points.shape[0] == n:
             return self._m[:n, :n] @ points + self._m[:n, n:]
-        raise ShapeError(f"{type(self).__name__} times an array of shape {points.shape}, expected ({n},) or ({n}, k).")
+        raise ShapeError(
+            f"{type(self).__name__} times an array of shape {points.shape}, expected ({n},) or ({n}, k)."
+        )
 
     __matmul__ = __mul__
 
 
 class Isometry3d(_Isometry):
-    """Rigid motion of space. `Isometry3d(R, t)`, `(Quaternion, t)`, of a (4, 4) or (3, 4) matrix, or a copy."""
+    """Rigid motion of space.
+
+    `Isometry3d(R, t)`, `(Quaternion, t)`, of a (4, 4) or (3, 4) matrix, or a copy.
+    """
 
     __slots__ = ()
     _dim = 3
@@ -330,11 +339,12 @@ def _normalize_angle(theta: float) -> float:
 class SE3Quat:
     """Pose of space as translation and unit quaternion with w >= 0.
 
-    `SE3Quat(R, t)`, `(Quaternion, t)`, of 7 numbers x y z qx qy qz qw, of 6 numbers x y z qx qy qz, an Isometry3d,
-    or a copy. Products with a point map it; `exp` and `log` use the order (omega, upsilon).
+    `SE3Quat(R, t)`, `(Quaternion, t)`, of 7 numbers x y z qx qy qz qw, of 6 numbers x y z qx qy qz, an
+    Isometry3d, or a copy. Products with a point map it; `exp` and `log` use the order (omega, upsilon).
     """
 
     __slots__ = ("_s",)
+    _s: Any
 
     def __init__(self, *args: Any) -> None:
         self._s = _se3_storage(args)
@@ -485,18 +495,21 @@ def _se3_storage(args: tuple[Any, ...]) -> tuple[float, ...]:
     if len(numbers) == 6:
         return tuple(_minimal(numbers))
     if len(numbers) != 7:
-        raise ShapeError(f"SE3Quat of {len(numbers)} numbers, expected 7 (x y z qx qy qz qw) or 6 (without qw).")
+        raise ShapeError(
+            f"SE3Quat of {len(numbers)} numbers, expected 7 (x y z qx qy qz qw) or 6 (without qw)."
+        )
     return (*numbers[:3], *scalar.normalized(scalar.canonical(tuple(numbers[3:]))))
 
 
 class Sim3:
     """Similarity of space: point -> s R point + t.
 
-    `Sim3(Quaternion, t, s)`, `(R, t, s)`, of a tangent of 7 numbers (omega, upsilon, sigma), or a copy. Indexing and
-    vectors have the order qx qy qz qw x y z s.
+    `Sim3(Quaternion, t, s)`, `(R, t, s)`, of a tangent of 7 numbers (omega, upsilon, sigma), or a copy.
+    Indexing and vectors have the order qx qy qz qw x y z s.
     """
 
     __slots__ = ("_s",)
+    _s: Any
 
     def __init__(self, *args: Any) -> None:
         if not args:
@@ -513,7 +526,9 @@ class Sim3:
             tangent = np.array(scalar.floats(args[0], 7, "Sim3"))
             self._s = tuple(geometry.Sim3.exp(tangent).storage.tolist())
         else:
-            raise TypeError("Sim3 takes (), (rotation, translation, scale), a tangent of 7 numbers, or a copy.")
+            raise TypeError(
+                "Sim3 takes (), (rotation, translation, scale), a tangent of 7 numbers, or a copy."
+            )
 
     def __repr__(self) -> str:
         return f"Sim3({self.rotation()!r}, {list(self._s[:3])!r}, {self._s[7]!r})"

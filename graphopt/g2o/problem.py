@@ -1,10 +1,13 @@
-"""The arrays behind an optimizer: a `graphopt.Graph` that is built from the objects, and the active part of it.
+"""The arrays behind an optimizer.
+
+A `graphopt.Graph` that is built from the objects, and the active part of it.
 
     objects --gather--> Graph --Structure, block solver--> estimates --scatter--> objects
 
-A `Problem` is made by the first `initialize_optimization` after the graph changed and serves until it changes again, so
-repeated optimizations of one graph keep their analysis. An edge whose error or Jacobian is defined in Python is in the
-`Graph` with a type whose error is zero, which gives it its place in H; `python_edges` adds its part.
+A `Problem` is made by the first `initialize_optimization` after the graph changed and serves until it
+changes again, so repeated optimizations of one graph keep their analysis. An edge whose error or Jacobian
+is defined in Python is in the `Graph` with a type whose error is zero, which gives it its place in H;
+`python_edges` adds its part.
 """
 
 from __future__ import annotations
@@ -210,7 +213,12 @@ class Problem:
 
     def choose_level(self, level: int) -> None:
         """All edges of a level, of all levels if negative."""
-        self._choose([np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level for one in self.edge_lists])
+        self._choose(
+            [
+                np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level
+                for one in self.edge_lists
+            ]
+        )
 
     def choose_vertices(self, vertices: Iterable[Any], level: int) -> None:
         """The edges of a level whose vertices are all given."""
@@ -224,7 +232,12 @@ class Problem:
     def choose_edges(self, edges: Iterable[Any]) -> None:
         """Exactly these edges."""
         wanted = set(edges)
-        self._choose([np.fromiter((e in wanted for e in one.objects), bool, len(one.objects)) for one in self.edge_lists])
+        self._choose(
+            [
+                np.fromiter((e in wanted for e in one.objects), bool, len(one.objects))
+                for one in self.edge_lists
+            ]
+        )
 
     def _choose(self, masks: list[np.ndarray]) -> None:
         for one, mask in zip(self.edge_lists, masks, strict=True):
@@ -309,7 +322,9 @@ class Problem:
         try:
             return self.graph.vertex_place(vertex._id)
         except GraphError:
-            raise GraphError(f"{vertex!r} was not in the graph at the last initialize_optimization.") from None
+            raise GraphError(
+                f"{vertex!r} was not in the graph at the last initialize_optimization."
+            ) from None
 
 
 def _merged(edges: EdgeList, name: str, values: np.ndarray) -> np.ndarray:

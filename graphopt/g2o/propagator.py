@@ -16,7 +16,9 @@ _LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
 class HyperDijkstraAdjacencyMapEntry:
     """How a vertex was reached."""
 
-    def __init__(self, child: Any = None, parent: Any = None, edge: Any = None, distance: float = _LONGEST) -> None:
+    def __init__(
+        self, child: Any = None, parent: Any = None, edge: Any = None, distance: float = _LONGEST
+    ) -> None:
         self._child, self._parent, self._edge, self._distance = child, parent, edge, distance
         self._children: set[Any] = set()
 
@@ -45,6 +47,7 @@ class HyperDijkstraCostFunction:
     """Cost of going through an edge; override `__call__(edge, from_, to)`."""
 
     def __call__(self, edge: Any, from_: Any, to: Any) -> float:
+        """Cost of going from one vertex to another."""
         raise NotImplementedError("Override __call__(edge, from_, to) -> cost.")
 
 
@@ -52,13 +55,14 @@ class UniformCostFunction(HyperDijkstraCostFunction):
     """Every edge costs 1."""
 
     def __call__(self, edge: Any, from_: Any, to: Any) -> float:
+        """Cost of going from one vertex to another."""
         return 1.0
 
 
 class HyperDijkstraTreeAction:
     """Called for each vertex of a tree; override `perform`."""
 
-    def perform(self, v: Any, vParent: Any, e: Any, distance: float = 0.0) -> float:  # noqa: N803 - g2o's name
+    def perform(self, v: Any, vParent: Any, e: Any, distance: float = 0.0) -> float:
         """Do something at a vertex; a value <= 0 stops going down from it."""
         return 1.0
 
@@ -95,10 +99,10 @@ class HyperDijkstra:
         self,
         v: Any,
         cost: Callable[[Any, Any, Any], float],
-        maxDistance: float = _LONGEST,  # noqa: N803 - g2o's names
-        comparisonConditioner: float = 1e-3,  # noqa: N803
+        maxDistance: float = _LONGEST,
+        comparisonConditioner: float = 1e-3,
         directed: bool = False,
-        maxEdgeCost: float = _LONGEST,  # noqa: N803
+        maxEdgeCost: float = _LONGEST,
     ) -> None:
         """Find the paths from a vertex or a set of vertices."""
         starts = list(v) if isinstance(v, Iterable) else [v]
@@ -138,7 +142,7 @@ class HyperDijkstra:
                 amap[entry._parent]._children.add(entry._child)
 
     @staticmethod
-    def visit_adjacency_map(amap: Any, action: HyperDijkstraTreeAction, useDistance: bool = False) -> None:  # noqa: N803
+    def visit_adjacency_map(amap: Any, action: HyperDijkstraTreeAction, useDistance: bool = False) -> None:
         """Call an action for each vertex of the tree, parents first."""
         queue = [entry for entry in amap.values() if entry._parent is None]
         while queue:
@@ -156,6 +160,7 @@ class EstimatePropagatorCostBase:
     """What it costs to set a vertex from others through an edge; the largest double: not possible."""
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
         raise NotImplementedError("Override __call__(edge, from_, to) -> cost.")
 
     def name(self) -> str:
@@ -171,12 +176,13 @@ class EstimatePropagatorCost(EstimatePropagatorCostBase):
         self._active = set(graph.active_edges())
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
         if edge not in self._active or initial_estimate_cost(edge, from_, to) <= 0.0:
             return _LONGEST
         return 1.0
 
     def name(self) -> str:
-        """spanning tree"""
+        """The words "spanning tree"."""
         return "spanning tree"
 
 
@@ -184,6 +190,7 @@ class EstimatePropagatorCostOdometry(EstimatePropagatorCost):
     """Only edges between poses with consecutive ids."""
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
         known = next(iter(from_), None)
         if len(from_) != 1 or known is None or abs(known.id() - to.id()) != 1:
             return _LONGEST
@@ -192,7 +199,7 @@ class EstimatePropagatorCostOdometry(EstimatePropagatorCost):
         return super().__call__(edge, from_, to)
 
     def name(self) -> str:
-        """odometry"""
+        """The word "odometry"."""
         return "odometry"
 
 
@@ -200,6 +207,7 @@ class EstimatePropagateAction:
     """Sets the estimate of a vertex that was reached, unless it is fixed."""
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> None:
+        """Set `to`."""
         if not to.fixed():
             edge.initial_estimate(from_, to)
 
@@ -260,8 +268,8 @@ class EstimatePropagator:
         v: Any,
         cost: EstimatePropagatorCostBase,
         action: EstimatePropagateAction | None = None,
-        maxDistance: float = _LONGEST,  # noqa: N803 - g2o's names
-        maxEdgeCost: float = _LONGEST,  # noqa: N803
+        maxDistance: float = _LONGEST,
+        maxEdgeCost: float = _LONGEST,
     ) -> None:
         """Start at a vertex or a set of vertices and set those that can be reached."""
         act = EstimatePropagateAction() if action is None else action
@@ -288,7 +296,11 @@ class EstimatePropagator:
                         continue
                     step = cost(edge, known, other)
                     total = max((self._map[one]._distance for one in known), default=0.0) + step
-                    if 0.0 < step <= maxEdgeCost and step < _LONGEST and total < min(maxDistance, self._map[other]._distance):
+                    if (
+                        0.0 < step <= maxEdgeCost
+                        and step < _LONGEST
+                        and total < min(maxDistance, self._map[other]._distance)
+                    ):
                         found = self._map[other]
                         found._parent, found._edge, found._distance = known, edge, total
                         found._level = entry._level + 1

@@ -1,11 +1,12 @@
 """A block solver for graphs with vertices and edges that are defined in Python.
 
-It passes everything to the block solver of the other edges and adds the parts of the Python edges to its H and b:
+It passes everything to the block solver of the other edges and adds the parts of the Python edges to its H
+and b:
 
     H_ij += J_i' w Omega J_j,    b_i -= J_i' w Omega e,    chi2 += rho(e' Omega e)
 
-Their places in H are those of the placeholder edges of `problem`. Vertices with their own `oplus_impl` are moved by it.
-The estimates go to the objects before Python code runs.
+Their places in H are those of the placeholder edges of `problem`. Vertices with their own `oplus_impl` are
+moved by it. The estimates go to the objects before Python code runs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class PythonEdgeSolver:
         self.dim = inner.dim
         lists = {id(one.edge_set): one for one in problem.edge_lists if one.is_python}
         self._groups = [
-            (group, lists[id(group.edge_set)]) for group in self.structure.groups if id(group.edge_set) in lists
+            (group, lists[id(group.edge_set)])
+            for group in self.structure.groups
+            if id(group.edge_set) in lists
         ]
         self._moved = [one for one in problem.vertex_lists if one.is_python]
 
@@ -124,4 +127,6 @@ def _robust(edge: Any) -> tuple[float, float]:
 def needs_python(problem: Problem) -> bool:
     """Some active edge or some vertex is defined in Python."""
     edges: list[EdgeList] = problem.edge_lists
-    return any(one.is_python and len(one.active) for one in edges) or any(one.is_python for one in problem.vertex_lists)
+    return any(one.is_python and len(one.active) for one in edges) or any(
+        one.is_python for one in problem.vertex_lists
+    )

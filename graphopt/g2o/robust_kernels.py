@@ -41,7 +41,9 @@ class BaseRobustKernel:
         function = robust_kernel(self._number).function
         value, weight = (float(one) for one in function(chi2, self._delta))
         step = 1e-6 * max(chi2, 1e-6)
-        second = float(function(chi2 + step, self._delta)[1]) - float(function(max(chi2 - step, 0.0), self._delta)[1])
+        second = float(function(chi2 + step, self._delta)[1]) - float(
+            function(max(chi2 - step, 0.0), self._delta)[1]
+        )
         return np.array([value, weight, second / (step + min(step, chi2))])
 
     def _for_solver(self) -> tuple[int, float]:

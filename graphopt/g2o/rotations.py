@@ -1,7 +1,7 @@
 """Rotations as values: `Quaternion`, `AngleAxis`, `Rotation2d`.
 
-Everything that returns an array returns a copy, as in g2opy. Where g2opy wants a float64 array of an exact shape,
-any sequence of that many numbers is taken.
+Everything that returns an array returns a copy, as in g2opy. Where g2opy wants a float64 array of an exact
+shape, any sequence of that many numbers is taken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from graphopt.g2o import scalar
 
 
 class Quaternion:
-    """Quaternion w + x i + y j + z k. `Quaternion(w, x, y, z)`, of an array (x, y, z, w), a rotation matrix, or a copy."""
+    """Quaternion w + x i + y j + z k.
+
+    `Quaternion(w, x, y, z)`, of an array (x, y, z, w), a rotation matrix, or a copy.
+    """
 
     __slots__ = ("_q",)
 
@@ -120,7 +123,10 @@ class Quaternion:
             first, second = 1.0 - t, t
         else:
             theta = math.acos(absolute)
-            first, second = math.sin((1.0 - t) * theta) / math.sin(theta), math.sin(t * theta) / math.sin(theta)
+            first, second = (
+                math.sin((1.0 - t) * theta) / math.sin(theta),
+                math.sin(t * theta) / math.sin(theta),
+            )
         second = -second if d < 0.0 else second
         return Quaternion._of(first * a + second * b for a, b in zip(self._q, other._q, strict=True))
 
@@ -160,7 +166,9 @@ def _quaternion(args: tuple[Any, ...]) -> scalar.Quad:
         w, x, y, z = args
         return float(x), float(y), float(z), float(w)
     if len(args) != 1:
-        raise TypeError("Quaternion takes (), (w, x, y, z), a Quaternion, an AngleAxis, (x, y, z, w) or a (3, 3) matrix.")
+        raise TypeError(
+            "Quaternion takes (), (w, x, y, z), a Quaternion, an AngleAxis, (x, y, z, w) or a (3, 3) matrix."
+        )
     (value,) = args
     if isinstance(value, Quaternion):
         return value._q
@@ -174,7 +182,10 @@ def _quaternion(args: tuple[Any, ...]) -> scalar.Quad:
 
 
 class AngleAxis:
-    """Rotation by an angle [rad] around a unit axis. `AngleAxis(angle, axis)`, of a Quaternion, a matrix, or a copy."""
+    """Rotation by an angle [rad] around a unit axis.
+
+    `AngleAxis(angle, axis)`, of a Quaternion, a matrix, or a copy.
+    """
 
     __slots__ = ("_angle", "_axis")
 
@@ -186,7 +197,9 @@ class AngleAxis:
         elif len(args) == 1:
             self._set(args[0])
         elif args:
-            raise TypeError("AngleAxis takes (), (angle, axis), an AngleAxis, a Quaternion or a (3, 3) matrix.")
+            raise TypeError(
+                "AngleAxis takes (), (angle, axis), an AngleAxis, a Quaternion or a (3, 3) matrix."
+            )
 
     def _set(self, value: Any) -> None:
         if isinstance(value, AngleAxis):
@@ -243,7 +256,10 @@ class AngleAxis:
 
 
 class Rotation2d:
-    """Rotation of the plane by an angle [rad], which is kept as given. `Rotation2d(angle)` or of a (2, 2) matrix."""
+    """Rotation of the plane by an angle [rad], which is kept as given.
+
+    `Rotation2d(angle)` or of a (2, 2) matrix.
+    """
 
     __slots__ = ("_angle",)
 
@@ -276,7 +292,9 @@ class Rotation2d:
     def smallest_angle(self) -> float:
         """Angle in [-pi, pi]."""
         angle = math.fmod(self._angle, 2.0 * math.pi)
-        return angle - 2.0 * math.pi if angle > math.pi else angle + 2.0 * math.pi if angle < -math.pi else angle
+        return (
+            angle - 2.0 * math.pi if angle > math.pi else angle + 2.0 * math.pi if angle < -math.pi else angle
+        )
 
     def smallest_positive_angle(self) -> float:
         """Angle in [0, 2 pi]."""

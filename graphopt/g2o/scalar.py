@@ -1,7 +1,7 @@
 """Quaternions and rotation matrices of one pose in plain floats.
 
-The array functions of `graphopt.geometry` cost microseconds per operation whatever the number of poses; programs that
-build a graph object by object convert one pose at a time. Quaternions are tuples (x, y, z, w).
+The array functions of `graphopt.geometry` cost microseconds per operation whatever the number of poses;
+programs that build a graph object by object convert one pose at a time. Quaternions are tuples (x, y, z, w).
 """
 
 from __future__ import annotations

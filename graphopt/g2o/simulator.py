@@ -1,9 +1,9 @@
 """`Simulator2D` and `Simulator3D`: a robot in a world of landmarks, and the graph of its measurements.
 
-The robot goes through a square (cube) of `world_size` [m] around the origin in steps of about 1 m, turns at random, and
-turns back at the border. Poses get ids after the landmarks; the first pose is fixed; measurements have the standard
-deviations of g2o's simulator. The estimates are the truth moved by what the odometry accumulates. Random numbers come
-from numpy: a seed gives another world than in g2o.
+The robot goes through a square (cube) of `world_size` [m] around the origin in steps of about 1 m, turns at
+random, and turns back at the border. Poses get ids after the landmarks; the first pose is fixed;
+measurements have the standard deviations of g2o's simulator. The estimates are the truth moved by what the
+odometry accumulates. Random numbers come from numpy: a seed gives another world than in g2o.
 """
 
 from __future__ import annotations
@@ -89,7 +89,14 @@ class Simulator:
     def _noise(self, information: np.ndarray) -> np.ndarray:
         return self._random.normal(size=len(information)) / np.sqrt(information)
 
-    def _edge(self, name: str, vertices: list[Any], measurement: Any, information: np.ndarray, parameter: int | None = None) -> None:
+    def _edge(
+        self,
+        name: str,
+        vertices: list[Any],
+        measurement: Any,
+        information: np.ndarray,
+        parameter: int | None = None,
+    ) -> None:
         edge = _EDGES[name]()
         for i, one in enumerate(vertices):
             edge.set_vertex(i, one)
@@ -242,7 +249,9 @@ class Simulator3D(Simulator):
         camera = ParameterCamera()
         camera.set_id(1)
         # the camera looks along the robot's x axis
-        camera.set_offset(Isometry3d(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]), np.zeros((3, 1))))
+        camera.set_offset(
+            Isometry3d(np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]]), np.zeros((3, 1)))
+        )
         camera.set_kcam(500.0, 500.0, 320.0, 240.0)
         self._graph.add_parameter(camera)
 
@@ -269,7 +278,9 @@ class Simulator3D(Simulator):
 
     def _sense_landmarks(self, vertex: Any, truth: Isometry3d, estimate: Isometry3d) -> None:
         config = self.config
-        if not (config.has_point_sensor or config.has_point_depth_sensor or config.has_point_disparity_sensor):
+        if not (
+            config.has_point_sensor or config.has_point_depth_sensor or config.has_point_disparity_sensor
+        ):
             return
         for number, local in self._visible(truth):
             information = np.array([1000.0, 1000.0, 10.0])

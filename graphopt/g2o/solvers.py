@@ -1,7 +1,8 @@
 """Linear solvers, block solvers and optimization algorithms by g2o's names.
 
-They are configurations of ours: a linear solver class says which of our linear solvers is used (sparse Cholesky, dense
-Cholesky, PCG). The dimensions in the names of block solvers do not matter here: every block may have any size.
+They are configurations of ours: a linear solver class says which of our linear solvers is used (sparse
+Cholesky, dense Cholesky, PCG). The dimensions in the names of block solvers do not matter here: every block
+may have any size.
 """
 
 from __future__ import annotations
@@ -47,7 +48,13 @@ class LinearSolver:
 
 SUFFIXES = ("X", "SE2", "SE3", "Sim3")
 """Dimension names: X any, SE2 = (3, 2), SE3 = (6, 3), Sim3 = (7, 3)."""
-_BACKENDS = {"Eigen": "cholesky", "Cholmod": "cholesky", "CSparse": "cholesky", "Dense": "dense", "PCG": "pcg"}
+_BACKENDS = {
+    "Eigen": "cholesky",
+    "Cholmod": "cholesky",
+    "CSparse": "cholesky",
+    "Dense": "dense",
+    "PCG": "pcg",
+}
 
 LINEAR_SOLVERS: dict[str, type[LinearSolver]] = {}
 """Name -> class."""
@@ -57,7 +64,12 @@ for _backend, _ours in _BACKENDS.items():
         LINEAR_SOLVERS[_name] = type(
             _name,
             (LinearSolver,),
-            {"__slots__": (), "_linear_solver": _ours, "__module__": __name__, "__doc__": f"Solve with our {_ours}."},
+            {
+                "__slots__": (),
+                "_linear_solver": _ours,
+                "__module__": __name__,
+                "__doc__": f"Solve with our {_ours}.",
+            },
         )
 
 
@@ -118,7 +130,9 @@ class Solver:
 
     def _last(self) -> Any:
         if self._optimizer is None:
-            raise OptionError("This block solver belongs to no optimizer yet; see SparseOptimizer.set_algorithm.")
+            raise OptionError(
+                "This block solver belongs to no optimizer yet; see SparseOptimizer.set_algorithm."
+            )
         return self._optimizer._block_solver()
 
     def vector_size(self) -> int:

@@ -10,8 +10,8 @@ import numpy as np
 class SparseBlockMatrixX:
     """Blocks by (block row, block column).
 
-    `SparseBlockMatrixX()` or `SparseBlockMatrixX(row_ends, col_ends)`, where the ends are g2o's block indices: the first
-    scalar after each block.
+    `SparseBlockMatrixX()` or `SparseBlockMatrixX(row_ends, col_ends)`, where the ends are g2o's block
+    indices: the first scalar after each block.
     """
 
     __slots__ = ("_blocks", "_col_ends", "_row_ends")
@@ -104,7 +104,7 @@ class SparseBlockMatrixX:
             dense[first_row : first_row + block.shape[0], first_col : first_col + block.shape[1]] = block
         return dense
 
-    def write_octave(self, filename: str, upperTriangle: bool = False) -> bool:  # noqa: N803 - g2o's name
+    def write_octave(self, filename: str, upperTriangle: bool = False) -> bool:
         """Write as a sparse matrix in Octave's text format; False if the file cannot be written."""
         matrix = self.to_array()
         if upperTriangle:

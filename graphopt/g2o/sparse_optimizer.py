@@ -3,8 +3,8 @@
     initialize_optimization()   chooses the active edges and numbers their vertices
     optimize(n)                 runs the algorithm of `set_algorithm` on them; the objects have the result
 
-Semantics are g2o's: `optimize` returns the number of iterations it did, 0 if the first linear system cannot be solved,
--1 if nothing is active. All native code runs without the GIL.
+Semantics are g2o's: `optimize` returns the number of iterations it did, 0 if the first linear system cannot
+be solved, -1 if nothing is active. All native code runs without the GIL.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SparseOptimizer(OptimizableGraph):
         return self._verbose
 
     def set_force_stop_flag(self, flag: Any) -> None:
-        """A bool, or a `Flag` that another thread may set: stop before the next trial step when it is true."""
+        """A bool, or a `Flag` that another thread may set: stop before the next trial step."""
         self._force_stop = flag
 
     def force_stop_flag(self) -> Any:
@@ -120,8 +120,8 @@ class SparseOptimizer(OptimizableGraph):
     def initialize_optimization(self, selection: Any = 0, level: int = 0) -> bool:
         """Choose the active part; False if it is empty.
 
-        `initialize_optimization(level=0)`: all edges of a level, of all levels if negative. With a set of vertices: the
-        edges between them. With a set of edges: exactly these.
+        `initialize_optimization(level=0)`: all edges of a level, of all levels if negative. With a set of
+        vertices: the edges between them. With a set of edges: exactly these.
         """
         problem = self._present_problem()
         if isinstance(selection, (int, np.integer)):
@@ -205,11 +205,14 @@ class SparseOptimizer(OptimizableGraph):
     def optimize(self, iterations: int, online: bool = False) -> int:
         """Run the algorithm for at most `iterations` iterations on the active part.
 
-        Returns the number of iterations, 0 if the first linear system cannot be solved, -1 if nothing is active.
+        Returns the number of iterations, 0 if the first linear system cannot be solved, -1 if nothing is
+        active.
         """
         self._statistics = []
         if self._problem is None or not self._has_free_vertices():
-            sys.stderr.write("SparseOptimizer.optimize: 0 vertices to optimize, maybe forgot initialize_optimization().\n")
+            sys.stderr.write(
+                "SparseOptimizer.optimize: 0 vertices to optimize, maybe forgot initialize_optimization().\n"
+            )
             return -1
         if self._algorithm is None:
             raise OptionError("SparseOptimizer.optimize: call set_algorithm() first.")
@@ -223,7 +226,10 @@ class SparseOptimizer(OptimizableGraph):
         return self._count(summary)
 
     def terminate_before_start(self) -> bool:
-        """Run the actions of iteration -1, which withdraw an action's request to stop; then the stop flag's value."""
+        """Run the actions of iteration -1, which withdraw an action's request to stop.
+
+        Then the stop flag's value.
+        """
         self.pre_iteration(-1)
         return self.terminate()
 
@@ -253,7 +259,9 @@ class SparseOptimizer(OptimizableGraph):
         assert self._algorithm is not None and problem.selection is not None
         linear_solver = self._algorithm.solver().linear_solver()._linear_solver
         has_python = needs_python(problem)
-        options = SolverOptions(device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver)
+        options = SolverOptions(
+            device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver
+        )
         solver = prepared_solver(problem.graph, problem.selection, options, seconds)
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
@@ -288,7 +296,10 @@ class SparseOptimizer(OptimizableGraph):
         structure = self._solver.structure
         assert problem.selection is not None
         one.iteration, one.chi2 = iteration.iteration, iteration.chi2
-        one.num_vertices, one.num_edges = problem.selection.num_active_vertices, problem.selection.num_active_edges
+        one.num_vertices, one.num_edges = (
+            problem.selection.num_active_vertices,
+            problem.selection.num_active_edges,
+        )
         one.levenberg_iterations = iteration.trials if iteration.lambda_ is not None else 0
         one.hessian_dimension, one.hessian_pose_dimension = structure.dim, structure.kept_dim
         one.hessian_landmark_dimension = structure.dim - structure.kept_dim
@@ -303,7 +314,7 @@ class SparseOptimizer(OptimizableGraph):
         return len(summary.iterations)
 
     def compute_initial_guess(self, propagator: Any = None) -> None:
-        """Set the estimates of the active vertices from the measurements, along a spanning tree from fixed vertices."""
+        """Set active vertices from the measurements, along a spanning tree from fixed vertices."""
         from graphopt.g2o.propagator import compute_initial_guess
 
         compute_initial_guess(self, propagator)
@@ -365,8 +376,9 @@ class SparseOptimizer(OptimizableGraph):
     def compute_marginals(self, *arguments: Any) -> tuple[SparseBlockMatrixX, bool]:
         """Covariance blocks: (matrix by Hessian indices, success).
 
-        Of a vertex, of a sequence of vertices (each with itself), of a sequence of pairs of Hessian indices, or of
-        Hessian indices. The second form of older bindings, `compute_marginals(spinv, vertices)`, fills `spinv`.
+        Of a vertex, of a sequence of vertices (each with itself), of a sequence of pairs of Hessian
+        indices, or of Hessian indices. The second form of older bindings, `compute_marginals(spinv,
+        vertices)`, fills `spinv`.
         """
         from graphopt.g2o.marginals import compute_marginals
 
@@ -391,7 +403,9 @@ class SparseOptimizer(OptimizableGraph):
         """Connected components by the edges of a level (of all if negative); a vertex without edge is one."""
         graph = self._flagged_graph()
         chosen = {
-            one.edge_set: np.flatnonzero(np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level)
+            one.edge_set: np.flatnonzero(
+                np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level
+            )
             for one in self._present_problem().edge_lists
         }
         count, labels = connected_components(graph.select(edges=chosen))
@@ -441,4 +455,3 @@ def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float) -> str
     if iteration.lambda_ is not None:
         line += f"\t lambda= {iteration.lambda_:.6f}\t levenbergIter= {iteration.trials}"
     return line + "\n"
-

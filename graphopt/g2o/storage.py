@@ -1,11 +1,13 @@
 """Where vertices, edges and parameters keep their numbers: rows of arrays.
 
     Chunk    arrays of CHUNK rows (estimate, measurement, information, ...) that never move
-    Pool     one per type: hands out rows of its present chunk, and starts a new chunk when that one is used up
+    Pool     one per type: hands out rows of its present chunk, and starts a new chunk when that one is used
+    up
 
-An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph or not.
-A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and from the arrays of a
-`graphopt.Graph`, with one copy per chunk. Rows are handed out by `list.pop`, which is safe between threads.
+An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
+or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
+from the arrays of a `graphopt.Graph`, with one copy per chunk. Rows are handed out by `list.pop`, which is
+safe between threads.
 """
 
 from __future__ import annotations

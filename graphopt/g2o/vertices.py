@@ -1,7 +1,7 @@
 """Vertices: one class per vertex type of the registry, and `VectorXVertex` for vertices defined in Python.
 
-A vertex keeps its estimate and flags in a row of its type's arrays (see `storage`) from its first moment. `estimate()`
-returns a copy, as in g2opy. A class that overrides `oplus_impl` is moved by calling it.
+A vertex keeps its estimate and flags in a row of its type's arrays (see `storage`) from its first moment.
+`estimate()` returns a copy, as in g2opy. A class that overrides `oplus_impl` is moved by calling it.
 """
 
 from __future__ import annotations
@@ -298,9 +298,17 @@ _POSE_DATA: dict[str, Any] = {
 }
 
 
-def make_vertex_class(kind: VertexType, members: dict[str, Any], doc: str = "") -> type[OptimizableGraph_Vertex]:
+def make_vertex_class(
+    kind: VertexType, members: dict[str, Any], doc: str = ""
+) -> type[OptimizableGraph_Vertex]:
     """The class of a vertex type."""
-    namespace = {"__slots__": (), "__module__": __name__, "_type": kind, "_pool": vertex_pool(kind), **members}
+    namespace = {
+        "__slots__": (),
+        "__module__": __name__,
+        "_type": kind,
+        "_pool": vertex_pool(kind),
+        **members,
+    }
     namespace["__doc__"] = doc or f"`{kind.tag}`: {kind.doc or f'{kind.storage_dim} numbers.'}"
     return type(kind.name, (OptimizableGraph_Vertex,), namespace)
 
@@ -314,7 +322,7 @@ VertexPointXY = _named("VertexPointXY", {}, "`VERTEX_XY`: planar point, estimate
 VertexSE3 = _named(
     "VertexSE3",
     {**_value_methods(Isometry3d), **_POSE_DATA},
-    "`VERTEX_SE3:QUAT`: pose, estimate `Isometry3d`; updates (translation, quaternion vector part) on the right.",
+    "`VERTEX_SE3:QUAT`: pose, estimate `Isometry3d`; updates (translation, quaternion vector) on the right.",
 )
 
 
@@ -332,7 +340,9 @@ VertexSE3Expmap = _named(
     "`VERTEX_SE3:EXPMAP`: pose cam_T_world, estimate `SE3Quat`; updates exp(omega, upsilon) on the left.",
 )
 VertexOdomDifferentialParams = _named(
-    "VertexOdomDifferentialParams", {}, "`VERTEX_ODOM_DIFFERENTIAL`: wheel scales and distance, estimate (3,)."
+    "VertexOdomDifferentialParams",
+    {},
+    "`VERTEX_ODOM_DIFFERENTIAL`: wheel scales and distance, estimate (3,).",
 )
 VertexIntrinsics = _named(
     "VertexIntrinsics",
@@ -364,7 +374,8 @@ _BaseSim3 = _named("VertexSim3Expmap", {}, "")
 class VertexSim3Expmap(_BaseSim3):
     """`VERTEX_SIM3:EXPMAP`: similarity, estimate `Sim3`; updates exp(omega, upsilon, sigma) on the left.
 
-    Two cameras (focal length and principle point, spelled as in g2o) belong to it; `fix_scale` holds the scale.
+    Two cameras (focal length and principle point, spelled as in g2o) belong to it; `fix_scale` holds the
+    scale.
     """
 
     __slots__ = ()
@@ -444,17 +455,36 @@ def _camera_property(at: int, doc: str) -> property:
 
 
 for _prefix in ("", "_"):
-    setattr(VertexSim3Expmap, f"{_prefix}focal_length1", _camera_property(8, "focal lengths of the first camera [px]"))
-    setattr(VertexSim3Expmap, f"{_prefix}principle_point1", _camera_property(10, "center of the first camera [px]"))
-    setattr(VertexSim3Expmap, f"{_prefix}focal_length2", _camera_property(12, "focal lengths of the second camera [px]"))
-    setattr(VertexSim3Expmap, f"{_prefix}principle_point2", _camera_property(14, "center of the second camera [px]"))
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}focal_length1",
+        _camera_property(8, "focal lengths of the first camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}principle_point1",
+        _camera_property(10, "center of the first camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}focal_length2",
+        _camera_property(12, "focal lengths of the second camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}principle_point2",
+        _camera_property(14, "center of the second camera [px]"),
+    )
 
 
 _BaseSCam = _named("VertexSCam", _POSE_DATA, "")
 
 
 class VertexSCam(_BaseSCam):
-    """Stereo camera pose world_T_cam, estimate `Isometry3d`; the intrinsics are the class's, set by `set_cam`."""
+    """Stereo camera pose world_T_cam, estimate `Isometry3d`.
+
+    The intrinsics are the class's, set by `set_cam`.
+    """
 
     __slots__ = ()
     _camera: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
@@ -567,8 +597,8 @@ def _vector_pool(storage_dim: int) -> Pool:
 class VectorXVertex(OptimizableGraph_Vertex):
     """A vertex of any size, to be defined in Python.
 
-    Call `set_dimension(n)` and `set_estimate(x)` in the constructor; override `oplus_impl(update)` unless the update is
-    simply added. The estimate may have another length than the update.
+    Call `set_dimension(n)` and `set_estimate(x)` in the constructor; override `oplus_impl(update)` unless
+    the update is simply added. The estimate may have another length than the update.
     """
 
     __slots__ = ("_dimension",)

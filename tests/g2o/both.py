@@ -16,7 +16,9 @@ def both(script: Any, *arguments: Any) -> tuple[Any, Any]:
     return script(ours, *arguments), script(theirs, *arguments)
 
 
-def assert_same(actual: Any, expected: Any, *, rtol: float = 1e-9, atol: float = 1e-9, where: str = "") -> None:
+def assert_same(
+    actual: Any, expected: Any, *, rtol: float = 1e-9, atol: float = 1e-9, where: str = ""
+) -> None:
     """Equal structure; numbers to rtol and atol."""
     if isinstance(expected, dict):
         assert actual.keys() == expected.keys(), where
@@ -65,7 +67,7 @@ def ring(g2o: Any, count: int = 8, **options: Any) -> Any:
         vertex = g2o.VertexSE3()
         vertex.set_id(i)
         angle = i * turn[2]
-        position = [np.cos(angle), np.sin(angle), 0.0] + random.normal(0.0, 0.05, 3)
+        position = np.array([np.cos(angle), np.sin(angle), 0.0]) + random.normal(0.0, 0.05, 3)
         vertex.set_estimate(isometry(g2o, position, i * turn + random.normal(0.0, 0.05, 3)))
         vertex.set_fixed(i == 0)
         optimizer.add_vertex(vertex)
@@ -74,7 +76,9 @@ def ring(g2o: Any, count: int = 8, **options: Any) -> Any:
         edge = g2o.EdgeSE3()
         edge.set_vertex(0, optimizer.vertex(i))
         edge.set_vertex(1, optimizer.vertex((i + 1) % count))
-        edge.set_measurement(isometry(g2o, step + random.normal(0.0, 0.02, 3), turn + random.normal(0.0, 0.02, 3)))
+        edge.set_measurement(
+            isometry(g2o, step + random.normal(0.0, 0.02, 3), turn + random.normal(0.0, 0.02, 3))
+        )
         edge.set_information(np.diag([100.0, 100.0, 100.0, 400.0, 400.0, 400.0]))
         optimizer.add_edge(edge)
     return optimizer

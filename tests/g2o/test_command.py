@@ -24,10 +24,28 @@ def graph_file(tmp_path):
 def test_optimizes_and_writes(graph_file, tmp_path, capsys):
     """The file has the estimates of the same run by the drop-in; stats and summary are written."""
     out, stats, summary = (tmp_path / name for name in ("out.g2o", "stats", "summary"))
-    words = ["-i", "4", "-solver", "lm_var_cholmod", "-v", "-o", str(out), "-stats", str(stats), "-summary", str(summary)]
+    words = [
+        "-i",
+        "4",
+        "-solver",
+        "lm_var_cholmod",
+        "-v",
+        "-o",
+        str(out),
+        "-stats",
+        str(stats),
+        "-summary",
+        str(summary),
+    ]
     assert main([*words, str(graph_file)]) == 0
     text = capsys.readouterr().err
-    for line in ("Read input from", "Loaded 8 vertices", "Loaded 8 edges", "# graph is fixed by node", "iteration= 3\t chi2="):
+    for line in (
+        "Read input from",
+        "Loaded 8 vertices",
+        "Loaded 8 edges",
+        "# graph is fixed by node",
+        "iteration= 3\t chi2=",
+    ):
         assert line in text
     optimizer = ours.SparseOptimizer()
     assert optimizer.load(str(graph_file))
@@ -37,7 +55,9 @@ def test_optimizes_and_writes(graph_file, tmp_path, capsys):
     optimizer.optimize(4)
     written = io.read(out)
     for id, vertex in optimizer.vertices().items():
-        np.testing.assert_allclose(written.vertex(id).estimate[:3], vertex.estimate().translation(), atol=1e-12)
+        np.testing.assert_allclose(
+            written.vertex(id).estimate[:3], vertex.estimate().translation(), atol=1e-12
+        )
     assert len(stats.read_text().splitlines()) == 4
     assert 'iterations="4"' in summary.read_text() and "finalChi=" in summary.read_text()
 
@@ -51,7 +71,18 @@ def test_standard_output(graph_file, capfd):
 
 def test_gain_and_kernels(graph_file, capsys):
     """A negative -i stops by the gain; a robust kernel on loop closures only."""
-    words = ["-i", "-1", "-gain", "1e-3", "-v", "-robustKernel", "Huber", "-robustKernelWidth", "0.5", "-nonSequential"]
+    words = [
+        "-i",
+        "-1",
+        "-gain",
+        "1e-3",
+        "-v",
+        "-robustKernel",
+        "Huber",
+        "-robustKernelWidth",
+        "0.5",
+        "-nonSequential",
+    ]
     assert main([*words, "-gaugeList", "0,3", str(graph_file)]) == 0
     text = capsys.readouterr().err
     assert "Fixing gauges: 0 3" in text and "# setup termination criterion" in text
@@ -96,7 +127,8 @@ def test_solver_names():
     """g2o's registered names of the usual builds are known."""
     names = solver_names()
     for name in (
-        "gn_var lm_var dl_var gn_var_eigen lm_var_cholmod lm_var_csparse gn_fix3_2 lm_fix6_3_eigen gn_fix7_3_csparse "
-        "gn_dense lm_dense3_2 gn_dense6_3 lm_dense7_3 gn_pcg lm_pcg3_2 gn_pcg6_3 lm_pcg7_3 dl_var_cholmod"
+        "gn_var lm_var dl_var gn_var_eigen lm_var_cholmod lm_var_csparse gn_fix3_2 lm_fix6_3_eigen "
+        "gn_fix7_3_csparse gn_dense lm_dense3_2 gn_dense6_3 lm_dense7_3 "
+        "gn_pcg lm_pcg3_2 gn_pcg6_3 lm_pcg7_3 dl_var_cholmod"
     ).split():
         assert name in names

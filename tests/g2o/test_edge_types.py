@@ -57,9 +57,9 @@ def estimate(g2o: Any, name: str, random: np.random.Generator) -> Any:
     if name == "VertexSE2":
         return g2o.SE2(t[0], t[1], r[2])
     if name == "VertexPointXY":
-        return t[:2] + [3.0, 1.0]
+        return t[:2] + np.array([3.0, 1.0])
     if name == "VertexPointXYZ":
-        return t + [0.5, -0.4, 5.0]
+        return t + np.array([0.5, -0.4, 5.0])
     if name == "VertexSE3":
         return isometry(g2o, t, r)
     if name == "VertexSE3Expmap":
@@ -151,7 +151,12 @@ def test_error_and_chi2(name):
         optimizer.compute_active_errors()
         whole = optimizer.active_chi2()
         edge.compute_error()
-        return {"error": np.array(edge.error), "chi2": edge.chi2(), "whole": whole, "dimension": edge.dimension()}
+        return {
+            "error": np.array(edge.error),
+            "chi2": edge.chi2(),
+            "whole": whole,
+            "dimension": edge.dimension(),
+        }
 
     assert_same(*both(script), rtol=1e-9, atol=1e-9)
 
@@ -159,7 +164,10 @@ def test_error_and_chi2(name):
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NO_JACOBIAN])
 def test_jacobians(name):
-    """`jacobian(i)` is g2opy's; some of g2o's are central differences with a step of 1e-9, hence the tolerance."""
+    """`jacobian(i)` is g2opy's.
+
+    Some of g2o's are central differences with a step of 1e-9, hence the tolerance.
+    """
 
     def script(g2o):
         optimizer, edge = build(g2o, name)

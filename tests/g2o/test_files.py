@@ -39,7 +39,12 @@ def content(optimizer):
     optimizer.initialize_optimization()
     optimizer.compute_active_errors()
     fixed = sorted(id for id, vertex in optimizer.vertices().items() if vertex.fixed())
-    return {"chi2": optimizer.active_chi2(), "edges": len(optimizer.edges()), "fixed": fixed, **estimates(optimizer)}
+    return {
+        "chi2": optimizer.active_chi2(),
+        "edges": len(optimizer.edges()),
+        "fixed": fixed,
+        **estimates(optimizer),
+    }
 
 
 @pytest.mark.oracle
@@ -90,7 +95,9 @@ def test_damaged_files_are_refused(tmp_path, capsys):
     assert len(optimizer.edges()) == 8
 
 
-@pytest.mark.parametrize("value", [0, 23, 24, 255, 256, 70_000, 2**40, -1, -300, 1.5, "text", [], {"a": [1, {"b": 2.0}]}, True])
+@pytest.mark.parametrize(
+    "value", [0, 23, 24, 255, 256, 70_000, 2**40, -1, -300, 1.5, "text", [], {"a": [1, {"b": 2.0}]}, True]
+)
 def test_cbor_round_trip(value):
     """Encoding and decoding give the value back."""
     assert cbor.loads(cbor.dumps(value)) == value

@@ -32,7 +32,12 @@ def test_adding():
         facts += [len(optimizer.edges()), edge.vertices()[1] is second]
         facts += [optimizer.change_id(first, 8), first.id(), optimizer.vertex(8) is first]
         facts += [optimizer.remove_edge(edge), optimizer.remove_edge(edge), len(optimizer.edges())]
-        facts += [optimizer.remove_vertex(second), len(optimizer.vertices()), second.id(), optimizer.add_edge(edge)]
+        facts += [
+            optimizer.remove_vertex(second),
+            len(optimizer.vertices()),
+            second.id(),
+            optimizer.add_edge(edge),
+        ]
         return facts[:-1]
 
     assert_same(*both(script))
@@ -210,5 +215,9 @@ def test_missing_parameter():
     assert not optimizer.add_edge(edge) and not edge.set_parameter_id(1, 0)
     offset = ours.ParameterSE3Offset()
     offset.set_id(4)
-    assert edge.set_parameter_id(0, 4) and optimizer.add_parameter(offset) and not optimizer.add_parameter(offset)
+    assert (
+        edge.set_parameter_id(0, 4)
+        and optimizer.add_parameter(offset)
+        and not optimizer.add_parameter(offset)
+    )
     assert optimizer.add_edge(edge) and edge.parameter(0) is offset

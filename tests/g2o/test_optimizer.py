@@ -65,7 +65,7 @@ def test_names_that_g2opy_lacks(linear, size):
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", KERNELS)
 def test_robust_kernels(name):
-    """chi2, robustified chi2 and estimates with each robust kernel, its width changed through the shared object."""
+    """chi2, robustified chi2 and estimates, the width changed through the shared kernel object."""
 
     def script(g2o):
         optimizer = ring(g2o)
@@ -205,7 +205,12 @@ def test_gauge_components_and_verification():
         gauge = optimizer.find_gauge()
         facts += [optimizer.gauge_freedom(), gauge.id(), optimizer.verify_information_matrices()]
         next(iter(optimizer.edges())).set_information(-np.eye(6))
-        return [*facts, optimizer.verify_information_matrices(), optimizer.dimensions(), optimizer.max_dimension()]
+        return [
+            *facts,
+            optimizer.verify_information_matrices(),
+            optimizer.dimensions(),
+            optimizer.max_dimension(),
+        ]
 
     assert_same(*both(script))
 
@@ -267,7 +272,9 @@ def test_subclass_may_wrap_optimize():
     class Mine(ours.SparseOptimizer):
         def __init__(self):
             super().__init__()
-            self.set_algorithm(ours.OptimizationAlgorithmLevenberg(ours.BlockSolverSE3(ours.LinearSolverEigenSE3())))
+            self.set_algorithm(
+                ours.OptimizationAlgorithmLevenberg(ours.BlockSolverSE3(ours.LinearSolverEigenSE3()))
+            )
 
         def optimize(self, iterations=5):
             super().initialize_optimization()

@@ -106,7 +106,9 @@ def test_own_jacobian_is_used():
         other.set_vertex(0, line)
         other.set_measurement(edge.measurement())
         optimizer.add_edge(other)
-    optimizer.set_algorithm(ours.OptimizationAlgorithmGaussNewton(ours.BlockSolverX(ours.LinearSolverDenseX())))
+    optimizer.set_algorithm(
+        ours.OptimizationAlgorithmGaussNewton(ours.BlockSolverX(ours.LinearSolverDenseX()))
+    )
     optimizer.initialize_optimization()
     assert optimizer.optimize(1) == 1 and len(calls) == 10
     np.testing.assert_allclose(line.estimate(), exact, atol=1e-12)
@@ -143,7 +145,9 @@ def test_mixed_with_native_edges(share, linear):
         between = python_between(ours)
         for i in range(6):
             vertex = ours.VertexSE3Expmap(i)
-            vertex.set_estimate(ours.SE3Quat(rotation_of(random.normal(0.0, 0.1, 3)), [i, *random.normal(0.0, 0.1, 2)]))
+            vertex.set_estimate(
+                ours.SE3Quat(rotation_of(random.normal(0.0, 0.1, 3)), [i, *random.normal(0.0, 0.1, 2)])
+            )
             vertex.set_fixed(i == 0)
             optimizer.add_vertex(vertex)
         for k, (i, j) in enumerate([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (1, 4)]):
@@ -161,13 +165,17 @@ def test_mixed_with_native_edges(share, linear):
             optimizer.add_edge(edge)
         optimizer.initialize_optimization()
         assert optimizer.optimize(5) == 5
-        return {"chi2": optimizer.active_chi2(), "robust": optimizer.active_robust_chi2(), **estimates(optimizer)}
+        return {
+            "chi2": optimizer.active_chi2(),
+            "robust": optimizer.active_robust_chi2(),
+            **estimates(optimizer),
+        }
 
     assert_same(solve(share), solve(0.0), rtol=1e-5, atol=1e-5)
 
 
 def test_python_oplus_moves_the_vertex():
-    """A circle's angle as a unit vector of two numbers with one degree of freedom, and Schur elimination of it."""
+    """A unit vector: two numbers with one degree of freedom; its neighbour is eliminated by Schur."""
 
     class Direction(ours.VectorXVertex):
         def __init__(self):

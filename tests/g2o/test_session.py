@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +47,12 @@ def test_marginals_are_blocks_of_the_inverse():
     vertices = optimizer.index_mapping()
     pairs = [(i, j) for i in range(len(vertices)) for j in range(i, len(vertices))]
     matrix, good = optimizer.compute_marginals(pairs)
-    assert good and matrix.rows() == 42 and matrix.rows_of_block(1) == 6 and matrix.non_zeros_blocks() == len(pairs)
+    assert (
+        good
+        and matrix.rows() == 42
+        and matrix.rows_of_block(1) == 6
+        and matrix.non_zeros_blocks() == len(pairs)
+    )
     upper = matrix.to_array()
     covariance = np.triu(upper) + np.triu(upper, 1).T
     structure = optimizer._solver.structure
@@ -62,7 +68,11 @@ def test_marginals_are_blocks_of_the_inverse():
     third = vertices[2]
     expected = covariance[12:18, 12:18]
     spinv = ours.SparseBlockMatrixX()
-    for answer in (optimizer.compute_marginals(third), optimizer.compute_marginals([third]), optimizer.compute_marginals([2])):
+    for answer in (
+        optimizer.compute_marginals(third),
+        optimizer.compute_marginals([third]),
+        optimizer.compute_marginals([2]),
+    ):
         np.testing.assert_allclose(answer[0].block(2, 2), expected, rtol=1e-9, atol=1e-14)
     assert optimizer.compute_marginals(spinv, [third])[1] and spinv.has_block(2, 2)
     with pytest.raises(ValueError, match="no covariance"):
@@ -156,15 +166,16 @@ def test_every_name_of_g2opy():
 def test_names_of_other_bindings():
     """What programs for uoip/g2opy and g2o-python use and g2opy lacks."""
     for name in (
-        "VertexSBAPointXYZ Flag LinearSolverCSparseSE3 LinearSolverCSparseX LinearSolverCholmodSE2 LinearSolverCholmodSE3"
-        " EdgeProjectP2MCRight SmoothEstimatePropagator Edge_V_V_GICP Edge_XYZ_VSC Rotation2D RobustKernel"
+        "VertexSBAPointXYZ Flag LinearSolverCSparseSE3 LinearSolverCSparseX LinearSolverCholmodSE2 "
+        "LinearSolverCholmodSE3 EdgeProjectP2MCRight SmoothEstimatePropagator "
+        "Edge_V_V_GICP Edge_XYZ_VSC Rotation2D RobustKernel"
     ).split():
         assert hasattr(ours, name), name
 
 
 def test_install_as():
     """A plain `import g2o` finds the module after `install_as`."""
-    code = "import graphopt.g2o as d; d.install_as('g2o'); import g2o; from g2o import VertexSE3; assert g2o is d"
+    code = "import graphopt.g2o as d; d.install_as('g2o'); import g2o; assert g2o.VertexSE3 is d.VertexSE3"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -184,3 +195,9 @@ def test_default_device(monkeypatch):
 def test_help_is_useful():
     """The class says tag, vertices and error."""
     assert "EDGE_SE3:QUAT" in ours.EdgeSE3.__doc__ and "VertexSE3" in ours.EdgeSE3.__doc__
+
+
+def test_stubs_are_fresh():
+    """`tools/g2o_stubs.py` would write the file that is there."""
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, str(root / "tools" / "g2o_stubs.py"), "--check"], check=True, cwd=root)

@@ -18,22 +18,59 @@ def se2(g2o: Any) -> list[Any]:
     a, b = g2o.SE2(1.0, 2.0, 2.5), g2o.SE2(-0.3, 0.4, 1.5)
     c = g2o.SE2(1.0, 2.0, 3.0)
     c *= b
-    results = [a.vector(), (a * b).vector(), a.inverse().vector(), a * POINT[:2], a.rotation().angle(), a[2], c.vector()]
-    return [*results, a.to_isometry().matrix(), g2o.SE2(a.to_isometry()).to_vector(), g2o.SE2(0.0, 0.0, 7.0).vector()]
+    results = [
+        a.vector(),
+        (a * b).vector(),
+        a.inverse().vector(),
+        a * POINT[:2],
+        a.rotation().angle(),
+        a[2],
+        c.vector(),
+    ]
+    return [
+        *results,
+        a.to_isometry().matrix(),
+        g2o.SE2(a.to_isometry()).to_vector(),
+        g2o.SE2(0.0, 0.0, 7.0).vector(),
+    ]
 
 
 def se3_quat(g2o: Any) -> list[Any]:
     a, b = g2o.SE3Quat(POSE), g2o.SE3Quat(rotation_of([2.0, 1.0, -0.5]), np.array([1.0, 2.0, 3.0]))
     c = g2o.SE3Quat.exp(np.array([0.4, -0.3, 0.2, 1.0, 2.0, 3.0]))
-    results = [a.vector(), b.vector(), c.vector(), (a * b).vector(), a.inverse().vector(), a * POINT, b.map(POINT)]
-    results += [a.log(), b.log(), c.log(), a.adj(), b.matrix(), a.to_minimal_vector(), [a[i] for i in range(7)]]
+    results = [
+        a.vector(),
+        b.vector(),
+        c.vector(),
+        (a * b).vector(),
+        a.inverse().vector(),
+        a * POINT,
+        b.map(POINT),
+    ]
+    results += [
+        a.log(),
+        b.log(),
+        c.log(),
+        a.adj(),
+        b.matrix(),
+        a.to_minimal_vector(),
+        [a[i] for i in range(7)],
+    ]
     results += [b.to_isometry3d().matrix(), a.rotation().coeffs(), g2o.SE3Quat.exp(np.zeros(6)).vector()]
     return results
 
 
 def isometry3d(g2o: Any) -> list[Any]:
     a, b = isometry(g2o, POSE[:3], [0.3, 0.2, -2.9]), isometry(g2o, [1.0, 0.0, 2.0], [0.0, 1.0, 0.0])
-    results = [a.matrix(), (a * b).matrix(), a.inverse().matrix(), a * POINT, a * np.ones((3, 4)), a.translation(), a.R]
+    results = [
+        a.matrix(),
+        (a * b).matrix(),
+        a.inverse().matrix(),
+        a * POINT,
+        a * np.ones((3, 4)),
+        a.translation(),
+        a.R,
+    ]
     return [*results, a.rotation().coeffs(), b.orientation().coeffs(), a(0, 3), a.rows(), a.cols()]
 
 
@@ -91,7 +128,15 @@ def test_quaternion():
         poses = [g2o.SE3Quat(0.5 * sign * POSE) for sign in (1.0, -0.7)]
         a, b = poses[0].rotation(), poses[1].rotation()
         turn = g2o.Quaternion.from_two_vectors(POINT, POSE[:3])
-        results = [(a * b).coeffs(), a.inverse().coeffs(), a.conjugate().coeffs(), a * POINT, a.R, a.vec(), a.norm()]
+        results = [
+            (a * b).coeffs(),
+            a.inverse().coeffs(),
+            a.conjugate().coeffs(),
+            a * POINT,
+            a.R,
+            a.vec(),
+            a.norm(),
+        ]
         return [*results, a.angular_distance(b), a.dot(b), turn.coeffs(), g2o.Quaternion().coeffs()]
 
     assert_same(*both(script))
@@ -102,7 +147,13 @@ def test_quaternion_constructors():
     expected = np.array([0.1, 0.2, 0.3, np.sqrt(1.0 - 0.14)])
     x, y, z, w = expected
     q = ours.Quaternion(w, x, y, z)
-    for one in (q, ours.Quaternion(expected), ours.Quaternion(q), ours.Quaternion(q.R), ours.Quaternion(ours.AngleAxis(q))):
+    for one in (
+        q,
+        ours.Quaternion(expected),
+        ours.Quaternion(q),
+        ours.Quaternion(q.R),
+        ours.Quaternion(ours.AngleAxis(q)),
+    ):
         np.testing.assert_allclose(one.coeffs(), expected, atol=1e-14)
 
 
