@@ -20,6 +20,7 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.g2o import evaluate
+from graphopt.g2o.robust_kernels import BaseRobustKernel, RobustKernelScaleDelta
 from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection
 from graphopt.types import EdgeType, VertexType
@@ -134,14 +135,25 @@ class EdgeList:
         return float(values.sum())
 
 
+_NO_KERNEL = BaseRobustKernel()
+
+
 def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
     """(m,) numbers and (m,) widths of the robust kernels, None if no edge has one."""
     objects = [one._kernel for one in edges]
-    if objects.count(None) == len(objects):
+    classes = set(map(type, objects))
+    if classes <= {type(None)}:
         return None
-    plain = (0, 1.0)
-    pairs = [plain if one is None else one._for_solver() for one in objects]
-    return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
+    if type(None) in classes:
+        objects = [_NO_KERNEL if one is None else one for one in objects]
+    count = len(objects)
+    if RobustKernelScaleDelta in classes:
+        pairs = [one._for_solver() for one in objects]
+        return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
+    widths = np.fromiter((one._delta for one in objects), np.float64, count)
+    if len(classes) == 1:
+        return np.full(count, objects[0]._number, np.int32), widths
+    return np.fromiter((one._number for one in objects), np.int32, count), widths
 
 
 class Problem:

@@ -79,6 +79,24 @@ def test_robust_kernels(name):
     assert_same(*both(script), rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.oracle
+def test_mixed_and_scaled_kernels():
+    """Different kernels in one graph, edges without one, and a kernel on a scaled error."""
+
+    def script(g2o):
+        optimizer = ring(g2o)
+        inner = [g2o.RobustKernelHuber(0.5), g2o.RobustKernelDCS(0.6), g2o.RobustKernelGemanMcClure(2.0)]
+        kernels = [g2o.RobustKernelScaleDelta(one, 1.7) for one in inner]
+        kernels += [g2o.RobustKernelCauchy(0.8), g2o.RobustKernelHuber(0.3)]
+        for edge in optimizer.edges():
+            if edge.internal_id() < len(kernels):
+                edge.set_robust_kernel(kernels[edge.internal_id()])
+        optimizer.initialize_optimization()
+        return result(optimizer, 3)
+
+    assert_same(*both(script), rtol=1e-7, atol=1e-7)
+
+
 def bundle(g2o: Any) -> Any:
     """Four cameras, the first two fixed, 30 points marginalized; some observations are wrong."""
     random = np.random.default_rng(4)
