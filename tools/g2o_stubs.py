@@ -3,8 +3,8 @@
     python tools/g2o_stubs.py            write
     python tools/g2o_stubs.py --check    exit status 1 if the file is not what would be written
 
-Most vertex and edge classes are made at run time from the type registry; the stubs spell them out, with the types
-of their estimates and measurements.
+Most vertex and edge classes are made at run time from the type registry; the stubs spell them out, with the
+types of their estimates and measurements.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ there are.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.poses import SE2, Isometry3d, SE3Quat, Sim3
 from graphopt.g2o.storage import Pool, edge_pool
 from graphopt.geometry import stack
-from graphopt.types import EdgeType, VariadicEdgeType, registry, sba
+from graphopt.types import EdgeType, VariadicEdgeType, VertexType, icp, registry, sba
 from graphopt.types.files import measurement_then_information, plain
 
 _IDENTITY = {3: (0.0,) * 3, 7: (0.0,) * 6 + (1.0,), 8: (0.0,) * 6 + (1.0, 1.0)}
@@ -108,7 +109,7 @@ def _camera_number(at: int, name: str) -> property:
 
 def _point_property(at: int) -> property:
     def get(self: Any) -> np.ndarray:
-        return self._chunk.measurement[self._row, at : at + 3].copy()
+        return self._chunk.measurement[self._row, at : at + 3]
 
     def put(self: Any, value: Any) -> None:
         try:
@@ -116,7 +117,7 @@ def _point_property(at: int) -> property:
         except ValueError:
             self._chunk.measurement[self._row, at : at + 3] = scalar.floats(value, 3, "Xw")
 
-    return property(get, put, doc="(3,) the point in the world.")
+    return property(get, put, doc="(3,) the point in the world; live.")
 
 
 def _point_plane(self: Any) -> bool:
@@ -132,7 +133,38 @@ def _set_plane_plane(self: Any, value: bool) -> None:
         )
 
 
+def _depth_in_first(self: Any) -> bool:
+    """The point, mapped by the similarity, is in front of the camera."""
+    return bool(self._vertices[1].estimate().map(self._vertices[0].estimate())[2] > 0.0)
+
+
+def _depth_in_second(self: Any) -> bool:
+    """The point, mapped by the inverse of the similarity, is in front of the camera."""
+    return bool(self._vertices[1].estimate().inverse().map(self._vertices[0].estimate())[2] > 0.0)
+
+
+@cache
+def _with_cameras(kind: EdgeType, vertices: tuple[VertexType, ...]) -> EdgeType:
+    """An edge type of poses for vertices some of which are `VertexSCam`, which is a `VertexSE3` in g2o."""
+
+    def residual(*arguments: Any) -> Any:
+        return kind.residual(*(getattr(one, "pose", one) for one in arguments))
+
+    name = f"{kind.name}_{'_'.join(one.name for one in vertices)}"
+    return replace(kind, name=name, vertices=vertices, residual=residual)
+
+
+def _gicp_type(self: Any) -> EdgeType:
+    """The edge's type, for the vertices that it has."""
+    kinds = tuple(_GICP.vertices[0] if one is None else one._type for one in self._vertices)
+    return _GICP if kinds == _GICP.vertices else _with_cameras(_GICP, kinds)
+
+
+_GICP = icp.EdgeVVGicp
+
 _MEMBERS: dict[str, dict[str, Any]] = {
+    "EdgeSim3ProjectXYZ": {"is_depth_positive": _depth_in_first},
+    "EdgeInverseSim3ProjectXYZ": {"is_depth_positive": _depth_in_second},
     **dict.fromkeys(("EdgeSE2", "EdgeSE2Offset", "EdgeSE2Prior", "EdgeSE2SensorCalib"), _value_members(SE2)),
     **dict.fromkeys(("EdgeSE3", "EdgeSE3Offset", "EdgeSE3Prior"), _value_members(Isometry3d)),
     **dict.fromkeys(("EdgeSE3Expmap", "EdgeSBACam"), _value_members(SE3Quat)),
@@ -142,6 +174,7 @@ _MEMBERS: dict[str, dict[str, Any]] = {
         **_value_members(EdgeGICP),
         "_to_storage": _gicp_to_storage,
         "pl_pl": property(_point_plane, _set_plane_plane),
+        "_type": property(_gicp_type),
         "cov0": np.eye(3),
         "cov1": np.eye(3),
     },

@@ -273,6 +273,8 @@ class OptimizableGraph_Edge(Edge):
         """(d, dimension of the vertex) Jacobian of the last `linearize_oplus`."""
         if self._jacobians is None:
             self.linearize_oplus()
+        if self._jacobians is None:  # an override that leaves it to g2o
+            self._jacobians = numeric_jacobians(self)
         return (self._jacobians or [])[vertex_index].view(CallableArray)
 
     def set_jacobian(self, vertex_index: int, jacobian: Any) -> None:

@@ -93,7 +93,7 @@ def save(owner: Any, filename: Any, format: IoFormat | None = None, level: int =
 def read(filename: Any, format: IoFormat) -> Graph:
     """Read a file."""
     if format is IoFormat.G2O:
-        return io.read(filename)
+        return io.read(filename, format="g2o")
     with open(filename, "rb") as file:
         data = file.read()
     try:

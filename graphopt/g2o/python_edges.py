@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.g2o.edges import numeric_jacobians
 from graphopt.g2o.problem import EdgeList, Problem, VertexList
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.types.robust_kernels import robust_kernel
@@ -90,7 +91,10 @@ class PythonEdgeSolver:
     def _add(self, group: EdgeGroup, place: int, edge: Any) -> float:
         """Add one edge to H and b; returns rho(chi2)."""
         edge.compute_error()
+        edge._jacobians = None
         edge.linearize_oplus()
+        if edge._jacobians is None:  # an override that leaves it to g2o
+            edge._jacobians = numeric_jacobians(edge)
         chi2, weight = _robust(edge)
         weighted = weight * edge._chunk.information[edge._row]
         error = edge._chunk.error[edge._row]

@@ -446,12 +446,12 @@ class VertexSim3Expmap(_BaseSim3):
 
 def _camera_property(at: int, doc: str) -> property:
     def get(self: Any) -> np.ndarray:
-        return self._chunk.estimate[self._row, at : at + 2].copy()
+        return self._chunk.estimate[self._row, at : at + 2]
 
     def put(self: Any, value: Any) -> None:
         self._chunk.estimate[self._row, at : at + 2] = scalar.floats(value, 2, doc)
 
-    return property(get, put, doc=f"(2,) {doc}.")
+    return property(get, put, doc=f"(2,) {doc}; live.")
 
 
 for _prefix in ("", "_"):

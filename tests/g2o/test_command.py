@@ -132,3 +132,13 @@ def test_solver_names():
         "gn_pcg lm_pcg3_2 gn_pcg6_3 lm_pcg7_3 dl_var_cholmod"
     ).split():
         assert name in names
+
+
+def test_main_program(graph_file, tmp_path, capsys):
+    """`graphopt g2o` reaches it; a mistyped flag is bad usage."""
+    from graphopt.cli.main import main as program
+
+    out = tmp_path / "out.g2o"
+    assert program(["g2o", "-i", "2", "-solver", "lm_var", "-o", str(out), str(graph_file)]) == 0
+    assert out.exists()
+    assert program(["g2o", "-itterations", "2", str(graph_file)]) == 2
