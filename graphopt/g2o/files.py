@@ -9,6 +9,7 @@ JSON and binary files (CBOR) hold the same tree:
 from __future__ import annotations
 
 import json
+import os
 import sys
 from enum import Enum
 from typing import Any, ClassVar
@@ -93,6 +94,8 @@ def save(owner: Any, filename: Any, format: IoFormat | None = None, level: int =
 def read(filename: Any, format: IoFormat) -> Graph:
     """Read a file."""
     if format is IoFormat.G2O:
+        if os.path.isfile(filename) and os.path.getsize(filename) == 0:
+            return Graph()  # what saving an empty graph writes
         return io.read(filename, format="g2o")
     with open(filename, "rb") as file:
         data = file.read()

@@ -1,4 +1,4 @@
-"""Programs in the manner of published SLAM systems: what they do with the API works and solves their problem."""
+"""Programs in the manner of published SLAM systems work and solve their problem."""
 
 from __future__ import annotations
 
