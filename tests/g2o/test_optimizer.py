@@ -317,3 +317,34 @@ def test_compute_initial_guess_on_a_tree():
     optimizer.compute_initial_guess()
     optimizer.compute_active_errors()
     assert optimizer.active_chi2() < 1e-20
+
+
+def frame(g2o: Any) -> Any:
+    """One free pose between two fixed ones, with priors, robust kernels, and edges from both sides."""
+    optimizer = ring(g2o)
+    for i in (1, 2, 4, 5, 6, 7):
+        optimizer.vertex(i).set_fixed(True)
+    for edge in optimizer.edges():
+        if edge.internal_id() == 2:
+            edge.set_robust_kernel(g2o.RobustKernelHuber(0.5))
+        if edge.internal_id() == 3:
+            edge.set_information(np.eye(6) + 0.3)
+    return optimizer
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("algorithm", ["Levenberg", "GaussNewton", "Dogleg"])
+def test_one_free_vertex(algorithm):
+    """Pose-only optimization: answer, Hessian and b."""
+
+    def script(g2o):
+        optimizer = frame(g2o)
+        solver = g2o.BlockSolverSE3(g2o.LinearSolverEigenSE3())
+        optimizer.set_algorithm(getattr(g2o, f"OptimizationAlgorithm{algorithm}")(solver))
+        optimizer.initialize_optimization()
+        optimizer.optimize(1)
+        blocks = [np.array(optimizer.vertex(3).hessian()), np.array(optimizer.vertex(3).b())]
+        return [*blocks, result(optimizer, 4)]
+
+    actual, expected = both(script)
+    assert_same(actual, expected, rtol=1e-7, atol=1e-7)

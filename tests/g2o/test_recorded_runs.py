@@ -1,4 +1,4 @@
-"""Real graphs, loaded and optimized through the drop-in, follow the recorded chi2 of g2o iteration by iteration."""
+"""Real graphs, loaded and optimized through the drop-in, follow the recorded chi2 of g2o."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALGORITHMS = {"lm": "Levenberg", "gn": "GaussNewton", "dogleg": "Dogleg"}
 def test_chi2_of_each_iteration(name, method, shared_data, reference_runs):
     """To 1e-6 in the plane; in space start and end to 1e-5, because the files' quaternions have six digits.
 
-    g2o keeps rotation matrices of such quaternions as they are, not quite orthogonal; ours are of unit quaternions.
+    g2o keeps rotation matrices of such quaternions as they are, not quite orthogonal; ours are normalised.
     """
     found = sorted((shared_data / "posegraph").glob(f"{name}*"))
     if not found:
