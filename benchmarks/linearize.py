@@ -1,6 +1,6 @@
 """Edges per second and core of the linearisation: EdgeSE3 and the camera of Bundle Adjustment in the Large.
 
-    python benchmarks/linearize.py [--edges 50000] [--repeats 30]
+    python benchmarks/linearize.py [--edges 200000] [--repeats 7]
 
 Beside each rate stands the floor: the floating-point operations of the compiled program divided by what one
 core can do (a multiply-add on every lane of its widest registers, twice per cycle; half of that on processors
@@ -69,9 +69,7 @@ def make_linearizer(
         lin.add_vertex_set(examples.random_storage(v, n, rng), codegen.compile_vertex(v).native, offset)
     k = codegen.compile_edge(edge, variant, robust)
     slots = [sets.index(v) for v in edge.vertices]
-    blocks = np.stack(
-        [rows[:, a].astype(np.int64) + (0 if s == 0 else counts[0]) for a, s in enumerate(slots)], axis=1
-    )
+    blocks = np.stack([rows[:, a] + (0 if s == 0 else counts[0]) for a, s in enumerate(slots)], axis=1)
     dims = np.concatenate([np.full(n, v.tangent_dim) for v, n in zip(sets, counts, strict=True)])
     pairs = [(a, b) for a in range(len(slots)) for b in range(a, len(slots))]
     keys = [
@@ -113,8 +111,8 @@ def best_time(action, repeats: int) -> float:
 def main() -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--edges", type=int, default=50_000)
-    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--edges", type=int, default=200_000)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     kernels.set_num_threads(options.threads)

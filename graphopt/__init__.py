@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from graphopt import datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.errors import GraphOptError
     from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
     from graphopt.initialization import initialize
@@ -55,7 +56,8 @@ _HOME = {
 }
 """Module -> public names that it provides."""
 
-_SUBMODULES = ("datasets", "errors", "geometry", "graph", "io", "optimizer", "report", "solver", "types")
+_MODULES = ("datasets", "errors", "geometry", "graph", "io", "optimizer", "report", "solver", "types")
+"""Sub-packages that are loaded by naming them."""
 
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -76,11 +78,20 @@ __all__ = [
     "Vertex",
     "VertexSet",
     "compute_marginals",
+    "datasets",
     "edge_type",
+    "errors",
+    "geometry",
+    "graph",
     "initialize",
+    "io",
     "optimize",
+    "optimizer",
     "parameter_type",
     "read",
+    "report",
+    "solver",
+    "types",
     "vertex_type",
     "write",
 ]
@@ -89,12 +100,13 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(importlib.import_module(_MODULE_OF[name]), name)
-        globals()[name] = value
-        return value
-    if name in _SUBMODULES:
-        return importlib.import_module(f"graphopt.{name}")
-    raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+    elif name in _MODULES:
+        value = importlib.import_module(f"graphopt.{name}")
+    else:
+        raise AttributeError(f"module 'graphopt' has no attribute '{name}'")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *__all__})
