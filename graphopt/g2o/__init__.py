@@ -25,6 +25,7 @@ from graphopt.g2o.devices import default_device, set_default_device
 from graphopt.g2o.edge_types import EdgeProjectP2MCRight, VariableVectorXEdge
 from graphopt.g2o.factory import Factory, FactoryTypeInfo
 from graphopt.g2o.files import IoFileFilter, IoFormat, IoWrapper
+from graphopt.g2o.isometries import Isometry2d, Isometry3d, TransformTraits
 from graphopt.g2o.optimizable_graph import HyperGraph, OptimizableGraph
 from graphopt.g2o.parameters import (
     CameraParameters,
@@ -34,7 +35,7 @@ from graphopt.g2o.parameters import (
     ParameterSE2Offset,
     ParameterSE3Offset,
 )
-from graphopt.g2o.poses import SE2, Isometry2d, Isometry3d, SE3Quat, Sim3, TransformTraits
+from graphopt.g2o.poses import SE2, SE3Quat, Sim3
 from graphopt.g2o.propagator import (
     EstimatePropagator,
     EstimatePropagatorCost,
@@ -82,7 +83,7 @@ from graphopt.g2o.solvers import (
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.sparse_optimizer import SparseOptimizer
 from graphopt.g2o.statistics import G2OBatchStatistics
-from graphopt.g2o.vertices import (
+from graphopt.g2o.vertex_types import (
     VectorXVertex,
     VertexCam,
     VertexCamBAL,

@@ -17,7 +17,8 @@ from graphopt.g2o import scalar
 from graphopt.g2o.cameras import EdgeGICP, VelocityMeasurement
 from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.elements import INVALID_ID
-from graphopt.g2o.poses import SE2, Isometry3d, SE3Quat, Sim3
+from graphopt.g2o.isometries import Isometry3d
+from graphopt.g2o.poses import SE2, SE3Quat, Sim3
 from graphopt.g2o.storage import Pool, edge_pool
 from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, VertexType, icp, registry, sba

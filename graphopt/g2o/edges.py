@@ -21,7 +21,8 @@ from graphopt.g2o import evaluate, scalar
 from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.robust_kernels import BaseRobustKernel
 from graphopt.g2o.storage import Chunk, Pool
-from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex, vertex_class
+from graphopt.g2o.vertex_types import vertex_class
+from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
 from graphopt.types import EdgeType
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 from graphopt.g2o.edge_types import edge_class
 from graphopt.g2o.elements import HyperGraphElementType
 from graphopt.g2o.parameters import parameter_class
-from graphopt.g2o.vertices import vertex_class
+from graphopt.g2o.vertex_types import vertex_class
 from graphopt.types import EdgeType, ParameterType, VertexType, registry
 
 

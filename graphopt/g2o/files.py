@@ -23,7 +23,7 @@ from graphopt.g2o.edge_types import edge_class, pool_of
 from graphopt.g2o.parameters import parameter_class
 from graphopt.g2o.robust_kernels import KERNEL_CLASSES
 from graphopt.g2o.storage import Chunk
-from graphopt.g2o.vertices import vertex_class
+from graphopt.g2o.vertex_types import vertex_class
 from graphopt.graph import Graph
 from graphopt.types import registry
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
-from graphopt.g2o.poses import SE2, Isometry2d, Isometry3d
+from graphopt.g2o.isometries import Isometry2d, Isometry3d
+from graphopt.g2o.poses import SE2
 from graphopt.g2o.storage import Pool, parameter_pool
 from graphopt.types import ParameterType, registry
 
