@@ -1,6 +1,6 @@
 """`Isometry2d` and `Isometry3d`: rigid motions as homogeneous matrices.
 
-Each knows the numbers that a vertex stores (`_storage()`, see `graphopt.types`). Everything that returns an array
+Each knows the numbers that a vertex stores (`_storage()`, see `graphopt.types`). What returns an array
 or another value returns a copy, as in g2opy.
 """
 
