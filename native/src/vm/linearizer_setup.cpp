@@ -1,6 +1,5 @@
 // The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>

@@ -8,8 +8,8 @@
 
 namespace graphopt::vm {
 
-// Positions of `keys` in ascending order; equal keys keep theirs. Least significant digit first, 11 bits at a time, as
-// many digits as the range of the keys has; `keys` is used up as memory. At most 2^31 - 1 keys.
+// Positions of `keys` in ascending order; equal keys keep theirs. Least significant digit first, 11 bits at a
+// time, as many digits as the range of the keys has; `keys` is used up as memory. At most 2^31 - 1 keys.
 inline std::vector<std::int32_t> sorted_order(std::vector<std::int64_t>& keys) {
   constexpr int kDigitBits = 11, kNumDigits = 1 << kDigitBits;
   const std::size_t n = keys.size();
@@ -17,7 +17,8 @@ inline std::vector<std::int32_t> sorted_order(std::vector<std::int64_t>& keys) {
   for (std::size_t i = 0; i < n; ++i) order[i] = static_cast<std::int32_t>(i);
   if (std::is_sorted(keys.begin(), keys.end())) return order;
   const auto [least, most] = std::minmax_element(keys.begin(), keys.end());
-  const std::uint64_t base = static_cast<std::uint64_t>(*least), range = static_cast<std::uint64_t>(*most) - base;
+  const std::uint64_t base = static_cast<std::uint64_t>(*least),
+                      range = static_cast<std::uint64_t>(*most) - base;
 
   std::vector<std::int64_t> other_keys(n);
   std::vector<std::int32_t> other_order(n);
