@@ -97,7 +97,7 @@ def make_linearizer(
     information = codegen.pack_information(examples.random_information(edge, m, rng, variant), variant)
     arguments = [
         np.zeros((m, 0), np.int32),
-        examples.random_measurement(edge, m, rng),
+        measurement,
         information,
         np.ones(m),
     ]

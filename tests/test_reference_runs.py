@@ -1,7 +1,7 @@
 """g2o's chi2, iteration by iteration: recorded runs on real graphs, and live runs with robust kernels.
 
-g2o keeps the digits of a file's quaternions, six or seven, so its rotation matrices are not quite orthogonal. Ours
-are the same (`test_working_form.py`).
+g2o keeps the digits of a file's quaternions, six or seven, so its rotation matrices are not quite orthogonal.
+Ours are the same (`test_working_form.py`).
 """
 
 import bz2
@@ -23,9 +23,9 @@ RUNS = json.loads(RUNS_FILE.read_text()) if RUNS_FILE.exists() else {}
 METHODS = ("lm", "gn", "dogleg")
 
 FOLLOWS = {"lm": 1e-9, "gn": 1e-6, "dogleg": 1e-6}
-"""Relative difference of chi2 in each iteration. Without damping H is nearly singular far from the solution and
-the first steps carry its rounding errors: 5e-7 on world-2000-full, 1e-7 on parking-garage and victoriaPark-full,
-5e-9 on the others."""
+"""Relative difference of chi2 in each iteration. Without damping H is nearly singular far from the solution
+and the first steps carry its rounding errors: 5e-7 on world-2000-full, 1e-7 on parking-garage and
+victoriaPark-full, 5e-9 on the others."""
 UNDETERMINED = {"MIT.g2o": 1e-5}
 """For gn and dogleg: see `test_mit_is_not_determined_to_more_digits`."""
 

@@ -237,7 +237,7 @@ def test_a_rejected_start_keeps_its_digits():
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_ten_calls_of_one_iteration_are_one_call_of_ten(fresh):
-    """With unit quaternions storing between iterations loses nothing, with a block solver kept or a new one."""
+    """With unit quaternions storing between iterations loses nothing, block solver kept or not."""
     graph, other = sphere(0.15), sphere(0.15)
     once = [one.chi2 for one in graphopt.optimize(graph, "gn", 10, fix="none").iterations]
     often = []
@@ -284,7 +284,7 @@ def test_chi2_of_the_graph_is_the_optimizers():
 
 
 def test_a_users_edge_sees_a_pose_like_se3():
-    """A residual that uses quaternion, rotation, log, storage and `SE3(...)` of a pose is compiled and optimized."""
+    """A residual that uses quaternion, log, storage and `SE3(...)` of a pose is compiled and optimized."""
 
     @graphopt.edge_type(tag="EDGE_TEST_POSE", vertices=("VERTEX_SE3:QUAT",), measurement_dim=7)
     def edge_test_pose(pose, measured):

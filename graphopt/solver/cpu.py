@@ -55,7 +55,6 @@ class CpuBlockSolver:
         self._system = choose_system(structure, options)
         self._product: Any = None
         self._linearizer = kernels.Linearizer()
-        self._estimates: list[WorkingEstimates] = []
         self._add_sets(graph)
         self._groups = [(self._add_group(group), group) for group in structure.groups]
         self._linearizer.prepare(structure.values_size, self.dim)
@@ -65,12 +64,11 @@ class CpuBlockSolver:
 
     def _add_sets(self, graph: Graph) -> None:
         """Parameter sets, and vertex sets without a working form, keep the graph's numbers."""
-        for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
-            working = WorkingEstimates(vertex_set)
+        self._estimates = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
+        for number, working in enumerate(self._estimates):
             program = compiled_vertex(working.type).native
             offsets = self.structure.vertex_offsets[number]
             self._linearizer.add_vertex_set(working.array, program, offsets)
-            self._estimates.append(working)
         for parameter_set in graph.parameter_sets:
             self._linearizer.add_parameter_set(parameter_set.values)
 

@@ -5,8 +5,8 @@ of an update is about half a rotation vector. |vector part| > 1 gives no rotatio
 
 Residuals of poses are (translation, vector part of the quaternion with w >= 0).
 
-A pose is stored as a quaternion and optimized as g2o's Isometry3 (`geometry.se3_matrix`): the digits of a file
-leave its matrix not quite orthogonal, and chi2 along the path depends on that by up to 1e-2.
+A pose is stored as a quaternion and optimized as g2o's Isometry3 (`geometry.se3_matrix`): the digits of a
+file leave its matrix not quite orthogonal, and chi2 along the path depends on that by up to 1e-2.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def oplus_se3(storage: Array, delta: Array) -> Array:
 def oplus_matrix(numbers: Array, delta: Array) -> Array:
     """`oplus_se3` on the working form, as g2o's VertexSE3.
 
-    g2o makes the matrix orthogonal again after 1000 updates; here it stays as it is, 1000 products cost 1e-13.
+    g2o makes the matrix orthogonal again after 1000 updates; here it stays as it is: 1000 products cost
+    1e-13.
     """
     step = SE3Matrix.from_parts(delta[..., :3], quaternion.from_vector_part(delta[..., 3:6]))
     return (SE3Matrix.from_numbers(numbers) * step).numbers
