@@ -186,7 +186,8 @@ class GraphStore:
                 )
             raise GraphError(
                 f"{edge_type.tag} of row {row} (vertices {comma_separated(vertices[row])}): "
-                f"vertex {vertex_id} in slot {slot} is a {self.vertex_sets[number].type.tag}, expected a {vertex_type.tag}."
+                f"vertex {vertex_id} in slot {slot} is a {self.vertex_sets[number].type.tag}, "
+                f"expected a {vertex_type.tag}."
             )
 
     def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
