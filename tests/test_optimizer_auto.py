@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 import graphopt
+import graphopt.datasets
 from graphopt.geometry import quaternion
 from graphopt.graph import Graph
 from graphopt.optimizer.auto import has_uniform_units
 from graphopt.optimizer.dogleg import _dogleg_step
 from graphopt.optimizer.trust_region import _Model
-from graphopt.solver.relaxation import nearest_rotations, relaxed_estimates
+from graphopt.solver.registry import SolverOptions, create_block_solver
+from graphopt.solver.relaxation import nearest_rotations, relaxed_estimates, relaxed_step
 from graphopt.solver.structure import Structure
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -185,3 +187,58 @@ def test_the_schedule_is_chosen_by_the_vertices():
     eliminated = plane_world()
     eliminated.vertex_set("VERTEX_XY").marginalized = True
     assert not has_uniform_units(Structure(eliminated.select()))
+
+
+@pytest.mark.parametrize("kind", ["manhattan", "sphere"])
+def test_the_relaxation_is_reached_by_one_update(kind):
+    """Updating by `relaxed_step` gives `relaxed_estimates`, in the plane and in space."""
+    datasets = graphopt.datasets
+    graph = datasets.manhattan(nodes=60, seed=1) if kind == "manhattan" else datasets.sphere(10, 8, seed=1)
+    graph.set_fixed([0])
+    structure = Structure(graph.select())
+    (expected,) = relaxed_estimates(structure)
+    solver = create_block_solver(graph, structure, SolverOptions())
+    solver.dx = relaxed_step(structure)
+    solver.update()
+    solver.finish()
+    found = graph.vertex_sets[0].estimate
+    if kind == "sphere":
+        np.testing.assert_allclose(np.abs((found[:, 3:] * expected[:, 3:]).sum(axis=1)), 1.0, atol=1e-12)
+        np.testing.assert_allclose(found[:, :3], expected[:, :3], atol=1e-9)
+    else:
+        np.testing.assert_allclose(found[:, :2], expected[:, :2], atol=1e-9)
+        np.testing.assert_allclose(np.sin(found[:, 2] - expected[:, 2]), 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("linear_solver", ["cholesky", "pcg"])
+def test_a_pose_graph_ends_at_its_minimum_in_all_digits(seed, linear_solver):
+    """What more iterations without tolerances could still gain is below 1e-9 of chi2, with PCG as well."""
+    graph = graphopt.datasets.manhattan(nodes=300, seed=seed)
+    graphopt.optimize(graph, linear_solver=linear_solver)
+    reached = graph.chi2()
+    graphopt.optimize(graph, "gn", 20)
+    assert reached <= graph.chi2() * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("schur", ["explicit", "implicit"])
+def test_pcg_with_elimination_reaches_what_the_factorization_reaches(schur):
+    """Bundle adjustment by conjugate gradients, with the reduced matrix and without it."""
+    exact, other = (graphopt.datasets.ba(cameras=8, points=150, camera="bal", seed=4) for _ in range(2))
+    graphopt.optimize(exact, linear_solver="cholesky")
+    summary = graphopt.optimize(other, linear_solver="pcg", schur=schur)
+    assert (summary.linear_solver, summary.schur) == ("pcg", schur)
+    assert other.chi2() == pytest.approx(exact.chi2(), rel=1e-6)
+
+
+def test_the_block_solver_multiplies_by_the_whole_symmetric_matrix():
+    """`multiply` agrees with H from the products of unit vectors, and H is symmetric."""
+    graph = bundle()
+    solver = create_block_solver(graph, Structure(graph.select()), SolverOptions())
+    solver.linearize()
+    matrix = np.stack([solver.multiply(unit) for unit in np.eye(solver.dim)], axis=1)
+    np.testing.assert_allclose(matrix, matrix.T, rtol=1e-12)
+    np.testing.assert_array_equal(np.diagonal(matrix), solver.diagonal)
+    assert solver.solve(1e-3 * solver.diagonal)
+    damped = matrix + 1e-3 * np.diag(np.diagonal(matrix))
+    np.testing.assert_allclose(damped @ solver.dx, solver.b, atol=1e-8 * np.abs(solver.b).max())
