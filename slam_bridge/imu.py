@@ -38,7 +38,7 @@ class ImuNoise:
     acc_bias_density: float = 3.0e-3
     """Random walk of the accelerometer's bias [m/s^3/sqrt(Hz)]."""
     integration_density: float = 1.0e-6
-    """Error of integrating positions in steps [m/s/sqrt(Hz)]; keeps the covariance of one single step regular."""
+    """Error of integrating positions in steps [m/s/sqrt(Hz)]; keeps the covariance of one step regular."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -79,8 +79,8 @@ class ImuSamples:
         late = np.flatnonzero(np.diff(self.stamps) <= 0)
         if len(late):
             raise ImuDataError(
-                f"ImuSamples.stamps do not ascend: sample {late[0] + 1} at {self.stamps[late[0] + 1]} ns follows "
-                f"{self.stamps[late[0]]} ns. Sort the samples and drop repeated ones."
+                f"ImuSamples.stamps do not ascend: sample {late[0] + 1} at {self.stamps[late[0] + 1]} ns "
+                f"follows {self.stamps[late[0]]} ns. Sort the samples and drop repeated ones."
             )
 
     @classmethod
@@ -110,16 +110,17 @@ class ImuSamples:
         first = int(np.searchsorted(self.stamps, start, side="right"))
         last = int(np.searchsorted(self.stamps, end, side="left"))
         stamps = np.concatenate([[start], self.stamps[first:last], [end]])
-        held = self.stamps[first - 1 : last + 1]
-        longest = float(np.diff(held).max()) * 1e-9
+        held = slice(first - 1, last + 1)
+        longest = float(np.diff(self.stamps[held]).max()) * 1e-9
         if longest > max_gap:
             raise ImuDataError(
                 f"interval {start} to {end} ns: {longest:.3f} s without a sample, allowed are {max_gap} s "
                 "(max_gap). Do not link the states on both sides by an IMU factor."
             )
-        return ImuSamples(stamps, self._at(self.gyro, stamps), self._at(self.acc, stamps))
-
-    def _at(self, values: np.ndarray, stamps: np.ndarray) -> np.ndarray:
-        origin = stamps[0]  # differences are exact; float64 nanoseconds since 1970 are not
-        known, wanted = (self.stamps - origin).astype(float), (stamps - origin).astype(float)
-        return np.stack([np.interp(wanted, known, column) for column in values.T], axis=-1)
+        # differences of stamps are exact; nanoseconds since 1970 in float64 are not
+        known, wanted = (self.stamps[held] - start).astype(float), (stamps - start).astype(float)
+        gyro, acc = (
+            np.stack([np.interp(wanted, known, column) for column in values[held].T], axis=-1)
+            for values in (self.gyro, self.acc)
+        )
+        return ImuSamples(stamps, gyro, acc)

@@ -1,6 +1,6 @@
 """Preintegration of IMU samples between two states: Forster et al., TRO 2017 (numbers are its equations).
 
-    dR = prod Exp(omega_k dt)            dv = sum a_k dt            dp = sum dv_k dt + a_k dt^2 / 2         (33)
+    dR = prod Exp(omega_k dt)         dv = sum a_k dt         dp = sum dv_k dt + a_k dt^2 / 2         (33)
 
 with the bias-free rate omega_k and a_k = dR_k Exp(omega_k dt / 2) acc_k, in the frame of the first state.
 *Midpoint rule*: omega_k and acc_k are the means of the two samples around step k, and acc_k is turned by the

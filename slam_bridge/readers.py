@@ -1,7 +1,7 @@
 """Readers of visual-inertial data sets: the ASL folder layout of EuRoC, and TUM-VI, which has the same files.
 
     imu0/data.csv                          stamp [ns], gyro x y z [rad/s], acc x y z [m/s^2]
-    state_groundtruth_estimate0/data.csv   stamp [ns], p x y z [m], q w x y z, v x y z [m/s], b_g x y z, b_a x y z
+    state_groundtruth_estimate0/data.csv   stamp [ns], p x y z [m], q w x y z, v x y z [m/s], b_g (3), b_a (3)
     mocap0/data.csv (TUM-VI)               stamp [ns], p x y z [m], q w x y z
 
 Stamps are nanoseconds since 1970 and need all 64 bits. Lines that start with # are comments. Files may be
@@ -42,7 +42,7 @@ class StateTable:
         return len(self.stamps)
 
     def nearest(self, stamps: np.ndarray, tolerance: int = 2_500_000) -> np.ndarray:
-        """Rows nearest to stamps [ns]; `ImuDataError` where the nearest is further than the tolerance [ns]."""
+        """Rows nearest to stamps [ns]; `ImuDataError` where none is within the tolerance [ns]."""
         wanted = np.asarray(stamps, np.int64)
         if len(self) == 0:
             raise ImuDataError("the table of states is empty.")
@@ -72,8 +72,8 @@ def read_states(path: PathLike) -> StateTable:
     if not (np.abs(length - 1.0) < 1e-2).all():
         row = int(np.argmax(np.abs(length[:, 0] - 1.0)))
         raise FormatError(
-            f"{os.fspath(path)}: the quaternion at {stamps[row]} ns has length {length[row, 0]:.4f}, expected 1. "
-            "Columns are p (3), q as w x y z (4)."
+            f"{os.fspath(path)}: the quaternion at {stamps[row]} ns has length {length[row, 0]:.4f}, "
+            "expected 1. Columns are p (3), q as w x y z (4)."
         )
     q = values[:, 3:7] / length
     poses = np.concatenate([values[:, :3], q[:, 1:], q[:, :1]], axis=1)
