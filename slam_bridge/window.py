@@ -178,8 +178,8 @@ class Visual:
     def disparity_measurements(self) -> tuple[np.ndarray, np.ndarray]:
         """(u, v, 1/z) (o, 3) and information (o, 3, 3) of EdgeSE3PointXYZDisparity.
 
-        With bf = fx baseline, (u, v, u_right) = B (u, v, 1/z), B = [1 0 0; 0 1 0; 1 0 -bf]; the information is
-        B' B / sigma^2.
+        With bf = fx baseline, (u, v, u_right) = B (u, v, 1/z), B = [1 0 0; 0 1 0; 1 0 -bf]; the information
+        is B' B / sigma^2.
         """
         o, stereo = len(self.keyframe), self.is_stereo
         bf = self.camera.fx * (self.camera.baseline or 0.0)
