@@ -1,6 +1,8 @@
 """Windows of simulated keyframes: the truth is recovered, with cameras and without."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from graphopt.geometry import SE3, SO3
 from graphopt.types.sba import EdgeStereoSE3ProjectXYZ
 from graphopt.types.slam3d import EdgeSE3PointXYZDisparity
 from slam_bridge.inertial_ba import InertialOptions
-from tests.slam_bridge.simulation import CAMERA, observe, poses_and_velocities, samples
+
+sys.path.insert(0, str(Path(__file__).parent))
+from simulation import CAMERA, observe, poses_and_velocities, samples
 
 NOISE = sb.ImuNoise(gyro_density=1e-3, acc_density=1e-2)
 GYRO_BIAS, ACC_BIAS = np.array([0.03, -0.02, 0.04]), np.array([0.15, -0.1, 0.2])
@@ -109,7 +113,7 @@ def test_full_window_recovers_the_truth(right):
 
 
 def test_gauge_prior_costs_nothing():
-    """The prior that holds position and yaw adds nothing to chi2 at the answer; a millimetre or milliradian would add 1."""
+    """The prior of position and yaw adds nothing to chi2 at the answer; a millimetre would add 1."""
     window, *_ = visual_window(np.random.default_rng(1))
     result = sb.solve(window)
     graph = sb.build_graph(sb.InertialWindow(result.keyframes, result.imu, window.visual))
