@@ -4,13 +4,14 @@
 # Both install what they need: Debian packages (with sudo unless root), a virtual environment in .venv, the
 # package itself. Running them again does only what changed.
 
-SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
+SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev \
+  libvulkan-dev glslang-dev glslang-tools spirv-tools mesa-vulkan-drivers vulkan-validationlayers
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native -type f \
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test check format bench dev clean
