@@ -145,6 +145,52 @@ def test_sine_and_cosine_are_accurate_to_one_ulp():
         )
 
 
+WIDE = np.finfo(np.longdouble).nmant >= 63
+
+
+@pytest.mark.skipif(not WIDE, reason="this processor has no extended precision to compare with")
+@pytest.mark.parametrize("name", ["exp", "log", "arctan", "arctan2"])
+def test_transcendental_functions_are_accurate_to_two_ulp(name):
+    """Against extended precision, in every range that the reductions distinguish."""
+    rng = np.random.default_rng(0)
+    spread = np.exp(rng.uniform(-300, 300, 20000))
+    near = 1.0 + rng.normal(size=20000) * np.exp(rng.uniform(-30, -1, 20000))
+    arguments = {
+        "exp": [np.concatenate([rng.uniform(-745, 709.7, 40000), rng.normal(size=40000), near - 1.0])],
+        "log": [np.concatenate([spread, np.abs(near), rng.uniform(0.4, 3.0, 40000), [5e-324, 1e-310]])],
+        "arctan": [np.concatenate([spread, -spread, rng.normal(size=40000), rng.uniform(0.4, 0.6, 40000)])],
+        "arctan2": [
+            np.concatenate([rng.normal(size=40000), spread[:20000], [0.0, 1.0, -1.0, 3.0, 1e-300, 1e200]]),
+            np.concatenate([rng.normal(size=40000), -near, [1.0, 0.0, 0.0, -3.0, 1e-305, -1e200]]),
+        ],
+    }[name]
+    symbols = [symbolic.var(f"x{k}") for k in range(len(arguments))]
+    function = getattr(np, name)
+    program = codegen.build_program(name, symbols, [function(*symbols)])
+    (actual,) = program.run(np.stack(arguments, axis=-1)).T
+    expected = function(*(a.astype(np.longdouble) for a in arguments))
+    ulp = np.abs(actual - expected) / np.spacing(np.abs(expected).astype(float))
+    assert ulp.max() < 2.0, [float(a[ulp.argmax()]) for a in arguments]
+
+
+def test_transcendental_functions_at_the_edges():
+    """Zeros with their sign, infinities, NaN, overflow and underflow, alone and beside ordinary lanes."""
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 710.0, -746.0, 5e-324, 1e308])
+    y, x = (a.ravel() for a in np.meshgrid(special, special))
+    symbols = symbolic.var("y"), symbolic.var("x")
+    functions = [np.arctan2(*symbols), np.arctan(symbols[0]), np.exp(symbols[0]), np.log(symbols[0])]
+    program = codegen.build_program("edges", symbols, functions)
+    with np.errstate(all="ignore"):
+        expected = np.stack([np.arctan2(y, x), np.arctan(y), np.exp(y), np.log(y)], axis=-1)
+    for padding in (0, 5):
+        inputs = np.concatenate([np.stack([y, x], axis=-1), np.full((padding, 2), 0.5)])
+        actual = program.run(inputs)[: len(y)]
+        np.testing.assert_allclose(actual, expected, rtol=5e-16)
+        np.testing.assert_array_equal(np.signbit(actual[:, :2]), np.signbit(expected[:, :2]))
+        alone = np.concatenate([program.run(row[None]) for row in inputs[: len(y)]])
+        np.testing.assert_array_equal(alone[:, 2], actual[:, 2])
+
+
 def test_native_opcodes_are_those_of_the_table():
     """Names, operand counts and order are the same in Python and in C++."""
     expected = [(k.name, k.num_destinations, k.num_sources) for k in bytecode.INSTRUCTIONS]

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 isas=$(echo "$@" | tr ' ' ';')
-cmake -S . -B build/dev -G Ninja -DGRAPHOPT_WERROR=ON -DGRAPHOPT_CPU_ISAS="$isas" \
+cmake -S . -B build/dev -G Ninja -DGRAPHOPT_WERROR=ON -DGRAPHOPT_CPU_ISAS="$isas" -DGRAPHOPT_PREBUILD=OFF \
   -DPython_EXECUTABLE="$(command -v python3)" -DCMAKE_INSTALL_PREFIX="$PWD" >/dev/null
 cmake --build build/dev
 cmake --install build/dev >/dev/null

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.codegen.builtin import builtin_program
 from graphopt.codegen.cache import cached
 from graphopt.codegen.program import Program
 from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
@@ -77,21 +78,29 @@ def compile_edge(
 
 def compile_vertex(vertex_type: Any) -> Program:
     """Compile oplus: storage then tangent -> storage."""
+    name = f"{vertex_type.name}.oplus"
+    ready = builtin_program(vertex_type, name)
+    if ready is not None:
+        return ready
     with _lock, fresh_table():
         vertex = trace_oplus(vertex_type)
         inputs = as_exprs(vertex.storage) + as_exprs(vertex.delta)
-        return cached(f"{vertex_type.name}.oplus", inputs, vertex.moved, lambda: vertex.moved)
+        return cached(name, inputs, vertex.moved, lambda: vertex.moved)
 
 
 def compile_robust_kernel(function: RobustKernel) -> Program:
     """Compile a robust kernel: chi2, width -> rho, weight."""
+    name = f"{_name(function)}.kernel"
+    ready = builtin_program(function, name)
+    if ready is not None:
+        return ready
     with _lock, fresh_table():
         inputs = [var("chi2"), var("width")]
         result = function(*inputs)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
         outputs = [lift(x) for x in result]
-        return cached(f"{_name(function)}.kernel", inputs, outputs, lambda: outputs)
+        return cached(name, inputs, outputs, lambda: outputs)
 
 
 def information_dim(residual_dim: int, variant: str) -> int:
@@ -117,17 +126,20 @@ def _name(function: Callable) -> str:
 
 
 def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -> list[Program]:
+    names = [f"{edge_type.name}.{kind}.{variant}{'.robust' if robust else ''}" for kind in kinds]
+    ready = [builtin_program(edge_type, name) for name in names]
+    programs = [program for program in ready if program is not None]
+    if len(programs) == len(kinds):
+        return programs
     with _lock, fresh_table():
         edge = trace_edge(edge_type)
         information = _Information(variant, len(edge.residual))
         inputs = edge.inputs + information.inputs
         definition = edge.definition()
-        programs = []
-        for kind in kinds:
-            name = f"{edge_type.name}.{kind}.{variant}{'.robust' if robust else ''}"
-            outputs = _OUTPUTS[kind]
-            programs.append(cached(name, inputs, definition, lambda f=outputs: f(edge, information, robust)))
-        return programs
+        return [
+            cached(name, inputs, definition, lambda f=_OUTPUTS[kind]: f(edge, information, robust))
+            for kind, name in zip(kinds, names, strict=True)
+        ]
 
 
 class _Information:

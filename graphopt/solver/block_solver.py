@@ -84,7 +84,7 @@ class BlockSolver(Protocol):
         ...
 
     def finish(self) -> None:
-        """Bring the estimates back into the graph; called once when the optimization ends."""
+        """Bring the estimates back into the graph: when the optimization ends, and before each callback."""
         ...
 
     def describe(self) -> dict[str, object]:

@@ -125,6 +125,17 @@ struct BoundSchur {
 };
 
 // PCG and, on a pattern, the arrays it refers to.
+py::array multiply(PatternOperator& matrix, const py::object& values, const py::object& x) {
+  const double* v = input(values, "values", matrix.pattern().values_size());
+  const double* source = input(x, "x", matrix.pattern().dim());
+  Array result(matrix.pattern().dim());
+  double* y = result.mutable_data();
+  py::gil_scoped_release release;
+  matrix.set(v, nullptr);
+  matrix.multiply(source, y);
+  return result;
+}
+
 struct BoundPcg {
   std::shared_ptr<PatternOperator> pattern;  // one of the two
   std::shared_ptr<SchurOperator> schur;
@@ -297,6 +308,12 @@ void bind_schur(py::module_& m) {
 }
 
 void bind_pcg(py::module_& m) {
+  py::class_<PatternOperator>(m, "SymmetricProduct")
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
+             return std::make_unique<PatternOperator>(std::move(pattern));
+           }),
+           py::arg("pattern"))
+      .def("multiply", &multiply, py::arg("values"), py::arg("x"));
   py::class_<BoundPcg>(m, "Pcg")
       .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"),
            py::arg("tolerance") = 1e-6, py::arg("absolute_tolerance") = true,

@@ -59,6 +59,11 @@ void PatternOperator::multiply(const double* x, double* y, const Team& team) {
   }
 }
 
+void PatternOperator::multiply(const double* x, double* y) {
+  const auto prepare = [&](int threads) { require_threads(threads); };
+  run_team(worth_threads(), prepare, [&](const Team& team) { multiply(x, y, team); });
+}
+
 Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
          std::int64_t max_iterations)
     : matrix_(std::move(matrix)),

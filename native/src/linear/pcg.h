@@ -43,6 +43,7 @@ class PatternOperator final : public BlockOperator {
   void require_threads(int num_threads) override { partial_.require(num_threads, pattern_->dim()); }
   void diagonal_blocks(double* out) override;
   void multiply(const double* x, double* y, const Team& team) override;
+  void multiply(const double* x, double* y);  // with its own team
 
  private:
   std::shared_ptr<const BlockPattern> pattern_;

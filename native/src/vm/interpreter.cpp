@@ -2,16 +2,16 @@
 #include <cmath>
 #include <cstdint>
 
-#include "vm/lanes.h"
 #include "vm/lane_math.h"
+#include "vm/lanes.h"
 #include "vm/opcodes.h"
 #include "vm/program.h"
 
 namespace graphopt::vm {
 namespace {
 
-constexpr int kUnroll = 4;                              // vectors that a SUM keeps in processor registers
-constexpr int kBlock = kUnroll * kVectorLanes;          // lanes of one block
+constexpr int kUnroll = 4;                      // vectors that a SUM keeps in processor registers
+constexpr int kBlock = kUnroll * kVectorLanes;  // lanes of one block
 static_assert(kLanes % kBlock == 0, "a chunk is made of whole blocks");
 
 template <class F>
@@ -109,25 +109,29 @@ void execute(const Program& program, double* frame, const RobustContext& robust)
   const std::uint16_t* pc = program.code.data();
   const auto reg = [&](int k) { return frame + static_cast<std::size_t>(pc[k]) * kLanes; };
 #define NEXT goto* labels[*pc]
-#define MAP1(name, expression)                                          \
+#define MAP1(name, expression)                                               \
   do_##name : map1(reg(1), reg(2), [](Vec x) -> Vec { return expression; }); \
-  pc += 3;                                                              \
+  pc += 3;                                                                   \
   NEXT;
-#define MAP2(name, expression)                                                             \
+#define MAP2(name, expression)                                                              \
   do_##name : map2(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return expression; }); \
-  pc += 4;                                                                                 \
+  pc += 4;                                                                                  \
   NEXT;
-#define MAP3(name, expression)                                                                            \
+#define MAP3(name, expression)                                                                             \
   do_##name : map3(reg(1), reg(2), reg(3), reg(4), [](Vec x, Vec y, Vec z) -> Vec { return expression; }); \
-  pc += 5;                                                                                                \
+  pc += 5;                                                                                                 \
   NEXT;
-#define SCALAR1(name, expression)                                                 \
+#define SCALAR1(name, expression)                                                     \
   do_##name : scalar1(reg(1), reg(2), [](double x) -> double { return expression; }); \
-  pc += 3;                                                                        \
+  pc += 3;                                                                            \
   NEXT;
-#define SCALAR2(name, expression)                                                                    \
+#define LANES1(name, function)          \
+  do_##name : function(reg(1), reg(2)); \
+  pc += 3;                              \
+  NEXT;
+#define SCALAR2(name, expression)                                                                       \
   do_##name : scalar2(reg(1), reg(2), reg(3), [](double x, double y) -> double { return expression; }); \
-  pc += 4;                                                                                           \
+  pc += 4;                                                                                              \
   NEXT;
 
   NEXT;
@@ -154,14 +158,8 @@ do_SUM:
   NEXT;
   MAP1(RECIP, 1.0 / x)
   SCALAR1(SQRT, std::sqrt(x))
-do_SIN:
-  lanes_sin(reg(1), reg(2));
-  pc += 3;
-  NEXT;
-do_COS:
-  lanes_cos(reg(1), reg(2));
-  pc += 3;
-  NEXT;
+  LANES1(SIN, lanes_sin)
+  LANES1(COS, lanes_cos)
 do_SINCOS:
   lanes_sincos(reg(1), reg(2), reg(3));
   pc += 4;
@@ -169,10 +167,13 @@ do_SINCOS:
   SCALAR1(TAN, std::tan(x))
   SCALAR1(ASIN, std::asin(x))
   SCALAR1(ACOS, std::acos(x))
-  SCALAR1(ATAN, std::atan(x))
-  SCALAR2(ATAN2, std::atan2(x, y))
-  SCALAR1(EXP, std::exp(x))
-  SCALAR1(LOG, std::log(x))
+  LANES1(ATAN, lanes_atan)
+do_ATAN2:
+  lanes_atan2(reg(1), reg(2), reg(3));
+  pc += 4;
+  NEXT;
+  LANES1(EXP, lanes_exp)
+  LANES1(LOG, lanes_log)
   SCALAR2(POW, std::pow(x, y))
   MAP1(ABS, x < 0.0 ? -x : x + 0.0)
   MAP1(SIGN, x > 0.0 ? broadcast(1.0) : x < 0.0 ? broadcast(-1.0) : x)

@@ -151,7 +151,7 @@ void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::in
   robust.frame = workspace.kernel_frame.data();
   for (std::int64_t chunk = begin; chunk < end; ++chunk) {
     load_chunk(g, program, chunk, frame);
-    robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
+    if (g.kernel) robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
     execute(program, frame, robust);
     visit(chunk, frame);
   }

@@ -76,13 +76,13 @@ struct EdgeGroup {
   std::vector<std::int32_t> order;        // sorted position -> the caller's row
   std::vector<std::int32_t> vertex_rows;  // [chunk][slot][lane]
   std::vector<std::int32_t> parameter_rows;
-  AlignedVector<double> data;             // [chunk][measurement, information, kernel width][lane]
+  AlignedVector<double> data;             // [chunk][measurement, information, width of a kernel][lane]
   std::vector<std::int64_t> destinations; // [sorted position][piece], see Destination
   std::vector<std::int64_t> first_chunk;  // [partition + 1]
   EdgeGroupInput input;                   // arrays are released by prepare()
 
   int arity() const { return static_cast<int>(vertex_sets.size()); }
-  int data_rows() const { return measurement_dim + information_dim + 1; }
+  int data_rows() const { return measurement_dim + information_dim + (kernel ? 1 : 0); }
   int num_lanes(std::int64_t chunk) const {
     return static_cast<int>(std::min<std::int64_t>(kLanes, num_edges - chunk * kLanes));
   }

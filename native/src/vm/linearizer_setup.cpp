@@ -1,12 +1,12 @@
 // The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
 
 #include "parallel/thread_pool.h"
 #include "vm/linearizer.h"
+#include "vm/radix_sort.h"
 
 namespace graphopt::vm {
 namespace {
@@ -186,7 +186,7 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
         const Piece& piece = g->pieces[p];
         if (piece.segment) continue;
         const std::int64_t offset = g->input.block_offset.row(i)[p];
-        CHECK(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
+        CHECK(offset == -1 || (offset >= 0 && offset + piece.rows * piece.columns <= values_size),
               "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
                   text(offset) + ", the block ends behind values_size " + text(values_size));
       }
@@ -223,10 +223,7 @@ void Linearizer::sort_edges(EdgeGroup& g) {
     }
     key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
   }
-  g.order.resize(static_cast<std::size_t>(g.num_edges));
-  std::iota(g.order.begin(), g.order.end(), 0);
-  if (!std::is_sorted(key.begin(), key.end()))
-    std::stable_sort(g.order.begin(), g.order.end(), [&](std::int32_t x, std::int32_t y) { return key[x] < key[y]; });
+  g.order = sorted_order(key);
 }
 
 void Linearizer::pack_rows(EdgeGroup& g) {
@@ -253,7 +250,7 @@ void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement, 
       double* out = chunk + l;
       for (int k = 0; k < g.measurement_dim; ++k, out += kLanes) *out = measurement.row(row)[k];
       for (int k = 0; k < g.information_dim; ++k, out += kLanes) *out = information.row(row)[k];
-      *out = kernel_width.data[row];
+      if (g.kernel) *out = kernel_width.data[row];
     }
   }
 }
@@ -316,9 +313,11 @@ void Linearizer::find_sole_destinations() {
   Bitmap once(values_size_), again(values_size_);
   const auto visit = [&](auto&& action) {
     for (const auto& g : groups_)
-      for (std::size_t i = 0; i < g->destinations.size(); ++i) {
-        const Piece& piece = g->pieces[i % g->pieces.size()];
-        if (!piece.segment && !piece.packed && g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+      for (std::size_t p = 0; p < g->pieces.size(); ++p) {
+        const Piece& piece = g->pieces[p];
+        if (piece.segment || piece.packed) continue;
+        for (std::size_t i = p; i < g->destinations.size(); i += g->pieces.size())
+          if (g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
       }
   };
   visit([&](const Piece&, std::int64_t code) {
