@@ -4,8 +4,8 @@
 # Both install what they need: Debian packages (with sudo unless root), a virtual environment in .venv, the
 # package itself. Running them again does only what changed.
 
-SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev \
-  libvulkan-dev glslang-dev glslang-tools spirv-tools mesa-vulkan-drivers vulkan-validationlayers
+SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
+GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools mesa-vulkan-drivers vulkan-validationlayers
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,7 +43,7 @@ clean:
 	rm -rf $(VENV) build demo
 
 $(VENV)/.system: Makefile tools/install_system_packages.sh
-	tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+	tools/install_system_packages.sh $(SYSTEM_PACKAGES) $(GPU_PACKAGES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
