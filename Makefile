@@ -5,12 +5,13 @@
 # package itself. Running them again does only what changed.
 
 SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
+GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools mesa-vulkan-drivers vulkan-validationlayers
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native -type f \
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test check format bench dev clean
@@ -42,7 +43,7 @@ clean:
 	rm -rf $(VENV) build demo
 
 $(VENV)/.system: Makefile tools/install_system_packages.sh
-	tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+	tools/install_system_packages.sh $(SYSTEM_PACKAGES) $(GPU_PACKAGES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	touch $@
 
