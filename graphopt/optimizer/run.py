@@ -65,6 +65,7 @@ def _loop(
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2
+        summary.seconds["restart"] += step.restart_seconds
         done = Iteration(number, step.chi2, step.lambda_, step.trials, time.perf_counter() - start)
         summary.iterations.append(done)
         if callback is not None:

@@ -195,9 +195,7 @@ class CpuBlockSolver:
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
 
 
-def edge_data(
-    group: EdgeGroup, some: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measurements, packed information and kernel widths of a group, or of some of its rows."""
     edge_set = group.edge_set
     take = slice(None)

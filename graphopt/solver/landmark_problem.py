@@ -142,7 +142,8 @@ class LandmarkProblem:
 def _damped_steps(H: np.ndarray, b: np.ndarray, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Steps (n, 3) and predicted gains (n,); no step where H or b is not finite or H is zero."""
     diagonal = np.diagonal(H, axis1=1, axis2=2)
-    usable = np.isfinite(H).all(axis=(1, 2)) & np.isfinite(b).all(axis=1) & (diagonal > 0.0).any(axis=1)
+    finite = np.isfinite(H.sum(axis=(1, 2)) + b.sum(axis=1))
+    usable: np.ndarray = finite & np.any(diagonal > 0.0, axis=1)
     diagonal = np.where(usable[:, None], diagonal, 1.0)
     scale = np.maximum(diagonal, _SMALLEST_DIAGONAL * diagonal.max(axis=1, keepdims=True))
     added = damping[:, None] * scale

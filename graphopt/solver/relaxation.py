@@ -115,8 +115,8 @@ def relaxed_estimates(structure: Structure) -> list[np.ndarray] | None:
 def relaxed_step(structure: Structure) -> np.ndarray | None:
     """(dim,) update that leads from the graph's estimates to the relaxed ones; None as `relaxed_estimates`.
 
-    g2o's rotation matrices keep the rounding of a file's quaternions, and chi2 feels it. An update keeps it as
-    well; new estimates would not.
+    g2o's rotation matrices keep the rounding of a file's quaternions, and chi2 feels it. An update keeps it
+    as well; new estimates would not.
     """
     space, estimates = _space_of(structure), relaxed_estimates(structure)
     if space is None or estimates is None:

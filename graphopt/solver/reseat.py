@@ -1,8 +1,9 @@
 """Re-seat landmarks that sit in a wrong place of their own.
 
 A landmark that a step threw behind its cameras or far away is in a local minimum of its own: no joint step
-brings it back, and chi2 of the whole creeps. For each landmark with a large chi2, other starts are tried while
-all else is held, each is minimised alone, and the best is taken if it is lower than where the landmark is:
+brings it back, and chi2 of the whole creeps. For each landmark with a large chi2, other starts are tried
+while all else is held, each is minimised alone, and the best is taken if it is lower than where the landmark
+is:
 
     x = argmin sum |(I - r_k r_k') (x - c_k)|^2        where the viewing rays (c_k, r_k) meet
     x = mean c + f d mean r                            on the mean ray, at fractions f of the usual distance
@@ -25,7 +26,7 @@ from graphopt.types.slam3d import VertexPointXYZ
 
 FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
-_SUSPICIOUS = 4.0  # times the mean chi2 per observation: landmarks worth looking at
+_SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
 _FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
 _HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
@@ -42,11 +43,12 @@ class Reseated:
     """By which chi2 fell."""
 
 
-def reseat_landmarks(structure: Structure) -> Reseated:
+def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
     """Move eliminated landmarks to better places; the estimates of the graph change.
 
     Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them. Since
-    no two of them share an edge, chi2 of the whole falls by the sum of what each one gains.
+    no two of them share an edge, chi2 of the whole falls by the sum of what each one gains. Nothing is tried
+    where the landmarks with a large chi2 do not hold at least `worth` of it together.
     """
     moved, gain = 0, 0.0
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
@@ -55,7 +57,7 @@ def reseat_landmarks(structure: Structure) -> Reseated:
         edges = _incidences(structure, number)
         if not edges:
             continue
-        result = _reseat(structure, number, edges)
+        result = _reseat(structure, number, edges, worth)
         moved, gain = moved + result.num_landmarks, gain + result.gain
     return Reseated(moved, gain)
 
@@ -79,9 +81,9 @@ def _incidences(structure: Structure, number: int) -> list[PointEdges]:
     return [one for one in kept if len(one.rows)]
 
 
-def _reseat(structure: Structure, number: int, edges: list[PointEdges]) -> Reseated:
+def _reseat(structure: Structure, number: int, edges: list[PointEdges], worth: float) -> Reseated:
     estimate = structure.selection.vertex_sets[number].estimate
-    chosen, edges = _suspicious(structure, estimate, edges)
+    chosen, edges = _suspicious(structure, estimate, edges, worth)
     if not len(chosen):
         return Reseated(0, 0.0)
     rays = [_rays(structure, one, estimate, chosen) for one in edges]
@@ -102,16 +104,22 @@ def _reseat(structure: Structure, number: int, edges: list[PointEdges]) -> Resea
 
 
 def _suspicious(
-    structure: Structure, estimate: np.ndarray, edges: list[PointEdges]
+    structure: Structure, estimate: np.ndarray, edges: list[PointEdges], worth: float
 ) -> tuple[np.ndarray, list[PointEdges]]:
     """Rows (n,) of landmarks with a large chi2, and their edges with `point` numbered 0 ... n - 1."""
     chi2 = LandmarkProblem(structure, edges, estimate.copy()).chi2()
-    count = sum(np.bincount(one.point, minlength=len(chi2)) for one in edges)
+    count = np.zeros(len(chi2))
+    for one in edges:
+        count += np.bincount(one.point, minlength=len(chi2))
     seen = count > 1
-    mean = chi2[seen & np.isfinite(chi2)].sum() / max(count[seen].sum(), 1)
-    suspicious = seen & (chi2 > _SUSPICIOUS * mean * count)
+    if not seen.any():
+        return np.flatnonzero(seen), []
+    usual = np.median(chi2[seen] / count[seen])
+    suspicious = seen & (chi2 > _SUSPICIOUS * usual * count)
     most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
     suspicious[np.argsort(np.where(suspicious, -chi2, np.inf), kind="stable")[most:]] = False
+    if chi2[suspicious].sum() < worth:
+        suspicious[:] = False
     return choose_points(edges, suspicious)
 
 
