@@ -8,6 +8,8 @@ allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
 cache       compiled functions on disk
+serialize   programs as bytes
+builtin     compiled functions of the built-in types, part of the package (made by prebuild)
 """
 
 from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction

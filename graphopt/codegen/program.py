@@ -1,6 +1,6 @@
 """A compiled function: bytecode, its constants, and the registers of its inputs and outputs.
 
-expressions -> lower -> order -> allocate -> encode
+expressions -> share partial sub-expressions -> lower -> order -> allocate -> encode
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
 from graphopt.errors import ShapeError
 from graphopt.symbolic.expr import Expr, topological
+from graphopt.symbolic.share import share_partial
 from graphopt.symbolic.verify import verify
 
 
@@ -102,10 +103,15 @@ class Program:
         return disassemble(self.code)
 
 
-def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> Program:
-    """Compile `outputs` as functions of the variables `inputs`."""
-    if "verify" in os.environ.get("GRAPHOPT_DEBUG", ""):
+def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr], share: bool = True) -> Program:
+    """Compile `outputs` as functions of the variables `inputs`; `share` partial sub-expressions."""
+    check = "verify" in os.environ.get("GRAPHOPT_DEBUG", "")
+    if check:
         verify(outputs, f"simplification of {name}")
+    if share:
+        outputs = share_partial(outputs)
+        if check:
+            verify(outputs, f"sharing in {name}")
     instructions = lower(outputs)
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
     constants = {e.id: e.value for e in topological(list(outputs)) if e.op == "const" and e.id in needed}
