@@ -3,6 +3,7 @@
 trace       calls the user's functions with symbols
 edge        which outputs an edge's programs have
 lower       expression graph -> instructions
+blocks      sums of products that share factors
 order       few live registers
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter

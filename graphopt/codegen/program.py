@@ -1,6 +1,6 @@
 """A compiled function: bytecode, its constants, and the registers of its inputs and outputs.
 
-expressions -> share partial sub-expressions -> lower -> order -> allocate -> encode
+expressions -> share partial sub-expressions -> lower -> form blocks -> order -> allocate -> encode
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.allocate import allocate
+from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import decode, disassemble, encode, interpret
 from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
@@ -112,7 +113,7 @@ def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr], sh
         outputs = share_partial(outputs)
         if check:
             verify(outputs, f"sharing in {name}")
-    instructions = lower(outputs)
+    instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
     constants = {e.id: e.value for e in topological(list(outputs)) if e.op == "const" and e.id in needed}
     instructions = order(instructions, [e.id for e in outputs], set(constants))
