@@ -93,7 +93,7 @@ def test_every_opcode_means_what_its_table_says():
     a, b, c = (x.ravel() for x in np.meshgrid(awkward, awkward, [0.0, 1.0, -2.5, np.nan]))
     inputs = np.stack([a, b, c], axis=-1)
     for kind in bytecode.INSTRUCTIONS:
-        if kind.name in ("END", "ROBUST", "SUM"):
+        if kind.name in ("END", "ROBUST", "SUM", "BLOCK"):
             continue
         destinations = tuple(range(3, 3 + kind.num_destinations))
         code = bytecode.encode(
@@ -143,6 +143,69 @@ def test_sine_and_cosine_are_accurate_to_one_ulp():
         assert (
             actual[-1] == pytest.approx(float(expected[-1]), abs=1e-15) or np.finfo(np.longdouble).nmant < 63
         )
+
+
+def test_blocks_of_every_shape():
+    """BLOCK of any size, also with destinations on its sources, equals its definition."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(70, 12))
+    for rows, columns, num_pos, num_neg in np.ndindex(4, 4, 4, 3):
+        if rows == 0 or columns == 0 or num_pos + num_neg == 0:
+            continue
+        num_sources = (rows + columns) * (num_pos + num_neg)
+        sources = tuple(int(s) for s in rng.integers(0, 12, size=num_sources))
+        destinations = tuple(range(8, 8 + rows * columns))
+        counts = (rows, columns, num_pos, num_neg)
+        code = bytecode.encode([bytecode.Instruction("BLOCK", destinations, sources, counts)])
+        (decoded,) = bytecode.decode(code)
+        assert decoded == bytecode.Instruction("BLOCK", destinations, sources, counts)
+        program = codegen.Program(
+            "block", code, np.zeros(0), np.arange(12, dtype=np.int32), np.array(destinations, np.int32), 17
+        )
+        np.testing.assert_allclose(program.run(inputs), program.interpret(inputs), rtol=1e-12, atol=1e-13)
+
+
+def test_a_matrix_product_becomes_blocks():
+    """(6, 5) times (5, 6), some terms subtracted: four blocks of 3 x 3, each factor is loaded twice."""
+    a, b = symbolic.variables("a", 30).reshape(6, 5), symbolic.variables("b", 30).reshape(5, 6)
+    signs = np.array([1.0, 1.0, -1.0, 1.0, -1.0])
+    inputs = [*a.ravel(), *b.ravel()]
+    program = codegen.build_program("product", inputs, list(((a * signs) @ b).ravel()))
+    assert program.operation_counts() == {"BLOCK": 4}
+    values = np.random.default_rng(0).normal(size=(20, 60))
+    left, right = values[:, :30].reshape(-1, 6, 5), values[:, 30:].reshape(-1, 5, 6)
+    expected = ((left * signs) @ right).reshape(20, 36)
+    np.testing.assert_allclose(program.run(values), expected, rtol=1e-12, atol=1e-13)
+
+
+def test_blocks_change_no_value_and_no_operation():
+    """linearize with and without blocks, on all example edges."""
+    for edge in examples.EDGES:
+        program = codegen.compile_edge(edge).linearize
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GRAPHOPT_CACHE", "off")
+            patch.setattr("graphopt.codegen.program.form_blocks", list)
+            plain = codegen.compile_edge(edge).linearize
+        assert program.num_flops == plain.num_flops
+        inputs = np.random.default_rng(0).uniform(0.2, 1.0, size=(10, plain.num_inputs))
+        expected = plain.run(inputs)
+        scale = np.abs(expected).max(axis=1, keepdims=True)
+        np.testing.assert_allclose(program.run(inputs) / scale, expected / scale, atol=1e-13)
+
+
+def test_sums_that_need_each_other_are_not_put_together():
+    """d1 = a . b, d2 = (a with d1 in it) . b: both share b, but one needs the other."""
+    a0, a1, b0, b1 = (symbolic.var(n) for n in ("a0", "a1", "b0", "b1"))
+    first = a0 * b0 + a1 * b1
+    second = first * b0 + a1 * b1
+    third = second * b0 + first * b1
+    program = codegen.build_program("chain", [a0, a1, b0, b1], [first, second, third])
+    values = np.random.default_rng(0).normal(size=(5, 4))
+    x = values.T
+    one = x[0] * x[2] + x[1] * x[3]
+    two = one * x[2] + x[1] * x[3]
+    expected = np.stack([one, two, two * x[2] + one * x[3]], axis=-1)
+    np.testing.assert_allclose(program.run(values), expected, rtol=1e-13, atol=1e-13)
 
 
 WIDE = np.finfo(np.longdouble).nmant >= 63
@@ -207,6 +270,8 @@ def test_malformed_programs_are_refused():
         ([neg, 2, 0, 0], "register 2 is outside"),
         ([999], "unknown opcode"),
         ([], "without END"),
+        ([bytecode.OPCODE["BLOCK"], 4, 1, 1, 0], "a block of 4 x 1 sums"),
+        ([bytecode.OPCODE["BLOCK"], 1, 1, 1, 0, 1, 0, 5, 0], "register 5 is outside"),
     ):
         with pytest.raises(ValueError, match=words):
             kernels.Program(code=code, **good)

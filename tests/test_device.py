@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,11 @@ from graphopt.device import (
     list_devices,
     open_device,
 )
-from tests.vulkan_devices import shared_device
+
+sys.path.insert(0, str(Path(__file__).parent))
+from vulkan_devices import shared_device
+
+INCLUDE = Path(__file__).resolve().parents[1] / "shaders" / "include"
 
 # out[i] = factor * in[i], `rounds` times over.
 SCALE = """#version 450
@@ -46,10 +51,8 @@ void main() {
 
 def scale_kernel(device: VulkanDevice, factor: int):
     """The kernel of SCALE for a device."""
-    from graphopt.device.spirv import SHADERS
-
     defines = {f"GRAPHOPT_{device.access.upper()}": "1", "GRAPHOPT_MIXED": "1"}
-    code = pyglslang.compile_source(SCALE, include=[SHADERS / "include"], defines=defines)
+    code = pyglslang.compile_source(SCALE, include=[INCLUDE], defines=defines)
     return device.kernel(code, name="scale", num_buffers=2, num_params=2, constants={0: 32, 1: factor})
 
 
@@ -251,9 +254,8 @@ def test_the_validation_layer_is_listening():
     script = f"""
 from graphopt import pyglslang
 from graphopt.device import VulkanDevice
-from graphopt.device.spirv import SHADERS
 source = {SCALE!r}
-code = pyglslang.compile_source(source, include=[SHADERS / "include"],
+code = pyglslang.compile_source(source, include=[{str(INCLUDE)!r}],
                                 defines={{"GRAPHOPT_ADDRESS": "1", "GRAPHOPT_MIXED": "1"}})
 device = VulkanDevice(validation=True)
 device.kernel(code, name="wrong", num_buffers=1, num_params=0)

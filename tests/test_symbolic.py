@@ -61,8 +61,9 @@ def test_simplification_keeps_the_value(tree, seed):
     branches = [
         e for e in topological([plain]) if e.op in ("lt", "le", "eq", "floor", "sign", "not", "and", "or")
     ]
-    if any(np.any(np.abs(a) < 1e-6) for a in _differences(branches, values)):
-        return
+    with np.errstate(invalid="ignore"):  # infinity - infinity
+        if any(np.any(np.abs(a) < 1e-6) for a in _differences(branches, values)):
+            return
     tame = np.all([np.broadcast_to(is_tame(p), 8) for p in parts], axis=0)
     tiny = np.any([np.broadcast_to((np.abs(p) > 0) & (np.abs(p) < 1e-6), 8) for p in parts], axis=0)
     (expected,), (actual,) = symbolic.evaluate([plain], values), symbolic.evaluate([simple], values)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -12,8 +15,10 @@ from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.system import VulkanSystem
-from tests.vulkan_devices import VARIANTS, shared_device
-from tests.vulkan_problems import DenseProblem, make_problem, unpack
+
+sys.path.insert(0, str(Path(__file__).parent))
+from vulkan_devices import VARIANTS, shared_device
+from vulkan_problems import DenseProblem, make_problem, unpack
 
 DAMPING = 0.37
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.optimizer import optimize
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.system import VulkanSystem
-from tests.test_vulkan_solver import assert_same_path, bundle_adjustment, pose_graph
-from tests.vulkan_problems import make_problem
+
+sys.path.insert(0, str(Path(__file__).parent))
+from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
+from vulkan_problems import make_problem
 
 STEP_TOLERANCE = {"double": 1e-9, "mixed": 1e-4}
 

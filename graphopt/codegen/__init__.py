@@ -3,11 +3,14 @@
 trace       calls the user's functions with symbols
 edge        which outputs an edge's programs have
 lower       expression graph -> instructions
+blocks      sums of products that share factors
 order       few live registers
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
 cache       compiled functions on disk
+serialize   programs as bytes
+builtin     compiled functions of the built-in types, part of the package (made by prebuild)
 """
 
 from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction

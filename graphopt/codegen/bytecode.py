@@ -6,13 +6,18 @@ first instruction; outputs are read from theirs after the last. Code is a stream
 
     opcode, destination registers ..., source registers ...
 
-in the order of `INSTRUCTIONS`. Only SUM has a variable length:
+in the order of `INSTRUCTIONS`. SUM and BLOCK have a variable length:
 
     SUM, d, np, nn, xp, xn, (a, b) * np, (a, b) * nn, x * xp, x * xn
 
 means d = sum of the np products, minus the sum of nn products, plus xp terms, minus xn terms, accumulated in
 this order except that the first of the xp terms, where there is one, starts the sum. Products are fused into
 multiply-adds where the processor can.
+
+    BLOCK, m, n, np, nn, d * (m n), a * m (np + nn), b * n (np + nn)
+
+means d[i, j] = the sum of a[i, r] b[j, r] over the first np, minus that over the last nn of r, all with the
+last index running fastest; m and n are 1 to 3.
 
 An opcode is its index in `INSTRUCTIONS`; native/src/vm/opcodes.h repeats the list and a test compares the
 two.
@@ -37,8 +42,9 @@ class InstructionKind:
 
     name: str
     num_destinations: int
+    """-1: variable (BLOCK)."""
     num_sources: int
-    """-1: variable (SUM)."""
+    """-1: variable (SUM, BLOCK)."""
     evaluate: Callable | None
     """arrays of the sources -> array (a tuple for two destinations); None where the interpreter does it."""
 
@@ -59,6 +65,7 @@ INSTRUCTIONS: tuple[InstructionKind, ...] = (
     InstructionKind("DOT2", 1, 4, lambda a, b, c, d: a * b + c * d),
     InstructionKind("DOT3", 1, 6, lambda a, b, c, d, e, f: a * b + c * d + e * f),
     InstructionKind("SUM", 1, -1, None),
+    InstructionKind("BLOCK", -1, -1, None),
     _plain("recip"),
     _plain("sqrt"),
     _plain("sin"),
@@ -97,11 +104,16 @@ class Instruction:
     destinations: tuple[int, ...]
     sources: tuple[int, ...]
     counts: tuple[int, int, int, int] | None = None
-    """SUM only: numbers of added and subtracted products, added and subtracted terms."""
+    """SUM: numbers of added and subtracted products, added and subtracted terms. BLOCK: rows, columns,
+    numbers of added and subtracted products."""
 
     @property
     def num_flops(self) -> int:
         """Arithmetic operations; a multiply-add counts 2."""
+        if self.name == "BLOCK":
+            assert self.counts is not None
+            rows, columns, pos, neg = self.counts
+            return rows * columns * (2 * (pos + neg) - 1)
         if self.counts is not None:
             pos, neg, plus, minus = self.counts
             return 2 * (pos + neg) + plus + minus - 1
@@ -113,8 +125,9 @@ def encode(instructions: list[Instruction]) -> np.ndarray:
     words: list[int] = []
     for instruction in instructions:
         words.append(OPCODE[instruction.name])
-        words.extend(instruction.destinations)
-        words.extend(instruction.counts or ())
+        parts = [instruction.destinations, instruction.counts or ()]
+        for part in parts[::-1] if instruction.name == "BLOCK" else parts:
+            words.extend(part)
         words.extend(instruction.sources)
     words.append(OPCODE["END"])
     if max(words) > WORD_LIMIT:
@@ -132,10 +145,15 @@ def decode(code: np.ndarray) -> Iterator[Instruction]:
     while words[at] != OPCODE["END"]:
         kind = INSTRUCTIONS[words[at]]
         at += 1
-        destinations = tuple(words[at : at + kind.num_destinations])
-        at += kind.num_destinations
-        counts, num_sources = None, kind.num_sources
-        if num_sources < 0:
+        counts, num_destinations, num_sources = None, kind.num_destinations, kind.num_sources
+        if kind.name == "BLOCK":
+            counts = (words[at], words[at + 1], words[at + 2], words[at + 3])
+            num_destinations = counts[0] * counts[1]
+            num_sources = (counts[0] + counts[1]) * (counts[2] + counts[3])
+            at += 4
+        destinations = tuple(words[at : at + num_destinations])
+        at += num_destinations
+        if kind.name == "SUM":
             counts = (words[at], words[at + 1], words[at + 2], words[at + 3])
             num_sources = 2 * (counts[0] + counts[1]) + counts[2] + counts[3]
             at += 4
@@ -162,7 +180,10 @@ def interpret(code: np.ndarray, registers: list[np.ndarray], robust: Callable | 
         for i in decode(code):
             values = [registers[s] for s in i.sources]
             kind = INSTRUCTIONS[OPCODE[i.name]]
-            if i.counts is not None:
+            if i.name == "BLOCK":
+                assert i.counts is not None
+                results = _block(i.counts, values)
+            elif i.counts is not None:
                 results = (_sum(i.counts, values),)
             elif i.name == "ROBUST":
                 results = robust(values[0]) if robust else (values[0], np.ones_like(values[0]))
@@ -184,3 +205,15 @@ def _sum(counts: tuple[int, int, int, int], values: list[np.ndarray]) -> np.ndar
     for k, term in enumerate(terms):
         total = total + term if k < num_plus else total - term
     return total
+
+
+def _block(counts: tuple[int, int, int, int], values: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+    num_rows, num_columns, num_pos, num_neg = counts
+    length = num_pos + num_neg
+    sides = [values[k * length : (k + 1) * length] for k in range(num_rows + num_columns)]
+    results = []
+    for row in sides[:num_rows]:
+        for column in sides[num_rows:]:
+            pairs = [v for pair in zip(row, column, strict=True) for v in pair]
+            results.append(_sum((num_pos, num_neg, 0, 0), pairs))
+    return tuple(results)

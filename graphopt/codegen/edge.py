@@ -24,7 +24,7 @@ import numpy as np
 
 from graphopt.codegen.builtin import builtin_program
 from graphopt.codegen.cache import cached
-from graphopt.codegen.program import Program
+from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
@@ -58,9 +58,19 @@ class EdgeKernels:
         return _compile(self.edge_type, ("jacobians",), "identity", False)[0]
 
     def explain(self) -> str:
-        """Sizes and operation counts of all programs."""
-        programs = (self.chi2, self.linearize, *([self.kernel] if self.kernel is not None else []))
-        return "\n".join(p.explain() for p in programs)
+        """Sizes and operation counts of all programs, and what sharing partial sub-expressions changed."""
+        robust = self.kernel is not None
+        lines = []
+        for kind, program in (("chi2", self.chi2), ("linearize", self.linearize)):
+            before = _compile_unshared(self.edge_type, kind, self.information, robust)
+            lines += [
+                program.explain(),
+                f"  partial sub-expressions: {before.num_flops} -> {program.num_flops} flops, "
+                f"{before.num_registers} -> {program.num_registers} registers",
+            ]
+        if self.kernel is not None:
+            lines.append(self.kernel.explain())
+        return "\n".join(lines)
 
 
 def compile_edge(
@@ -140,6 +150,14 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
             cached(name, inputs, definition, lambda f=_OUTPUTS[kind]: f(edge, information, robust))
             for kind, name in zip(kinds, names, strict=True)
         ]
+
+
+def _compile_unshared(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
+    with _lock, fresh_table():
+        edge = trace_edge(edge_type)
+        information = _Information(variant, len(edge.residual))
+        outputs = _OUTPUTS[kind](edge, information, robust)
+        return build_program("unshared", edge.inputs + information.inputs, outputs, share=False)
 
 
 class _Information:

@@ -54,7 +54,7 @@ def write_programs(path: Path) -> int:
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(
-        prog="python -m graphopt.codegen.prebuild", description=__doc__.split(":")[0]
+        prog="python -m graphopt.codegen.prebuild", description="Compile all built-in types."
     )
     parser.add_argument("file", type=Path, help="where the programs go")
     path = parser.parse_args().file

@@ -1,6 +1,6 @@
 """A compiled function: bytecode, its constants, and the registers of its inputs and outputs.
 
-expressions -> lower -> order -> allocate -> encode
+expressions -> share partial sub-expressions -> lower -> form blocks -> order -> allocate -> encode
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.allocate import allocate
+from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import decode, disassemble, encode, interpret
 from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
 from graphopt.errors import ShapeError
 from graphopt.symbolic.expr import Expr, topological
+from graphopt.symbolic.share import share_partial
 from graphopt.symbolic.verify import verify
 
 
@@ -102,11 +104,16 @@ class Program:
         return disassemble(self.code)
 
 
-def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr]) -> Program:
-    """Compile `outputs` as functions of the variables `inputs`."""
-    if "verify" in os.environ.get("GRAPHOPT_DEBUG", ""):
+def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr], share: bool = True) -> Program:
+    """Compile `outputs` as functions of the variables `inputs`; `share` partial sub-expressions."""
+    check = "verify" in os.environ.get("GRAPHOPT_DEBUG", "")
+    if check:
         verify(outputs, f"simplification of {name}")
-    instructions = lower(outputs)
+    if share:
+        outputs = share_partial(outputs)
+        if check:
+            verify(outputs, f"sharing in {name}")
+    instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
     constants = {e.id: e.value for e in topological(list(outputs)) if e.op == "const" and e.id in needed}
     instructions = order(instructions, [e.id for e in outputs], set(constants))

@@ -3,6 +3,7 @@
 expr        Expr, hash-consed; make() simplifies on the way in with the rules of rules.py
 arrays      numpy arrays of Expr; numpy functions on them
 derivative  Jacobians along given directions
+share       partial common sub-expressions of n-ary sums and products
 evaluate    reference interpreter: what an expression means
 printer, verify
 """
@@ -13,6 +14,7 @@ from graphopt.symbolic.derivative import jacobian, substitute
 from graphopt.symbolic.evaluate import evaluate
 from graphopt.symbolic.expr import Expr, const, fresh_table, lift, make, topological, var
 from graphopt.symbolic.printer import count_operations, format_expr, format_program
+from graphopt.symbolic.share import share_partial
 from graphopt.symbolic.verify import verify
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "jacobian",
     "lift",
     "make",
+    "share_partial",
     "substitute",
     "symbolic_array",
     "topological",

@@ -13,11 +13,12 @@ namespace {
 
 using Numbers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 
-// (n,) smallest number of each vertex' component. The smaller root always wins, so no ranks are needed for the
-// answer; path halving alone bounds a find by O(log n) amortised.
+// (n,) smallest number of each vertex' component. The smaller root always wins, so no ranks are needed for
+// the answer; path halving alone bounds a find by O(log n) amortised.
 Numbers component_roots(std::int64_t num_vertices, const Numbers& pairs) {
   if (num_vertices < 0) throw py::value_error("component_roots: num_vertices is negative");
-  if (pairs.ndim() != 2 || pairs.shape(1) != 2) throw py::value_error("component_roots: pairs must have shape (p, 2)");
+  if (pairs.ndim() != 2 || pairs.shape(1) != 2)
+    throw py::value_error("component_roots: pairs must have shape (p, 2)");
   Numbers result(num_vertices);
   std::int64_t* root = result.mutable_data();
   const std::int64_t *pair = pairs.data(), *end = pair + pairs.size();

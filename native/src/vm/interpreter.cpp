@@ -84,6 +84,49 @@ inline const std::uint16_t* sum(double* frame, double* d, const std::uint16_t* s
   return end;
 }
 
+// Matrix product of M x R and R x N registers; R = num_pos + num_neg. All sources of a block of lanes are
+// read before its destinations are written: they may be the same registers.
+template <int M, int N>
+void block(double* frame, const std::uint16_t* d, int num_pos, int num_neg) {
+  constexpr int kVectors = M * N <= 4 && kVectorLanes == 8 ? 4 : kVectorLanes == 8 ? 2 : 1;
+  const int length = num_pos + num_neg;
+  const std::uint16_t *a = d + M * N, *b = a + M * length;
+  for (int i = 0; i < kLanes; i += kVectors * kVectorLanes) {
+    double* base = frame + i;
+    const auto reg = [base](std::uint16_t r) { return base + static_cast<std::size_t>(r) * kLanes; };
+    Vec acc[M][N][kVectors] = {};
+    const auto add = [&](int r, auto multiply_add) {
+      Vec column[N][kVectors];
+      for (int n = 0; n < N; ++n)
+        for (int u = 0; u < kVectors; ++u) column[n][u] = load(reg(b[n * length + r]) + u * kVectorLanes);
+      for (int m = 0; m < M; ++m) {
+        const double* row = reg(a[m * length + r]);
+        for (int u = 0; u < kVectors; ++u) {
+          const Vec x = load(row + u * kVectorLanes);
+          for (int n = 0; n < N; ++n) acc[m][n][u] = multiply_add(x, column[n][u], acc[m][n][u]);
+        }
+      }
+    };
+    for (int r = 0; r < num_pos; ++r) add(r, [](Vec x, Vec y, Vec z) { return fma(x, y, z); });
+    for (int r = num_pos; r < length; ++r) add(r, [](Vec x, Vec y, Vec z) { return fnma(x, y, z); });
+    for (int m = 0; m < M; ++m)
+      for (int n = 0; n < N; ++n)
+        for (int u = 0; u < kVectors; ++u) store(reg(d[m * N + n]) + u * kVectorLanes, acc[m][n][u]);
+  }
+}
+
+// `s` is the code after the opcode.
+const std::uint16_t* run_block(double* frame, const std::uint16_t* s) {
+  using Run = void (*)(double*, const std::uint16_t*, int, int);
+  static_assert(kLargestBlockSide == 3, "the table has all sizes");
+  static constexpr Run kRun[3][3] = {{block<1, 1>, block<1, 2>, block<1, 3>},
+                                     {block<2, 1>, block<2, 2>, block<2, 3>},
+                                     {block<3, 1>, block<3, 2>, block<3, 3>}};
+  const int rows = s[0], columns = s[1], num_pos = s[2], num_neg = s[3];
+  kRun[rows - 1][columns - 1](frame, s + 4, num_pos, num_neg);
+  return s + 4 + rows * columns + (rows + columns) * (num_pos + num_neg);
+}
+
 void run_robust(const RobustContext& robust, double* rho, double* weight, const double* chi2) {
   const Program& kernel = *robust.kernel;
   const double* inputs[2] = {chi2, robust.width};
@@ -155,6 +198,9 @@ do_DOT3:
   NEXT;
 do_SUM:
   pc = sum(frame, reg(1), pc + 2);
+  NEXT;
+do_BLOCK:
+  pc = run_block(frame, pc + 1);
   NEXT;
   MAP1(RECIP, 1.0 / x)
   SCALAR1(SQRT, std::sqrt(x))

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-// X(name, number of destinations, number of sources); -1: SUM, whose operands are counted in the code.
+// X(name, number of destinations, number of sources); -1: counted in the code.
 #define GRAPHOPT_OPCODES(X) \
   X(END, 0, 0)              \
   X(ADD, 1, 2)              \
@@ -16,6 +16,7 @@
   X(DOT2, 1, 4)             \
   X(DOT3, 1, 6)             \
   X(SUM, 1, -1)             \
+  X(BLOCK, -1, -1)          \
   X(RECIP, 1, 1)            \
   X(SQRT, 1, 1)             \
   X(SIN, 1, 1)              \
@@ -51,6 +52,8 @@ enum Opcode : std::uint16_t {
 #undef X
       NUM_OPCODES
 };
+
+inline constexpr int kLargestBlockSide = 3;
 
 struct OpcodeShape {
   const char* name;

@@ -30,8 +30,8 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
       num_registers(num_registers_) {
   const int num_constants = static_cast<int>(constants.size());
   if (num_registers < num_constants || num_registers > 65536)
-    malformed("num_registers is " + std::to_string(num_registers) + ", expected " + std::to_string(num_constants) +
-              " (constants) to 65536");
+    malformed("num_registers is " + std::to_string(num_registers) + ", expected " +
+              std::to_string(num_constants) + " (constants) to 65536");
   for (const std::int32_t r : input_registers)
     if (r != -1) check_register(r, num_registers, num_constants);
   for (const std::int32_t r : output_registers) check_register(r, num_registers, 0);
@@ -44,9 +44,18 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
     const int opcode = word();
     if (opcode == OP_END) break;
     if (opcode >= NUM_OPCODES) malformed("unknown opcode " + std::to_string(opcode));
-    for (int i = 0; i < kOpcodeShapes[opcode].num_destinations; ++i)
-      check_register(word(), num_registers, num_constants);
+    int num_destinations = kOpcodeShapes[opcode].num_destinations;
     int num_sources = kOpcodeShapes[opcode].num_sources;
+    if (opcode == OP_BLOCK) {
+      const int rows = word(), columns = word();
+      if (rows < 1 || rows > kLargestBlockSide || columns < 1 || columns > kLargestBlockSide)
+        malformed("a block of " + std::to_string(rows) + " x " + std::to_string(columns) + " sums, at most " +
+                  std::to_string(kLargestBlockSide) + " x " + std::to_string(kLargestBlockSide));
+      num_destinations = rows * columns;
+      num_sources = (rows + columns) * word();
+      num_sources += (rows + columns) * word();
+    }
+    for (int i = 0; i < num_destinations; ++i) check_register(word(), num_registers, num_constants);
     if (opcode == OP_SUM) {
       num_sources = 2 * word();
       num_sources += 2 * word();
