@@ -5,12 +5,15 @@
 # package itself. Running them again does only what changed.
 
 SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
+GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools
+# a software driver, and the layer that finds wrong use of Vulkan
+TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt native -type f \
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test check format bench dev clean
@@ -42,8 +45,12 @@ clean:
 	rm -rf $(VENV) build demo
 
 $(VENV)/.system: Makefile tools/install_system_packages.sh
-	tools/install_system_packages.sh $(SYSTEM_PACKAGES)
+	tools/install_system_packages.sh $(SYSTEM_PACKAGES) $(GPU_PACKAGES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.test-system: $(VENV)/.system
+	tools/install_system_packages.sh $(TEST_PACKAGES)
 	touch $@
 
 # A demo needs the code for this processor only, tests need all variants.
@@ -57,11 +64,12 @@ $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
 	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[plot]"
 	touch $@
 
-$(VENV)/.installed-strict: $(VENV)/.build-requirements $(SOURCES)
+$(VENV)/.installed-strict: $(VENV)/.build-requirements $(VENV)/.test-system $(SOURCES)
 	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
 	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
 	touch $(VENV)/.installed $@
 
 $(VENV)/.bench: $(VENV)/.installed
-	$(PIP) install --no-build-isolation ".[bench]"
+	$(PIP) install --no-build-isolation \
+	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[bench]"
 	touch $@

@@ -23,7 +23,11 @@ import vm_example_types as examples
 
 from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
+from graphopt.types import slam3d
+from graphopt.types.base import working_edge_type
 
+EDGE_SE3 = working_edge_type(slam3d.EdgeSE3)
+VERTEX_SE3 = EDGE_SE3.vertices[0]
 LANES = {"v4": 8, "v3": 4, "baseline": 2}
 
 
@@ -44,7 +48,7 @@ def pose_graph(num_edges: int) -> tuple:
     num_vertices = num_edges // 4
     first = np.arange(num_edges) % num_vertices
     second = (first + rng.integers(1, 50, size=num_edges)) % num_vertices
-    return np.stack([first, second], axis=1).astype(np.int32), [examples.VERTEX_SE3], [num_vertices]
+    return np.stack([first, second], axis=1).astype(np.int32), [VERTEX_SE3], [num_vertices]
 
 
 def bundle(num_edges: int) -> tuple:
@@ -54,6 +58,13 @@ def bundle(num_edges: int) -> tuple:
     cameras = rng.integers(0, 200, size=num_edges)
     rows = np.stack([cameras, points], axis=1).astype(np.int32)
     return rows, [examples.VERTEX_CAMERA, examples.VERTEX_XYZ], [200, num_edges // 4]
+
+
+def random_storage(vertex, count: int, rng) -> np.ndarray:
+    """Estimates; of poses in space as matrices, the form in which they are optimized."""
+    if vertex is VERTEX_SE3:
+        return slam3d.MATRIX_FORM.encode(examples.random_storage(examples.VERTEX_SE3, count, rng))
+    return examples.random_storage(vertex, count, rng)
 
 
 def make_linearizer(
@@ -66,7 +77,7 @@ def make_linearizer(
         offset = dim + v.tangent_dim * np.arange(n, dtype=np.int64)
         starts.append(offset)
         dim += v.tangent_dim * n
-        lin.add_vertex_set(examples.random_storage(v, n, rng), codegen.compile_vertex(v).native, offset)
+        lin.add_vertex_set(random_storage(v, n, rng), codegen.compile_vertex(v).native, offset)
     k = codegen.compile_edge(edge, variant, robust)
     slots = [sets.index(v) for v in edge.vertices]
     blocks = np.stack([rows[:, a] + (0 if s == 0 else counts[0]) for a, s in enumerate(slots)], axis=1)
@@ -82,10 +93,11 @@ def make_linearizer(
     offsets = np.ascontiguousarray(block_starts[:-1][inverse].reshape(len(pairs), -1).T)
     transposed = np.ascontiguousarray(np.stack([blocks[:, a] > blocks[:, b] for a, b in pairs], axis=1))
     m = len(rows)
+    measurement = examples.random_measurement(examples.EDGE_SE3 if edge is EDGE_SE3 else edge, m, rng)
     information = codegen.pack_information(examples.random_information(edge, m, rng, variant), variant)
     arguments = [
         np.zeros((m, 0), np.int32),
-        examples.random_measurement(edge, m, rng),
+        measurement,
         information,
         np.ones(m),
     ]
@@ -120,8 +132,8 @@ def main() -> None:
     print(f"{isa}, {ghz:.2f} GHz, {options.threads} thread(s), {options.edges} edges")
     print(f"{'edge':24s} {'what':10s} {'M edges/s':>10s} {'floor':>8s} {'flops':>6s} {'registers':>9s}")
     cases = [
-        ("EdgeSE3 full", examples.EDGE_SE3, "full", pose_graph, None),
-        ("EdgeSE3 identity", examples.EDGE_SE3, "identity", pose_graph, None),
+        ("EdgeSE3 full", EDGE_SE3, "full", pose_graph, None),
+        ("EdgeSE3 identity", EDGE_SE3, "identity", pose_graph, None),
         ("Snavely identity", examples.EDGE_SNAVELY, "identity", bundle, None),
         ("Snavely identity huber", examples.EDGE_SNAVELY, "identity", bundle, examples.huber),
     ]

@@ -1,7 +1,7 @@
 """The compiled CPU module that fits this processor.
 
-`kernels` is `_cpu_v4` (AVX-512), `_cpu_v3` (AVX2, FMA) or `_cpu_baseline`, the best one that the processor runs.
-The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice.
+`kernels` is `_cpu_v4` (AVX-512), `_cpu_v3` (AVX2, FMA) or `_cpu_baseline`, the best one that the processor
+runs. The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _load() -> tuple[str, ModuleType]:
         except ModuleNotFoundError:
             continue
     wanted = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
-    raise ImportError(f"graphopt was built without a CPU module for {wanted}. Reinstall it with: pip install .")
+    raise ImportError(
+        f"graphopt was built without a CPU module for {wanted}. Reinstall it with: pip install ."
+    )
 
 
 isa, kernels = _load()

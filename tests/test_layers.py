@@ -14,6 +14,7 @@ LAYERS = (
     "device",
     "solver",
     "optimizer",
+    "initialization",
     "datasets",
     "io",
     "report",

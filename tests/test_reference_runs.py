@@ -1,9 +1,7 @@
 """g2o's chi2, iteration by iteration: recorded runs on real graphs, and live runs with robust kernels.
 
-The quaternions of a file have six or seven digits and g2o does not normalise them: its rotation matrices are
-then not quite orthogonal and stay so, while ours are normalised by the first step. So chi2 differs by 1e-7,
-and more where a path is sensitive. With quaternions of unit length both agree to 1e-7 and better in every
-iteration, which `test_poses_in_space_follow_g2o` shows live.
+g2o keeps the digits of a file's quaternions, six or seven, so its rotation matrices are not quite orthogonal.
+Ours are the same (`test_working_form.py`).
 """
 
 import bz2
@@ -23,12 +21,13 @@ DATA = Path(os.environ.get("GRAPHOPT_SHARED", Path(__file__).resolve().parents[2
 RUNS_FILE = DATA / "reference" / "g2o_runs.json"
 RUNS = json.loads(RUNS_FILE.read_text()) if RUNS_FILE.exists() else {}
 METHODS = ("lm", "gn", "dogleg")
-IN_SPACE = {"tinyGrid3D.g2o", "smallGrid3D.g2o", "parking-garage.g2o", "sphere2500.g2o"}
 
-FOLLOWS = 1e-6
-"""Relative difference of chi2 in each iteration."""
-SENSITIVE = {("MIT.g2o", "gn"): 1e-4, ("MIT.g2o", "dogleg"): 1e-4}
-"""On MIT the first steps are huge (Gauss-Newton climbs to 2e10): rounding errors grow on the way."""
+FOLLOWS = {"lm": 1e-9, "gn": 1e-6, "dogleg": 1e-6}
+"""Relative difference of chi2 in each iteration. Without damping H is nearly singular far from the solution
+and the first steps carry its rounding errors: 5e-7 on world-2000-full, 1e-7 on parking-garage and
+victoriaPark-full, 5e-9 on the others."""
+UNDETERMINED = {"MIT.g2o": 1e-5}
+"""For gn and dogleg: see `test_mit_is_not_determined_to_more_digits`."""
 
 BEST = {
     "tinyGrid3D.g2o": 6.7278816,
@@ -38,15 +37,15 @@ BEST = {
     "ring.g2o": 11.1631008,
     "M3500.g2o": 137.912951,
     "manhattanOlson3500.g2o": 146.076613,
-    "parking-garage.g2o": 1.23869058,
-    "sphere2500.g2o": 727.149667,
+    "parking-garage.g2o": 1.23868394,
+    "sphere2500.g2o": 727.149247,
     "victoriaPark-full.g2o": 389.787424,
     "world-2000-default.g2o": 7527.51437,
     "world-2000-full.g2o": 7657.55213,
     "data_bearing_only.g2o": 7.93468805,
     "victoriaPark-noassoc.g2o": 1e-15,
 }
-"""Lowest chi2 known, with unit quaternions. From the file's start g2o and gtsam reach that or more: on MIT
+"""Lowest chi2 known. From the file's start g2o and gtsam reach that or more: on MIT
 770 and on victoriaPark-full 13319."""
 
 
@@ -61,37 +60,50 @@ def load(folder, name):
     return graphopt.read(find(folder, name))
 
 
+def tolerance(name, method):
+    """How far chi2 may be from g2o's, relative."""
+    return FOLLOWS[method] if method == "lm" else UNDETERMINED.get(name, FOLLOWS[method])
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", sorted(RUNS.keys() - IN_SPACE))
-def test_recorded_runs_in_the_plane_are_followed(shared_data, name, method):
-    """chi2 of every iteration equals g2o's until rounding separates them."""
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_recorded_runs_are_followed(shared_data, name, method):
+    """chi2 of every iteration equals g2o's; where its linear solver fails, so does ours.
+
+    Dogleg ends when steps are too small to change chi2; which rounding error ends it first differs.
+    """
     recorded = RUNS[name][method]
     graph = load(shared_data, name)
     graph.set_fixed([recorded["fixed_vertex"]])
     summary = graphopt.optimize(graph, method, fix="none")
-    assert summary.initial_chi2 == pytest.approx(recorded["initial_chi2"], rel=1e-12)
+    assert summary.initial_chi2 == pytest.approx(recorded["initial_chi2"], rel=1e-13)
     if not recorded["chi2"]:
         assert summary.termination is TerminationType.LINEAR_SOLVER_FAILURE
         return
     ours = [one.chi2 for one in summary.iterations]
-    assert min(len(ours), len(recorded["chi2"])) >= 6
-    for one, expected in zip(ours, recorded["chi2"], strict=False):
-        assert one == pytest.approx(expected, rel=SENSITIVE.get((name, method), FOLLOWS))
+    common = min(len(ours), len(recorded["chi2"]))
+    assert common >= 6
+    np.testing.assert_allclose(ours[:common], recorded["chi2"][:common], rtol=tolerance(name, method))
+    for longer in (ours, recorded["chi2"]):
+        np.testing.assert_allclose(longer[common:], longer[common - 1], rtol=1e-12)
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", sorted(RUNS.keys() & IN_SPACE))
-def test_recorded_runs_in_space_are_reached(shared_data, name, method):
-    """Start and end agree as far as the file's quaternions allow."""
-    recorded = RUNS[name][method]
-    graph = load(shared_data, name)
-    graph.set_fixed([recorded["fixed_vertex"]])
-    summary = graphopt.optimize(graph, method, fix="none")
-    assert len(summary.iterations) == len(recorded["chi2"]) == 10
-    assert summary.initial_chi2 == pytest.approx(recorded["initial_chi2"], rel=1e-7)
-    assert summary.final_chi2 == pytest.approx(recorded["chi2"][-1], rel=1e-5)
+def test_mit_is_not_determined_to_more_digits(shared_data):
+    """The last digit of the start changes chi2 of Gauss-Newton's iterations on MIT by more than 1e-6.
+
+    The first of H has a condition number of 2e15, and Gauss-Newton climbs to 2e10 first.
+    """
+    runs = []
+    for factor in (1.0, 1.0 + 2.0**-52):
+        graph = load(shared_data, "MIT.g2o")
+        graph.set_fixed([RUNS["MIT.g2o"]["gn"]["fixed_vertex"]])
+        graph.vertex_set("VERTEX_SE2").estimate[::2] *= factor
+        runs.append([one.chi2 for one in graphopt.optimize(graph, "gn", fix="none").iterations])
+    difference = np.abs(np.divide(*runs) - 1.0)
+    assert 1e-6 < difference.max() < 1e-4
+    assert difference[-1] < 1e-6
 
 
 def run_g2o(path, method, num_iterations, fixed, kernel=None, width=1.0):
@@ -118,18 +130,18 @@ def run_g2o(path, method, num_iterations, fixed, kernel=None, width=1.0):
 @pytest.mark.oracle
 @pytest.mark.data
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", ["tinyGrid3D.g2o", "smallGrid3D.g2o", "parking-garage.g2o"])
-def test_poses_in_space_follow_g2o(shared_data, tmp_path, name, method):
-    """From a file whose quaternions have unit length, chi2 of every iteration equals g2o's."""
+def test_rough_quaternions_follow_g2o(shared_data, tmp_path, method):
+    """From a file whose quaternions have three digits, chi2 equals g2o's until both converge."""
     pytest.importorskip("g2opy")
-    graph = load(shared_data, name)
-    for numbers in (graph.vertex_sets[0].estimate, graph.edge_sets[0].measurement):
-        numbers[:, 3:] /= np.linalg.norm(numbers[:, 3:], axis=1, keepdims=True)
-    graphopt.write(graph, tmp_path / "unit.g2o")
-    expected = run_g2o(tmp_path / "unit.g2o", method, 10, 0)
+    graph = load(shared_data, "tinyGrid3D.g2o")
+    for array in (graph.vertex_set("VERTEX_SE3:QUAT").estimate, graph.edge_sets[0].measurement):
+        array[:, 3:7] = np.round(array[:, 3:7], 3)
+    graphopt.write(graph, tmp_path / "rough.g2o")
+    graph = graphopt.read(tmp_path / "rough.g2o")
     graph.set_fixed([0])
-    summary = graphopt.optimize(graph, method, fix="none")
-    np.testing.assert_allclose([one.chi2 for one in summary.iterations], expected, rtol=FOLLOWS)
+    summary = graphopt.optimize(graph, method, 5, fix="none")
+    expected = run_g2o(tmp_path / "rough.g2o", method, 5, 0)
+    np.testing.assert_allclose([one.chi2 for one in summary.iterations], expected, rtol=1e-10)
 
 
 KERNELS = ("Huber", "PseudoHuber", "Cauchy", "GemanMcClure", "Welsch", "Fair", "Tukey", "Saturated", "DCS")
@@ -153,7 +165,7 @@ def test_robust_kernels_follow_g2o(shared_data, tmp_path, kernel):
     summary = graphopt.optimize(graph, "lm", 8, fix="none")
     assert len(summary.iterations) >= min(len(expected), 4)
     for one, other in zip(summary.iterations, expected, strict=False):
-        assert one.chi2 == pytest.approx(other, rel=FOLLOWS)
+        assert one.chi2 == pytest.approx(other, rel=1e-6)
 
 
 @pytest.mark.oracle

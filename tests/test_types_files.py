@@ -21,6 +21,8 @@ def stored(kind, n=5, seed=0):
     values = np.array(kind.identity) + rng.uniform(0.1, 0.4, (n, kind.storage_dim))
     if kind.storage_dim in (7, 8, 11, 12, 17):
         values[:, 3:7] /= np.linalg.norm(values[:, 3:7], axis=-1, keepdims=True)
+    if kind.name == "VertexGravityDirection":
+        values /= np.linalg.norm(values, axis=-1, keepdims=True)
     return values
 
 

@@ -12,14 +12,15 @@ from graphopt.cli import output
 
 def run(args: argparse.Namespace) -> int:
     """Print the devices; return 0."""
-    devices = [describe_cpu(), *_accelerators()]
+    accelerators, why_none = _accelerators()
+    devices = [describe_cpu(), *accelerators]
     if args.json:
         output.print_json({"devices": devices})
         return 0
     rows = [(entry["device"], entry["name"], entry["detail"]) for entry in devices]
     output.print_table(("--device", "name", "detail"), rows)
-    if not _has_vulkan_layer():
-        print("\nThis build of graphopt has no Vulkan layer; it optimizes on the CPU only.")
+    if why_none:
+        print(f"\n{why_none}")
     return 0
 
 
@@ -51,15 +52,13 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _has_vulkan_layer() -> bool:
-    import graphopt.device
+def _accelerators() -> tuple[list[dict[str, Any]], str]:
+    """Devices of the device layer with `device`, `name` and `detail`; or why there are none."""
+    from graphopt.device import list_devices
+    from graphopt.errors import DeviceError
 
-    return hasattr(graphopt.device, "list_devices")
-
-
-def _accelerators() -> list[dict[str, Any]]:
-    """Devices of the device layer, each with at least `device`, `name` and `detail`."""
-    import graphopt.device
-
-    list_devices = getattr(graphopt.device, "list_devices", None)
-    return [dict(entry) for entry in list_devices()] if list_devices else []
+    try:
+        found = [entry.describe() for entry in list_devices()]
+    except DeviceError as error:
+        return [], str(error)
+    return found, "" if found else "No Vulkan 1.2 device was found; graphopt optimizes on the CPU only."

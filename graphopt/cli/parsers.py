@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from graphopt.cli import g2o_command
+
 METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
@@ -359,7 +361,7 @@ def build_parser(version: str) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"graphopt {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_optimize, add_info, add_convert, add_generate, add_devices):
+    for add in (add_optimize, add_info, add_convert, add_generate, add_devices, g2o_command.add_parser):
         add(commands)
     return parser
 

@@ -1,1 +1,34 @@
-"""device of graphopt."""
+"""Compute devices: memory, kernels, recorded programs. Imports nothing native until a device is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphopt.device.errors import DeviceError, DeviceLostError, DeviceMemoryError, ShaderError
+from graphopt.device.vulkan import DeviceInfo, VulkanDevice, find_device, list_devices
+
+if TYPE_CHECKING:
+    from graphopt.device.kompute import KomputeDevice
+
+__all__ = [
+    "DeviceError",
+    "DeviceInfo",
+    "DeviceLostError",
+    "DeviceMemoryError",
+    "ShaderError",
+    "VulkanDevice",
+    "list_devices",
+    "open_device",
+]
+
+
+def open_device(spec: str, **options) -> VulkanDevice | KomputeDevice:
+    """Open the device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ..."""
+    kind, _, which = spec.partition(":")
+    if kind == "vulkan":
+        return VulkanDevice(which or None, **options)
+    if kind == "kompute":
+        from graphopt.device.kompute import KomputeDevice
+
+        return KomputeDevice(find_device(which or None))
+    raise DeviceError(f"Device '{spec}' is unknown; expected vulkan or kompute, with :INDEX or :NAME.")

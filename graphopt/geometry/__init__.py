@@ -18,6 +18,7 @@ from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel, camera_model
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.se2 import SE2
 from graphopt.geometry.se3 import SE3
+from graphopt.geometry.se3_matrix import SE3Matrix
 from graphopt.geometry.sim3 import Sim3
 from graphopt.geometry.so2 import SO2
 from graphopt.geometry.so3 import SO3
@@ -33,6 +34,7 @@ __all__ = [
     "SO3",
     "CameraModel",
     "LieGroup",
+    "SE3Matrix",
     "Sim3",
     "camera_model",
     "components",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt import _native
+
 if TYPE_CHECKING:
     from graphopt.graph.selection import Selection
 
@@ -66,34 +68,12 @@ def connected_components(
         return 0, ()
     mask = np.concatenate(taken)
     pairs = _pairs(selection, mask)
-    labels = component_roots(len(mask), pairs)
+    labels = _native.component_roots(len(mask), pairs)
     component = np.full(len(mask), -1, np.int64)
     names, compact = np.unique(labels[mask], return_inverse=True)
     component[mask] = compact
     splits = np.cumsum([len(one) for one in taken])[:-1]
     return len(names), tuple(np.split(component, splits))
-
-
-def component_roots(num_vertices: int, pairs: np.ndarray) -> np.ndarray:
-    """(n,) smallest number of each vertex' component, for an undirected graph with these pairs (p, 2).
-
-    Each round hooks the root of one end of every pair to the smaller root of the other end and then lets all
-    vertices point to their roots; at least half of the roots that still have a pair disappear, so there are
-    O(log n) rounds.
-    """
-    root = np.arange(num_vertices)
-    while True:
-        ends = root[pairs]
-        pairs = pairs[ends[:, 0] != ends[:, 1]]
-        if not len(pairs):
-            return root
-        ends = root[pairs]
-        np.minimum.at(root, ends.max(axis=1), ends.min(axis=1))
-        while True:
-            further = root[root]
-            if np.array_equal(further, root):
-                break
-            root = further
 
 
 def _pairs(selection: Selection, mask: np.ndarray) -> np.ndarray:

@@ -12,21 +12,31 @@ shared by vertices of all types; parameters have ids of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
+from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import residuals, validate
+from graphopt.graph.arguments import (
+    checked_flags,
+    checked_parameter_ids,
+    edge_type_and_vertices,
+    existing_set,
+    kernel_numbers,
+    kernel_widths,
+    resolved_edge_type,
+    resolved_parameter_type,
+    resolved_vertex_type,
+    set_of,
+)
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
-from graphopt.graph.id_index import IdIndex
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
+from graphopt.graph.store import GraphStore
 from graphopt.graph.views import Edge, Vertex
-from graphopt.types import registry
-from graphopt.types.base import EdgeType, VariadicEdgeType
-from graphopt.types.robust_kernels import KERNELS, robust_kernel
+from graphopt.types.base import VariadicEdgeType
+from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.check import Finding
@@ -35,86 +45,11 @@ if TYPE_CHECKING:
     from graphopt.types.registry import AnyEdgeType
 
 
-@dataclass(frozen=True)
-class UnparsedLine:
-    """A line of a file whose tag is unknown: kept verbatim, written back at its place."""
-
-    text: str
-    order: int
-    """Place among `sequence` numbers."""
-    line_number: int
-    """Line in the file it came from, from 1."""
-
-
-class Graph:
+class Graph(GraphStore):
     """Vertices, edges and parameters of an optimization problem."""
-
-    def __init__(self) -> None:
-        self.vertex_sets: list[VertexSet] = []
-        """In order of first use."""
-        self.edge_sets: list[EdgeSet] = []
-        """In order of first use; edges of one tag and different arity are in different sets."""
-        self.parameter_sets: list[ParameterSet] = []
-        """In order of first use."""
-        self.unparsed: list[UnparsedLine] = []
-        """Lines with unknown tags."""
-        self.attachments: dict[str, object] = {}
-        """What a file format needs to write itself back (names, colours, ...); copied by reference."""
-        self._vertex_index = IdIndex(self.vertex_sets)
-        self._parameter_index = IdIndex(self.parameter_sets)
-        self._next_order = 0
-        self.version = 0
-        """Increases when vertices, edges or parameters are added or removed."""
 
     def __repr__(self) -> str:
         return f"<Graph: {self.num_vertices} vertices, {self.num_edges} edges>"
-
-    # ---------------------------------------------------------------- sizes and sets
-
-    @property
-    def num_vertices(self) -> int:
-        """Vertices of all types."""
-        return sum(map(len, self.vertex_sets))
-
-    @property
-    def num_edges(self) -> int:
-        """Edges of all types."""
-        return sum(map(len, self.edge_sets))
-
-    @property
-    def num_parameters(self) -> int:
-        """Parameters of all types."""
-        return sum(map(len, self.parameter_sets))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all arrays."""
-        return sum(one.nbytes for one in (*self.vertex_sets, *self.edge_sets, *self.parameter_sets))
-
-    def max_vertex_id(self) -> int:
-        """Largest vertex id, -1 for a graph without vertices."""
-        return max((int(one.ids.max()) for one in self.vertex_sets if len(one)), default=-1)
-
-    def __contains__(self, vertex_id: object) -> bool:
-        return isinstance(vertex_id, (int, np.integer)) and self._vertex_index.get(int(vertex_id)) is not None
-
-    def vertex_set(self, vertex_type: VertexType | str) -> VertexSet:
-        """The vertices of one type. `GraphError` if the graph never had any."""
-        resolved = _vertex_type(vertex_type)
-        return _existing(self.vertex_sets, resolved, "vertices")
-
-    def edge_set(self, edge_type: AnyEdgeType | str, arity: int | None = None) -> EdgeSet:
-        """The edges of one type; `arity` chooses for types with any number of vertices."""
-        resolved = _edge_type(edge_type)
-        if isinstance(resolved, VariadicEdgeType):
-            if arity is None:
-                raise OptionError(f"{resolved.tag} has any number of vertices; pass arity.")
-            resolved = resolved.instantiate(arity)
-        return _existing(self.edge_sets, resolved, "edges")
-
-    def parameter_set(self, parameter_type: ParameterType | str) -> ParameterSet:
-        """The parameters of one type."""
-        return _existing(self.parameter_sets, _parameter_type(parameter_type), "parameters")
 
     # ---------------------------------------------------------------- adding
 
@@ -135,7 +70,7 @@ class Graph:
         default last. Raises `GraphError` for an id that exists, is given twice, or an estimate that is not
         finite.
         """
-        resolved = _vertex_type(vertex_type)
+        resolved = resolved_vertex_type(vertex_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
         if ids.ndim != 1:
             raise ShapeError(f"{resolved.tag} ids have shape {ids.shape}, expected (n,).")
@@ -147,13 +82,13 @@ class Graph:
         validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
-        number, vertex_set = _set_of(self.vertex_sets, resolved, VertexSet)
+        number, vertex_set = set_of(self.vertex_sets, resolved, VertexSet)
         columns = {
             "sequence": self._orders(order, len(ids), vertex_set),
             "ids": ids,
             "estimate": estimates,
-            "fixed": _flags(fixed, len(ids), "fixed"),
-            "marginalized": _flags(marginalized, len(ids), "marginalized"),
+            "fixed": checked_flags(fixed, len(ids), "fixed"),
+            "marginalized": checked_flags(marginalized, len(ids), "marginalized"),
         }
         return self._append(self.vertex_sets, number, vertex_set, columns, self._vertex_index)
 
@@ -180,28 +115,28 @@ class Graph:
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
         semi-definite is reported by `check()`, not required.
         """
-        resolved, vertices = _edge_type_and_vertices(edge_type, vertices)
+        resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = validate.as_rows(
             measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
         )
         information = np.eye(dim) if information is None else information
         information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
-        parameters = _parameter_ids(parameters, count, resolved)
+        parameters = checked_parameter_ids(parameters, count, resolved)
         validate.check_no_loops(vertices, tag)
         self._check_slots(vertices, resolved)
         self._check_parameters(parameters, resolved)
         validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
         validate.check_finite(information, 2, f"{tag} information", vertices)
         validate.check_symmetric(information, f"{tag} information", vertices)
-        number, edge_set = _set_of(self.edge_sets, resolved, EdgeSet)
+        number, edge_set = set_of(self.edge_sets, resolved, EdgeSet)
         columns = {
             "sequence": self._orders(order, count, edge_set),
             "vertices": vertices,
             "measurement": measurements,
             "information": information,
-            "kernel": _kernels(kernel, count),
-            "kernel_width": _widths(kernel_width, count),
+            "kernel": kernel_numbers(kernel, count),
+            "kernel_width": kernel_widths(kernel_width, count),
             "level": validate.as_ids(level, "levels"),
             "parameters": parameters,
         }
@@ -211,7 +146,7 @@ class Graph:
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
     ) -> slice:
         """Add parameters of one type, `ids` (p,) and `values` (p, storage_dim); returns their rows."""
-        resolved = _parameter_type(parameter_type)
+        resolved = resolved_parameter_type(parameter_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
         values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
         validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
@@ -221,7 +156,7 @@ class Graph:
             raise GraphError(
                 f"{resolved.tag}: a parameter with id {int(ids[np.argmax(known)])} exists already."
             )
-        number, parameter_set = _set_of(self.parameter_sets, resolved, ParameterSet)
+        number, parameter_set = set_of(self.parameter_sets, resolved, ParameterSet)
         columns = {"sequence": self._orders(order, len(ids), parameter_set), "ids": ids, "values": values}
         return self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
 
@@ -248,19 +183,15 @@ class Graph:
     ) -> Edge:
         """Add one edge and return it; `properties` as in `add_edges`."""
         ids = [one.id if isinstance(one, Vertex) else one for one in vertices]
-        resolved = _edge_type(edge_type)
+        resolved = resolved_edge_type(edge_type)
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(ids))
         if properties.get("parameters") is not None:
             properties["parameters"] = np.reshape(properties["parameters"], (1, -1))
         measurement = np.reshape(np.asarray(measurement, np.float64), (1, -1))
         rows = self.add_edges(resolved, [ids], measurement, information, **properties)
-        edge_set = _existing(self.edge_sets, resolved, "edges")
+        edge_set = existing_set(self.edge_sets, resolved, "edges")
         return Edge(self, edge_set, int(edge_set.sequence[rows.start]))
-
-    def next_order(self) -> int:
-        """The `order` that the next thing added would get."""
-        return self._next_order
 
     # ---------------------------------------------------------------- looking up
 
@@ -269,34 +200,10 @@ class Graph:
         self.vertex_place(vertex_id)
         return Vertex(self, int(vertex_id))
 
-    def vertex_place(self, vertex_id: int) -> tuple[int, int]:
-        """(number of the vertex set, row) of an id."""
-        place = self._vertex_index.get(int(vertex_id))
-        if place is None:
-            raise UnknownIdError(
-                f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices."
-            )
-        return place
-
-    def find_vertices(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers of the vertex sets, rows) of many ids, in the shape of `ids`; -1 for unknown ids."""
-        return self._vertex_index.find(validate.as_ids(ids, "vertex ids"))
-
-    def find_parameters(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(numbers of the parameter sets, rows) of many ids; -1 for unknown ids."""
-        return self._parameter_index.find(validate.as_ids(ids, "parameter ids"))
-
     def vertices(self) -> Iterator[Vertex]:
         """All vertices in the order in which they were added."""
         for vertex_id in self.vertex_ids().tolist():
             yield Vertex(self, vertex_id)
-
-    def vertex_ids(self) -> np.ndarray:
-        """(num_vertices,) int64 ids in the order in which the vertices were added."""
-        if not self.vertex_sets:
-            return np.empty(0, np.int64)
-        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
-        return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
 
     def edges(self) -> Iterator[Edge]:
         """All edges in the order in which they were added."""
@@ -320,23 +227,6 @@ class Graph:
         ]
         return [Edge(self, edge_set, order) for order, edge_set in sorted(found, key=lambda pair: pair[0])]
 
-    def edge_places(
-        self, edge_set: EdgeSet, rows: np.ndarray
-    ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
-        """Where the vertices and parameters of edges are.
-
-        Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
-        """
-        vertices = edge_set.vertices[rows]
-        _, vertex_rows = self._vertex_index.find(vertices)
-        if len(vertex_rows) and vertex_rows.min() < 0:
-            missing = int(vertices.ravel()[np.argmin(vertex_rows)])
-            raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
-        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
-        vertex_sets = [_number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
-        parameter_sets = [_number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
-        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
-
     # ---------------------------------------------------------------- changing
 
     def set_fixed(self, ids: Any, fixed: bool = True) -> None:
@@ -350,8 +240,8 @@ class Graph:
     ) -> None:
         """Give all edges (of one type) a robust kernel of this width; None removes it."""
         number = robust_kernel(kernel).number
-        _widths(width, 1)
-        resolved = None if edge_type is None else _edge_type(edge_type)
+        kernel_widths(width, 1)
+        resolved = None if edge_type is None else resolved_edge_type(edge_type)
         for edge_set in self.edge_sets:
             if resolved is None or edge_set.type.tag == resolved.tag:
                 edge_set.kernel = number
@@ -470,183 +360,3 @@ class Graph:
         from graphopt.graph.check import check
 
         return check(self, level)
-
-    # ---------------------------------------------------------------- helpers
-
-    def _places(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
-        numbers, rows = self._vertex_index.find(ids)
-        if (numbers < 0).any():
-            raise UnknownIdError(f"There is no vertex {int(ids[np.argmax(numbers < 0)])} in this graph.")
-        return numbers, rows
-
-    def _refuse_known(self, ids: np.ndarray, tag: str) -> None:
-        if not self.num_vertices:
-            return
-        numbers, _ = self._vertex_index.find(ids)
-        known = numbers >= 0
-        if known.any():
-            row = int(np.argmax(known))
-            there = self.vertex_sets[int(numbers[row])].type.tag
-            raise GraphError(f"{tag} of row {row}: vertex {int(ids[row])} exists already, as a {there}.")
-
-    def _check_slots(self, vertices: np.ndarray, edge_type: EdgeType) -> None:
-        numbers, _ = self._vertex_index.find(vertices)
-        for slot, vertex_type in enumerate(edge_type.vertices):
-            expected = _number_of(self.vertex_sets, vertex_type)
-            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
-            if not wrong.any():
-                continue
-            row = int(np.argmax(wrong))
-            vertex_id, number = int(vertices[row, slot]), int(numbers[row, slot])
-            if number < 0:
-                raise GraphError(
-                    f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}) names "
-                    f"vertex {vertex_id}, which is not in the graph. Add the vertices first."
-                )
-            raise GraphError(
-                f"{edge_type.tag} of row {row} (vertices {_list(vertices[row])}): vertex {vertex_id} in slot "
-                f"{slot} is a {self.vertex_sets[number].type.tag}, expected a {vertex_type.tag}."
-            )
-
-    def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
-        numbers, _ = self._parameter_index.find(parameters)
-        for slot, parameter_type in enumerate(edge_type.parameters):
-            expected = _number_of(self.parameter_sets, parameter_type)
-            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                raise GraphError(
-                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id "
-                    f"{int(parameters[row, slot])}, which is not in the graph. Add the parameters first."
-                )
-
-    def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
-        if order is None:
-            return np.arange(self._next_order, self._next_order + count)
-        numbers = validate.as_ids(order, "order", (count,))
-        last = int(one_set.sequence[-1]) if len(one_set) else -1
-        if count and (numbers[0] <= last or (numbers[1:] <= numbers[:-1]).any()):
-            raise GraphError(f"order must ascend and start after {last}, the last one of {one_set.type.tag}.")
-        return numbers
-
-    def _append(
-        self, sets: list, number: int, one_set: Any, columns: dict[str, Any], index: IdIndex | None
-    ) -> slice:
-        first = len(one_set)
-        count = len(columns["sequence"])
-        one_set._columns.append(count, columns)
-        if number == len(sets):
-            sets.append(one_set)
-        if index is not None:
-            index.added(number, first, columns["ids"])
-        if count:
-            self._next_order = max(self._next_order, int(columns["sequence"][-1]) + 1)
-        self.version += 1
-        return slice(first, first + count)
-
-
-# -------------------------------------------------------------------- arguments
-
-
-def _vertex_type(given: VertexType | str) -> VertexType:
-    return registry.vertex_type(given)
-
-
-def _edge_type(given: AnyEdgeType | str) -> AnyEdgeType:
-    return registry.edge_type(given)
-
-
-def _parameter_type(given: ParameterType | str) -> ParameterType:
-    return registry.parameter_type(given)
-
-
-def _edge_type_and_vertices(edge_type: AnyEdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
-    resolved = _edge_type(edge_type)
-    ids = validate.as_ids(vertices, f"{resolved.tag} vertices")
-    if isinstance(resolved, VariadicEdgeType):
-        if ids.ndim != 2:
-            raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, arity).")
-        resolved = resolved.instantiate(ids.shape[1])
-    arity = len(resolved.vertices)
-    if ids.size == 0:
-        ids = ids.reshape(0, arity)
-    if arity == 1 and ids.ndim == 1:
-        ids = ids[:, None]
-    if ids.ndim != 2 or ids.shape[1] != arity:
-        raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, {arity}).")
-    return resolved, ids
-
-
-def _parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> np.ndarray:
-    num_parameters = len(edge_type.parameters)
-    if parameters is None:
-        if num_parameters:
-            tags = ", ".join(one.tag for one in edge_type.parameters)
-            raise GraphError(
-                f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters})."
-            )
-        return np.empty((count, 0), np.int64)
-    ids = validate.as_ids(parameters, f"{edge_type.tag} parameters")
-    if num_parameters == 1 and ids.shape == (count,):
-        ids = ids[:, None]
-    if ids.shape not in ((count, num_parameters), (num_parameters,)):
-        raise ShapeError(
-            f"{edge_type.tag} parameters have shape {ids.shape}, expected ({count}, {num_parameters})."
-        )
-    return np.broadcast_to(ids, (count, num_parameters))
-
-
-def _flags(values: Any, count: int, what: str) -> np.ndarray:
-    flags = np.asarray(values)
-    if flags.dtype != bool or flags.shape not in ((), (count,)):
-        raise ShapeError(
-            f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool."
-        )
-    return flags
-
-
-def _kernels(kernel: Any, count: int) -> np.ndarray:
-    if kernel is None or isinstance(kernel, (str, int)):
-        return np.asarray(robust_kernel(kernel).number)
-    numbers = validate.as_ids(kernel, "kernels", (count,))
-    if count and not 0 <= numbers.min() <= numbers.max() <= len(KERNELS) - 1:
-        raise OptionError(
-            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(KERNELS) - 1}."
-        )
-    return numbers
-
-
-def _widths(width: Any, count: int) -> np.ndarray:
-    widths = np.asarray(width, np.float64)
-    if widths.shape not in ((), (count,)):
-        raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
-    if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
-        raise GraphError("kernel_width must be finite and positive.")
-    return widths
-
-
-def _number_of(sets: list, wanted: object) -> int:
-    """Number of the set of a type, -1 if there is none."""
-    for number, one_set in enumerate(sets):
-        if one_set.type is wanted:
-            return number
-    return -1
-
-
-def _set_of(sets: list, wanted: Any, new: Any) -> tuple[int, Any]:
-    """The set of a type, or a new one that is not yet in the list."""
-    number = _number_of(sets, wanted)
-    return (number, sets[number]) if number >= 0 else (len(sets), new(wanted))
-
-
-def _existing(sets: list, wanted: Any, what: str) -> Any:
-    number = _number_of(sets, wanted)
-    if number < 0:
-        known = ", ".join(one.type.tag for one in sets) or "none"
-        raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.")
-    return sets[number]
-
-
-def _list(ids: np.ndarray) -> str:
-    return ", ".join(str(one) for one in ids.tolist())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndar
 
 def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
     """(k, residual_dim) errors of these rows."""
-    edge_type = edge_set.type
+    edge_type = working_edge_type(edge_set.type)
     values = arguments(graph, edge_set, rows)
+    for i, vertex in enumerate(edge_set.type.vertices):
+        if vertex.working is not None:
+            values[i] = vertex.working.encode(values[i])
     wraps = [
         *(vertex.wrap for vertex in edge_type.vertices),
         *(parameter.wrap for parameter in edge_type.parameters),

@@ -35,7 +35,14 @@ def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
         selected.append(selection)
         for slot, number in enumerate(selection.vertex_sets):
             active[number][selection.vertex_rows[:, slot]] = True
-    return Selection(tuple(graph.vertex_sets), active, fixed, tuple(selected), chosen is not None)
+    return Selection(
+        tuple(graph.vertex_sets),
+        active,
+        fixed,
+        tuple(selected),
+        chosen is not None,
+        tuple(graph.parameter_sets),
+    )
 
 
 def _take(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from graphopt.graph.sets import EdgeSet, VertexSet
+    from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +53,8 @@ class Selection:
     """Edge sets that have active edges, in the graph's order."""
     chosen_by_edges: bool = False
     """The edges were given one by one: they stay active even if all their vertices are fixed."""
+    parameter_sets: tuple[ParameterSet, ...] = ()
+    """The graph's parameter sets, which `EdgeSelection.parameter_sets` numbers."""
 
     @property
     def num_active_vertices(self) -> int:
@@ -80,7 +82,7 @@ class Selection:
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
                 active[number][one.vertex_rows[:, slot]] = True
-        return Selection(self.vertex_sets, active, fixed, edges, self.chosen_by_edges)
+        return replace(self, active=active, fixed=fixed, edges=edges)
 
 
 def _without_fixed(edges: EdgeSelection, fixed: tuple[np.ndarray, ...]) -> EdgeSelection:

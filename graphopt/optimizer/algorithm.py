@@ -30,6 +30,10 @@ class Step:
     trials: int
     step_size: float = float("inf")
     """Largest entry of the accepted dx; infinite if none was accepted."""
+    settles_chi2: bool = False
+    """The algorithm looks at chi2's tolerance itself and says CONVERGED."""
+    restart_seconds: float = 0.0
+    """Time spent on finding estimates in another way."""
 
 
 class Signals(Protocol):

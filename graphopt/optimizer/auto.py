@@ -14,13 +14,22 @@ Where the first iterations gain little, the start is poor. Then a convex relaxat
 (`solver.relaxation`) is solved, and its estimates are taken if chi2 is lower there: large loops that no local
 method closes, and fewer iterations for the others.
 
-All accept only steps that lower chi2, so the estimate is the best one at any time.
+Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
+chi2 are tried in other places (`solver.reseat`): a few of them behind their cameras or far away make all
+others wait, and no joint step brings them back. At the start this is done where they hold most of chi2.
+
+It ends when chi2 falls by less than `function_tolerance`. The dogleg converges fast enough to wait for the
+minimum in all digits as well: the last two decreases, taken as a geometric series, must promise less than
+`remaining_tolerance`. Damped steps do not: landmarks that recede for ever would keep them going.
+
+All accept only what lowers chi2, so the estimate is the best one at any time.
 
 References: Powell 1970 (dogleg); Marquardt 1963; Nielsen IMM-REP-1999-05; Ceres Solver (initial radius 1e4).
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -30,10 +39,14 @@ from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.relaxation import relaxed_estimates
+from graphopt.solver.relaxation import relaxed_step
+from graphopt.solver.reseat import reseat_landmarks
 from graphopt.solver.structure import Structure
 
 _POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VERTEX_TRACKXYZ"})
+_LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
+_DOMINANT = 0.5  # of chi2 at the start: if landmarks in wrong places hold more, they are moved first
+_SLOW = 0.01  # relative decrease of chi2 at which landmarks in wrong places hold the others up
 _ROUNDING = 1e-18  # chi2 below this fraction of its start is rounding error
 
 
@@ -53,24 +66,54 @@ class Auto:
         self.options = options
         self.note = ""
         self._algorithm: Algorithm | None = None
-        self._chi2 = 0.0
+        self._chi2 = self._initial_chi2 = 0.0
+        self._decrease = np.inf
         self._relaxed = False
+        self._num_reseated = 0
+        self._looked_early = False
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Pick by what the block solver says about the problem."""
         self._solver = solver
-        self._chi2 = chi2
+        self._chi2 = self._initial_chi2 = chi2
         uniform = has_uniform_units(solver.structure)
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
 
     def step(self, iteration: int, signals: Signals) -> Step:
-        """One iteration of the chosen algorithm; the first one may end at the relaxation's estimates."""
+        """One iteration of the chosen algorithm; it may end at estimates found in another way."""
         assert self._algorithm is not None
+        before = self._chi2
+        waste = 0.0
+        if iteration == 0 and self._has_landmarks():
+            first = self._reseat(Step(Outcome.CONTINUE, before, None, 0), _DOMINANT)
+            before, waste = first.chi2, first.restart_seconds
         step = self._algorithm.step(iteration, signals)
+        step = replace(step, settles_chi2=True, restart_seconds=waste)
         if self._is_stuck(iteration, step.chi2):
             step = self._relax(step)
-        if step.outcome is Outcome.CONTINUE and step.chi2 <= _ROUNDING * self._chi2:
+        step = self._settle(step, before)
+        if self._may_reseat(step, before):
+            self._looked_early = True
+            step = self._reseat(step, self.options.reseat_gain)
+        self._chi2 = step.chi2
+        return step
+
+    def _settle(self, step: Step, before: float) -> Step:
+        """CONVERGED if chi2 is rounding error, or has met its tolerance and would not fall much further."""
+        if step.outcome is not Outcome.CONTINUE:
+            return step
+        decrease, last = before - step.chi2, self._decrease
+        self._decrease = decrease
+        tolerance = self.options.function_tolerance
+        small = tolerance > 0.0 and np.isfinite(step.step_size) and decrease <= tolerance * before
+        is_settled = small
+        if small and isinstance(self._algorithm, TrustRegion):
+            # the geometric series after `decrease`; without a decrease before it, only the next term
+            ratio = min(decrease / last, _LARGEST_RATIO) if last > 0.0 else 0.0
+            remaining = decrease * ratio / (1.0 - ratio)
+            is_settled = remaining <= self.options.remaining_tolerance * before
+        if is_settled or step.chi2 <= _ROUNDING * self._initial_chi2:
             return replace(step, outcome=Outcome.CONVERGED)
         return step
 
@@ -79,7 +122,7 @@ class Auto:
         if self._relaxed or not np.isfinite(self.options.relax_above):
             return False
         if iteration == 0:
-            return chi2 > self.options.relax_above * self._chi2
+            return chi2 > self.options.relax_above * self._initial_chi2
         groups = self._solver.structure.groups
         return iteration == 2 and chi2 > sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
 
@@ -87,13 +130,15 @@ class Auto:
         """Go to the relaxation's estimates if chi2 is lower there than after `step`."""
         self._relaxed = True
         solver = self._solver
-        estimates = relaxed_estimates(solver.structure)
-        if estimates is None:
+        solver.finish()
+        start = time.perf_counter()
+        update = relaxed_step(solver.structure)
+        step = replace(step, restart_seconds=step.restart_seconds + time.perf_counter() - start)
+        if update is None:
             return step
         solver.push()
-        for one, estimate in zip(solver.structure.selection.vertex_sets, estimates, strict=True):
-            one.estimate = estimate
-        solver.refresh()
+        solver.dx = update
+        solver.update()
         chi2 = solver.chi2()
         if not chi2 < step.chi2:
             solver.pop()
@@ -102,4 +147,45 @@ class Auto:
         self.note = f"Went on from a convex relaxation, where chi2 is {chi2:.6g}."
         self._algorithm = TrustRegion(self.options)
         self._algorithm.start(solver, chi2)
-        return Step(Outcome.CONTINUE, chi2, None, step.trials + 1)
+        return replace(
+            step, outcome=Outcome.CONTINUE, chi2=chi2, lambda_=None, trials=step.trials + 1, step_size=np.inf
+        )
+
+    def _has_landmarks(self) -> bool:
+        """There are eliminated vertices, and their places are to be looked at."""
+        structure = self._solver.structure
+        return np.isfinite(self.options.reseat_gain) and structure.num_kept < structure.num_blocks
+
+    def _may_reseat(self, step: Step, before: float) -> bool:
+        """It has slowed down for the first time, or would end and the last look was not in vain."""
+        if not self._has_landmarks():
+            return False
+        if step.outcome is Outcome.CONTINUE:
+            slow = np.isfinite(step.step_size) and before - step.chi2 <= _SLOW * before
+            return slow and not self._looked_early
+        ending = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
+        return ending and (self._num_reseated > 0 or not self._looked_early)
+
+    def _reseat(self, step: Step, share: float) -> Step:
+        """Go on from better places of the landmarks if chi2 is lower by this share there."""
+        assert self._algorithm is not None
+        solver = self._solver
+        structure = solver.structure
+        solver.finish()
+        solver.push()
+        start = time.perf_counter()
+        result = reseat_landmarks(structure, share * step.chi2)
+        seconds = step.restart_seconds + time.perf_counter() - start
+        step = replace(step, restart_seconds=seconds)
+        if result.num_landmarks:
+            solver.refresh()
+        chi2 = solver.chi2() if result.num_landmarks else step.chi2
+        if not step.chi2 - chi2 >= share * step.chi2:
+            solver.pop()
+            return step
+        solver.discard_top()
+        self._num_reseated += result.num_landmarks
+        self._decrease = np.inf
+        self._algorithm.start(solver, chi2)
+        self.note = f"Moved {self._num_reseated} landmarks to other places, each to a lower chi2."
+        return replace(step, outcome=Outcome.CONTINUE, chi2=chi2, step_size=np.inf)

@@ -81,16 +81,23 @@ def optimize(
     signals = StopSignals(stop, time_limit, start)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, method)
     summary.fixed_by_gauge = held
+    summary.seconds["analyze"] = time.perf_counter() - start
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
     for name, value in solver.describe().items():
         setattr(summary, name, value)
     summary.memory_bytes += graph.nbytes
-    summary.seconds["total"] = time.perf_counter() - start
+    _close_seconds(summary.seconds, time.perf_counter() - start)
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
     return summary
+
+
+def _close_seconds(seconds: dict[str, float], total: float) -> None:
+    """What no part has taken is "other"."""
+    seconds["other"] = max(total - sum(seconds.values()), 0.0)
+    seconds["total"] = sum(seconds.values())
 
 
 def _algorithm(

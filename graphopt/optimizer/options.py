@@ -90,10 +90,17 @@ class AutoOptions(StopRules):
     relax_above: float = 0.25
     """Where the first iteration leaves more than this fraction of chi2 or the third more than 1 per residual,
     try the estimates of `solver.relaxation` too, and go on from the better point. `inf` never does."""
+    reseat_gain: float = 1e-3
+    """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
+    other places (`solver.reseat`); go on from there if that lowers chi2 by at least this fraction. `inf`
+    never tries."""
+    remaining_tolerance: float = 1e-9
+    """In a dogleg, `function_tolerance` waits while the last two decreases, continued as a geometric series,
+    promise a further decrease of more than this fraction of chi2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "max_trials", "relax_above")
+        _require_positive(self, "max_trials", "relax_above", "reseat_gain", "remaining_tolerance")
 
 
 def _require_positive(options: object, *names: str) -> None:

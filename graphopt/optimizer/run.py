@@ -65,9 +65,12 @@ def _loop(
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2
+        summary.seconds["restart"] += step.restart_seconds
         done = Iteration(number, step.chi2, step.lambda_, step.trials, time.perf_counter() - start)
         summary.iterations.append(done)
-        _tell(callback, done, signals)
+        if callback is not None:
+            solver.finish()  # it may look at the estimates
+            _tell(callback, done, signals)
         ending = _ending(step, chi2, rules, solver)
         if ending is not None:
             summary.termination = ending
@@ -80,9 +83,7 @@ def _loop(
         summary.termination = signals.reason
 
 
-def _tell(callback: Callback | None, done: Iteration, signals: StopSignals) -> None:
-    if callback is None:
-        return
+def _tell(callback: Callback, done: Iteration, signals: StopSignals) -> None:
     try:
         if callback(done) is False:
             signals.ask(TerminationType.USER_STOP)
@@ -95,7 +96,7 @@ def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) ->
     if step.outcome in _ENDINGS:
         return _ENDINGS[step.outcome]
     accepted = np.isfinite(step.step_size)
-    if accepted and rules.function_tolerance > 0.0:
+    if accepted and rules.function_tolerance > 0.0 and not step.settles_chi2:
         if abs(before - step.chi2) <= rules.function_tolerance * abs(before):
             return TerminationType.CONVERGENCE
     if accepted and rules.step_tolerance > 0.0 and step.step_size <= rules.step_tolerance:

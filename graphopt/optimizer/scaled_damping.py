@@ -2,8 +2,12 @@
 
 (H + lambda diag(H)) dx = b
 rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
-good step:  lambda <- lambda max(1/3, 1 - (2 rho - 1)^3),  nu <- 2
-bad step:   lambda <- lambda nu,  nu <- 2 nu
+rho > 0.75: lambda <- lambda / 5         rho > 0.5:  lambda <- lambda / 3
+rho < 0.25: lambda <- 2 lambda           rejected:   lambda <- lambda nu,  nu <- 2 nu
+accepted after a rejection: lambda <- lambda max(1/3, 1 - (2 rho - 1)^3), nu <- 2 (Nielsen)
+
+Lambda falls fast: points far away move along their rays by about 1 / sqrt(lambda), so while chi2 falls by
+them, a lambda that falls slowly sets the pace. An occasional rejected step costs less than that.
 """
 
 from __future__ import annotations
@@ -30,12 +34,12 @@ class ScaledDamping:
 
     def __init__(self, options: AutoOptions):
         self.options = options
-        self._lambda = _INITIAL_LAMBDA
-        self._nu = 2.0
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
-        """Remember the block solver."""
+        """Remember the block solver; also starts again at a new estimate."""
         self._solver = solver
+        self._lambda = _INITIAL_LAMBDA
+        self._nu = 2.0
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
@@ -53,7 +57,7 @@ class ScaledDamping:
                 continue
             solved = True
             gain = dot(solver.dx, damping * solver.dx + solver.b)
-            chi2 = self._trial(current, gain)
+            chi2 = self._trial(current, gain, trial)
             if chi2 is not None:
                 return Step(Outcome.CONTINUE, chi2, self._lambda, trial, float(np.abs(solver.dx).max()))
             if gain <= _NO_GAIN * current:
@@ -61,7 +65,7 @@ class ScaledDamping:
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
         return Step(outcome, current, self._lambda, trial)
 
-    def _trial(self, current: float, gain: float) -> float | None:
+    def _trial(self, current: float, gain: float, trial: int) -> float | None:
         """Take dx; chi2 if it is accepted, else None with the estimate as before."""
         solver = self._solver
         solver.push()
@@ -70,7 +74,7 @@ class ScaledDamping:
         rho = (current - chi2) / gain if gain > 0.0 else -np.inf
         if np.isfinite(chi2) and rho > _ACCEPT:
             solver.discard_top()
-            self._lambda = max(self._lambda * max(1.0 / 3.0, 1.0 - (2.0 * rho - 1.0) ** 3), _SMALLEST_LAMBDA)
+            self._lambda = max(self._lambda * _factor(rho, trial), _SMALLEST_LAMBDA)
             self._nu = 2.0
             return chi2
         solver.pop()
@@ -80,3 +84,12 @@ class ScaledDamping:
     def _reject(self) -> None:
         self._lambda *= self._nu
         self._nu *= 2.0
+
+
+def _factor(rho: float, trial: int) -> float:
+    """What an accepted step with actual over predicted gain rho does to lambda."""
+    if trial > 1:
+        return max(1.0 / 3.0, 1.0 - (2.0 * rho - 1.0) ** 3)
+    if rho > 0.5:
+        return 0.2 if rho > 0.75 else 1.0 / 3.0
+    return 1.0 if rho > 0.25 else 2.0

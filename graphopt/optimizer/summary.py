@@ -57,7 +57,7 @@ class Iteration:
 
 
 def _no_seconds() -> dict[str, float]:
-    names = ("read", "analyze", "prepare", "linearize", "solve", "update", "total")
+    names = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "other", "total")
     return dict.fromkeys(names, 0.0)
 
 
@@ -81,7 +81,9 @@ class Summary:
     device_name: str = ""
     precision: str = ""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
-    """read, analyze (structure), prepare (compile, memory), linearize (with chi2), solve, update, total."""
+    """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
+    update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the
+    sum of all)."""
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
     fixed_by_gauge: list[int] = field(default_factory=list)

@@ -84,7 +84,7 @@ class BlockSolver(Protocol):
         ...
 
     def finish(self) -> None:
-        """Bring the estimates back into the graph; called once when the optimization ends."""
+        """Bring the estimates into the graph: at the end, before callbacks, before the graph is looked at."""
         ...
 
     def describe(self) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The block solver on the CPU: the bytecode interpreter linearises, native linear algebra solves.
 
-The Linearizer refers to the graph's estimate arrays, so the graph has the present estimates at any time;
-adding or removing vertices while an optimization runs is not possible.
+The Linearizer refers to the graph's estimate arrays, or for types with a working form to arrays of that form,
+which `finish` brings back; adding or removing vertices while an optimization runs is not possible.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph
-from graphopt.solver.linear_systems import choose_system
+from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.symmetric_product import SymmetricProduct
+from graphopt.solver.working import WorkingEstimates
+from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
-def _compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
+def compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
     """Programs of an edge type, compiled once per process."""
     function = robust_kernel(kernel).function if kernel else None
     return codegen.compile_edge(edge_type, information=information, robust=function)
 
 
 @cache
-def _compiled_vertex(vertex_type: Any) -> codegen.Program:
+def compiled_vertex(vertex_type: Any) -> codegen.Program:
+    """Program of a vertex type's oplus, compiled once per process."""
     return codegen.compile_vertex(vertex_type)
 
 
@@ -51,7 +53,7 @@ class CpuBlockSolver:
         self._dx = np.zeros(self.dim)
         self._damping = np.zeros(self.dim)
         self._system = choose_system(structure, options)
-        self._product: SymmetricProduct | None = None
+        self._product: Any = None
         self._linearizer = kernels.Linearizer()
         self._add_sets(graph)
         self._groups = [(self._add_group(group), group) for group in structure.groups]
@@ -61,16 +63,18 @@ class CpuBlockSolver:
     # ---------------------------------------------------------------- set-up
 
     def _add_sets(self, graph: Graph) -> None:
-        """Vertex and parameter sets keep the graph's numbers."""
-        for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
-            program = _compiled_vertex(vertex_set.type).native
+        """Parameter sets, and vertex sets without a working form, keep the graph's numbers."""
+        self._estimates = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
+        for number, working in enumerate(self._estimates):
+            program = compiled_vertex(working.type).native
             offsets = self.structure.vertex_offsets[number]
-            self._linearizer.add_vertex_set(vertex_set.estimate, program, offsets)
+            self._linearizer.add_vertex_set(working.array, program, offsets)
         for parameter_set in graph.parameter_sets:
             self._linearizer.add_parameter_set(parameter_set.values)
 
     def _add_group(self, group: EdgeGroup) -> int:
-        compiled = _compiled_edge(group.edge_set.type, group.information, group.kernel)
+        edge_type = working_edge_type(group.edge_set.type)
+        compiled = compiled_edge(edge_type, group.information, group.kernel)
         return self._linearizer.add_edge_group(
             compiled.chi2.native,
             compiled.linearize.native,
@@ -79,15 +83,17 @@ class CpuBlockSolver:
             group.vertex_rows,
             list(group.parameter_sets),
             group.parameter_rows,
-            *_edge_data(group),
+            *edge_data(group),
             group.block_offset,
             group.block_transposed,
         )
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information and kernel widths (estimates are shared)."""
+        """Take the graph's present estimates, measurements, information and kernel widths."""
+        for working in self._estimates:
+            working.read()
         for number, group in self._groups:
-            self._linearizer.set_edge_data(number, *_edge_data(group))
+            self._linearizer.set_edge_data(number, *edge_data(group))
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -131,7 +137,7 @@ class CpuBlockSolver:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
         if self._product is None:
-            self._product = SymmetricProduct(self.structure)
+            self._product = kernels.SymmetricProduct(block_pattern(self.structure))
         return self._product.multiply(self.values, vector)
 
     def update(self) -> None:
@@ -162,11 +168,14 @@ class CpuBlockSolver:
         return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
 
     def finish(self) -> None:
-        """The estimates are the graph's own arrays."""
+        """Bring the estimates that changed into the graph."""
+        for working in self._estimates:
+            working.write()
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
+        own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
@@ -186,10 +195,12 @@ class CpuBlockSolver:
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
 
 
-def _edge_data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Measurements, packed information and kernel widths of a group."""
-    edge_set, rows = group.edge_set, group.rows
-    take = slice(None) if len(rows) == len(edge_set) else rows
+def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measurements, packed information and kernel widths of a group, or of some of its rows."""
+    edge_set = group.edge_set
+    take = slice(None)
+    if some is not None or len(group.rows) < len(edge_set):
+        take = group.rows if some is None else group.rows[some]
     return (
         np.ascontiguousarray(edge_set.measurement[take]),
         codegen.pack_information(edge_set.information[take], group.information),

@@ -6,6 +6,7 @@ A device registers a factory. `create_block_solver` finds it by the part of the 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,6 +51,8 @@ class SolverOptions:
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
 
 _factories: dict[str, Factory] = {}
+_BUILT_IN = {"vulkan": "graphopt.solver.vulkan", "kompute": "graphopt.solver.vulkan"}
+"""Devices of this package, and the module that registers each; imported when the device is asked for."""
 
 
 def register_block_solver(device: str, factory: Factory) -> None:
@@ -59,7 +62,7 @@ def register_block_solver(device: str, factory: Factory) -> None:
 
 def block_solver_devices() -> tuple[str, ...]:
     """Names of the devices that can optimize."""
-    return ("cpu", *sorted(_factories.keys() - {"cpu"}))
+    return ("cpu", *sorted((_factories.keys() | _BUILT_IN.keys()) - {"cpu"}))
 
 
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
@@ -69,6 +72,8 @@ def create_block_solver(graph: Graph, structure: Structure, options: SolverOptio
         from graphopt.solver.cpu import CpuBlockSolver
 
         return CpuBlockSolver(graph, structure, options)
+    if name in _BUILT_IN and name not in _factories:
+        importlib.import_module(_BUILT_IN[name])
     if name not in _factories:
         raise DeviceError(
             f"There is no device '{options.device}' here; this installation can optimize on: "

@@ -52,6 +52,16 @@ def _estimate_3d(translation: np.ndarray, rotation: np.ndarray) -> np.ndarray:
     return np.column_stack([translation, np.asarray(quaternion.from_matrix(rotation), np.float64)])
 
 
+def _step_2d(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    return after - before  # VertexSE2 moves along the world's axes
+
+
+def _step_3d(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    shift = np.einsum("nji,nj->ni", _pose_3d(before)[1], after[:, :3] - before[:, :3])
+    turn = quaternion.multiply(quaternion.conjugate(before[:, 3:]), after[:, 3:])
+    return np.column_stack([shift, np.where(turn[:, 3:] < 0.0, -turn[:, :3], turn[:, :3])])
+
+
 @dataclass(frozen=True)
 class _Space:
     """Poses in the plane or in space."""
@@ -62,12 +72,14 @@ class _Space:
     """Estimates (n, storage) -> translations (n, d), rotations (n, d, d)."""
     join: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """The inverse of `split`."""
+    step: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    """The updates that lead from estimates to others."""
     rotation_factor: float
     """Weight of |R_j - R_i M|_F^2 for information 1 of the rotation part."""
 
 
-_PLANE = _Space(2, _pose_2d, _estimate_2d, 0.5)
-_SOLID = _Space(3, _pose_3d, _estimate_3d, 0.125)  # g2o's rotation part is sin(angle / 2)
+_PLANE = _Space(2, _pose_2d, _estimate_2d, _step_2d, 0.5)
+_SOLID = _Space(3, _pose_3d, _estimate_3d, _step_3d, 0.125)  # g2o's rotation part is sin(angle / 2)
 
 _POSES = {"VERTEX_SE2": _PLANE, "VERTEX_SE3:QUAT": _SOLID}
 _POINTS = {"VERTEX_XY": _PLANE, "VERTEX_TRACKXYZ": _SOLID}
@@ -98,6 +110,26 @@ def relaxed_estimates(structure: Structure) -> list[np.ndarray] | None:
     if places is None:
         return None
     return _estimates(structure, space, rotations, places)
+
+
+def relaxed_step(structure: Structure) -> np.ndarray | None:
+    """(dim,) update that leads from the graph's estimates to the relaxed ones; None as `relaxed_estimates`.
+
+    g2o's rotation matrices keep the rounding of a file's quaternions, and chi2 feels it. An update keeps it
+    as well; new estimates would not.
+    """
+    space, estimates = _space_of(structure), relaxed_estimates(structure)
+    if space is None or estimates is None:
+        return None
+    step = np.zeros(structure.dim)
+    for one, offsets, after in zip(
+        structure.selection.vertex_sets, structure.vertex_offsets, estimates, strict=True
+    ):
+        free = offsets >= 0
+        before, after = one.estimate[free], after[free]
+        moves = space.step(before, after) if one.type.tag in _POSES else after - before
+        step[offsets[free][:, None] + np.arange(moves.shape[1])] = moves
+    return step
 
 
 def _space_of(structure: Structure) -> _Space | None:

@@ -1,6 +1,6 @@
 """Vertex, edge and parameter types: one residual function each, one file per g2o domain."""
 
-from graphopt.types import bal, icp, registry, robust_kernels, sba, sim3, slam2d, slam3d
+from graphopt.types import bal, icp, inertial, registry, robust_kernels, sba, sim3, slam2d, slam3d
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
@@ -20,6 +20,7 @@ __all__ = [
     "bal",
     "edge_type",
     "icp",
+    "inertial",
     "parameter_type",
     "registry",
     "robust_kernels",

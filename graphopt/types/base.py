@@ -11,7 +11,7 @@ arrays of symbolic scalars (see `graphopt.geometry.arrays`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,28 @@ Array = Any
 def unwrapped(storage: Array) -> Array:
     """Hand the storage array to the residual as it is."""
     return storage
+
+
+@dataclass(frozen=True, eq=False)
+class WorkingForm:
+    """Other numbers for the estimates of a vertex type while it is optimized.
+
+    For a type whose group in g2o holds more than its storage says: `VertexSE3` is a matrix there, which a
+    quaternion of few digits leaves not quite orthogonal. Everything outside the block solver has the storage.
+    """
+
+    dim: int
+    """Length of one estimate in this form."""
+    oplus: Callable[[Array, Array], Array]
+    """(numbers (..., dim), delta (..., tangent_dim)) -> numbers."""
+    wrap: Callable[[Array], Any]
+    """numbers -> what a residual sees; it can do all that `VertexType.wrap` of the storage can."""
+    encode: Callable[[Array], Array]
+    """storage (n, storage_dim) -> numbers (n, dim)."""
+    decode: Callable[[Array], Array]
+    """numbers (n, dim) -> storage (n, storage_dim)."""
+    wraps: Mapping[Callable[[Array], Any], Callable[[Array], Any]] = field(default_factory=dict)
+    """Instead of these wraps of parameters and measurements, others of the same storage."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +73,8 @@ class VertexType:
     alias_files: Mapping[str, VertexFile] = field(default_factory=dict)
     """Other tags with their own layout."""
     doc: str = ""
+    working: WorkingForm | None = None
+    """Form of the estimates while they are optimized, None: the storage."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -137,6 +161,8 @@ class EdgeType:
     aliases: tuple[str, ...] = ()
     alias_files: Mapping[str, EdgeFile] = field(default_factory=dict)
     doc: str = ""
+    working_jacobian: Callable[..., tuple[Array, ...]] | None = None
+    """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""
@@ -166,6 +192,31 @@ class EdgeType:
 
     def __repr__(self) -> str:
         return f"<EdgeType {self.name} {self.tag}>"
+
+
+@cache
+def working_vertex_type(kind: VertexType) -> VertexType:
+    """The type whose storage is the working form; `kind` itself where it has none."""
+    form = kind.working
+    if form is None:
+        return kind
+    return replace(kind, storage_dim=form.dim, oplus=form.oplus, wrap=form.wrap, working=None)
+
+
+@cache
+def working_edge_type(kind: EdgeType) -> EdgeType:
+    """The edge type between the working forms of its vertices; `kind` itself where they have none."""
+    forms = [vertex.working for vertex in kind.vertices if vertex.working is not None]
+    if not forms:
+        return kind
+    wraps = {old: new for form in forms for old, new in form.wraps.items()}
+    return replace(
+        kind,
+        vertices=tuple(map(working_vertex_type, kind.vertices)),
+        parameters=tuple(replace(one, wrap=wraps.get(one.wrap, one.wrap)) for one in kind.parameters),
+        wrap_measurement=wraps.get(kind.wrap_measurement, kind.wrap_measurement),
+        jacobian=kind.working_jacobian or kind.jacobian,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,9 @@ VertexSE3 is updated in its own frame: T <- T (t, q), with delta = (t, vector pa
 of an update is about half a rotation vector. |vector part| > 1 gives no rotation.
 
 Residuals of poses are (translation, vector part of the quaternion with w >= 0).
+
+A pose is stored as a quaternion and optimized as g2o's Isometry3 (`geometry.se3_matrix`): the digits of a
+file leave its matrix not quite orthogonal, and chi2 along the path depends on that by up to 1e-2.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE3, components, concatenate, matrix, quaternion, skew, stack
+from graphopt.geometry import SE3, SE3Matrix, components, concatenate, matrix, quaternion, skew, stack
 from graphopt.geometry.se3 import block_matrix
+from graphopt.geometry.se3_matrix import QuaternionDerivative
 from graphopt.types import toro
-from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, unwrapped
+from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, WorkingForm, unwrapped
 from graphopt.types.define import add, define_edge
 from graphopt.types.files import VertexFile, plain
 from graphopt.types.registry import register
@@ -55,8 +59,33 @@ def oplus_se3(storage: Array, delta: Array) -> Array:
     return (SE3(storage) * step).storage
 
 
+def oplus_matrix(numbers: Array, delta: Array) -> Array:
+    """`oplus_se3` on the working form, as g2o's VertexSE3.
+
+    g2o makes the matrix orthogonal again after 1000 updates; here it stays as it is: 1000 products cost
+    1e-13.
+    """
+    step = SE3Matrix.from_parts(delta[..., :3], quaternion.from_vector_part(delta[..., 3:6]))
+    return (SE3Matrix.from_numbers(numbers) * step).numbers
+
+
+MATRIX_FORM = WorkingForm(
+    12,
+    oplus_matrix,
+    SE3Matrix.from_numbers,
+    encode=lambda storage: SE3Matrix(storage).numbers,
+    decode=lambda numbers: SE3Matrix.from_numbers(numbers).storage,
+    wraps={SE3: SE3Matrix},
+)
+"""x y z and the rotation matrix row by row."""
+
+NOTHING = SE3Matrix.of(np.zeros(3), np.eye(3))
+
+
 def minimal(pose: SE3) -> Array:
     """Join translation and vector part of the quaternion with w >= 0, g2o's `toVectorMQT`."""
+    if isinstance(pose, SE3Matrix):
+        return concatenate(pose.translation, pose.quaternion[..., :3])
     return concatenate(pose.translation, quaternion.vector_part(pose.quaternion))
 
 
@@ -73,6 +102,7 @@ VertexSE3 = register(
         ("VERTEX_SE3", "VERTEX_SE3_QUAT"),
         {"VERTEX3": toro.VERTEX3},
         doc="Pose in space: x, y, z, qx, qy, qz, qw.",
+        working=MATRIX_FORM,
     )
 )
 
@@ -163,6 +193,45 @@ def jacobian_se3(first: SE3, second: SE3, measured: SE3) -> tuple[Array, Array]:
     return block_matrix(-m, turn, zero, minus), block_matrix(r, zero, zero, plus)
 
 
+def gradient(left: SE3Matrix, right: SE3Matrix, at: QuaternionDerivative, sign: float = 1.0) -> Array:
+    """Jacobian (..., 6, 6) of `minimal(left T right)` by T's update, g2o's `isometry3d_gradients.h`.
+
+    With sign -1 of `minimal(left T^-1 right)`, where `right` is T^-1 and what follows it.
+    """
+    first, second = sign * left.rotation_matrix, right.rotation_matrix
+    by_turn = first @ skew(-2.0 * right.translation)
+    return block_matrix(first, by_turn, 0.0 * first, at.turning(first, second))
+
+
+def gradients_se3(first: SE3Matrix, second: SE3Matrix, measured: SE3Matrix) -> tuple[Array, Array]:
+    """g2o's Jacobian of `edge_se3`; takes R'R = I by the translation of `first` only."""
+    left, difference = measured.inverse(), first.between(second)
+    error = left * difference
+    at = QuaternionDerivative(error.rotation_matrix)
+    return gradient(left, difference, at, -1.0), gradient(error, NOTHING, at)
+
+
+def gradients_se3_offset(
+    first: SE3Matrix,
+    second: SE3Matrix,
+    first_offset: SE3Matrix,
+    second_offset: SE3Matrix,
+    measured: SE3Matrix,
+) -> tuple[Array, Array]:
+    """g2o's Jacobian of `edge_se3_offset`."""
+    left = (first_offset * measured).inverse()
+    difference = first.between(second)
+    before = left * difference
+    at = QuaternionDerivative((before * second_offset).rotation_matrix)
+    return gradient(left, difference * second_offset, at, -1.0), gradient(before, second_offset, at)
+
+
+def gradients_se3_prior(pose: SE3Matrix, offset: SE3Matrix, measured: SE3Matrix) -> tuple[Array]:
+    """g2o's Jacobian of `edge_se3_prior`."""
+    before = measured.between(pose)
+    return (gradient(before, offset, QuaternionDerivative((before * offset).rotation_matrix)),)
+
+
 def edge_se3_offset(first: SE3, second: SE3, first_offset: SE3, second_offset: SE3, measured: SE3) -> Array:
     """measured^-1 (first first_offset)^-1 (second second_offset)."""
     return minimal(measured.between((first * first_offset).between(second * second_offset)))
@@ -218,6 +287,7 @@ EdgeSE3 = define_edge(
     edge_se3,
     SE3,
     jacobian=jacobian_se3,
+    working_jacobian=gradients_se3,
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3", "EDGE_SE3_QUAT"),
     alias_files={"EDGE3": toro.EDGE3},
@@ -231,6 +301,7 @@ EdgeSE3Offset = define_edge(
     SE3,
     parameters=(ParameterSE3Offset, ParameterSE3Offset),
     measurement=ISOMETRY_FILE,
+    working_jacobian=gradients_se3_offset,
 )
 EdgeSE3PointXYZ = define_edge(
     "EdgeSE3PointXYZ",
@@ -274,6 +345,7 @@ EdgeSE3Prior = define_edge(
     SE3,
     parameters=(ParameterSE3Offset,),
     measurement=ISOMETRY_FILE,
+    working_jacobian=gradients_se3_prior,
 )
 EdgeSE3XYZPrior = define_edge(
     "EdgeSE3XYZPrior",

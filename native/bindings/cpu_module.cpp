@@ -10,10 +10,12 @@ void bind_linear(py::module_& m);  // linear.cpp: block linear algebra
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
-  m.def("num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
-        "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use).");
-  m.def("set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
-        "Change the number of threads; results are bitwise reproducible for a fixed number.");
+  m.def(
+      "num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
+      "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use).");
+  m.def(
+      "set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
+      "Change the number of threads; results are bitwise reproducible for a fixed number.");
   bind_vm(m);
   bind_linear(m);
 }

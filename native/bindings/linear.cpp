@@ -1,5 +1,5 @@
-// Block linear algebra: patterns, direct solvers. Arrays are checked here, once, with messages that name them;
-// long calls run without the GIL.
+// Block linear algebra: patterns, direct solvers. Arrays are checked here, once, with messages that name
+// them; long calls run without the GIL.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -71,8 +71,9 @@ py::list marginals(Solver& solver, const py::object& pairs) {
     cols[k] = array.data()[2 * k + 1];
     for (int block : {rows[k], cols[k]}) {
       if (block >= 0 && block < pattern.num_blocks()) continue;
-      throw LinearShapeError("block_pairs[" + std::to_string(k) + "]: there is no block " + std::to_string(block) +
-                             ", the matrix has " + std::to_string(pattern.num_blocks()) + ".");
+      throw LinearShapeError("block_pairs[" + std::to_string(k) + "]: there is no block " +
+                             std::to_string(block) + ", the matrix has " +
+                             std::to_string(pattern.num_blocks()) + ".");
     }
     size += static_cast<std::int64_t>(pattern.block_dim(rows[k])) * pattern.block_dim(cols[k]);
   }
@@ -124,13 +125,25 @@ struct BoundSchur {
 };
 
 // PCG and, on a pattern, the arrays it refers to.
+py::array multiply(PatternOperator& matrix, const py::object& values, const py::object& x) {
+  const double* v = input(values, "values", matrix.pattern().values_size());
+  const double* source = input(x, "x", matrix.pattern().dim());
+  Array result(matrix.pattern().dim());
+  double* y = result.mutable_data();
+  py::gil_scoped_release release;
+  matrix.set(v, nullptr);
+  matrix.multiply(source, y);
+  return result;
+}
+
 struct BoundPcg {
   std::shared_ptr<PatternOperator> pattern;  // one of the two
   std::shared_ptr<SchurOperator> schur;
   std::unique_ptr<Pcg> pcg;
   py::object keep, values, damping;
 
-  BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance, const py::object& max_iterations)
+  BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance,
+           const py::object& max_iterations)
       : keep(matrix) {
     std::shared_ptr<BlockOperator> op;
     if (py::isinstance<BlockPattern>(matrix)) {
@@ -138,7 +151,8 @@ struct BoundPcg {
     } else if (py::isinstance<BoundSchur>(matrix)) {
       op = schur = std::make_shared<SchurOperator>(matrix.cast<const BoundSchur&>().schur);
     } else {
-      throw LinearShapeError("Pcg: expected a BlockPattern or a SchurComplement, got " + describe(matrix) + ".");
+      throw LinearShapeError("Pcg: expected a BlockPattern or a SchurComplement, got " + describe(matrix) +
+                             ".");
     }
     const std::int64_t limit = max_iterations.is_none() ? -1 : max_iterations.cast<std::int64_t>();
     pcg = std::make_unique<Pcg>(op, tolerance, absolute_tolerance, limit);
@@ -153,7 +167,8 @@ struct BoundPcg {
       pattern->set(v, d);
     } else {
       if (!new_values.is_none() || !new_damping.is_none()) {
-        throw LinearShapeError("Pcg on a SchurComplement takes its numbers from form(); call factorize() without arrays.");
+        throw LinearShapeError(
+            "Pcg on a SchurComplement takes its numbers from form(); call factorize() without arrays.");
       }
       schur->schur().require_formed("factorize");
     }
@@ -171,7 +186,9 @@ struct BoundPcg {
   }
 };
 
-py::object block_or_none(int block) { return block < 0 ? py::object(py::none()) : py::object(py::int_(block)); }
+py::object block_or_none(int block) {
+  return block < 0 ? py::object(py::none()) : py::object(py::int_(block));
+}
 
 void translate(std::exception_ptr error) {
   const auto raise = [](const char* type, const char* what) {
@@ -200,12 +217,17 @@ void bind_pattern(py::module_& m) {
       .def_property_readonly("num_stored_blocks", &BlockPattern::num_stored_blocks)
       .def_property_readonly("dim", &BlockPattern::dim)
       .def_property_readonly("values_size", &BlockPattern::values_size)
-      .def_property_readonly("dims", [](const py::object& self) { return view_of(pattern_of(self).dims(), self); })
-      .def_property_readonly("col_ptr", [](const py::object& self) { return view_of(pattern_of(self).col_ptr(), self); })
-      .def_property_readonly("row_idx", [](const py::object& self) { return view_of(pattern_of(self).row_idx(), self); })
-      .def_property_readonly("offsets", [](const py::object& self) { return view_of(pattern_of(self).offsets(), self); })
-      .def_property_readonly("value_offsets",
-                             [](const py::object& self) { return view_of(pattern_of(self).value_offsets(), self); });
+      .def_property_readonly("dims",
+                             [](const py::object& self) { return view_of(pattern_of(self).dims(), self); })
+      .def_property_readonly("col_ptr",
+                             [](const py::object& self) { return view_of(pattern_of(self).col_ptr(), self); })
+      .def_property_readonly("row_idx",
+                             [](const py::object& self) { return view_of(pattern_of(self).row_idx(), self); })
+      .def_property_readonly("offsets",
+                             [](const py::object& self) { return view_of(pattern_of(self).offsets(), self); })
+      .def_property_readonly("value_offsets", [](const py::object& self) {
+        return view_of(pattern_of(self).value_offsets(), self);
+      });
 }
 
 template <class Solver>
@@ -228,23 +250,26 @@ void bind_schur(py::module_& m) {
              py::gil_scoped_release release;
              auto schur = std::make_shared<SchurComplement>(pattern, num_kept, mode == "explicit");
              py::gil_scoped_acquire acquire;
-             return std::make_unique<BoundSchur>(BoundSchur{std::move(schur), py::none(), py::none(), py::none()});
+             return std::make_unique<BoundSchur>(
+                 BoundSchur{std::move(schur), py::none(), py::none(), py::none()});
            }),
            py::arg("pattern"), py::arg("num_kept"), py::arg("mode") = "explicit")
       .def("form", &BoundSchur::form, py::arg("values"), py::arg("damping"), py::arg("b"))
-      .def("back_substitute",
-           [](BoundSchur& s, const py::object& x_kept, const py::object& out) {
-             return s.apply(x_kept, "x_kept", s.schur->kept_dim(), out, s.schur->pattern().dim(),
-                            [&](const double* in, double* x) { s.schur->back_substitute(in, x); });
-           },
-           py::arg("x_kept"), py::arg("out") = py::none())
-      .def("multiply",
-           [](BoundSchur& s, const py::object& x, const py::object& out) {
-             if (out.is(x)) throw LinearShapeError("multiply: out must not be x.");
-             return s.apply(x, "x", s.schur->kept_dim(), out, s.schur->kept_dim(),
-                            [&](const double* in, double* y) { s.schur->multiply(in, y); });
-           },
-           py::arg("x"), py::arg("out") = py::none())
+      .def(
+          "back_substitute",
+          [](BoundSchur& s, const py::object& x_kept, const py::object& out) {
+            return s.apply(x_kept, "x_kept", s.schur->kept_dim(), out, s.schur->pattern().dim(),
+                           [&](const double* in, double* x) { s.schur->back_substitute(in, x); });
+          },
+          py::arg("x_kept"), py::arg("out") = py::none())
+      .def(
+          "multiply",
+          [](BoundSchur& s, const py::object& x, const py::object& out) {
+            if (out.is(x)) throw LinearShapeError("multiply: out must not be x.");
+            return s.apply(x, "x", s.schur->kept_dim(), out, s.schur->kept_dim(),
+                           [&](const double* in, double* y) { s.schur->multiply(in, y); });
+          },
+          py::arg("x"), py::arg("out") = py::none())
       .def("diagonal_blocks",
            [](BoundSchur& s) {
              Array result(s.schur->diagonal_size());
@@ -253,31 +278,46 @@ void bind_schur(py::module_& m) {
              s.schur->diagonal_blocks(out);
              return result;
            })
-      .def_property_readonly("reduced_pattern", [](const BoundSchur& s) {
-        if (!s.schur->explicit_form()) throw LinearStateError("reduced_pattern: the implicit form stores no Schur complement.");
-        return shared(s.schur->reduced_pattern());
-      })
-      .def_property_readonly("reduced_values", [](const py::object& self) {
-        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
-        if (!schur.explicit_form()) throw LinearStateError("reduced_values: the implicit form stores no Schur complement.");
-        schur.require_formed("reduced_values");
-        return view_of(schur.reduced_values(), self);
-      })
-      .def_property_readonly("reduced_b", [](const py::object& self) {
-        const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
-        schur.require_formed("reduced_b");
-        return view_of(schur.reduced_b(), self);
-      })
+      .def_property_readonly(
+          "reduced_pattern",
+          [](const BoundSchur& s) {
+            if (!s.schur->explicit_form())
+              throw LinearStateError("reduced_pattern: the implicit form stores no Schur complement.");
+            return shared(s.schur->reduced_pattern());
+          })
+      .def_property_readonly(
+          "reduced_values",
+          [](const py::object& self) {
+            const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+            if (!schur.explicit_form())
+              throw LinearStateError("reduced_values: the implicit form stores no Schur complement.");
+            schur.require_formed("reduced_values");
+            return view_of(schur.reduced_values(), self);
+          })
+      .def_property_readonly("reduced_b",
+                             [](const py::object& self) {
+                               const SchurComplement& schur = *self.cast<const BoundSchur&>().schur;
+                               schur.require_formed("reduced_b");
+                               return view_of(schur.reduced_b(), self);
+                             })
       .def_property_readonly("num_kept", [](const BoundSchur& s) { return s.schur->num_kept(); })
       .def_property_readonly("kept_dim", [](const BoundSchur& s) { return s.schur->kept_dim(); })
       .def_property_readonly("memory_bytes", [](const BoundSchur& s) { return s.schur->memory_bytes(); })
-      .def_property_readonly("failed_block", [](const BoundSchur& s) { return block_or_none(s.schur->failed_block()); });
+      .def_property_readonly("failed_block",
+                             [](const BoundSchur& s) { return block_or_none(s.schur->failed_block()); });
 }
 
 void bind_pcg(py::module_& m) {
+  py::class_<PatternOperator>(m, "SymmetricProduct")
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
+             return std::make_unique<PatternOperator>(std::move(pattern));
+           }),
+           py::arg("pattern"))
+      .def("multiply", &multiply, py::arg("values"), py::arg("x"));
   py::class_<BoundPcg>(m, "Pcg")
-      .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"), py::arg("tolerance") = 1e-6,
-           py::arg("absolute_tolerance") = true, py::arg("max_iterations") = py::none())
+      .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"),
+           py::arg("tolerance") = 1e-6, py::arg("absolute_tolerance") = true,
+           py::arg("max_iterations") = py::none())
       .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
       .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
       .def("reset", [](BoundPcg& p) { p.pcg->reset(); })
@@ -285,7 +325,8 @@ void bind_pcg(py::module_& m) {
       .def_property_readonly("residual", [](const BoundPcg& p) { return p.pcg->residual(); })
       .def_property_readonly("memory_bytes", [](const BoundPcg& p) { return p.pcg->memory_bytes(); })
       .def_property_readonly("converged", [](const BoundPcg& p) { return p.pcg->converged(); })
-      .def_property_readonly("failed_block", [](const BoundPcg& p) { return block_or_none(p.pcg->failed_block()); });
+      .def_property_readonly("failed_block",
+                             [](const BoundPcg& p) { return block_or_none(p.pcg->failed_block()); });
 }
 
 }  // namespace
@@ -306,16 +347,18 @@ void bind_linear(py::module_& m) {
                              })
       .def_property_readonly("num_supernodes",
                              [](const SparseCholesky& s) { return s.symbolic().supernodes.size(); })
-      .def_property_readonly("num_nonzeros",
-                             [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
+      .def_property_readonly(
+          "num_nonzeros",
+          [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
       .def_property_readonly("flops", [](const SparseCholesky& s) { return s.symbolic().flops; });
   bind_direct<DenseCholesky>(m, "DenseCholesky")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
              return std::make_unique<DenseCholesky>(std::move(pattern));
            }),
            py::arg("pattern"))
-      .def_property_readonly("num_nonzeros",
-                             [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
+      .def_property_readonly(
+          "num_nonzeros",
+          [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
       .def_property_readonly("flops", &DenseCholesky::flops);
   bind_schur(m);
   bind_pcg(m);

@@ -37,8 +37,8 @@ BlockPattern::BlockPattern(std::vector<std::int32_t> dims, std::vector<std::int6
 void BlockPattern::check() const {
   const std::int64_t nb = static_cast<std::int64_t>(dims_.size());
   if (static_cast<std::int64_t>(col_ptr_.size()) != nb + 1) {
-    throw LinearShapeError("BlockPattern: col_ptr has " + std::to_string(col_ptr_.size()) + " entries, expected " +
-                           std::to_string(nb + 1) + " (one more than dims).");
+    throw LinearShapeError("BlockPattern: col_ptr has " + std::to_string(col_ptr_.size()) +
+                           " entries, expected " + std::to_string(nb + 1) + " (one more than dims).");
   }
   if (col_ptr_.front() != 0) throw LinearShapeError(at("col_ptr", 0) + " must be 0.");
   if (col_ptr_.back() != static_cast<std::int64_t>(row_idx_.size())) {
@@ -68,7 +68,8 @@ void BlockPattern::check() const {
 }
 
 int BlockPattern::block_of(std::int64_t scalar_row) const {
-  return static_cast<int>(std::upper_bound(offsets_.begin(), offsets_.end(), scalar_row) - offsets_.begin()) - 1;
+  return static_cast<int>(std::upper_bound(offsets_.begin(), offsets_.end(), scalar_row) - offsets_.begin()) -
+         1;
 }
 
 }  // namespace graphopt

@@ -1,8 +1,8 @@
 // Where the blocks of a symmetric block-sparse matrix are.
 //
 // The upper triangle of blocks is stored by block column: rows ascending, the diagonal block last and always
-// there. Block k is a dense dims[row] x dims[col] matrix, column-major; blocks follow each other in one array of
-// `values`. Diagonal blocks are stored full.
+// there. Block k is a dense dims[row] x dims[col] matrix, column-major; blocks follow each other in one array
+// of `values`. Diagonal blocks are stored full.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ class BlockPattern {
 
   int num_blocks() const { return static_cast<int>(dims_.size()); }
   std::int64_t num_stored_blocks() const { return static_cast<std::int64_t>(row_idx_.size()); }
-  std::int64_t dim() const { return offsets_.back(); }                  // scalar rows
-  std::int64_t values_size() const { return value_offsets_.back(); }    // doubles in `values`
+  std::int64_t dim() const { return offsets_.back(); }                // scalar rows
+  std::int64_t values_size() const { return value_offsets_.back(); }  // doubles in `values`
 
   int block_dim(int block) const { return dims_[block]; }
-  std::int64_t offset(int block) const { return offsets_[block]; }      // first scalar row of a block
+  std::int64_t offset(int block) const { return offsets_[block]; }  // first scalar row of a block
   std::int64_t column_begin(int col) const { return col_ptr_[col]; }
   std::int64_t column_end(int col) const { return col_ptr_[col + 1]; }
   std::int64_t diagonal(int col) const { return col_ptr_[col + 1] - 1; }

@@ -38,7 +38,9 @@ bool DenseCholesky::factorize(const double* values, const double* damping) {
     for (bool done = false; !done;) {
       const int threads = pool.num_threads();
       SpinBarrier barrier(threads);
-      const auto body = [&](int thread) { factorize_thread(Team{thread, threads, &barrier}, values, damping, &failed); };
+      const auto body = [&](int thread) {
+        factorize_thread(Team{thread, threads, &barrier}, values, damping, &failed);
+      };
       done = pool.run_exactly(threads, std::ref(body));
     }
   }
@@ -47,7 +49,8 @@ bool DenseCholesky::factorize(const double* values, const double* damping) {
   return factorized_;
 }
 
-int DenseCholesky::factorize_thread(const Team& team, const double* values, const double* damping, int* failed) {
+int DenseCholesky::factorize_thread(const Team& team, const double* values, const double* damping,
+                                    int* failed) {
   assemble(team, values, damping);
   return factor_front(front(), min_pivot_.data(), team, failed);
 }
@@ -60,7 +63,8 @@ void DenseCholesky::assemble(const Team& team, const double* values, const doubl
   team.wait();
   partition(pattern_->num_blocks(), team.thread, team.num_threads, begin, end);
   for (int col = static_cast<int>(begin); col < static_cast<int>(end); ++col) {
-    const std::int64_t first_row = pattern_->offset(col);  // the block column is a block row of the lower triangle
+    const std::int64_t first_row =
+        pattern_->offset(col);  // the block column is a block row of the lower triangle
     const int cols = pattern_->block_dim(col);
     for (std::int64_t k = pattern_->column_begin(col); k < pattern_->column_end(col); ++k) {
       const int row = pattern_->row(k), rows = pattern_->block_dim(row);
@@ -83,7 +87,8 @@ void DenseCholesky::assemble(const Team& team, const double* values, const doubl
 void DenseCholesky::solve(const double* b, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!factorized_) {
-    throw LinearStateError("solve: there is no factorisation; call factorize() and check that it returns True.");
+    throw LinearStateError(
+        "solve: there is no factorisation; call factorize() and check that it returns True.");
   }
   solve_factorized(b, x);
 }
@@ -98,7 +103,8 @@ void DenseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::
                               double* out) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!factorized_) {
-    throw LinearStateError("marginals: there is no factorisation; call factorize() and check that it returns True.");
+    throw LinearStateError(
+        "marginals: there is no factorisation; call factorize() and check that it returns True.");
   }
   std::vector<std::size_t> order(rows.size());
   std::vector<double*> target(rows.size());
@@ -107,7 +113,8 @@ void DenseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::
     target[k] = out;
     out += static_cast<std::int64_t>(pattern_->block_dim(rows[k])) * pattern_->block_dim(cols[k]);
   }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return cols[a] < cols[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return cols[a] < cols[b]; });
   std::vector<double> x(static_cast<std::size_t>(pattern_->dim()));
   for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
     const int col = cols[order[begin]];
@@ -118,7 +125,8 @@ void DenseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::
       solve_factorized(x.data(), x.data());
       for (std::size_t i = begin; i < end; ++i) {
         const int row = rows[order[i]], dim = pattern_->block_dim(row);
-        std::copy_n(x.data() + pattern_->offset(row), dim, target[order[i]] + static_cast<std::ptrdiff_t>(c) * dim);
+        std::copy_n(x.data() + pattern_->offset(row), dim,
+                    target[order[i]] + static_cast<std::ptrdiff_t>(c) * dim);
       }
     }
   }

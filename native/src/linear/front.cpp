@@ -48,8 +48,8 @@ inline __attribute__((always_inline)) void clear(Tile<MS, NR>& tile) {
 
 // c := c - a b' (or -a b' if Overwrite), columns first .. last of a and b, columns col .. col + NR of c.
 template <int MS, int NR, bool Overwrite>
-void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripPointers<MS>& a, const double* b,
-                      int first, int last) {
+void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripPointers<MS>& a,
+                      const double* b, int first, int last) {
   Tile<MS, NR> tile;
   clear(tile);
   accumulate(tile, a, b, first, last);
@@ -67,8 +67,8 @@ void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripP
   }
 }
 
-// Columns col .. col + NR of strips `a`: subtract the columns first .. col of the same panel, then solve with the
-// diagonal tile. `pivot` is the strip that holds the diagonal tile.
+// Columns col .. col + NR of strips `a`: subtract the columns first .. col of the same panel, then solve with
+// the diagonal tile. `pivot` is the strip that holds the diagonal tile.
 template <int MS, int NR>
 void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int col) {
   Tile<MS, NR> tile;
@@ -124,17 +124,26 @@ int factor_tile(double* pivot, int first, int col, int width, const double* min_
 template <int MS>
 void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int first, int col, int width) {
   switch (width) {
-    case 1: return solve_tile<MS, 1>(a, pivot, first, col);
-    case 2: return solve_tile<MS, 2>(a, pivot, first, col);
-    case 3: return solve_tile<MS, 3>(a, pivot, first, col);
-    case 4: return solve_tile<MS, 4>(a, pivot, first, col);
+    case 1:
+      return solve_tile<MS, 1>(a, pivot, first, col);
+    case 2:
+      return solve_tile<MS, 2>(a, pivot, first, col);
+    case 3:
+      return solve_tile<MS, 3>(a, pivot, first, col);
+    case 4:
+      return solve_tile<MS, 4>(a, pivot, first, col);
 #if defined(__AVX512F__)
-    case 5: return solve_tile<MS, 5>(a, pivot, first, col);
-    case 6: return solve_tile<MS, 6>(a, pivot, first, col);
-    case 7: return solve_tile<MS, 7>(a, pivot, first, col);
-    case 8: return solve_tile<MS, 8>(a, pivot, first, col);
+    case 5:
+      return solve_tile<MS, 5>(a, pivot, first, col);
+    case 6:
+      return solve_tile<MS, 6>(a, pivot, first, col);
+    case 7:
+      return solve_tile<MS, 7>(a, pivot, first, col);
+    case 8:
+      return solve_tile<MS, 8>(a, pivot, first, col);
 #endif
-    default: __builtin_unreachable();
+    default:
+      __builtin_unreachable();
   }
 }
 
@@ -142,16 +151,24 @@ template <int MS>
 void update_tile_of_width(const StripPointers<MS>& a, std::int64_t col, const double* b, int first, int last,
                           int width) {
   switch (width) {
-    case 1: return subtract_product<MS, 1, false>(a, col, a, b, first, last);
-    case 2: return subtract_product<MS, 2, false>(a, col, a, b, first, last);
-    case 3: return subtract_product<MS, 3, false>(a, col, a, b, first, last);
+    case 1:
+      return subtract_product<MS, 1, false>(a, col, a, b, first, last);
+    case 2:
+      return subtract_product<MS, 2, false>(a, col, a, b, first, last);
+    case 3:
+      return subtract_product<MS, 3, false>(a, col, a, b, first, last);
 #if defined(__AVX512F__)
-    case 4: return subtract_product<MS, 4, false>(a, col, a, b, first, last);
-    case 5: return subtract_product<MS, 5, false>(a, col, a, b, first, last);
-    case 6: return subtract_product<MS, 6, false>(a, col, a, b, first, last);
-    case 7: return subtract_product<MS, 7, false>(a, col, a, b, first, last);
+    case 4:
+      return subtract_product<MS, 4, false>(a, col, a, b, first, last);
+    case 5:
+      return subtract_product<MS, 5, false>(a, col, a, b, first, last);
+    case 6:
+      return subtract_product<MS, 6, false>(a, col, a, b, first, last);
+    case 7:
+      return subtract_product<MS, 7, false>(a, col, a, b, first, last);
 #endif
-    default: __builtin_unreachable();
+    default:
+      __builtin_unreachable();
   }
 }
 
@@ -174,7 +191,8 @@ inline void for_strips(int begin, int end, const StripAt& strip_at, const Body& 
 // One front, seen as strips 0 .. diagonal_strips of L11 followed by those of L21.
 struct FrontStrips {
   explicit FrontStrips(const Front& f)
-      : front(f), diagonal_strips(static_cast<int>(num_strips(f.num_pivots))),
+      : front(f),
+        diagonal_strips(static_cast<int>(num_strips(f.num_pivots))),
         below_strips(static_cast<int>(num_strips(f.num_below))) {}
   double* operator()(int s) const {
     if (s < diagonal_strips) return front.diagonal + triangle_size(s);
@@ -221,10 +239,12 @@ void update_trailing(const FrontStrips& strips, int first, int last, int begin, 
         for (int i = 0; i < MS; ++i) {
           if (s + i < pivot) continue;
           const StripPointers<1> one{{a.strip[i]}};
-          subtract_product<1, kStrip, false>(one, static_cast<std::int64_t>(pivot) * kStrip, one, strips(pivot), first, last);
+          subtract_product<1, kStrip, false>(one, static_cast<std::int64_t>(pivot) * kStrip, one,
+                                             strips(pivot), first, last);
         }
       } else {
-        subtract_product<MS, kStrip, false>(a, static_cast<std::int64_t>(pivot) * kStrip, a, strips(pivot), first, last);
+        subtract_product<MS, kStrip, false>(a, static_cast<std::int64_t>(pivot) * kStrip, a, strips(pivot),
+                                            first, last);
       }
     }
     if (num_full == strips.diagonal_strips) return;
@@ -246,11 +266,13 @@ void update_below(const FrontStrips& strips, int first, int last, int begin, int
     StripPointers<MS> c;
     for (int i = 0; i < MS; ++i) c.strip[i] = front.update + triangle_size(s + i);
     for (int col = 0; col <= s; ++col) {
-      subtract_product<MS, kStrip, Overwrite>(c, static_cast<std::int64_t>(col) * kStrip, a, below(col), first, last);
+      subtract_product<MS, kStrip, Overwrite>(c, static_cast<std::int64_t>(col) * kStrip, a, below(col),
+                                              first, last);
     }
     for (int i = 1; i < MS; ++i) {  // the corner of the tile's own triangle
       for (int col = s + 1; col <= s + i; ++col) {
-        subtract_product<1, kStrip, Overwrite>(StripPointers<1>{{c.strip[i]}}, static_cast<std::int64_t>(col) * kStrip,
+        subtract_product<1, kStrip, Overwrite>(StripPointers<1>{{c.strip[i]}},
+                                               static_cast<std::int64_t>(col) * kStrip,
                                                StripPointers<1>{{a.strip[i]}}, below(col), first, last);
       }
     }
@@ -284,7 +306,8 @@ int factor_front(const Front& front, const double* min_pivot, const Team& team, 
     for_own_groups(rest, strips.size(), team, [&](int b, int e) { solve_panel(strips, first, last, b, e); });
     team.wait();
     if (last < n) {
-      for_own_groups(rest, strips.size(), team, [&](int b, int e) { update_trailing(strips, first, last, b, e); });
+      for_own_groups(rest, strips.size(), team,
+                     [&](int b, int e) { update_trailing(strips, first, last, b, e); });
     }
     for_own_groups(0, strips.below_strips, team, [&](int b, int e) {
       if (first == 0) {

@@ -4,13 +4,14 @@
 //   [ A21  A22 ] = [ L21 I ] [    S ] [       I   ]      L21 = A21 L11^-T   m x n, rectangular strips
 //                                                        S   = A22 - L21 L21'
 //
-// `factor` overwrites A11, A21 by L11, L21 and writes only -L21 L21' to `update` (triangular strips); A22 is added
-// by the caller. The diagonal of L11 is stored inverted. Loops run over blocks of columns; within a block the
-// columns are left-looking in groups of kStrip, with the triangular solve in registers; the rest is updated block
-// by block.
+// `factor` overwrites A11, A21 by L11, L21 and writes only -L21 L21' to `update` (triangular strips); A22 is
+// added by the caller. The diagonal of L11 is stored inverted. Loops run over blocks of columns; within a
+// block the columns are left-looking in groups of kStrip, with the triangular solve in registers; the rest is
+// updated block by block.
 //
-// Several threads may call `factor` on the same front with (thread, num_threads, barrier): the tiles have fixed
-// owners, every element is computed by one thread in an order that does not depend on the number of threads.
+// Several threads may call `factor` on the same front with (thread, num_threads, barrier): the tiles have
+// fixed owners, every element is computed by one thread in an order that does not depend on the number of
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,11 @@
 namespace graphopt {
 
 struct Front {
-  int num_pivots;           // n
-  int num_below;            // m
-  double* diagonal;         // L11, triangle_size(num_strips(n))
-  double* below;            // L21, rectangle_size(m, n)
-  double* update;           // S, triangle_size(num_strips(m)); unused if m == 0
+  int num_pivots;    // n
+  int num_below;     // m
+  double* diagonal;  // L11, triangle_size(num_strips(n))
+  double* below;     // L21, rectangle_size(m, n)
+  double* update;    // S, triangle_size(num_strips(m)); unused if m == 0
 };
 
 // The threads that work on one front: this one is `thread` of `num_threads`.
@@ -39,8 +40,8 @@ struct Team {
   }
 };
 
-// min_pivot (n): a pivot must be finite and larger. Returns the first failing pivot or -1. The threads of a team
-// share `failed_pivot`, which the caller sets to -1.
+// min_pivot (n): a pivot must be finite and larger. Returns the first failing pivot or -1. The threads of a
+// team share `failed_pivot`, which the caller sets to -1.
 int factor_front(const Front& front, const double* min_pivot, const Team& team, int* failed_pivot);
 
 // y := L11^-1 y (n);  then  accumulate (m, padded to strips) := L21 y.

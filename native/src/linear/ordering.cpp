@@ -14,8 +14,8 @@
 namespace graphopt {
 namespace {
 
-// METIS takes about 2.5 microseconds per block. It pays if ten factorisations at 30 GFLOP/s, a quarter faster,
-// save more than that.
+// METIS takes about 2.5 microseconds per block. It pays if ten factorisations at 30 GFLOP/s, a quarter
+// faster, save more than that.
 constexpr double kMetisFlopsPerBlock = 3e4;
 
 std::vector<std::int32_t> natural_order(const BlockGraph& graph) {
@@ -64,7 +64,8 @@ std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
   const int status =
       METIS_NodeND(&n, begin.data(), neighbor.data(), weight.data(), options, perm.data(), inverse.data());
   if (status == METIS_ERROR_MEMORY) throw std::bad_alloc();
-  if (status != METIS_OK) throw LinearStateError("METIS_NodeND failed with status " + std::to_string(status) + ".");
+  if (status != METIS_OK)
+    throw LinearStateError("METIS_NodeND failed with status " + std::to_string(status) + ".");
   return std::vector<std::int32_t>(perm.begin(), perm.end());
 }
 
@@ -124,7 +125,12 @@ std::vector<std::int32_t> invert(const std::vector<std::int32_t>& order) {
 class ColumnCounter {
  public:
   ColumnCounter(const BlockGraph& graph, EliminationTree& tree)
-      : graph_(graph), tree_(tree), n_(graph.size()), first_(n_, -1), max_first_(n_, -1), previous_leaf_(n_, -1),
+      : graph_(graph),
+        tree_(tree),
+        n_(graph.size()),
+        first_(n_, -1),
+        max_first_(n_, -1),
+        previous_leaf_(n_, -1),
         ancestor_(n_) {
     std::iota(ancestor_.begin(), ancestor_.end(), 0);
   }
@@ -140,7 +146,8 @@ class ColumnCounter {
       const int parent = tree_.parent[j];
       if (parent != -1) count[parent] -= weight(j);
       const int block = tree_.perm[j];
-      for (int p = graph_.begin[block]; p < graph_.begin[block + 1]; ++p) add_row(tree_.inverse[graph_.neighbor[p]], j);
+      for (int p = graph_.begin[block]; p < graph_.begin[block + 1]; ++p)
+        add_row(tree_.inverse[graph_.neighbor[p]], j);
       if (parent != -1) ancestor_[j] = parent;
     }
     for (int j = 0; j < n_; ++j) {
@@ -177,10 +184,12 @@ class ColumnCounter {
 
 }  // namespace
 
-BlockGraph::BlockGraph(const BlockPattern& pattern) : begin(pattern.num_blocks() + 1, 0), weight(pattern.dims()) {
+BlockGraph::BlockGraph(const BlockPattern& pattern)
+    : begin(pattern.num_blocks() + 1, 0), weight(pattern.dims()) {
   const int n = pattern.num_blocks();
   if (2 * (pattern.num_stored_blocks() - n) > std::numeric_limits<std::int32_t>::max()) {
-    throw LinearShapeError("The pattern has too many blocks for a sparse factorisation (2^30 off the diagonal).");
+    throw LinearShapeError(
+        "The pattern has too many blocks for a sparse factorisation (2^30 off the diagonal).");
   }
   for (int col = 0; col < n; ++col) {
     for (std::int64_t k = pattern.column_begin(col); k < pattern.diagonal(col); ++k) {

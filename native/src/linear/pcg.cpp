@@ -12,7 +12,8 @@ namespace {
 
 // own += column block times x and, off the diagonal, its transpose.
 template <int Dim>
-void multiply_column(const BlockPattern& pattern, int col, const double* values, const double* x, double* own) {
+void multiply_column(const BlockPattern& pattern, int col, const double* values, const double* x,
+                     double* own) {
   const int cols = Dim > 0 ? Dim : pattern.block_dim(col);
   const double* block = values + pattern.value_offset(pattern.column_begin(col));
   const std::int64_t col_offset = pattern.offset(col);
@@ -58,8 +59,16 @@ void PatternOperator::multiply(const double* x, double* y, const Team& team) {
   }
 }
 
-Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance, std::int64_t max_iterations)
-    : matrix_(std::move(matrix)), tolerance_(tolerance), absolute_tolerance_(absolute_tolerance),
+void PatternOperator::multiply(const double* x, double* y) {
+  const auto prepare = [&](int threads) { require_threads(threads); };
+  run_team(worth_threads(), prepare, [&](const Team& team) { multiply(x, y, team); });
+}
+
+Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
+         std::int64_t max_iterations)
+    : matrix_(std::move(matrix)),
+      tolerance_(tolerance),
+      absolute_tolerance_(absolute_tolerance),
       max_iterations_(max_iterations < 0 ? dim() : max_iterations) {
   block_offset_.push_back(0);
   int largest = 0;
@@ -80,7 +89,8 @@ bool Pcg::factorize() {
   failed_block_ = -1;
   for (int block = 0; block < matrix_->num_blocks(); ++block) {
     const std::int64_t at = block_offset_[block];
-    if (!invert_spd<0>(diagonal_.data() + at, nullptr, inverse_.data() + at, scratch_.data(), matrix_->dims()[block])) {
+    if (!invert_spd<0>(diagonal_.data() + at, nullptr, inverse_.data() + at, scratch_.data(),
+                       matrix_->dims()[block])) {
       failed_block_ = block;
       return false;
     }
@@ -113,7 +123,8 @@ double Pcg::dot(const double* a, const double* b, std::int64_t begin, std::int64
 void Pcg::solve(const double* b, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!ready_) throw LinearStateError("solve: call factorize() first and check that it returns True.");
-  for (std::vector<double>* vector : {&r_, &d_, &q_, &s_, &x_}) vector->resize(static_cast<std::size_t>(dim()));
+  for (std::vector<double>* vector : {&r_, &d_, &q_, &s_, &x_})
+    vector->resize(static_cast<std::size_t>(dim()));
   const auto prepare = [&](int threads) {
     matrix_->require_threads(threads);
     if (static_cast<int>(partial_.size()) < threads) partial_.resize(threads);

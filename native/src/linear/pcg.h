@@ -2,8 +2,8 @@
 //
 //   A x = b,  M = block diagonal of A,   r = b - A x,   stop when  r' M^-1 r <= tolerance * (b' M^-1 b)
 //
-// With an absolute tolerance (g2o's default) the bound is at least half the final r' M^-1 r of the solve before, so
-// that later, easier systems of one optimization are not solved more exactly than earlier ones.
+// With an absolute tolerance (g2o's default) the bound is at least half the final r' M^-1 r of the solve
+// before, so that later, easier systems of one optimization are not solved more exactly than earlier ones.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ namespace graphopt {
 class BlockOperator {
  public:
   virtual ~BlockOperator() = default;
-  virtual const std::vector<std::int32_t>& dims() const = 0;   // first num_blocks() are used
+  virtual const std::vector<std::int32_t>& dims() const = 0;  // first num_blocks() are used
   virtual int num_blocks() const = 0;
   virtual std::int64_t offset(int block) const = 0;
   virtual bool worth_threads() const = 0;
   virtual void require_threads(int num_threads) = 0;
-  virtual void diagonal_blocks(double* out) = 0;               // damping included
+  virtual void diagonal_blocks(double* out) = 0;                            // damping included
   virtual void multiply(const double* x, double* y, const Team& team) = 0;  // ends without a barrier
 };
 
@@ -43,6 +43,7 @@ class PatternOperator final : public BlockOperator {
   void require_threads(int num_threads) override { partial_.require(num_threads, pattern_->dim()); }
   void diagonal_blocks(double* out) override;
   void multiply(const double* x, double* y, const Team& team) override;
+  void multiply(const double* x, double* y);  // with its own team
 
  private:
   std::shared_ptr<const BlockPattern> pattern_;
@@ -72,9 +73,11 @@ class SchurOperator final : public BlockOperator {
 class Pcg {
  public:
   // max_iterations < 0: the dimension of the system.
-  Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance, std::int64_t max_iterations);
+  Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
+      std::int64_t max_iterations);
 
-  // Invert the diagonal blocks of the operator's current numbers. False: failed_block() is not positive definite.
+  // Invert the diagonal blocks of the operator's current numbers. False: failed_block() is not positive
+  // definite.
   bool factorize();
 
   // x (dim) := approximate solution, from x = 0; x may be b.
@@ -86,7 +89,7 @@ class Pcg {
   BlockOperator& matrix() { return *matrix_; }
   std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
   std::int64_t iterations() const { return iterations_; }
-  double residual() const { return residual_; }   // r' M^-1 r at the end
+  double residual() const { return residual_; }  // r' M^-1 r at the end
   bool converged() const { return converged_; }
   int failed_block() const { return failed_block_; }
   std::int64_t memory_bytes() const {

@@ -107,15 +107,12 @@ class TreeSplitter {
   }
 
  private:
-  double top_cost(double cost) const {
-    return cost < kTeamCost ? cost : 5e3 + cost / (0.85 * num_threads_);
-  }
+  double top_cost(double cost) const { return cost < kTeamCost ? cost : 5e3 + cost / (0.85 * num_threads_); }
 
   // Longest processing time first.
   std::vector<std::pair<std::int32_t, int>> assignment() {
-    std::sort(subtrees_.begin(), subtrees_.end(), [&](int a, int b) {
-      return cost_[a] > cost_[b] || (cost_[a] == cost_[b] && a < b);
-    });
+    std::sort(subtrees_.begin(), subtrees_.end(),
+              [&](int a, int b) { return cost_[a] > cost_[b] || (cost_[a] == cost_[b] && a < b); });
     std::vector<double> load(num_threads_, 0.0);
     std::vector<std::pair<std::int32_t, int>> result;
     for (int s : subtrees_) {

@@ -16,13 +16,13 @@ struct Schedule {
   Schedule() = default;
   Schedule(const SymbolicFactor& symbolic, int num_threads);
 
-  int num_threads = 0;     // 1: serial, all supernodes in own[0]
-  int planned_for = 0;     // threads of the pool this was made for
-  std::vector<std::vector<std::int32_t>> own;   // per thread: supernodes, children first
-  std::vector<std::int32_t> top;                // the others, children first
-  std::vector<std::int32_t> subtree_end;        // per supernode: end of the pivots of its subtree's root
-  std::vector<std::int64_t> update;             // per supernode: offset of its Schur complement
-  std::int64_t update_size = 0;                 // doubles in all
+  int num_threads = 0;                         // 1: serial, all supernodes in own[0]
+  int planned_for = 0;                         // threads of the pool this was made for
+  std::vector<std::vector<std::int32_t>> own;  // per thread: supernodes, children first
+  std::vector<std::int32_t> top;               // the others, children first
+  std::vector<std::int32_t> subtree_end;       // per supernode: end of the pivots of its subtree's root
+  std::vector<std::int64_t> update;            // per supernode: offset of its Schur complement
+  std::int64_t update_size = 0;                // doubles in all
   std::int32_t max_below = 0;
 
  private:

@@ -16,7 +16,8 @@ constexpr std::int64_t kMinParallelBlocks = 400;  // stored blocks
 
 }  // namespace
 
-SchurComplement::SchurComplement(std::shared_ptr<const BlockPattern> pattern, int num_kept, bool explicit_form)
+SchurComplement::SchurComplement(std::shared_ptr<const BlockPattern> pattern, int num_kept,
+                                 bool explicit_form)
     : pattern_(std::move(pattern)), num_kept_(num_kept), explicit_(explicit_form) {
   check();
   kept_dim_ = pattern_->offset(num_kept_);
@@ -43,14 +44,15 @@ SchurComplement::SchurComplement(std::shared_ptr<const BlockPattern> pattern, in
 
 void SchurComplement::check() const {
   if (num_kept_ < 0 || num_kept_ > pattern_->num_blocks()) {
-    throw LinearShapeError("SchurComplement: num_kept is " + std::to_string(num_kept_) + ", the pattern has " +
-                           std::to_string(pattern_->num_blocks()) + " blocks.");
+    throw LinearShapeError("SchurComplement: num_kept is " + std::to_string(num_kept_) +
+                           ", the pattern has " + std::to_string(pattern_->num_blocks()) + " blocks.");
   }
   for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
     const std::int64_t diagonal = pattern_->diagonal(col);
     if (diagonal > pattern_->column_begin(col) && pattern_->row(diagonal - 1) >= num_kept_) {
-      throw LinearShapeError("SchurComplement: the eliminated blocks " + std::to_string(pattern_->row(diagonal - 1)) +
-                             " and " + std::to_string(col) + " share an entry, so they are not independent. "
+      throw LinearShapeError("SchurComplement: the eliminated blocks " +
+                             std::to_string(pattern_->row(diagonal - 1)) + " and " + std::to_string(col) +
+                             " share an entry, so they are not independent. "
                              "Keep one of them (a smaller set to eliminate).");
     }
   }
@@ -67,8 +69,9 @@ void SchurComplement::index_observations() {
   for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
     const std::int64_t begin = pattern_->column_begin(col);
     for (std::int64_t k = begin; k < pattern_->diagonal(col); ++k) {
-      observations_[fill[pattern_->row(k)]++] = Observation{k, pattern_->value_offset(k), pattern_->value_offset(begin),
-                                                            static_cast<std::int32_t>(k - begin), col};
+      observations_[fill[pattern_->row(k)]++] =
+          Observation{k, pattern_->value_offset(k), pattern_->value_offset(begin),
+                      static_cast<std::int32_t>(k - begin), col};
     }
   }
 }
@@ -84,7 +87,8 @@ void SchurComplement::find_reduced_pattern() {
       seen_by[row] = col;
       rows.push_back(row);
     };
-    for (std::int64_t k = pattern_->column_begin(col); k < pattern_->column_end(col); ++k) add(pattern_->row(k));
+    for (std::int64_t k = pattern_->column_begin(col); k < pattern_->column_end(col); ++k)
+      add(pattern_->row(k));
     for (std::int64_t o = observations_begin_[col]; o < observations_begin_[col + 1]; ++o) {
       const std::int64_t begin = pattern_->column_begin(observations_[o].eliminated);
       for (std::int64_t k = begin; k < observations_[o].stored_block; ++k) add(pattern_->row(k));
@@ -105,12 +109,14 @@ void SchurComplement::sort_columns_by_cost() {
     cost[col] = own;
     for (std::int64_t o = observations_begin_[col]; o < observations_begin_[col + 1]; ++o) {
       cost[col] += 2;
-      if (explicit_) cost[col] += observations_[o].stored_block - pattern_->column_begin(observations_[o].eliminated);
+      if (explicit_)
+        cost[col] += observations_[o].stored_block - pattern_->column_begin(observations_[o].eliminated);
     }
   }
   columns_by_cost_.resize(num_kept_);
   std::iota(columns_by_cost_.begin(), columns_by_cost_.end(), 0);
-  std::stable_sort(columns_by_cost_.begin(), columns_by_cost_.end(), [&](int a, int b) { return cost[a] > cost[b]; });
+  std::stable_sort(columns_by_cost_.begin(), columns_by_cost_.end(),
+                   [&](int a, int b) { return cost[a] > cost[b]; });
 }
 
 void SchurComplement::require_formed(const char* caller) const {
@@ -119,9 +125,9 @@ void SchurComplement::require_formed(const char* caller) const {
 }
 
 std::int64_t SchurComplement::memory_bytes() const {
-  return static_cast<std::int64_t>((inverses_.size() + scaled_b_.size() + reduced_values_.size() + reduced_b_.size()) *
-                                       sizeof(double) +
-                                   observations_.size() * sizeof(Observation));
+  return static_cast<std::int64_t>(
+      (inverses_.size() + scaled_b_.size() + reduced_values_.size() + reduced_b_.size()) * sizeof(double) +
+      observations_.size() * sizeof(Observation));
 }
 
 bool SchurComplement::worth_threads() const { return pattern_->num_stored_blocks() >= kMinParallelBlocks; }
@@ -170,30 +176,36 @@ bool SchurComplement::form(const double* values, const double* damping, const do
 void SchurComplement::back_substitute(const double* x_kept, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
   require_formed("back_substitute");
-  run_team(worth_threads(), [&](int threads) { require_threads(threads); },
-           [&](const Team& team) { kernels_->back_substitute(*this, x_kept, x, team); });
+  run_team(
+      worth_threads(), [&](int threads) { require_threads(threads); },
+      [&](const Team& team) { kernels_->back_substitute(*this, x_kept, x, team); });
 }
 
 void SchurComplement::multiply(const double* x, double* y) {
   std::lock_guard<std::mutex> lock(mutex_);
   require_formed("multiply");
-  run_team(worth_threads(), [&](int threads) { require_threads(threads); },
-           [&](const Team& team) { multiply(x, y, team); });
+  run_team(
+      worth_threads(), [&](int threads) { require_threads(threads); },
+      [&](const Team& team) { multiply(x, y, team); });
 }
 
-void SchurComplement::multiply(const double* x, double* y, const Team& team) { kernels_->multiply(*this, x, y, team); }
+void SchurComplement::multiply(const double* x, double* y, const Team& team) {
+  kernels_->multiply(*this, x, y, team);
+}
 
 void SchurComplement::diagonal_blocks(double* out) {
   std::lock_guard<std::mutex> lock(mutex_);
   require_formed("diagonal_blocks");
   next_column_ = 0;
-  run_team(worth_threads(), [&](int threads) { require_threads(threads); },
-           [&](const Team& team) { kernels_->diagonal_blocks(*this, out, team); });
+  run_team(
+      worth_threads(), [&](int threads) { require_threads(threads); },
+      [&](const Team& team) { kernels_->diagonal_blocks(*this, out, team); });
 }
 
 const SchurComplement::Kernels& SchurComplement::choose_kernels() const {
   const auto all = [&](int begin, int end, int dim) {
-    return std::all_of(pattern_->dims().begin() + begin, pattern_->dims().begin() + end, [&](int d) { return d == dim; });
+    return std::all_of(pattern_->dims().begin() + begin, pattern_->dims().begin() + end,
+                       [&](int d) { return d == dim; });
   };
   const auto kept = [&](int dim) { return all(0, num_kept_, dim); };
   const auto eliminated = [&](int dim) { return all(num_kept_, pattern_->num_blocks(), dim); };

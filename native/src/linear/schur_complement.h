@@ -1,14 +1,14 @@
 // Schur complement of the damped normal equations: elimination of mutually independent blocks (landmarks).
 //
-//   [ H_pp  H_pl ] [ x_p ]   [ b_p ]        S   = H_pp - H_pl H_ll^-1 H_lp        S x_p = b_p - H_pl H_ll^-1 b_l
-//   [ H_lp  H_ll ] [ x_l ] = [ b_l ]        x_l = H_ll^-1 (b_l - H_lp x_p)
+//   [ H_pp  H_pl ] [ x_p ]   [ b_p ]        S   = H_pp - H_pl H_ll^-1 H_lp        S x_p = b_p - H_pl H_ll^-1
+//   b_l [ H_lp  H_ll ] [ x_l ] = [ b_l ]        x_l = H_ll^-1 (b_l - H_lp x_p)
 //
-// (damping included in H_pp and H_ll). H_ll is block diagonal, and the column of a landmark l holds its blocks
-// W_il of H_pl and H_ll side by side. Explicit: block column j of S is made by one thread from the landmarks that j
-// sees, in ascending order,
+// (damping included in H_pp and H_ll). H_ll is block diagonal, and the column of a landmark l holds its
+// blocks W_il of H_pl and H_ll side by side. Explicit: block column j of S is made by one thread from the
+// landmarks that j sees, in ascending order,
 //   S_ij -= W_il V',  V = W_jl H_ll^-1,  for all kept i <= j of landmark l,
-// so nothing is merged and the result does not depend on the number of threads. Implicit: S is only multiplied
-// with vectors. Reference: Agarwal et al., Bundle Adjustment in the Large, ECCV 2010.
+// so nothing is merged and the result does not depend on the number of threads. Implicit: S is only
+// multiplied with vectors. Reference: Agarwal et al., Bundle Adjustment in the Large, ECCV 2010.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class SchurComplement {
   // Blocks num_kept .. nb are eliminated. Throws LinearShapeError if two of them share a stored block.
   SchurComplement(std::shared_ptr<const BlockPattern> pattern, int num_kept, bool explicit_form);
 
-  // Prepare everything that depends on the numbers. damping (dim) may be null. The arrays are referred to until the
-  // next form(). False if an eliminated block is not positive definite: failed_block().
+  // Prepare everything that depends on the numbers. damping (dim) may be null. The arrays are referred to
+  // until the next form(). False if an eliminated block is not positive definite: failed_block().
   bool form(const double* values, const double* damping, const double* b);
 
   // x_kept (kept_dim) -> x (dim)
@@ -44,7 +44,9 @@ class SchurComplement {
   void diagonal_blocks(double* out);
 
   const BlockPattern& pattern() const { return *pattern_; }
-  std::shared_ptr<const BlockPattern> reduced_pattern() const { return reduced_pattern_; }  // null if implicit
+  std::shared_ptr<const BlockPattern> reduced_pattern() const {
+    return reduced_pattern_;
+  }  // null if implicit
   const std::vector<double>& reduced_values() const { return reduced_values_; }
   const std::vector<double>& reduced_b() const { return reduced_b_; }
   bool explicit_form() const { return explicit_; }
@@ -58,7 +60,7 @@ class SchurComplement {
   std::int64_t memory_bytes() const;
 
  private:
-  struct Observation {  // kept block j sees an eliminated block
+  struct Observation {          // kept block j sees an eliminated block
     std::int64_t stored_block;  // W
     std::int64_t value;         // its offset in values
     std::int64_t column_value;  // that of the first block of its column
@@ -71,7 +73,7 @@ class SchurComplement {
     double* diagonal = nullptr;  // sum of a diagonal block, leading dimension padded(dim)
     double* b = nullptr;         // sum of a block of b_s
   };
-  struct Kernels;       // the loops, for fixed or run-time block dimensions
+  struct Kernels;  // the loops, for fixed or run-time block dimensions
   template <int KeptDim, int EliminatedDim>
   struct Loops;
 
@@ -90,24 +92,24 @@ class SchurComplement {
   const bool explicit_;
   std::int64_t kept_dim_ = 0;
   int max_kept_dim_ = 0, max_eliminated_dim_ = 0;
-  std::vector<std::int64_t> observations_begin_;  // (num_kept + 1)
-  std::vector<Observation> observations_;         // by kept block, eliminated blocks ascending
-  std::vector<std::int32_t> columns_by_cost_;     // kept blocks, most work first
+  std::vector<std::int64_t> observations_begin_;           // (num_kept + 1)
+  std::vector<Observation> observations_;                  // by kept block, eliminated blocks ascending
+  std::vector<std::int32_t> columns_by_cost_;              // kept blocks, most work first
   std::vector<std::int64_t> kept_cost_, eliminated_cost_;  // cumulative, for static shares
-  std::vector<std::int64_t> inverse_offset_;      // (num eliminated + 1)
-  std::vector<std::int64_t> diagonal_offset_;     // (num_kept + 1)
+  std::vector<std::int64_t> inverse_offset_;               // (num eliminated + 1)
+  std::vector<std::int64_t> diagonal_offset_;              // (num_kept + 1)
   const Kernels* kernels_ = nullptr;
 
   const double* values_ = nullptr;
   const double* damping_ = nullptr;
   const double* b_ = nullptr;
-  std::vector<double> inverses_;                  // H_ll^-1
-  std::vector<double> scaled_b_;                  // H_ll^-1 b_l
+  std::vector<double> inverses_;  // H_ll^-1
+  std::vector<double> scaled_b_;  // H_ll^-1 b_l
   std::vector<double> reduced_values_, reduced_b_;
   ThreadVectors partial_;
-  std::vector<Scratch> scratch_;                  // per thread
-  std::vector<std::vector<std::int32_t>> slot_;   // per thread (num_kept): stored block of the current column
-  std::vector<int> failed_;                       // per thread
+  std::vector<Scratch> scratch_;                 // per thread
+  std::vector<std::vector<std::int32_t>> slot_;  // per thread (num_kept): stored block of the current column
+  std::vector<int> failed_;                      // per thread
   std::atomic<int> next_column_{0};
   bool formed_ = false;
   int failed_block_ = -1;

@@ -19,10 +19,10 @@ struct SchurComplement::Kernels {
 
 constexpr int padded(int size) { return (size + 7) / 8 * 8; }  // to cache lines
 
-constexpr int kPrefetchColumns = 6;           // observations ahead, where whole columns are read
-constexpr int kPrefetchBlocks = 20;           // the same where only the observation's block is
-constexpr std::int64_t kPrefetchMax = 512;    // doubles of a column, at most
-constexpr int kPrefetchDoubles = 24;          // of the observation's own block
+constexpr int kPrefetchColumns = 6;         // observations ahead, where whole columns are read
+constexpr int kPrefetchBlocks = 20;         // the same where only the observation's block is
+constexpr std::int64_t kPrefetchMax = 512;  // doubles of a column, at most
+constexpr int kPrefetchDoubles = 24;        // of the observation's own block
 
 template <int KeptDim, int EliminatedDim>
 struct SchurComplement::Loops {
@@ -31,7 +31,9 @@ struct SchurComplement::Loops {
     return table;
   }
 
-  static int kept_dim(const BlockPattern& pattern, int block) { return KeptDim > 0 ? KeptDim : pattern.block_dim(block); }
+  static int kept_dim(const BlockPattern& pattern, int block) {
+    return KeptDim > 0 ? KeptDim : pattern.block_dim(block);
+  }
   static int eliminated_dim(const BlockPattern& pattern, int block) {
     return EliminatedDim > 0 ? EliminatedDim : pattern.block_dim(block);
   }
@@ -72,7 +74,8 @@ struct SchurComplement::Loops {
     seen += column ? kPrefetchColumns : kPrefetchBlocks;
     if (seen >= end) return;
     const double* const last = self.values_ + seen->value + kPrefetchDoubles;
-    const double* line = self.values_ + (column ? std::max(seen->column_value, seen->value - kPrefetchMax) : seen->value);
+    const double* line =
+        self.values_ + (column ? std::max(seen->column_value, seen->value - kPrefetchMax) : seen->value);
     for (; line < last; line += 8) __builtin_prefetch(line);
     __builtin_prefetch(self.inverse(seen->eliminated));
     __builtin_prefetch(self.scaled_b(seen->eliminated));
@@ -140,7 +143,8 @@ struct SchurComplement::Loops {
     }
     std::fill(scratch.diagonal, scratch.diagonal + ld * cols, 0.0);
     const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
-    for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+    for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end;
+         ++seen) {
       prefetch(self, seen, end, true);
       const int depth = eliminated_dim(pattern, seen->eliminated);
       scale_block(self, self.values_ + seen->value, seen->eliminated, cols, depth, scratch.small);
@@ -148,11 +152,12 @@ struct SchurComplement::Loops {
       const double* w = self.values_ + seen->column_value;
       for (std::int64_t k = seen->stored_block - seen->position; k < seen->stored_block; ++k) {
         const int row = pattern.row(k), rows = kept_dim(pattern, row);
-        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], rows, w, scratch.small, rows, cols,
-                                                                 depth);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], rows, w, scratch.small,
+                                                                 rows, cols, depth);
         w += rows * depth;
       }
-      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, cols, cols, depth);
+      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, cols,
+                                                               cols, depth);
     }
     finish_diagonal(self, col, scratch.diagonal, column + slot[col]);
   }
@@ -166,12 +171,14 @@ struct SchurComplement::Loops {
       const int col = self.columns_by_cost_[next], dim = kept_dim(pattern, col), ld = padded(dim);
       std::fill(scratch.diagonal, scratch.diagonal + ld * dim, 0.0);
       const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
-      for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end; ++seen) {
+      for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end;
+           ++seen) {
         prefetch(self, seen, end, false);
         const double* const w = self.values_ + seen->value;
         const int depth = eliminated_dim(pattern, seen->eliminated);
         scale_block(self, w, seen->eliminated, dim, depth, scratch.small);
-        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, dim, dim, depth);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, dim,
+                                                                 dim, depth);
       }
       finish_diagonal(self, col, scratch.diagonal, out + self.diagonal_offset_[col]);
     }
@@ -229,7 +236,8 @@ struct SchurComplement::Loops {
     std::int64_t first, last;
     partition(self.kept_dim_, team.thread, team.num_threads, first, last);
     for (std::int64_t i = first; i < last; ++i) {
-      y[i] = self.partial_.sum(i, team.num_threads) + (self.damping_ != nullptr ? self.damping_[i] * x[i] : 0.0);
+      y[i] =
+          self.partial_.sum(i, team.num_threads) + (self.damping_ != nullptr ? self.damping_[i] * x[i] : 0.0);
     }
   }
 
@@ -243,7 +251,8 @@ struct SchurComplement::Loops {
         const int row = pattern.row(k), rows = kept_dim(pattern, row);
         const double* const block = self.values_ + pattern.value_offset(k);
         add_times(own + pattern.offset(row), block, x + pattern.offset(col), rows, cols, 1.0);
-        if (row != col) add_transposed_times(own + pattern.offset(col), block, x + pattern.offset(row), rows, cols, 1.0);
+        if (row != col)
+          add_transposed_times(own + pattern.offset(col), block, x + pattern.offset(row), rows, cols, 1.0);
       }
     }
   }

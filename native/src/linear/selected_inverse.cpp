@@ -25,7 +25,8 @@ void SelectedInverse::blocks(const std::vector<std::int32_t>& rows, const std::v
 }
 
 int SelectedInverse::supernode(const Request& request) const {
-  return symbolic_.supernode_of_step[std::min(symbolic_.inverse[request.row], symbolic_.inverse[request.col])];
+  return symbolic_
+      .supernode_of_step[std::min(symbolic_.inverse[request.row], symbolic_.inverse[request.col])];
 }
 
 // Row of the front that holds a scalar of the elimination order, or -1.
@@ -46,7 +47,8 @@ bool SelectedInverse::in_factor(const Request& request) const {
 std::vector<bool> SelectedInverse::needed_supernodes(const std::vector<Request>& requests) const {
   std::vector<bool> needed(symbolic_.supernodes.size(), false);
   for (const Request& request : requests) {
-    for (int s = supernode(request); s != -1 && !needed[s]; s = symbolic_.supernodes[s].parent) needed[s] = true;
+    for (int s = supernode(request); s != -1 && !needed[s]; s = symbolic_.supernodes[s].parent)
+      needed[s] = true;
   }
   return needed;
 }
@@ -79,11 +81,13 @@ Eigen::MatrixXd SelectedInverse::front_inverse(int s, const Eigen::MatrixXd* par
   const double* diagonal = factor_.factor_.data() + node.diagonal;
   const double* rectangle = factor_.factor_.data() + node.below;
   for (int r = 0; r < n; ++r) {
-    for (int c = 0; c <= r; ++c) lower(r, c) = diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
+    for (int c = 0; c <= r; ++c)
+      lower(r, c) = diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
     lower(r, r) = 1.0 / lower(r, r);  // stored inverted
   }
   for (int r = 0; r < m; ++r) {
-    for (int c = 0; c < n; ++c) below(r, c) = rectangle[rectangle_row(r, n) + static_cast<std::int64_t>(c) * kStrip];
+    for (int c = 0; c < n; ++c)
+      below(r, c) = rectangle[rectangle_row(r, n) + static_cast<std::int64_t>(c) * kStrip];
   }
   Eigen::MatrixXd inverse(n + m, n + m);
   const Eigen::MatrixXd lower_inverse =
@@ -117,7 +121,8 @@ void SelectedInverse::from_tree(const std::vector<Request>& requests) {
     inverse[s] = front_inverse(s, node.parent == -1 ? nullptr : &inverse[node.parent]);
     if (node.parent != -1 && --users[node.parent] == 0) inverse[node.parent].resize(0, 0);
     for (const Request* request : of_supernode[s]) {
-      const int rows = factor_.pattern_->block_dim(request->row), cols = factor_.pattern_->block_dim(request->col);
+      const int rows = factor_.pattern_->block_dim(request->row),
+                cols = factor_.pattern_->block_dim(request->col);
       const int row = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->row]]);
       const int col = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->col]]);
       Eigen::Map<Eigen::MatrixXd>(request->out, rows, cols) = inverse[s].block(row, col, rows, cols);
@@ -128,7 +133,8 @@ void SelectedInverse::from_tree(const std::vector<Request>& requests) {
 
 void SelectedInverse::from_solves(std::vector<Request> requests) {
   const BlockPattern& pattern = *factor_.pattern_;
-  std::stable_sort(requests.begin(), requests.end(), [](const Request& a, const Request& b) { return a.col < b.col; });
+  std::stable_sort(requests.begin(), requests.end(),
+                   [](const Request& a, const Request& b) { return a.col < b.col; });
   std::vector<double> x(static_cast<std::size_t>(pattern.dim()));
   const std::ptrdiff_t num = static_cast<std::ptrdiff_t>(requests.size());
   for (std::ptrdiff_t begin = 0; begin < num;) {

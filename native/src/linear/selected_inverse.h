@@ -2,9 +2,9 @@
 //
 // Inside the structure of L: going down the assembly tree, with Z the inverse restricted to a front's rows,
 //   X = L21 L11^-1,   Z21 = -Z22 X,   Z11 = L11^-T L11^-1 + X' Z22 X,
-// where Z22 is part of the parent's Z (Takahashi, Fagan and Chen 1973, by supernodes). Only the fronts between the
-// asked blocks and their roots are visited. Other blocks come from solving for the columns of the identity, as
-// do all of them where that takes less arithmetic.
+// where Z22 is part of the parent's Z (Takahashi, Fagan and Chen 1973, by supernodes). Only the fronts
+// between the asked blocks and their roots are visited. Other blocks come from solving for the columns of the
+// identity, as do all of them where that takes less arithmetic.
 #pragma once
 
 #include <Eigen/Core>
@@ -24,7 +24,7 @@ class SelectedInverse {
 
  private:
   struct Request {
-    std::int32_t row, col;   // blocks
+    std::int32_t row, col;  // blocks
     double* out;
   };
   bool in_factor(const Request& request) const;

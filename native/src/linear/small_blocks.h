@@ -1,5 +1,5 @@
-// Products and inverses of small dense column-major blocks, with dimensions known at compile time (or 0: given at
-// run time).
+// Products and inverses of small dense column-major blocks, with dimensions known at compile time (or 0:
+// given at run time).
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ enum class Update { kSet, kSubtract };
 
 // c := a b' or c -= a b', c (Rows x cols), a (Rows x Depth), b (cols x Depth); leading dimensions lc, la, lb.
 template <Update Kind, int Rows, int Depth>
-inline __attribute__((always_inline)) void outer_pieces(double* c, int lc, const double* a, int la, const double* b,
-                                                        int lb, int cols) {
+inline __attribute__((always_inline)) void outer_pieces(double* c, int lc, const double* a, int la,
+                                                        const double* b, int lb, int cols) {
   constexpr int N = piece_size<Rows>();
   typedef double Piece __attribute__((vector_size(N * sizeof(double)), aligned(8), may_alias));
   Piece column[Depth];
@@ -39,8 +39,8 @@ inline __attribute__((always_inline)) void outer_pieces(double* c, int lc, const
 
 // c := a b' or c -= a b', c (rows x cols, leading dimension lc), a (rows x depth), b (cols x depth).
 template <Update Kind, int Rows, int Depth>
-inline __attribute__((always_inline)) void outer_product(double* c, int lc, const double* a, const double* b, int rows,
-                                                         int cols, int depth) {
+inline __attribute__((always_inline)) void outer_product(double* c, int lc, const double* a, const double* b,
+                                                         int rows, int cols, int depth) {
   if constexpr (Rows > 0 && Depth > 0) {
     outer_pieces<Kind, Rows, Depth>(c, lc, a, Rows, b, cols, cols);
   } else {
@@ -63,7 +63,8 @@ inline void add_times(double* y, const double* a, const double* x, int rows, int
 }
 
 // y += factor * a' x, a (rows x cols).
-inline void add_transposed_times(double* y, const double* a, const double* x, int rows, int cols, double factor) {
+inline void add_transposed_times(double* y, const double* a, const double* x, int rows, int cols,
+                                 double factor) {
   for (int p = 0; p < cols; ++p) {
     double sum = 0.0;
     for (int i = 0; i < rows; ++i) sum += a[p * rows + i] * x[i];
@@ -71,8 +72,8 @@ inline void add_transposed_times(double* y, const double* a, const double* x, in
   }
 }
 
-// inverse := (a + diag(damping))^-1, symmetric positive definite, dim x dim; lower (dim x dim) is scratch. False if a
-// pivot is not finite or not larger than epsilon times its diagonal entry.
+// inverse := (a + diag(damping))^-1, symmetric positive definite, dim x dim; lower (dim x dim) is scratch.
+// False if a pivot is not finite or not larger than epsilon times its diagonal entry.
 template <int Dim>
 inline bool invert_spd(const double* a, const double* damping, double* inverse, double* lower, int dim) {
   const int n = Dim > 0 ? Dim : dim;

@@ -49,11 +49,11 @@ void SparseCholesky::allocate() {
 }
 
 std::int64_t SparseCholesky::memory_bytes() const {
-  const std::int64_t doubles = factor_.size() + update_.size() +
-                               static_cast<std::int64_t>((2 + above_.size()) * permuted_.size());
-  const std::int64_t symbolic = static_cast<std::int64_t>(
-      symbolic_.blocks.size() * sizeof(AssemblyBlock) + symbolic_.rows.size() * 2 * sizeof(std::int32_t) +
-      symbolic_.supernodes.size() * sizeof(Supernode));
+  const std::int64_t doubles =
+      factor_.size() + update_.size() + static_cast<std::int64_t>((2 + above_.size()) * permuted_.size());
+  const std::int64_t symbolic = static_cast<std::int64_t>(symbolic_.blocks.size() * sizeof(AssemblyBlock) +
+                                                          symbolic_.rows.size() * 2 * sizeof(std::int32_t) +
+                                                          symbolic_.supernodes.size() * sizeof(Supernode));
   return doubles * static_cast<std::int64_t>(sizeof(double)) + symbolic;
 }
 
@@ -76,7 +76,8 @@ bool SparseCholesky::factorize(const double* values, const double* damping) {
   return factorized_;
 }
 
-void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const double* values, const double* damping) {
+void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const double* values,
+                                      const double* damping) {
   if (thread == 0) top_failed_pivot_ = -1;
   failed_pivot_[thread] = -1;
   const Team alone{0, 1, nullptr, thread}, team{thread, schedule_.num_threads, &barrier, thread};
@@ -106,7 +107,8 @@ void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const do
 }
 
 // Returns the failing pivot in elimination order or -1.
-int SparseCholesky::factorize_supernode(int s, const Team& team, const double* values, const double* damping) {
+int SparseCholesky::factorize_supernode(int s, const Team& team, const double* values,
+                                        const double* damping) {
   const Supernode& node = symbolic_.supernodes[s];
   assemble(s, team, values, damping);
   extend_add(s, false, team);
@@ -133,13 +135,16 @@ void SparseCholesky::assemble(int s, const Team& team, const double* values, con
     for (std::int64_t k = symbolic_.blocks_begin[s]; k < symbolic_.blocks_begin[s + 1]; ++k) {
       const AssemblyBlock& block = symbolic_.blocks[k];
       const double* source = values + block.source;
-      const int row_step = block.transposed ? block.num_cols : 1, col_step = block.transposed ? 1 : block.num_rows;
+      const int row_step = block.transposed ? block.num_cols : 1,
+                col_step = block.transposed ? 1 : block.num_rows;
       for (int r = 0; r < block.num_rows; ++r) {
         const int row = block.row + r;
-        double* target = row < node.num_pivots ? diagonal + triangle_row(row)
-                                               : below + rectangle_row(row - node.num_pivots, node.num_pivots);
+        double* target = row < node.num_pivots
+                             ? diagonal + triangle_row(row)
+                             : below + rectangle_row(row - node.num_pivots, node.num_pivots);
         target += static_cast<std::int64_t>(block.col) * kStrip;
-        const int cols = std::min<int>(block.num_cols, row - block.col + 1);  // lower triangle of a diagonal block
+        const int cols =
+            std::min<int>(block.num_cols, row - block.col + 1);  // lower triangle of a diagonal block
         for (int c = 0; c < cols; ++c) target[c * kStrip] = source[r * row_step + c * col_step];
       }
     }
@@ -167,7 +172,7 @@ struct ChildColumns {
   const std::int64_t* position;  // (m) offset of that row in `target`
   double* target;
   int first, last, m;
-  int shift;                     // front row of the target's first column
+  int shift;  // front row of the target's first column
 };
 
 void add_child(const ChildColumns& child) {
@@ -200,8 +205,8 @@ void add_child(const ChildColumns& child) {
 
 }  // namespace
 
-// Add the Schur complements of the children: the columns that are pivots here (into_update false), or the others.
-// Each thread of the team owns a range of target columns.
+// Add the Schur complements of the children: the columns that are pivots here (into_update false), or the
+// others. Each thread of the team owns a range of target columns.
 void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
   const Supernode& node = symbolic_.supernodes[s];
   const int n = node.num_pivots, m = node.num_below;
@@ -237,7 +242,8 @@ void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
 void SparseCholesky::solve(const double* b, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!factorized_) {
-    throw LinearStateError("solve: there is no factorisation; call factorize() and check that it returns True.");
+    throw LinearStateError(
+        "solve: there is no factorisation; call factorize() and check that it returns True.");
   }
   solve_factorized(b, x);
 }
@@ -296,7 +302,8 @@ void SparseCholesky::marginals(const std::vector<std::int32_t>& rows, const std:
                                double* out) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!factorized_) {
-    throw LinearStateError("marginals: there is no factorisation; call factorize() and check that it returns True.");
+    throw LinearStateError(
+        "marginals: there is no factorisation; call factorize() and check that it returns True.");
   }
   SelectedInverse(*this).blocks(rows, cols, out);
 }

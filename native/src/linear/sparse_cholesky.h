@@ -2,10 +2,11 @@
 //
 //   P (H + D) P' = L L'
 //
-// The structure is analysed once (ordering, supernodes, schedule). `factorize` goes up the assembly tree: each front
-// collects its blocks of H and the Schur complements of its children, eliminates its pivots (front.h), and leaves
-// its own Schur complement to its parent. Subtrees run in parallel, large fronts near the roots are shared by
-// all threads. Reference: Liu, The multifrontal method for sparse matrix solution, SIAM Review 1992.
+// The structure is analysed once (ordering, supernodes, schedule). `factorize` goes up the assembly tree:
+// each front collects its blocks of H and the Schur complements of its children, eliminates its pivots
+// (front.h), and leaves its own Schur complement to its parent. Subtrees run in parallel, large fronts near
+// the roots are shared by all threads. Reference: Liu, The multifrontal method for sparse matrix solution,
+// SIAM Review 1992.
 #pragma once
 
 #include <memory>
@@ -31,7 +32,8 @@ class SparseCholesky {
   // x (dim) := (H + D)^-1 b; x may be b.
   void solve(const double* b, double* x);
 
-  // Blocks of (H + D)^-1: for pair k the block (rows[k], cols[k]), column-major, one after the other in `out`.
+  // Blocks of (H + D)^-1: for pair k the block (rows[k], cols[k]), column-major, one after the other in
+  // `out`.
   void marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols, double* out);
 
   const BlockPattern& pattern() const { return *pattern_; }
@@ -59,14 +61,14 @@ class SparseCholesky {
   SymbolicFactor symbolic_;
   Schedule schedule_;
   AlignedBuffer factor_, update_;
-  std::vector<double> min_pivot_;                     // (dim), elimination order
-  std::vector<double> permuted_;                      // (dim) right side in elimination order
-  std::vector<std::vector<double>> above_;            // per thread (dim): its subtrees' part of the top's right side
-  std::vector<AlignedBuffer> scratch_;                // per thread (max_below, padded)
-  std::vector<std::vector<std::int64_t>> position_;   // per thread (max_below)
-  std::vector<int> failed_pivot_;                     // per thread, elimination order, -1: none
-  int top_failed_pivot_ = -1;                         // the same for the top of the tree
-  int front_failed_pivot_ = -1;                       // within the front the team works on
+  std::vector<double> min_pivot_;           // (dim), elimination order
+  std::vector<double> permuted_;            // (dim) right side in elimination order
+  std::vector<std::vector<double>> above_;  // per thread (dim): its subtrees' part of the top's right side
+  std::vector<AlignedBuffer> scratch_;      // per thread (max_below, padded)
+  std::vector<std::vector<std::int64_t>> position_;  // per thread (max_below)
+  std::vector<int> failed_pivot_;                    // per thread, elimination order, -1: none
+  int top_failed_pivot_ = -1;                        // the same for the top of the tree
+  int front_failed_pivot_ = -1;                      // within the front the team works on
   bool factorized_ = false;
   int failed_block_ = -1;
   std::mutex mutex_;

@@ -1,7 +1,7 @@
 // Dense matrices in strips: the storage of all factors.
 //
-// A strip is kStrip consecutive rows. It is stored column by column, kStrip doubles each, so that a column of a
-// strip is one aligned SIMD vector, and both operands of a rank-k update are read sequentially.
+// A strip is kStrip consecutive rows. It is stored column by column, kStrip doubles each, so that a column of
+// a strip is one aligned SIMD vector, and both operands of a rank-k update are read sequentially.
 //
 //   rectangular  (rows x cols): strip s starts at s * kStrip * cols
 //   triangular   (lower, n x n): strip s has columns 0 .. kStrip (s + 1) - 1 and starts at triangle_size(s)
@@ -20,7 +20,7 @@ constexpr int kTileStrips = 3;  // strips of a register tile: 24 x 8 of 32 regis
 constexpr int kStrip = 4;
 constexpr int kTileStrips = 3;  // 12 x 4 of 16 registers
 #else
-constexpr int kStrip = 4;       // two 128-bit vectors
+constexpr int kStrip = 4;  // two 128-bit vectors
 constexpr int kTileStrips = 1;
 #endif
 

@@ -203,7 +203,9 @@ void SymbolicFactor::find_rows(const BlockGraph& graph) {
 
 void SymbolicFactor::place_blocks(const BlockPattern& pattern) {
   const int num = static_cast<int>(supernodes.size());
-  const auto owner = [&](int row, int col) { return supernode_of_step[std::min(inverse[row], inverse[col])]; };
+  const auto owner = [&](int row, int col) {
+    return supernode_of_step[std::min(inverse[row], inverse[col])];
+  };
   blocks_begin.assign(num + 1, 0);
   for (int col = 0; col < pattern.num_blocks(); ++col) {
     if (pattern.block_dim(col) > std::numeric_limits<std::int16_t>::max()) {
@@ -230,7 +232,8 @@ void SymbolicFactor::place_blocks(const BlockPattern& pattern) {
       block.row = row_scalar - node.first_pivot;
       if (block.row >= node.num_pivots) {
         const auto begin = rows.begin() + node.rows_begin, end = begin + node.num_below;
-        block.row = node.num_pivots + static_cast<std::int32_t>(std::lower_bound(begin, end, row_scalar) - begin);
+        block.row =
+            node.num_pivots + static_cast<std::int32_t>(std::lower_bound(begin, end, row_scalar) - begin);
       }
       block.num_rows = static_cast<std::int16_t>(pattern.block_dim(row_block));
       block.num_cols = static_cast<std::int16_t>(pattern.block_dim(col_block));

@@ -24,29 +24,29 @@ struct Supernode {
 
 // A block of H as it is added to a front: element (r, c) of the front's lower triangle.
 struct AssemblyBlock {
-  std::int64_t source;                 // into values
-  std::int32_t row, col;               // first row and column in the front
+  std::int64_t source;    // into values
+  std::int32_t row, col;  // first row and column in the front
   std::int16_t num_rows, num_cols;
-  bool transposed;                     // the stored block is num_cols x num_rows
+  bool transposed;  // the stored block is num_cols x num_rows
 };
 
 struct SymbolicFactor {
   SymbolicFactor(const BlockPattern& pattern, const std::string& ordering);
 
-  std::string ordering;                          // the one that was taken
-  std::vector<std::int32_t> perm, inverse;       // (nb) step <-> block
-  std::vector<std::int32_t> step_offset;         // (nb + 1) first scalar of a step
-  std::vector<std::int32_t> scalar_source;       // (dim) scalar of the elimination order -> scalar of the matrix
-  std::vector<Supernode> supernodes;             // in elimination order, children before parents
-  std::vector<std::int32_t> supernode_of_step;   // (nb)
+  std::string ordering;                     // the one that was taken
+  std::vector<std::int32_t> perm, inverse;  // (nb) step <-> block
+  std::vector<std::int32_t> step_offset;    // (nb + 1) first scalar of a step
+  std::vector<std::int32_t> scalar_source;  // (dim) scalar of the elimination order -> scalar of the matrix
+  std::vector<Supernode> supernodes;        // in elimination order, children before parents
+  std::vector<std::int32_t> supernode_of_step;         // (nb)
   std::vector<std::int32_t> children_begin, children;  // supernodes, ascending
-  std::vector<std::int32_t> rows;                // below rows of each supernode: scalars in elimination order
-  std::vector<std::int32_t> parent_row;          // the same rows, as row of the parent's front (pivots first)
-  std::vector<std::int64_t> blocks_begin;        // (num supernodes + 1)
+  std::vector<std::int32_t> rows;          // below rows of each supernode: scalars in elimination order
+  std::vector<std::int32_t> parent_row;    // the same rows, as row of the parent's front (pivots first)
+  std::vector<std::int64_t> blocks_begin;  // (num supernodes + 1)
   std::vector<AssemblyBlock> blocks;
-  std::int64_t factor_size = 0;                  // doubles
-  double flops = 0.0;                            // of the ordering, without padding or amalgamation
-  double nonzeros = 0.0;                         // of the ordering
+  std::int64_t factor_size = 0;  // doubles
+  double flops = 0.0;            // of the ordering, without padding or amalgamation
+  double nonzeros = 0.0;         // of the ordering
 
  private:
   void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims);

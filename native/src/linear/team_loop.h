@@ -9,7 +9,8 @@
 
 namespace graphopt {
 
-// Call prepare(num_threads) once and then task(team) on every thread of the pool, or alone if `parallel` is false.
+// Call prepare(num_threads) once and then task(team) on every thread of the pool, or alone if `parallel` is
+// false.
 template <class Prepare, class Task>
 void run_team(bool parallel, const Prepare& prepare, const Task& task) {
   ThreadPool& pool = ThreadPool::instance();
@@ -23,8 +24,8 @@ void run_team(bool parallel, const Prepare& prepare, const Task& task) {
   }
 }
 
-// Cut columns 0 .. n of a cumulative cost (n + 1 entries, ascending from 0) into equal shares: first column of
-// share t of `num_shares`.
+// Cut columns 0 .. n of a cumulative cost (n + 1 entries, ascending from 0) into equal shares: first column
+// of share t of `num_shares`.
 inline int share_begin(const std::vector<std::int64_t>& cumulative, int t, int num_shares) {
   const int n = static_cast<int>(cumulative.size()) - 1;
   if (t >= num_shares) return n;

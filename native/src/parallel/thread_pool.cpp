@@ -111,7 +111,9 @@ void ThreadPool::run_locked(const std::function<void(int)>& task) {
 }
 
 bool ThreadPool::wait_for_work(std::uint64_t& seen_generation) {
-  const auto ready = [&] { return stopping_ || generation_.load(std::memory_order_acquire) != seen_generation; };
+  const auto ready = [&] {
+    return stopping_ || generation_.load(std::memory_order_acquire) != seen_generation;
+  };
   for (int spin = 0; spin < kSpins && !ready(); ++spin) spin_pause();
   if (!ready()) {
     std::unique_lock<std::mutex> lock(mutex_);

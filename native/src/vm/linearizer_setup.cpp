@@ -186,7 +186,7 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
         const Piece& piece = g->pieces[p];
         if (piece.segment) continue;
         const std::int64_t offset = g->input.block_offset.row(i)[p];
-        CHECK(offset >= -1 && offset + piece.rows * piece.columns <= values_size,
+        CHECK(offset == -1 || (offset >= 0 && offset + piece.rows * piece.columns <= values_size),
               "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
                   text(offset) + ", the block ends behind values_size " + text(values_size));
       }

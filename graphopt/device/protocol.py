@@ -1,0 +1,105 @@
+"""What a device offers to the solvers: memory, kernels, recorded programs.
+
+buffer  = device.allocate(nbytes, "device")
+kernel  = device.shader("row_product", "double", num_buffers=7, num_params=2, constants={0: 128})
+program = device.record().dispatch(kernel, buffers, params, groups).barrier().finish()
+ticket  = device.submit(program)        # asynchronous; several may be in flight, they run in order
+ticket.wait()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+Usage = Literal["device", "upload", "readback", "shared"]
+Precision = Literal["double", "mixed"]
+
+
+class Buffer(Protocol):
+    """A range of device memory."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        ...
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether `array` works: the host sees this memory."""
+        ...
+
+    def array(self, dtype: Any, offset: int, count: int) -> np.ndarray:
+        """View of `count` elements from byte `offset` on; writes go to the device's memory."""
+        ...
+
+
+class Ticket(Protocol):
+    """A submission."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has finished it."""
+        ...
+
+    def wait(self, timeout: float) -> None:
+        """Block until finished; `DeviceLostError` after `timeout` seconds or when the device is lost."""
+        ...
+
+
+class Recorder(Protocol):
+    """Collects the commands of a program. Commands between two barriers may run at the same time."""
+
+    def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Recorder:
+        """Run `groups` workgroups of a kernel."""
+        ...
+
+    def barrier(self) -> Recorder:
+        """Finish everything before, and make it visible to everything after."""
+        ...
+
+    def copy(self, source: Any, destination: Any, nbytes: int) -> Recorder:
+        """Copy the first `nbytes` bytes."""
+        ...
+
+    def fill(self, buffer: Any, value: int = 0) -> Recorder:
+        """Set every 32-bit word of a buffer."""
+        ...
+
+    def timestamp(self) -> Recorder:
+        """Note the time; `program.timestamps()` returns them in nanoseconds after a run."""
+        ...
+
+    def finish(self) -> Any:
+        """The program: recorded once, submitted often."""
+        ...
+
+
+class Device(Protocol):
+    """One opened device."""
+
+    name: str
+    has_float64: bool
+    memory_scheme: str
+    """"single": host and device share mapped buffers; "staged": a host buffer and a device buffer with copies
+    between them; "rebar": as staged, but the host writes straight into device memory."""
+
+    def allocate(self, nbytes: int, usage: Usage) -> Any:
+        """Memory from the pool; `DeviceMemoryError` where there is none."""
+        ...
+
+    def shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> Any:
+        """Kernel of a shader in `shaders/`, specialised; equal arguments return the same kernel."""
+        ...
+
+    def record(self) -> Any:
+        """A new `Recorder`."""
+        ...
+
+    def submit(self, program: Any) -> Ticket:
+        """Start a program after those submitted before it."""
+        ...

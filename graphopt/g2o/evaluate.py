@@ -1,0 +1,47 @@
+"""Errors and Jacobians of edges by the compiled programs of their types."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphopt import codegen
+from graphopt.types import EdgeType
+
+
+@cache
+def _kernels(kind: EdgeType) -> codegen.EdgeKernels:
+    return codegen.compile_edge(kind, information="identity")
+
+
+@cache
+def _error_program(kind: EdgeType) -> Any:
+    return _kernels(kind).errors.native.run
+
+
+@cache
+def _jacobian_program(kind: EdgeType) -> Any:
+    return _kernels(kind).jacobians.native.run
+
+
+def errors(kind: EdgeType, inputs: np.ndarray) -> np.ndarray:
+    """(n, residual_dim) errors; `inputs` (n, k): estimates, parameters, measurement."""
+    return _error_program(kind)(inputs)
+
+
+def jacobians(kind: EdgeType, inputs: np.ndarray) -> list[np.ndarray]:
+    """Per vertex (n, residual_dim, tangent_dim)."""
+    flat = _jacobian_program(kind)(inputs)
+    result, first = [], 0
+    for vertex in kind.vertices:
+        size = kind.residual_dim * vertex.tangent_dim
+        result.append(flat[:, first : first + size].reshape(-1, kind.residual_dim, vertex.tangent_dim))
+        first += size
+    return result
+
+
+def chi2(error: np.ndarray, information: np.ndarray) -> np.ndarray:
+    """(n,) e' Omega e."""
+    return np.einsum("ni,nij,nj->n", error, information, error)

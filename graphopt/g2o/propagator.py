@@ -1,0 +1,331 @@
+"""`HyperDijkstra` and `EstimatePropagator`: shortest paths, and start values along them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+from graphopt.g2o.initial_estimates import initial_estimate_cost
+
+_LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
+
+
+class HyperDijkstraAdjacencyMapEntry:
+    """How a vertex was reached."""
+
+    def __init__(
+        self, child: Any = None, parent: Any = None, edge: Any = None, distance: float = _LONGEST
+    ) -> None:
+        self._child, self._parent, self._edge, self._distance = child, parent, edge, distance
+        self._children: set[Any] = set()
+
+    def child(self) -> Any:
+        """The vertex."""
+        return self._child
+
+    def parent(self) -> Any:
+        """The vertex before it, None at a start."""
+        return self._parent
+
+    def edge(self) -> Any:
+        """The edge to the vertex before it."""
+        return self._edge
+
+    def distance(self) -> float:
+        """Cost of the path from a start."""
+        return self._distance
+
+    def children(self) -> set[Any]:
+        """Vertices reached through this one; `HyperDijkstra.compute_tree` fills it."""
+        return self._children
+
+
+class HyperDijkstraCostFunction:
+    """Cost of going through an edge; override `__call__(edge, from_, to)`."""
+
+    def __call__(self, edge: Any, from_: Any, to: Any) -> float:
+        """Cost of going from one vertex to another."""
+        raise NotImplementedError("Override __call__(edge, from_, to) -> cost.")
+
+
+class UniformCostFunction(HyperDijkstraCostFunction):
+    """Every edge costs 1."""
+
+    def __call__(self, edge: Any, from_: Any, to: Any) -> float:
+        """Cost of going from one vertex to another."""
+        return 1.0
+
+
+class HyperDijkstraTreeAction:
+    """Called for each vertex of a tree; override `perform`."""
+
+    def perform(self, v: Any, vParent: Any, e: Any, distance: float = 0.0) -> float:
+        """Do something at a vertex; a value <= 0 stops going down from it."""
+        return 1.0
+
+
+class HyperDijkstra:
+    """Shortest paths in a hyper graph from one or several vertices."""
+
+    HyperDijkstraAdjacencyMapEntry = HyperDijkstraAdjacencyMapEntry
+    HyperDijkstraCostFunction = HyperDijkstraCostFunction
+    HyperDijkstraTreeAction = HyperDijkstraTreeAction
+
+    def __init__(self, g: Any) -> None:
+        self._graph = g
+        self._map: dict[Any, HyperDijkstraAdjacencyMapEntry] = {}
+        self._visited: set[Any] = set()
+
+    def graph(self) -> Any:
+        """The graph."""
+        return self._graph
+
+    def adjacency_map(self) -> dict[Any, HyperDijkstraAdjacencyMapEntry]:
+        """Vertex -> how it was reached; vertices that were not have the largest distance."""
+        return self._map
+
+    adjacency_map_const = adjacency_map
+
+    def visited(self) -> set[Any]:
+        """Vertices that were reached."""
+        return self._visited
+
+    visited_const = visited
+
+    def shortest_paths(
+        self,
+        v: Any,
+        cost: Callable[[Any, Any, Any], float],
+        maxDistance: float = _LONGEST,
+        comparisonConditioner: float = 1e-3,
+        directed: bool = False,
+        maxEdgeCost: float = _LONGEST,
+    ) -> None:
+        """Find the paths from a vertex or a set of vertices."""
+        starts = list(v) if isinstance(v, Iterable) else [v]
+        self._map = {one: HyperDijkstraAdjacencyMapEntry(one) for one in self._graph.vertices().values()}
+        self._visited = set()
+        order = count()
+        queue: list[tuple[float, int, Any]] = []
+        for one in starts:
+            self._map[one]._distance = 0.0
+            heapq.heappush(queue, (0.0, next(order), one))
+        while queue:
+            distance, _, vertex = heapq.heappop(queue)
+            if vertex in self._visited and distance > self._map[vertex]._distance:
+                continue
+            self._visited.add(vertex)
+            for edge in sorted(self._graph._edges_of(vertex), key=lambda one: one._internal_id):
+                if directed and edge.vertex(0) is not vertex:
+                    continue
+                for other in edge.vertices():
+                    if other is None or other is vertex:
+                        continue
+                    step = cost(edge, vertex, other)
+                    if not (math.isfinite(step) and step <= maxEdgeCost) or step == _LONGEST:
+                        continue
+                    total = distance + step
+                    if total + comparisonConditioner < self._map[other]._distance and total < maxDistance:
+                        self._map[other] = HyperDijkstraAdjacencyMapEntry(other, vertex, edge, total)
+                        heapq.heappush(queue, (total, next(order), other))
+
+    @staticmethod
+    def compute_tree(amap: dict[Any, HyperDijkstraAdjacencyMapEntry]) -> None:
+        """Fill the children of all entries."""
+        for entry in amap.values():
+            entry._children = set()
+        for entry in amap.values():
+            if entry._parent is not None:
+                amap[entry._parent]._children.add(entry._child)
+
+    @staticmethod
+    def visit_adjacency_map(amap: Any, action: HyperDijkstraTreeAction, useDistance: bool = False) -> None:
+        """Call an action for each vertex of the tree, parents first."""
+        queue = [entry for entry in amap.values() if entry._parent is None]
+        while queue:
+            entry = queue.pop(0)
+            if entry._parent is not None:
+                value = action.perform(
+                    entry._child, entry._parent, entry._edge, *((entry._distance,) if useDistance else ())
+                )
+                if value <= 0.0:
+                    continue
+            queue.extend(amap[one] for one in entry._children)
+
+
+class EstimatePropagatorCostBase:
+    """What it costs to set a vertex from others through an edge; the largest double: not possible."""
+
+    def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
+        raise NotImplementedError("Override __call__(edge, from_, to) -> cost.")
+
+    def name(self) -> str:
+        """Name of the cost."""
+        return type(self).__name__
+
+
+class EstimatePropagatorCost(EstimatePropagatorCostBase):
+    """Every edge that can give a start value costs 1."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._active = set(graph.active_edges())
+
+    def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
+        if edge not in self._active or initial_estimate_cost(edge, from_, to) <= 0.0:
+            return _LONGEST
+        return 1.0
+
+    def name(self) -> str:
+        """The words "spanning tree"."""
+        return "spanning tree"
+
+
+class EstimatePropagatorCostOdometry(EstimatePropagatorCost):
+    """Only edges between poses with consecutive ids."""
+
+    def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
+        """Cost of setting `to` from `from_`."""
+        known = next(iter(from_), None)
+        if len(from_) != 1 or known is None or abs(known.id() - to.id()) != 1:
+            return _LONGEST
+        if known.dimension() != to.dimension() or to.dimension() != self._graph.max_dimension():
+            return _LONGEST
+        return super().__call__(edge, from_, to)
+
+    def name(self) -> str:
+        """The word "odometry"."""
+        return "odometry"
+
+
+class EstimatePropagateAction:
+    """Sets the estimate of a vertex that was reached, unless it is fixed."""
+
+    def __call__(self, edge: Any, from_: set[Any], to: Any) -> None:
+        """Set `to`."""
+        if not to.fixed():
+            edge.initial_estimate(from_, to)
+
+
+class EstimatePropagatorAdjacencyMapEntry:
+    """How a vertex was reached."""
+
+    def __init__(self, child: Any) -> None:
+        self._child, self._parent, self._edge = child, set(), None
+        self._distance, self._level = _LONGEST, 0
+
+    def child(self) -> Any:
+        """The vertex."""
+        return self._child
+
+    def parent(self) -> set[Any]:
+        """The vertices that it was set from."""
+        return self._parent
+
+    def edge(self) -> Any:
+        """The edge that it was set by."""
+        return self._edge
+
+    def distance(self) -> float:
+        """Cost of the path."""
+        return self._distance
+
+    def frontier_level(self) -> int:
+        """Number of edges from a start."""
+        return self._level
+
+
+class EstimatePropagator:
+    """Sets estimates along shortest paths from vertices that are known."""
+
+    EstimatePropagateAction = EstimatePropagateAction
+    EstimatePropagatorAdjacencyMapEntry = EstimatePropagatorAdjacencyMapEntry
+
+    def __init__(self, g: Any) -> None:
+        self._graph = g
+        self._map: dict[Any, EstimatePropagatorAdjacencyMapEntry] = {}
+        self._visited: set[Any] = set()
+
+    def graph(self) -> Any:
+        """The graph."""
+        return self._graph
+
+    def adjacency_map(self) -> dict[Any, EstimatePropagatorAdjacencyMapEntry]:
+        """Vertex -> how it was reached."""
+        return self._map
+
+    def visited(self) -> set[Any]:
+        """Vertices that were reached."""
+        return self._visited
+
+    def propagate(
+        self,
+        v: Any,
+        cost: EstimatePropagatorCostBase,
+        action: EstimatePropagateAction | None = None,
+        maxDistance: float = _LONGEST,
+        maxEdgeCost: float = _LONGEST,
+    ) -> None:
+        """Start at a vertex or a set of vertices and set those that can be reached."""
+        act = EstimatePropagateAction() if action is None else action
+        starts = set(v) if isinstance(v, Iterable) else {v}
+        self._map = {one: EstimatePropagatorAdjacencyMapEntry(one) for one in self._graph.vertices().values()}
+        self._visited = set()
+        order = count()
+        queue: list[tuple[float, int, Any]] = []
+        for one in sorted(starts, key=lambda vertex: vertex._id):
+            self._map[one]._distance = 0.0
+            heapq.heappush(queue, (0.0, next(order), one))
+        while queue:
+            distance, _, vertex = heapq.heappop(queue)
+            entry = self._map[vertex]
+            if vertex in self._visited or distance > entry._distance:
+                continue
+            self._visited.add(vertex)
+            if entry._edge is not None:
+                act(entry._edge, entry._parent, vertex)
+            for edge in sorted(self._graph._edges_of(vertex), key=lambda one: one._internal_id):
+                known = {one for one in edge.vertices() if one in self._visited}
+                for other in edge.vertices():
+                    if other in self._visited:
+                        continue
+                    step = cost(edge, known, other)
+                    total = max((self._map[one]._distance for one in known), default=0.0) + step
+                    if (
+                        0.0 < step <= maxEdgeCost
+                        and step < _LONGEST
+                        and total < min(maxDistance, self._map[other]._distance)
+                    ):
+                        found = self._map[other]
+                        found._parent, found._edge, found._distance = known, edge, total
+                        found._level = entry._level + 1
+                        heapq.heappush(queue, (total, next(order), other))
+
+
+def compute_initial_guess(optimizer: Any, cost: EstimatePropagatorCostBase | None = None) -> None:
+    """See `SparseOptimizer.compute_initial_guess`."""
+    if cost is None:
+        cost = EstimatePropagatorCost(optimizer)
+    active = optimizer.active_vertices()
+    is_active = set(active)
+    starts = {one for one in active if one.fixed()}
+    for edge in optimizer.active_edges():
+        if len(edge.vertices()) == 1 and initial_estimate_cost(edge, (), edge.vertex(0)) > 0.0:
+            vertex = edge.vertex(0)
+            if not vertex.fixed():
+                edge.initial_estimate(set(), vertex)
+                starts.add(vertex)
+    propagator = EstimatePropagator(optimizer)
+    while True:
+        if starts:
+            propagator.propagate(starts, cost)
+            is_active -= propagator.visited()
+        remaining = [one for one in active if one in is_active]
+        if starts or not remaining:
+            return
+        starts = {max(remaining, key=lambda one: (one.dimension(), -one._id))}

@@ -1,0 +1,445 @@
+"""One class per vertex type of the registry, and `VectorXVertex` for vertices defined in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphopt import types
+from graphopt.errors import GraphError, ShapeError
+from graphopt.g2o import scalar
+from graphopt.g2o.cameras import SBACam, VertexIntrinsicsEstimate
+from graphopt.g2o.elements import INVALID_ID
+from graphopt.g2o.isometries import Isometry3d
+from graphopt.g2o.poses import SE2, SE3Quat, Sim3
+from graphopt.g2o.storage import Pool, vertex_pool
+from graphopt.g2o.vertices import OptimizableGraph_Vertex
+from graphopt.types import VertexType, registry
+from graphopt.types.files import plain
+
+# -------------------------------------------------------------------- classes of the registry
+
+
+def _value_methods(value: Any) -> dict[str, Callable[..., Any]]:
+    """Conversions for estimates that are objects."""
+
+    def from_storage(self: Any, storage: np.ndarray) -> Any:
+        return value._from_storage(storage.tolist())
+
+    def to_storage(self: Any, given: Any) -> Any:
+        return given._storage() if type(given) is value else value(given)._storage()
+
+    return {"_from_storage": from_storage, "_to_storage": to_storage}
+
+
+def _minimal_pose(self: Any) -> np.ndarray:
+    """(6,) x, y, z, qx, qy, qz with qw >= 0."""
+    s = self._chunk.estimate[self._row]
+    return s[:6] * np.where(np.arange(6) < 3, 1.0, np.copysign(1.0, s[6]))
+
+
+def _set_minimal_pose(self: Any, data: Any) -> bool:
+    numbers = np.asarray(data, np.float64).ravel()
+    if len(numbers) != 6:
+        return False
+    squared = float(numbers[3:] @ numbers[3:])
+    quaternion = [*numbers[3:], np.sqrt(max(0.0, 1.0 - squared))]
+    self._chunk.estimate[self._row, :7] = [*numbers[:3], *scalar.normalized(quaternion)]
+    return True
+
+
+_POSE_DATA: dict[str, Any] = {
+    "get_minimal_estimate_data": _minimal_pose,
+    "set_minimal_estimate_data": _set_minimal_pose,
+    "minimal_estimate_dimension": lambda self: 6,
+}
+
+
+def make_vertex_class(
+    kind: VertexType, members: dict[str, Any], doc: str = ""
+) -> type[OptimizableGraph_Vertex]:
+    """The class of a vertex type."""
+    namespace = {
+        "__slots__": (),
+        "__module__": __name__,
+        "_type": kind,
+        "_pool": vertex_pool(kind),
+        **members,
+    }
+    namespace["__doc__"] = doc or f"`{kind.tag}`: {kind.doc or f'{kind.storage_dim} numbers.'}"
+    return type(kind.name, (OptimizableGraph_Vertex,), namespace)
+
+
+def _named(name: str, members: dict[str, Any], doc: str) -> Any:
+    return make_vertex_class(registry.vertex_type(name), members, doc)
+
+
+VertexSE2 = _named("VertexSE2", _value_methods(SE2), "`VERTEX_SE2`: planar pose, estimate `SE2`.")
+VertexPointXY = _named("VertexPointXY", {}, "`VERTEX_XY`: planar point, estimate (2,).")
+VertexSE3 = _named(
+    "VertexSE3",
+    {**_value_methods(Isometry3d), **_POSE_DATA},
+    "`VERTEX_SE3:QUAT`: pose, estimate `Isometry3d`; updates (translation, quaternion vector) on the right.",
+)
+
+
+def _isometry_numbers(self: Any) -> np.ndarray:
+    """(7,) x, y, z and the quaternion that Eigen makes of the rotation matrix."""
+    s = self._chunk.estimate[self._row].tolist()
+    return np.array([*s[:3], *scalar.from_rows(scalar.to_rows(s[3:]))])
+
+
+VertexSE3.get_estimate_data = _isometry_numbers
+VertexPointXYZ = _named("VertexPointXYZ", {}, "`VERTEX_TRACKXYZ`: point, estimate (3,).")
+VertexSE3Expmap = _named(
+    "VertexSE3Expmap",
+    {**_value_methods(SE3Quat), **_POSE_DATA},
+    "`VERTEX_SE3:EXPMAP`: pose cam_T_world, estimate `SE3Quat`; updates exp(omega, upsilon) on the left.",
+)
+VertexOdomDifferentialParams = _named(
+    "VertexOdomDifferentialParams",
+    {},
+    "`VERTEX_ODOM_DIFFERENTIAL`: wheel scales and distance, estimate (3,).",
+)
+VertexIntrinsics = _named(
+    "VertexIntrinsics",
+    {**_value_methods(VertexIntrinsicsEstimate), "minimal_estimate_dimension": lambda self: 4},
+    "`VERTEX_INTRINSICS`: fx, fy, cx, cy, baseline; estimate `VertexIntrinsicsEstimate`.",
+)
+VertexCamBAL = _named("VertexCamBAL", {}, "Camera of the BAL format: angle-axis, translation, f, k1, k2.")
+
+
+def _pose_numbers(self: Any) -> np.ndarray:
+    """(7,) x, y, z, qx, qy, qz, qw."""
+    return self._chunk.estimate[self._row, :7].copy()
+
+
+VertexCam = _named(
+    "VertexCam",
+    {
+        **_value_methods(SBACam),
+        **_POSE_DATA,
+        "get_estimate_data": _pose_numbers,
+        "estimate_dimension": lambda self: 7,
+    },
+    "`VERTEX_CAM`: camera world_T_cam with intrinsics, estimate `SBACam`.",
+)
+
+_BaseSim3 = _named("VertexSim3Expmap", {}, "")
+
+
+class VertexSim3Expmap(_BaseSim3):
+    """`VERTEX_SIM3:EXPMAP`: similarity, estimate `Sim3`; updates exp(omega, upsilon, sigma) on the left.
+
+    Two cameras (focal length and principle point, spelled as in g2o) belong to it; `fix_scale` holds the
+    scale.
+    """
+
+    __slots__ = ()
+
+    def _from_storage(self, storage: np.ndarray) -> Sim3:
+        return Sim3._from_storage(storage.tolist())
+
+    def set_estimate(self, value: Sim3) -> None:
+        """Replace the estimate."""
+        self._chunk.estimate[self._row, :8] = value._storage()
+
+    def estimate_dimension(self) -> int:
+        """8."""
+        return 8
+
+    def get_estimate_data(self) -> np.ndarray:
+        """(8,) qx, qy, qz, qw, x, y, z, s."""
+        return self.estimate().to_vector()
+
+    def set_estimate_data(self, data: Any) -> bool:
+        """Replace (qx, qy, qz, qw, x, y, z, s); False if the count is wrong."""
+        numbers = np.asarray(data, np.float64).ravel()
+        if len(numbers) != 8:
+            return False
+        self._chunk.estimate[self._row, :8] = numbers[[4, 5, 6, 0, 1, 2, 3, 7]]
+        return True
+
+    def minimal_estimate_dimension(self) -> int:
+        """7."""
+        return 7
+
+    def get_minimal_estimate_data(self) -> np.ndarray:
+        """(7,) tangent (omega, upsilon, sigma)."""
+        return self.estimate().log()
+
+    def set_minimal_estimate_data(self, data: Any) -> bool:
+        """Replace the estimate by exp(omega, upsilon, sigma)."""
+        numbers = np.asarray(data, np.float64).ravel()
+        if len(numbers) == 7:
+            self.set_estimate(Sim3(numbers))
+        return len(numbers) == 7
+
+    def cam_map1(self, point: Any) -> np.ndarray:
+        """(2,) pixel of a normalised point in the first camera."""
+        return self._focal(8) * scalar.floats(point, 2, "point") + self._center(8)
+
+    def cam_map2(self, point: Any) -> np.ndarray:
+        """(2,) pixel of a normalised point in the second camera."""
+        return self._focal(12) * scalar.floats(point, 2, "point") + self._center(12)
+
+    def _focal(self, at: int) -> np.ndarray:
+        return self._chunk.estimate[self._row, at : at + 2]
+
+    def _center(self, at: int) -> np.ndarray:
+        return self._chunk.estimate[self._row, at + 2 : at + 4]
+
+    @property
+    def fix_scale(self) -> bool:
+        """The scale is held at its value."""
+        return bool(self._chunk.estimate[self._row, 16])
+
+    @fix_scale.setter
+    def fix_scale(self, value: bool) -> None:
+        self._chunk.estimate[self._row, 16] = float(value)
+
+    _fix_scale = fix_scale
+
+
+def _camera_property(at: int, doc: str) -> property:
+    def get(self: Any) -> np.ndarray:
+        return self._chunk.estimate[self._row, at : at + 2]
+
+    def put(self: Any, value: Any) -> None:
+        self._chunk.estimate[self._row, at : at + 2] = scalar.floats(value, 2, doc)
+
+    return property(get, put, doc=f"(2,) {doc}; live.")
+
+
+for _prefix in ("", "_"):
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}focal_length1",
+        _camera_property(8, "focal lengths of the first camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}principle_point1",
+        _camera_property(10, "center of the first camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}focal_length2",
+        _camera_property(12, "focal lengths of the second camera [px]"),
+    )
+    setattr(
+        VertexSim3Expmap,
+        f"{_prefix}principle_point2",
+        _camera_property(14, "center of the second camera [px]"),
+    )
+
+
+_BaseSCam = _named("VertexSCam", _POSE_DATA, "")
+
+
+class VertexSCam(_BaseSCam):
+    """Stereo camera pose world_T_cam, estimate `Isometry3d`.
+
+    The intrinsics are the class's, set by `set_cam`.
+    """
+
+    __slots__ = ()
+    _camera: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def __init__(self, id: int = INVALID_ID) -> None:
+        super().__init__(id)
+        self._chunk.estimate[self._row, 7:] = VertexSCam._camera
+
+    def _from_storage(self, storage: np.ndarray) -> Isometry3d:
+        return Isometry3d._from_storage(storage.tolist())
+
+    def set_estimate(self, value: Isometry3d) -> None:
+        """Replace the pose."""
+        self._chunk.estimate[self._row] = (*value._storage(), *VertexSCam._camera)
+
+    def estimate_dimension(self) -> int:
+        """7."""
+        return 7
+
+    get_estimate_data = _pose_numbers
+
+    @staticmethod
+    def set_cam(fx: float, fy: float, cx: float, cy: float, tx: float) -> None:
+        """Set the intrinsics of all stereo cameras whose pose is set from now on (`set_all` for others)."""
+        VertexSCam._camera = (float(fx), float(fy), float(cx), float(cy), float(tx))
+
+    def set_all(self) -> None:
+        """Take the class's present intrinsics."""
+        self._chunk.estimate[self._row, 7:] = VertexSCam._camera
+
+    set_transform = set_projection = set_dr = set_derivative = set_all
+
+    def _camera_value(self) -> SBACam:
+        self.set_all()
+        return SBACam._from_storage(self._chunk.estimate[self._row].tolist())
+
+    @property
+    def w2n(self) -> np.ndarray:
+        """(3, 4) world to camera."""
+        return self._camera_value().w2n
+
+    @property
+    def w2i(self) -> np.ndarray:
+        """(3, 4) world to image."""
+        return self._camera_value().w2i
+
+    @property
+    def Kcam(self) -> np.ndarray:
+        """(3, 3) camera matrix."""
+        return self._camera_value().Kcam
+
+    @property
+    def dRdx(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's x."""
+        return self._camera_value().dRdx
+
+    @property
+    def dRdy(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's y."""
+        return self._camera_value().dRdy
+
+    @property
+    def dRdz(self) -> np.ndarray:
+        """(3, 3) derivative of the world-to-camera rotation by the quaternion's z."""
+        return self._camera_value().dRdz
+
+    @property
+    def baseline(self) -> float:
+        """Stereo baseline [m]."""
+        return VertexSCam._camera[4]
+
+    def map_point(self, point: Any) -> np.ndarray:
+        """(3,) left u, v and right u of a point in the world."""
+        camera = self._camera_value()
+        p = camera.inverse().map(point)
+        fx, fy, cx, cy, baseline = camera._k
+        return np.array([fx * p[0] / p[2] + cx, fy * p[1] / p[2] + cy, fx * (p[0] - baseline) / p[2] + cx])
+
+
+# -------------------------------------------------------------------- vertices without a fixed size
+
+
+@cache
+def vector_type(storage_dim: int, tangent_dim: int, python: bool) -> VertexType:
+    """Vertex type of `VectorXVertex`: x + delta, or left in place where Python moves it."""
+
+    def add(storage: Any, delta: Any) -> Any:
+        return storage + delta
+
+    def stay(storage: Any, delta: Any) -> Any:
+        return storage
+
+    return types.VertexType(
+        name=f"VectorXVertex{storage_dim}",
+        tag=f"VERTEX_VECTORX_{storage_dim}_{tangent_dim}{'_PYTHON' if python else ''}",
+        storage_dim=storage_dim,
+        tangent_dim=tangent_dim,
+        oplus=stay if python else add,
+        wrap=lambda storage: storage,
+        identity=(0.0,) * storage_dim,
+        file=plain(storage_dim),
+    )
+
+
+@cache
+def _vector_pool(storage_dim: int) -> Pool:
+    return vertex_pool(vector_type(storage_dim, max(storage_dim, 1), True), 64)
+
+
+class VectorXVertex(OptimizableGraph_Vertex):
+    """A vertex of any size, to be defined in Python.
+
+    Call `set_dimension(n)` and `set_estimate(x)` in the constructor; override `oplus_impl(update)` unless
+    the update is simply added. The estimate may have another length than the update.
+    """
+
+    __slots__ = ("_dimension",)
+    _pool = _vector_pool(0)
+
+    def __init__(self, id: int = INVALID_ID) -> None:
+        super().__init__(id)
+        self._dimension = -1
+
+    @property
+    def _type(self) -> VertexType:  # type: ignore[override]
+        storage_dim = self._chunk.estimate.shape[1]
+        if self._dimension < 0:
+            raise GraphError(f"{self!r} has no dimension; call set_dimension(n) in its constructor.")
+        if storage_dim != self._dimension and not self._is_python:
+            raise ShapeError(
+                f"{self!r}: the estimate has {storage_dim} numbers and the dimension is {self._dimension}; "
+                "override oplus_impl(update) to say how an update moves it."
+            )
+        return vector_type(storage_dim, self._dimension, self._is_python)
+
+    def dimension(self) -> int:
+        """Length of an update, -1 until it is set."""
+        return self._dimension
+
+    def set_dimension(self, dimension: int) -> bool:
+        """Set the length of an update; an estimate of another length becomes zeros."""
+        self._dimension = int(dimension)
+        if self._chunk.estimate.shape[1] != dimension:
+            self._resize(int(dimension))
+        return True
+
+    def _resize(self, storage_dim: int) -> None:
+        old, row = self._chunk, self._row
+        self._chunk, self._row = _vector_pool(storage_dim).take()
+        self._chunk.fixed[self._row] = old.fixed[row]
+        self._chunk.marginalized[self._row] = old.marginalized[row]
+        if self._graph is not None:
+            self._graph._topology_changed()
+
+    def estimate_dimension(self) -> int:
+        """Length of the estimate."""
+        return self._chunk.estimate.shape[1]
+
+    def set_estimate(self, value: Any) -> None:
+        """Replace the estimate, a vector of any length."""
+        numbers = np.asarray(value, np.float64).ravel()
+        if len(numbers) != self._chunk.estimate.shape[1]:
+            self._resize(len(numbers))
+        self._chunk.estimate[self._row] = numbers
+
+    def set_to_origin(self) -> None:
+        """Set the estimate to zeros."""
+        self._chunk.estimate[self._row] = 0.0
+
+    def oplus_impl(self, update: np.ndarray) -> None:
+        """Add the update; override it for anything else."""
+        self.set_estimate(self.estimate() + update)
+
+
+VERTEX_CLASSES: dict[VertexType, type[OptimizableGraph_Vertex]] = {
+    one._type: one
+    for one in (
+        VertexSE2,
+        VertexPointXY,
+        VertexSE3,
+        VertexPointXYZ,
+        VertexSE3Expmap,
+        VertexOdomDifferentialParams,
+        VertexIntrinsics,
+        VertexCamBAL,
+        VertexCam,
+        VertexSim3Expmap,
+        VertexSCam,
+    )
+}
+"""Vertex type -> class."""
+
+
+def vertex_class(kind: VertexType) -> type[OptimizableGraph_Vertex]:
+    """The class of a vertex type; made on first use for types that users registered."""
+    if kind not in VERTEX_CLASSES:
+        VERTEX_CLASSES[kind] = make_vertex_class(kind, {})
+    return VERTEX_CLASSES[kind]

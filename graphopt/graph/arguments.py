@@ -1,0 +1,130 @@
+"""What the methods of `Graph` accept, turned into types and arrays of the right shape."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.graph import validate
+from graphopt.types import registry
+from graphopt.types.base import EdgeType, VariadicEdgeType
+from graphopt.types.robust_kernels import KERNELS, robust_kernel
+
+if TYPE_CHECKING:
+    from graphopt.types.base import ParameterType, VertexType
+    from graphopt.types.registry import AnyEdgeType
+
+
+def resolved_vertex_type(given: VertexType | str) -> VertexType:
+    """The type that a name or tag names."""
+    return registry.vertex_type(given)
+
+
+def resolved_edge_type(given: AnyEdgeType | str) -> AnyEdgeType:
+    """The type that a name or tag names."""
+    return registry.edge_type(given)
+
+
+def resolved_parameter_type(given: ParameterType | str) -> ParameterType:
+    """The type that a name or tag names."""
+    return registry.parameter_type(given)
+
+
+def edge_type_and_vertices(edge_type: AnyEdgeType | str, vertices: Any) -> tuple[EdgeType, np.ndarray]:
+    """The type (for this arity) and the ids (m, arity)."""
+    resolved = resolved_edge_type(edge_type)
+    ids = validate.as_ids(vertices, f"{resolved.tag} vertices")
+    if isinstance(resolved, VariadicEdgeType):
+        if ids.ndim != 2:
+            raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, arity).")
+        resolved = resolved.instantiate(ids.shape[1])
+    arity = len(resolved.vertices)
+    if ids.size == 0:
+        ids = ids.reshape(0, arity)
+    if arity == 1 and ids.ndim == 1:
+        ids = ids[:, None]
+    if ids.ndim != 2 or ids.shape[1] != arity:
+        raise ShapeError(f"{resolved.tag} vertices have shape {ids.shape}, expected (m, {arity}).")
+    return resolved, ids
+
+
+def checked_parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> np.ndarray:
+    """Parameter ids (m, num_parameters)."""
+    num_parameters = len(edge_type.parameters)
+    if parameters is None:
+        if num_parameters:
+            tags = ", ".join(one.tag for one in edge_type.parameters)
+            raise GraphError(
+                f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters})."
+            )
+        return np.empty((count, 0), np.int64)
+    ids = validate.as_ids(parameters, f"{edge_type.tag} parameters")
+    if num_parameters == 1 and ids.shape == (count,):
+        ids = ids[:, None]
+    if ids.shape not in ((count, num_parameters), (num_parameters,)):
+        raise ShapeError(
+            f"{edge_type.tag} parameters have shape {ids.shape}, expected ({count}, {num_parameters})."
+        )
+    return np.broadcast_to(ids, (count, num_parameters))
+
+
+def checked_flags(values: Any, count: int, what: str) -> np.ndarray:
+    """One bool or (n,) bool."""
+    flags = np.asarray(values)
+    if flags.dtype != bool or flags.shape not in ((), (count,)):
+        raise ShapeError(
+            f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool."
+        )
+    return flags
+
+
+def kernel_numbers(kernel: Any, count: int) -> np.ndarray:
+    """Numbers of robust kernels: one, or (n,)."""
+    if kernel is None or isinstance(kernel, (str, int)):
+        return np.asarray(robust_kernel(kernel).number)
+    numbers = validate.as_ids(kernel, "kernels", (count,))
+    if count and not 0 <= numbers.min() <= numbers.max() <= len(KERNELS) - 1:
+        raise OptionError(
+            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(KERNELS) - 1}."
+        )
+    return numbers
+
+
+def kernel_widths(width: Any, count: int) -> np.ndarray:
+    """Positive widths: one, or (n,)."""
+    widths = np.asarray(width, np.float64)
+    if widths.shape not in ((), (count,)):
+        raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
+    if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
+        raise GraphError("kernel_width must be finite and positive.")
+    return widths
+
+
+def number_of(sets: list, wanted: object) -> int:
+    """Number of the set of a type, -1 if there is none."""
+    for number, one_set in enumerate(sets):
+        if one_set.type is wanted:
+            return number
+    return -1
+
+
+def set_of(sets: list, wanted: Any, new: Any) -> tuple[int, Any]:
+    """The set of a type, or a new one that is not yet in the list."""
+    number = number_of(sets, wanted)
+    return (number, sets[number]) if number >= 0 else (len(sets), new(wanted))
+
+
+def existing_set(sets: list, wanted: Any, what: str) -> Any:
+    """The set of a type; `GraphError` if there is none."""
+    number = number_of(sets, wanted)
+    if number < 0:
+        known = ", ".join(one.type.tag for one in sets) or "none"
+        raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.")
+    return sets[number]
+
+
+def comma_separated(ids: np.ndarray) -> str:
+    """Ids for a message."""
+    return ", ".join(str(one) for one in ids.tolist())

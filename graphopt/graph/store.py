@@ -1,0 +1,227 @@
+"""The arrays of a graph, the places of ids in them, and the checks before anything is added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import GraphError, OptionError, UnknownIdError
+from graphopt.graph import validate
+from graphopt.graph.arguments import (
+    comma_separated,
+    existing_set,
+    number_of,
+    resolved_edge_type,
+    resolved_parameter_type,
+    resolved_vertex_type,
+)
+from graphopt.graph.id_index import IdIndex
+from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
+from graphopt.types.base import EdgeType, VariadicEdgeType
+
+if TYPE_CHECKING:
+    from graphopt.types.base import ParameterType, VertexType
+    from graphopt.types.registry import AnyEdgeType
+
+
+@dataclass(frozen=True)
+class UnparsedLine:
+    """A line of a file whose tag is unknown: kept verbatim, written back at its place."""
+
+    text: str
+    order: int
+    """Place among `sequence` numbers."""
+    line_number: int
+    """Line in the file it came from, from 1."""
+
+
+class GraphStore:
+    """Sets of vertices, edges and parameters, and where an id is in them."""
+
+    def __init__(self) -> None:
+        self.vertex_sets: list[VertexSet] = []
+        """In order of first use."""
+        self.edge_sets: list[EdgeSet] = []
+        """In order of first use; edges of one tag and different arity are in different sets."""
+        self.parameter_sets: list[ParameterSet] = []
+        """In order of first use."""
+        self.unparsed: list[UnparsedLine] = []
+        """Lines with unknown tags."""
+        self.attachments: dict[str, object] = {}
+        """What a file format needs to write itself back (names, colours, ...); copied by reference."""
+        self._vertex_index = IdIndex(self.vertex_sets)
+        self._parameter_index = IdIndex(self.parameter_sets)
+        self._next_order = 0
+        self.version = 0
+        """Increases when vertices, edges or parameters are added or removed."""
+
+    # ---------------------------------------------------------------- sizes and sets
+
+    @property
+    def num_vertices(self) -> int:
+        """Vertices of all types."""
+        return sum(map(len, self.vertex_sets))
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all types."""
+        return sum(map(len, self.edge_sets))
+
+    @property
+    def num_parameters(self) -> int:
+        """Parameters of all types."""
+        return sum(map(len, self.parameter_sets))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all arrays."""
+        return sum(one.nbytes for one in (*self.vertex_sets, *self.edge_sets, *self.parameter_sets))
+
+    def max_vertex_id(self) -> int:
+        """Largest vertex id, -1 for a graph without vertices."""
+        return max((int(one.ids.max()) for one in self.vertex_sets if len(one)), default=-1)
+
+    def __contains__(self, vertex_id: object) -> bool:
+        return isinstance(vertex_id, (int, np.integer)) and self._vertex_index.get(int(vertex_id)) is not None
+
+    def vertex_set(self, vertex_type: VertexType | str) -> VertexSet:
+        """The vertices of one type. `GraphError` if the graph never had any."""
+        resolved = resolved_vertex_type(vertex_type)
+        return existing_set(self.vertex_sets, resolved, "vertices")
+
+    def edge_set(self, edge_type: AnyEdgeType | str, arity: int | None = None) -> EdgeSet:
+        """The edges of one type; `arity` chooses for types with any number of vertices."""
+        resolved = resolved_edge_type(edge_type)
+        if isinstance(resolved, VariadicEdgeType):
+            if arity is None:
+                raise OptionError(f"{resolved.tag} has any number of vertices; pass arity.")
+            resolved = resolved.instantiate(arity)
+        return existing_set(self.edge_sets, resolved, "edges")
+
+    def parameter_set(self, parameter_type: ParameterType | str) -> ParameterSet:
+        """The parameters of one type."""
+        return existing_set(self.parameter_sets, resolved_parameter_type(parameter_type), "parameters")
+
+    # ---------------------------------------------------------------- places
+
+    def next_order(self) -> int:
+        """The `order` that the next thing added would get."""
+        return self._next_order
+
+    def vertex_place(self, vertex_id: int) -> tuple[int, int]:
+        """(number of the vertex set, row) of an id."""
+        place = self._vertex_index.get(int(vertex_id))
+        if place is None:
+            raise UnknownIdError(
+                f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices."
+            )
+        return place
+
+    def find_vertices(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the vertex sets, rows) of many ids, in the shape of `ids`; -1 for unknown ids."""
+        return self._vertex_index.find(validate.as_ids(ids, "vertex ids"))
+
+    def find_parameters(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(numbers of the parameter sets, rows) of many ids; -1 for unknown ids."""
+        return self._parameter_index.find(validate.as_ids(ids, "parameter ids"))
+
+    def vertex_ids(self) -> np.ndarray:
+        """(num_vertices,) int64 ids in the order in which the vertices were added."""
+        if not self.vertex_sets:
+            return np.empty(0, np.int64)
+        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
+        return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
+
+    def edge_places(
+        self, edge_set: EdgeSet, rows: np.ndarray
+    ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
+        """Where the vertices and parameters of edges are.
+
+        Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
+        """
+        vertices = edge_set.vertices[rows]
+        _, vertex_rows = self._vertex_index.find(vertices)
+        if len(vertex_rows) and vertex_rows.min() < 0:
+            missing = int(vertices.ravel()[np.argmin(vertex_rows)])
+            raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
+        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
+        vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
+        parameter_sets = [number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
+        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
+
+    # ---------------------------------------------------------------- helpers
+
+    def _places(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
+        numbers, rows = self._vertex_index.find(ids)
+        if (numbers < 0).any():
+            raise UnknownIdError(f"There is no vertex {int(ids[np.argmax(numbers < 0)])} in this graph.")
+        return numbers, rows
+
+    def _refuse_known(self, ids: np.ndarray, tag: str) -> None:
+        if not self.num_vertices:
+            return
+        numbers, _ = self._vertex_index.find(ids)
+        known = numbers >= 0
+        if known.any():
+            row = int(np.argmax(known))
+            there = self.vertex_sets[int(numbers[row])].type.tag
+            raise GraphError(f"{tag} of row {row}: vertex {int(ids[row])} exists already, as a {there}.")
+
+    def _check_slots(self, vertices: np.ndarray, edge_type: EdgeType) -> None:
+        numbers, _ = self._vertex_index.find(vertices)
+        for slot, vertex_type in enumerate(edge_type.vertices):
+            expected = number_of(self.vertex_sets, vertex_type)
+            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            if not wrong.any():
+                continue
+            row = int(np.argmax(wrong))
+            vertex_id, number = int(vertices[row, slot]), int(numbers[row, slot])
+            if number < 0:
+                raise GraphError(
+                    f"{edge_type.tag} of row {row} (vertices {comma_separated(vertices[row])}) names "
+                    f"vertex {vertex_id}, which is not in the graph. Add the vertices first."
+                )
+            raise GraphError(
+                f"{edge_type.tag} of row {row} (vertices {comma_separated(vertices[row])}): "
+                f"vertex {vertex_id} in slot {slot} is a {self.vertex_sets[number].type.tag}, "
+                f"expected a {vertex_type.tag}."
+            )
+
+    def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
+        numbers, _ = self._parameter_index.find(parameters)
+        for slot, parameter_type in enumerate(edge_type.parameters):
+            expected = number_of(self.parameter_sets, parameter_type)
+            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise GraphError(
+                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id "
+                    f"{int(parameters[row, slot])}, which is not in the graph. Add the parameters first."
+                )
+
+    def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
+        if order is None:
+            return np.arange(self._next_order, self._next_order + count)
+        numbers = validate.as_ids(order, "order", (count,))
+        last = int(one_set.sequence[-1]) if len(one_set) else -1
+        if count and (numbers[0] <= last or (numbers[1:] <= numbers[:-1]).any()):
+            raise GraphError(f"order must ascend and start after {last}, the last one of {one_set.type.tag}.")
+        return numbers
+
+    def _append(
+        self, sets: list, number: int, one_set: Any, columns: dict[str, Any], index: IdIndex | None
+    ) -> slice:
+        first = len(one_set)
+        count = len(columns["sequence"])
+        one_set._columns.append(count, columns)
+        if number == len(sets):
+            sets.append(one_set)
+        if index is not None:
+            index.added(number, first, columns["ids"])
+        if count:
+            self._next_order = max(self._next_order, int(columns["sequence"][-1]) + 1)
+        self.version += 1
+        return slice(first, first + count)

@@ -1,0 +1,188 @@
+"""Re-seat landmarks that sit in a wrong place of their own.
+
+A landmark that a step threw behind its cameras or far away is in a local minimum of its own: no joint step
+brings it back, and chi2 of the whole creeps. For each landmark with a large chi2, other starts are tried
+while all else is held, each is minimised alone, and the best is taken if it is lower than where the landmark
+is:
+
+    x = argmin sum |(I - r_k r_k') (x - c_k)|^2        where the viewing rays (c_k, r_k) meet
+    x = mean c + f d mean r                            on the mean ray, at fractions f of the usual distance
+
+Of the candidates that lower chi2 those in front of all cameras go first. The rays come from the residuals
+(`viewing_rays`), so this serves every edge type that measures the image of a point of space by two numbers:
+BAL, g2o's EXPMAP projections, COLMAP's cameras, a user's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, choose_points
+from graphopt.solver.structure import Structure
+from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
+from graphopt.types.slam3d import VertexPointXYZ
+
+FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
+"""Distances tried along the mean ray, relative to what is usual for these cameras."""
+_SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
+_MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
+_FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
+_HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
+_LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
+
+
+@dataclass(frozen=True)
+class Reseated:
+    """What was gained."""
+
+    num_landmarks: int
+    """That moved."""
+    gain: float
+    """By which chi2 fell."""
+
+
+def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
+    """Move eliminated landmarks to better places; the estimates of the graph change.
+
+    Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them. Since
+    no two of them share an edge, chi2 of the whole falls by the sum of what each one gains. Nothing is tried
+    where the landmarks with a large chi2 do not hold at least `worth` of it together.
+    """
+    moved, gain = 0, 0.0
+    for number, vertex_set in enumerate(structure.selection.vertex_sets):
+        if vertex_set.type is not VertexPointXYZ:
+            continue
+        edges = _incidences(structure, number)
+        if not edges:
+            continue
+        result = _reseat(structure, number, edges, worth)
+        moved, gain = moved + result.num_landmarks, gain + result.gain
+    return Reseated(moved, gain)
+
+
+def _incidences(structure: Structure, number: int) -> list[PointEdges]:
+    """The edges of a set's eliminated landmarks; `point` is the row of the set. Empty if there are none."""
+    eliminated = structure.vertex_blocks[number] >= structure.num_kept
+    found = []
+    for group in structure.groups:
+        slots = [k for k, one in enumerate(group.vertex_sets) if one == number]
+        is_image = len(slots) == 1 and len(group.vertex_sets) > 1 and group.edge_set.type.residual_dim == 2
+        for slot in slots:
+            rows = group.vertex_rows[:, slot]
+            if is_image:
+                mine = np.flatnonzero(eliminated[rows])
+                found.append(PointEdges(group, mine, slot, rows[mine].astype(np.int64)))
+            else:
+                eliminated = eliminated.copy()
+                eliminated[rows] = False
+    kept = [one.take(eliminated[one.point]) for one in found]
+    return [one for one in kept if len(one.rows)]
+
+
+def _reseat(structure: Structure, number: int, edges: list[PointEdges], worth: float) -> Reseated:
+    estimate = structure.selection.vertex_sets[number].estimate
+    chosen, edges = _suspicious(structure, estimate, edges, worth)
+    if not len(chosen):
+        return Reseated(0, 0.0)
+    rays = [_rays(structure, one, estimate, chosen) for one in edges]
+    present = estimate[chosen][None]
+    chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
+    places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
+    places, chi2 = np.concatenate([present, places]), np.concatenate([chi2_now, chi2])
+    front = _in_front(edges, rays, places)
+    lower = chi2 < (1.0 - _LOWER) * chi2[0]
+    # smallest chi2 among those in front and lower, else among those lower
+    rank = np.where(lower & front, chi2, np.where(lower, chi2 + chi2[0], np.inf))
+    best = np.argmin(rank, axis=0)
+    each = np.arange(len(chosen))
+    moves = lower[best, each]
+    rows = chosen[moves]
+    estimate[rows] = places[best, each][moves]
+    return Reseated(len(rows), float((chi2[0] - chi2[best, each])[moves].sum()))
+
+
+def _suspicious(
+    structure: Structure, estimate: np.ndarray, edges: list[PointEdges], worth: float
+) -> tuple[np.ndarray, list[PointEdges]]:
+    """Rows (n,) of landmarks with a large chi2, and their edges with `point` numbered 0 ... n - 1."""
+    chi2 = LandmarkProblem(structure, edges, estimate.copy()).chi2()
+    count = np.zeros(len(chi2))
+    for one in edges:
+        count += np.bincount(one.point, minlength=len(chi2))
+    seen = count > 1
+    if not seen.any():
+        return np.flatnonzero(seen), []
+    usual = np.median(chi2[seen] / count[seen])
+    suspicious = seen & (chi2 > _SUSPICIOUS * usual * count)
+    most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
+    suspicious[np.argsort(np.where(suspicious, -chi2, np.inf), kind="stable")[most:]] = False
+    if chi2[suspicious].sum() < worth:
+        suspicious[:] = False
+    return choose_points(edges, suspicious)
+
+
+def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray, chosen: np.ndarray) -> Rays:
+    starts = usual_places(edges.group, edges.slot, estimate)[edges.rows]
+    spread = float(np.median(np.abs(estimate - np.median(estimate, axis=0))))
+    return viewing_rays(structure, edges, starts, max(spread, 1e-6))
+
+
+def _candidates(edges: list[PointEdges], rays: list[Rays], count: int) -> np.ndarray:
+    """(k, n, 3) starts for n landmarks; NaN where the rays do not give one."""
+    normal, right = np.zeros((count, 3, 3)), np.zeros((count, 3))
+    total, sums = np.zeros(count), np.zeros((count, 7))
+    for one, ray in zip(edges, rays, strict=True):
+        across = np.eye(3) - ray.direction[:, :, None] * ray.direction[:, None, :]
+        across *= ray.known[:, None, None]
+        np.add.at(normal, one.point, across)
+        np.add.at(right, one.point, np.einsum("mij,mj->mi", across, ray.centre))
+        np.add.at(total, one.point, ray.known)
+        np.add.at(sums, one.point, np.column_stack([ray.centre, ray.direction, ray.distance]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = sums / total[:, None]
+        along = [mean[:, :3] + fraction * mean[:, 6:] * mean[:, 3:6] for fraction in FRACTIONS]
+    lifted = normal + 1e-12 * np.eye(3)
+    meeting = np.linalg.solve(lifted, right[:, :, None])[:, :, 0]
+    meeting[total < 2] = np.nan
+    return np.stack([meeting, *along])
+
+
+def _minimise(
+    structure: Structure, edges: list[PointEdges], starts: np.ndarray, present: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """All candidates (k, n, 3) at once: places where they end (k, n, 3) and chi2 there (k, n).
+
+    After a few iterations only those go on that come near the landmark's `present` chi2 (n,).
+    """
+    num_starts, count = starts.shape[:2]
+    repeated = [
+        PointEdges(
+            one.group,
+            np.tile(one.rows, num_starts),
+            one.slot,
+            (one.point + count * np.arange(num_starts)[:, None]).ravel(),
+        )
+        for one in edges
+    ]
+    problem = LandmarkProblem(structure, repeated, starts.reshape(-1, 3))
+    chi2 = problem.minimise(_FIRST_ITERATIONS)
+    places = problem.points
+    chosen, taken = choose_points(repeated, chi2 < _HOPEFUL * np.tile(present, num_starts))
+    if len(chosen):
+        rest = LandmarkProblem(structure, taken, places[chosen])
+        chi2[chosen] = rest.minimise(_LAST_ITERATIONS)
+        places[chosen] = rest.points
+    return places.reshape(starts.shape), chi2.reshape(num_starts, count)
+
+
+def _in_front(edges: list[PointEdges], rays: list[Rays], places: np.ndarray) -> np.ndarray:
+    """(k, n) bool: on the front side of every camera whose ray is known."""
+    front = np.ones(places.shape[:2], bool)
+    for one, ray in zip(edges, rays, strict=True):
+        depth = np.einsum("kmi,mi->km", places[:, one.point] - ray.centre, ray.direction)
+        behind = (depth <= 0.0) & ray.known
+        for number in range(len(places)):
+            front[number, one.point[behind[number]]] = False
+    return front

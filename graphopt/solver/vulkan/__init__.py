@@ -1,0 +1,22 @@
+"""The Vulkan block solver: Schur complement and conjugate gradients on any GPU with a Vulkan driver.
+
+Registers the devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
+kp. Nothing native is imported until one is asked for.
+"""
+
+from __future__ import annotations
+
+from graphopt.graph import Graph
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.registry import SolverOptions, register_block_solver
+from graphopt.solver.structure import Structure
+
+
+def _create(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
+    from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
+
+    return VulkanBlockSolver(graph, structure, options)
+
+
+register_block_solver("vulkan", _create)
+register_block_solver("kompute", _create)

@@ -1,0 +1,124 @@
+"""Device, precision and small helpers that all parts of the solver share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from graphopt.device import VulkanDevice
+from graphopt.device.kompute import KomputeDevice
+
+NOTHING = 0xFFFFFFFF
+"""An offset that is not there; `NOTHING` of common.glsl."""
+VECTOR_WORKGROUP = 128
+MAX_VECTOR_GROUPS = 512
+"""Workgroups of vector kernels at most: each of them adds up the partial sums of all."""
+SUBMISSION_SECONDS = 0.5
+"""Aim for the longest submission: watchdogs of drivers wait 2 s and more."""
+BYTES_PER_SECOND = {"discrete": 1.5e11, "integrated": 2e10, "cpu": 2e9}
+"""Assumed of a slow device of each kind; others count as integrated."""
+ACCUMULATOR_BYTES = 8  # one float64 or two float32
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One dispatch: kernel, buffers, parameters, number of workgroups."""
+
+    kernel: Any
+    buffers: tuple[Any, ...]
+    params: tuple[int, ...]
+    groups: int
+    nbytes: float = 0.0
+    """Bytes it moves, where that is much."""
+
+    def record(self, recorder: Any) -> None:
+        """Add it to a program."""
+        recorder.dispatch(self.kernel, self.buffers, self.params, self.groups)
+
+
+def record_step(recorder: Any, launches: Sequence[Launch]) -> None:
+    """Record launches that do not depend on each other, then a barrier."""
+    for launch in launches:
+        launch.record(recorder)
+    recorder.barrier()
+
+
+class Context:
+    """A device used in one precision."""
+
+    def __init__(self, device: VulkanDevice | KomputeDevice, precision: Literal["double", "mixed"]):
+        self.device = device
+        self.precision: Literal["double", "mixed"] = precision
+        self.real = np.dtype(np.float64 if precision == "double" else np.float32)
+        bandwidth = BYTES_PER_SECOND.get(device.info["kind"], BYTES_PER_SECOND["integrated"])
+        self.submission_bytes = SUBMISSION_SECONDS * bandwidth
+        """Bytes that one submission may move."""
+
+    def reals(self, count: int) -> Any:
+        """A device buffer of `count` reals."""
+        return self.device.allocate(max(count, 1) * self.real.itemsize)
+
+    def accumulators(self, count: int) -> Any:
+        """A device buffer of `count` accumulators."""
+        return self.device.allocate(max(count, 1) * ACCUMULATOR_BYTES)
+
+    def indices(self, array: np.ndarray) -> Any:
+        """A device buffer with an array as uint32."""
+        return self.device.upload(np.ascontiguousarray(array, np.uint32))
+
+    def shader(self, name: str, num_buffers: int, num_params: int, constants: Mapping[int, int]) -> Any:
+        """Kernel of a shader in this precision."""
+        return self.device.shader(name, self.precision, num_buffers, num_params, constants)
+
+    def vector_groups(self, num_rows: int) -> int:
+        """Workgroups of a vector kernel over `num_rows` scalars."""
+        return max(1, min(MAX_VECTOR_GROUPS, -(-num_rows // VECTOR_WORKGROUP)))
+
+    def download(self, buffer: Any, count: int) -> np.ndarray:
+        """Contents of a buffer of reals, as float64."""
+        return self.device.download(buffer, self.real, count).astype(np.float64)
+
+
+class Mirror:
+    """An array that the host writes and the device reads.
+
+    `host` is float64. It is the device's memory itself where host and device share it and compute in float64;
+    else `commit` converts or copies it, and `record_upload` moves it where the device is fast.
+    """
+
+    def __init__(self, context: Context, count: int):
+        nbytes = max(count, 1) * context.real.itemsize
+        scheme = context.device.memory_scheme
+        self.buffer = context.device.allocate(nbytes, "device" if scheme == "staged" else "shared")
+        self._staging = context.device.allocate(nbytes, "upload") if scheme == "staged" else None
+        self._nbytes = nbytes
+        self._mapped = (self._staging or self.buffer).array(context.real, 0, count)
+        # Memory behind a resizable BAR is slow to read, which linearisation does: it gets an ordinary array.
+        in_place = context.real == np.float64 and scheme != "rebar"
+        self.host = self._mapped if in_place else np.zeros(count)
+
+    def commit(self) -> None:
+        """Call after writing `host`, before a program that uploads or reads it."""
+        if self.host is not self._mapped:
+            np.copyto(self._mapped, self.host, casting="same_kind")
+
+    def record_upload(self, recorder: Any) -> None:
+        """Record the copy into device memory, if one is needed."""
+        if self._staging is not None:
+            recorder.copy(self._staging, self.buffer, self._nbytes)
+
+
+class Readback:
+    """An array that the device writes and the host reads."""
+
+    def __init__(self, context: Context, count: int):
+        self._nbytes = max(count, 1) * context.real.itemsize
+        self.buffer = context.device.allocate(self._nbytes, "readback")
+        self.array = self.buffer.array(context.real, 0, count)
+
+    def record(self, recorder: Any, source: Any) -> None:
+        """Record the copy from a device buffer."""
+        recorder.copy(source, self.buffer, self._nbytes)

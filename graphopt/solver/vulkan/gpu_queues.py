@@ -1,0 +1,151 @@
+"""The Schur complement's work queue on the GPU, and the variant that needs none.
+
+    pattern      which blocks S_ij are not zero: one bit each, set from the landmarks          queue_pattern
+    estimation   how many landmarks i and j share: walk both sorted lists                       queue_pairs
+    construction the same walk writes the pairs, from a running sum of the counts on            queue_pairs
+    lookup       the walk happens in the multiplication, at every use: set-up is the pattern    schur_lookup
+
+For landmarks of one dimension; others take the queue of the CPU. The pairs are the CPU's, in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import SolverError
+from graphopt.solver.vulkan.context import NOTHING, Context, Launch, record_step
+from graphopt.solver.vulkan.layout import BlockLayout
+
+WORKGROUP = 64
+LOOKUP_WORKGROUP = 128
+
+
+class LandmarkLists:
+    """For each kept vertex its landmarks, ascending, with the places of their H_pl blocks; on the device."""
+
+    def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
+        dims = np.unique(layout.dims[layout.num_kept :])
+        if len(dims) != 1:
+            raise SolverError(f"Work queues on the GPU need landmarks of one dimension, these have {dims}.")
+        items = layout.items
+        ptr, block, scalar = context.device.runtime.row_queue(
+            layout.num_kept,
+            1,
+            layout.item_row,
+            layout.col[items],
+            np.ones(len(items), np.uint8),
+            layout.block_offset[items],
+            layout.scalar,
+            np.zeros(layout.num_blocks, np.uint8),
+        )
+        self.dim = int(dims[0])
+        self.ptr: np.ndarray = ptr
+        """(num_kept + 1,) int64: first entry of each kept vertex."""
+        self.landmark: np.ndarray = (scalar.astype(np.int64) - layout.kept_dim) // self.dim
+        """(num_items,) int64: landmarks of a vertex, ascending."""
+        self.row_items = context.indices(ptr)
+        self.entry_landmark = context.indices(self.landmark)
+        self.entry_block = context.indices(block)
+        self.inverse_offset = context.indices(inverse_offset)
+
+
+def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
+    """Layout of the Schur complement."""
+    num_kept, num_items = layout.num_kept, len(layout.items)
+    words = -(-num_kept // 32)
+    landmark = np.repeat(np.arange(layout.num_landmarks), np.diff(layout.landmark_items))
+    bitmap = context.device.allocate(4 * num_kept * words)
+    arrays = (layout.item_row, landmark, layout.landmark_items)
+    buffers = (*(context.indices(array) for array in arrays), bitmap)
+    kernel = context.shader("queue_pattern", 4, 2, {0: WORKGROUP})
+    recorder = context.device.record().fill(bitmap).barrier()
+    record_step(recorder, [Launch(kernel, buffers, (num_items, words), -(-num_items // WORKGROUP))])
+    context.device.submit(recorder.finish()).wait()
+    bits = context.device.download(bitmap, np.uint32, num_kept * words).view(np.uint8)
+    mask = np.unpackbits(bits.reshape(num_kept, 4 * words), axis=1, count=num_kept, bitorder="little")
+    kept = layout.kept()
+    mask[kept.col, kept.row_idx] = 1
+    col, row = np.nonzero(mask)
+    counts = np.bincount(col, minlength=num_kept)
+    col_ptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    return BlockLayout(kept.dims, col_ptr, row.astype(np.int32), num_kept)
+
+
+def gpu_pairs(
+    context: Context, lists: LandmarkLists, reduced: BlockLayout
+) -> tuple[np.ndarray, tuple[Any, ...]]:
+    """pair_ptr (num_blocks + 1,) and the buffers of left, right and inverse offsets."""
+    device = context.device
+    num_blocks = len(reduced.row_idx)
+    blocks = context.indices(np.stack([reduced.row_idx, reduced.col], axis=1))
+    counts = device.allocate(4 * num_blocks)
+    shared = (blocks, lists.row_items, lists.entry_landmark, lists.entry_block, lists.inverse_offset)
+    groups = -(-num_blocks // WORKGROUP)
+
+    def run(construct: int, first: Any, pairs: tuple[Any, ...]) -> None:
+        kernel = context.shader("queue_pairs", 10, 1, {0: WORKGROUP, 1: construct})
+        recorder = device.record()
+        record_step(recorder, [Launch(kernel, (*shared, first, counts, *pairs), (num_blocks,), groups)])
+        device.submit(recorder.finish()).wait()
+
+    run(0, counts, (counts, counts, counts))
+    pair_ptr = np.concatenate(
+        [[0], np.cumsum(device.download(counts, np.uint32, num_blocks), dtype=np.int64)]
+    )
+    if pair_ptr[-1] >= 2**32:
+        raise SolverError(
+            f"{pair_ptr[-1]} pairs of observations are too many for a queue; use schur='implicit'."
+        )
+    pairs = tuple(device.allocate(4 * max(1, int(pair_ptr[-1]))) for _ in range(3))
+    run(1, context.indices(pair_ptr[:-1]), pairs)
+    return pair_ptr, pairs
+
+
+class SchurLookup:
+    """Forms S without a queue; the interface of `schur.SchurBlocks`. For kept vertices of one dimension."""
+
+    def __init__(
+        self,
+        context: Context,
+        layout: BlockLayout,
+        lists: LandmarkLists,
+        reduced: BlockLayout,
+        hpp: np.ndarray,
+    ):
+        """hpp: for each block of the reduced layout the stored block of H, -1: none."""
+        dims = np.unique(reduced.dims)
+        if len(dims) != 1:
+            raise SolverError(f"The lookup variant needs kept vertices of one dimension, these have {dims}.")
+        self._context, self._lists, self._rows = context, lists, int(dims[0])
+        self.offset = reduced.block_offset[:-1]
+        self.size = reduced.values_size
+        self.buffer = context.reals(self.size)
+        place = np.where(hpp >= 0, layout.block_offset[hpp], NOTHING)
+        damping = np.where(reduced.row_idx == reduced.col, layout.scalar[reduced.row_idx], NOTHING)
+        self._blocks = context.indices(np.stack([reduced.row_idx, reduced.col, place, damping], axis=1))
+        self._num_blocks = len(hpp)
+
+    def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
+        """The whole of S."""
+        team = (-(-self._rows // 3)) ** 2
+        constants = {0: LOOKUP_WORKGROUP, 1: self._rows, 2: self._lists.dim, 3: LOOKUP_WORKGROUP // team}
+        kernel = self._context.shader("schur_lookup", 9, 1, constants)
+        lists = self._lists
+        buffers = (
+            self._blocks,
+            lists.row_items,
+            lists.entry_landmark,
+            lists.entry_block,
+            lists.inverse_offset,
+            values,
+            inverse,
+            damping,
+            self.buffer,
+        )
+        return [Launch(kernel, buffers, (self._num_blocks,), self._num_blocks)]
+
+    def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
+        """Nothing is left to combine."""
+        return []

@@ -1,0 +1,46 @@
+"""Inverses of diagonal blocks: H_ll for the Schur complement, block-Jacobi preconditioners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.solver.vulkan.chunks import first_of_each, sort_into_bins
+from graphopt.solver.vulkan.context import Context, Launch
+
+INVERSE_WORKGROUP = 64
+
+
+class BlockInverse:
+    """inverse_k = (A_k + D_k)^-1 for symmetric positive definite blocks of any dimensions."""
+
+    def __init__(self, context: Context, dims: np.ndarray, source: np.ndarray, damping_offset: np.ndarray):
+        """source: offset of each block in values; damping_offset: its first scalar in the damping."""
+        self._context = context
+        area = dims.astype(np.int64) ** 2
+        self.offset = first_of_each(area)
+        """(n,) int64: offset of each inverse."""
+        self.size = int(area.sum())
+        self.buffer = context.reals(self.size)
+        order, self._bins = sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
+        self._blocks = context.indices(np.stack([source, damping_offset, self.offset], axis=1)[order])
+
+    def launches(self, values: Any, damping: Any | None, status: Any) -> list[Launch]:
+        """With damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
+        launches = []
+        for one in self._bins:
+            (dim,) = one.dims
+            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(damping is not None)}
+            kernel = self._context.shader("invert_blocks", 5, 2, constants)
+            buffers = (self._blocks, values, damping or values, self.buffer, status)
+            teams = INVERSE_WORKGROUP // dim
+            launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), -(-one.num_chunks // teams)))
+        return launches
+
+
+def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """(num_scalars, 3): offset of the row, first scalar row of its block, dimension of its block."""
+    first = np.repeat(first_of_each(dims.astype(np.int64)), dims)
+    within = np.arange(len(first)) - first
+    return np.stack([np.repeat(offset, dims) + within, first, np.repeat(dims, dims)], axis=1)

@@ -1,0 +1,120 @@
+"""Where the blocks of H are: the block pattern, and the index arrays that queues are built from.
+
+H = [ H_pp  H_pl ]   upper triangle by block column, blocks column-major, one after the other in `values`:
+    [       H_ll ]   the columns of kept vertices hold H_pp, a landmark's holds H_pl, then H_ll
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from graphopt.errors import SolverError
+
+MAX_BLOCK_DIM = 15
+
+
+@dataclass(frozen=True, eq=False)
+class BlockLayout:
+    """Block pattern of a symmetric matrix; blocks from `num_kept` on are landmarks, eliminated by Schur."""
+
+    dims: np.ndarray
+    """(nb,) int32: dimension of each block row and column."""
+    col_ptr: np.ndarray
+    """(nb + 1,) int64: first stored block of each column."""
+    row_idx: np.ndarray
+    """(nnzb,) int32: block row of each stored block; the diagonal block is a column's last."""
+    num_kept: int
+
+    def __post_init__(self) -> None:
+        if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:
+            raise SolverError(f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}.")
+        if not np.array_equal(self.row_idx[self.col_ptr[1:] - 1], np.arange(len(self.dims))):
+            raise SolverError("Every block column must end with its diagonal block.")
+        if len(self.item_row) and self.item_row.max() >= self.num_kept:
+            raise SolverError(
+                "Two landmarks share an edge: only an independent set of them can be eliminated."
+            )
+        if self.values_size >= 2**31 or self.dim >= 2**31:
+            raise SolverError(f"H has {self.values_size} scalars; the work queues count up to {2**31 - 1}.")
+
+    @cached_property
+    def col(self) -> np.ndarray:
+        """(nnzb,) int32: block column of each stored block."""
+        return np.repeat(np.arange(len(self.dims), dtype=np.int32), np.diff(self.col_ptr))
+
+    @cached_property
+    def block_offset(self) -> np.ndarray:
+        """(nnzb + 1,) int64: first scalar of each block in `values`."""
+        sizes = self.dims[self.row_idx].astype(np.int64) * self.dims[self.col]
+        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @cached_property
+    def scalar(self) -> np.ndarray:
+        """(nb + 1,) int64: first scalar of each block row in vectors."""
+        return np.concatenate([[0], np.cumsum(self.dims, dtype=np.int64)])
+
+    @property
+    def num_blocks(self) -> int:
+        """Block rows."""
+        return len(self.dims)
+
+    @property
+    def num_landmarks(self) -> int:
+        """Block rows that Schur eliminates."""
+        return self.num_blocks - self.num_kept
+
+    @property
+    def values_size(self) -> int:
+        """Scalars of all stored blocks."""
+        return int(self.block_offset[-1])
+
+    @property
+    def dim(self) -> int:
+        """Scalar rows."""
+        return int(self.scalar[-1])
+
+    @property
+    def kept_dim(self) -> int:
+        """Scalar rows of the kept vertices."""
+        return int(self.scalar[self.num_kept])
+
+    @cached_property
+    def diagonal_offset(self) -> np.ndarray:
+        """(nb,) int64: offset of each diagonal block in `values`."""
+        return self.block_offset[self.col_ptr[1:] - 1]
+
+    @cached_property
+    def diagonal_scalars(self) -> np.ndarray:
+        """(dim,) int64: places of H's scalar diagonal in `values`."""
+        first = np.repeat(self.diagonal_offset, self.dims)
+        dims = np.repeat(self.dims, self.dims).astype(np.int64)
+        within = np.arange(self.dim) - np.repeat(self.scalar[:-1], self.dims)
+        return first + within * (dims + 1)
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """(num_items,) int64: the stored blocks that are H_pl blocks, column by column."""
+        first = int(self.col_ptr[self.num_kept])
+        mask = np.ones(len(self.row_idx) - first, bool)
+        mask[self.col_ptr[self.num_kept + 1 :] - 1 - first] = False
+        return np.flatnonzero(mask) + first
+
+    @cached_property
+    def item_row(self) -> np.ndarray:
+        """(num_items,) int32: kept vertex of each H_pl block."""
+        return self.row_idx[self.items]
+
+    @cached_property
+    def landmark_items(self) -> np.ndarray:
+        """(num_landmarks + 1,) int64: first item of each landmark."""
+        first = self.col_ptr[self.num_kept :]
+        return (first - first[0]) - np.arange(self.num_landmarks + 1)
+
+    def kept(self) -> BlockLayout:
+        """The layout of H_pp alone."""
+        end = self.col_ptr[self.num_kept]
+        kept_dims = self.dims[: self.num_kept]
+        return BlockLayout(kept_dims, self.col_ptr[: self.num_kept + 1], self.row_idx[:end], self.num_kept)

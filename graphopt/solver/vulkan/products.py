@@ -1,0 +1,210 @@
+"""Sparse block products on the device.
+
+RowProduct       y = A x          items sorted by block row; chunks give partial sums, added in order
+LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.solver.vulkan.chunks import (
+    dim_classes,
+    first_of_each,
+    parallel_items,
+    sort_into_bins,
+    split_segments,
+)
+from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
+
+PRODUCT_WORKGROUP = 128
+ITEMS_PER_CHUNK = 256
+
+NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
+
+
+def symmetric_uses(row: np.ndarray, col: np.ndarray) -> np.ndarray:
+    """Uses of the blocks of an upper triangle in a product with the whole symmetric matrix."""
+    return np.where(row == col, NORMAL, NORMAL | TRANSPOSED).astype(np.uint8)
+
+
+class RowProduct:
+    """y = A x for chosen blocks of a layout, y over the first `num_rows` block rows."""
+
+    def __init__(
+        self, context: Context, layout: BlockLayout, blocks: np.ndarray, uses: np.ndarray, num_rows: int
+    ):
+        """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each."""
+        self._context = context
+        self.num_scalars = int(layout.scalar[num_rows])
+        distinct, classes = dim_classes(layout.dims)
+        num_classes = len(distinct)
+        segment_ptr, item_block, item_scalar = context.device.runtime.row_queue(
+            num_rows,
+            num_classes,
+            layout.row_idx[blocks],
+            layout.col[blocks],
+            uses,
+            layout.block_offset[blocks],
+            layout.scalar,
+            classes,
+        )
+        segment, begin, end = split_segments(segment_ptr, ITEMS_PER_CHUNK)
+        destination = segment // num_classes
+        rows = layout.dims[destination]
+        partial_first = first_of_each(rows.astype(np.int64))
+        cols = distinct[segment % num_classes]
+        order, self._bins = sort_into_bins((rows, cols), end - begin)
+        self._chunks = context.indices(
+            np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order]
+        )
+        self._item_block = context.indices(item_block)
+        self._item_scalar = context.indices(item_scalar)
+        self._row_table = context.indices(_row_table(layout, num_rows, destination, partial_first))
+        self._partial = context.accumulators(int(rows.sum()))
+        self.num_groups = context.vector_groups(self.num_scalars)
+
+    def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
+        """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
+        launches = []
+        for one in self._bins:
+            rows, cols = one.dims
+            lanes = rows or MAX_BLOCK_DIM
+            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // lanes)
+            slots = PRODUCT_WORKGROUP // (lanes * parallel)
+            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
+            kernel = self._context.shader("row_product", 7, 3, constants)
+            buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
+            params = (one.first, one.num_chunks, parity or 0)
+            launches.append(Launch(kernel, buffers, params, -(-one.num_chunks // slots)))
+        return launches
+
+    def product_launch(
+        self, x: Any, y: Any, dots: Any, status: Any, damping: Any | None, parity: int | None = None
+    ) -> Launch:
+        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
+        return self._combine(0, (x, damping or x, x, y, dots, status), damping is not None, parity)
+
+    def residual_launch(self, base: Any, y: Any, status: Any) -> Launch:
+        """Compute y = base - sum."""
+        return self._combine(1, (base, base, base, y, self._partial, status), False, None)
+
+    def _combine(self, mode: int, buffers: tuple, damped: bool, parity: int | None) -> Launch:
+        constants = {0: VECTOR_WORKGROUP, 1: mode, 2: int(damped), 3: int(parity is not None)}
+        kernel = self._context.shader("row_combine", 8, 3, constants)
+        params = (self.num_scalars, self.num_groups, parity or 0)
+        return Launch(kernel, (self._row_table, self._partial, *buffers), params, self.num_groups)
+
+
+def _row_table(
+    layout: BlockLayout, num_rows: int, destination: np.ndarray, partial_first: np.ndarray
+) -> np.ndarray:
+    """(num_scalars, 3): first partial sum, number of chunks, distance between chunks, of each scalar row."""
+    dims = layout.dims[:num_rows]
+    count = np.bincount(destination, minlength=num_rows)
+    first = np.zeros(num_rows, np.int64)
+    starts = first_of_each(count)
+    filled = count > 0
+    first[filled] = partial_first[starts[filled]]
+    within = np.arange(int(layout.scalar[num_rows])) - np.repeat(layout.scalar[:num_rows], dims)
+    return np.stack([np.repeat(first, dims) + within, np.repeat(count, dims), np.repeat(dims, dims)], axis=1)
+
+
+class LandmarkProduct:
+    """u_l = H_ll^-1 (base_l - sum_k W_k' x_k) for all landmarks; x and u are parts of one vector."""
+
+    def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
+        """inverse_offset: (num_landmarks,) offset of each H_ll^-1."""
+        self._context = context
+        dims = layout.dims[layout.num_kept :]
+        degree = np.diff(layout.landmark_items)
+        order = np.argsort(dims, kind="stable")
+        items = np.repeat(layout.landmark_items[:-1][order], degree[order])
+        items += np.arange(len(items)) - np.repeat(first_of_each(degree[order]), degree[order])
+        item_blocks = layout.items[items]
+        item_rows = layout.dims[layout.item_row[items]]
+        landmark_items = np.concatenate([[0], np.cumsum(degree[order])])
+        scalars = layout.scalar[layout.num_kept : -1]
+        self._launch_groups: list[tuple[int, int, int, int, int]] = []
+        tiles: list[np.ndarray] = []
+        first_tile = 0
+        for dim in np.unique(dims).tolist():
+            of_dim = np.flatnonzero(dims[order] == dim)
+            capacity = _capacity(dim)
+            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
+            mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
+            rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
+            self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1))
+            tiles.append(starts)
+            first_tile += len(starts)
+        self._tiles = context.indices(np.concatenate(tiles))
+        self._landmark_items = context.indices(landmark_items)
+        self._landmarks = context.indices(np.stack([scalars[order], inverse_offset[order]], axis=1))
+        self._item_block = context.indices(layout.block_offset[item_blocks])
+        self._item_scalar = context.indices(layout.scalar[layout.item_row[items]])
+        self._item_rows = context.indices(item_rows)
+
+    def launches(
+        self,
+        values: Any,
+        inverse: Any,
+        vector: Any,
+        status: Any,
+        *,
+        base: Any | None,
+        product: bool = True,
+        parity: int | None = None,
+    ) -> list[Launch]:
+        """With base None: 0; product False: without the sum over H_pl blocks."""
+        result = []
+        for dim, rows, capacity, first_tile, num_tiles in self._launch_groups:
+            constants = {
+                0: PRODUCT_WORKGROUP,
+                1: dim,
+                2: rows,
+                3: int(product),
+                4: int(base is not None),
+                5: capacity,
+                6: int(parity is not None),
+            }
+            kernel = self._context.shader("landmark_product", 11, 3, constants)
+            buffers = (
+                self._tiles,
+                self._landmark_items,
+                self._landmarks,
+                self._item_block,
+                self._item_scalar,
+                values,
+                inverse,
+                base or inverse,
+                vector,
+                status,
+                self._item_rows,
+            )
+            result.append(Launch(kernel, buffers, (first_tile, num_tiles, parity or 0), num_tiles))
+        return result
+
+
+def _capacity(dim: int) -> int:
+    """H_pl blocks per pass: three products per invocation; shared memory stays small, the rest is cache."""
+    return max(1, 3 * PRODUCT_WORKGROUP // dim)
+
+
+def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:
+    """Starts of tiles of whole landmarks, and `last`.
+
+    A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single
+    landmark.
+    """
+    most = PRODUCT_WORKGROUP // dim
+    starts = [first]
+    ptr = landmark_items
+    at = first
+    while at < last:
+        within = int(np.searchsorted(ptr[at : at + most + 1], ptr[at] + capacity, side="right")) - 1
+        at = min(last, at + max(1, within))
+        starts.append(at)
+    return np.array(starts, np.int64)

@@ -1,0 +1,44 @@
+"""Estimates in the form in which they are optimized, see `types.base.WorkingForm`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.graph.sets import VertexSet
+from graphopt.types.base import VertexType, working_vertex_type
+
+
+class WorkingEstimates:
+    """The working form of a vertex set's estimates; without one, the set's own array."""
+
+    def __init__(self, vertex_set: VertexSet):
+        self._set = vertex_set
+        self._form = vertex_set.type.working
+        self.type: VertexType = working_vertex_type(vertex_set.type)
+        """Type of the numbers in `array`."""
+        self.array: np.ndarray = vertex_set.estimate
+        """(n, type.storage_dim)."""
+        self._known: np.ndarray | None = None
+        if self._form is not None:
+            self.array = np.ascontiguousarray(self._form.encode(vertex_set.estimate))
+            self._known = self.array.copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside the graph's."""
+        return 0 if self._known is None else self.array.nbytes + self._known.nbytes
+
+    def read(self) -> None:
+        """Take the graph's estimates."""
+        if self._form is not None and self._known is not None:
+            self.array[...] = self._form.encode(self._set.estimate)
+            self._known[...] = self.array
+
+    def write(self) -> None:
+        """Bring what has changed into the graph; the others keep their digits."""
+        if self._form is None or self._known is None:
+            return
+        changed = (self.array != self._known).any(axis=1)
+        if changed.any():
+            self._set.estimate[changed] = self._form.decode(self.array[changed])
+            self._known[changed] = self.array[changed]

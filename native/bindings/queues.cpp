@@ -1,0 +1,79 @@
+// Work queues of the block solver, as numpy arrays; see graphopt/solver/vulkan/queues.py.
+#include "vulkan/queues.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+using namespace graphopt::vulkan;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+// Hand a vector over to numpy without a copy.
+template <class T>
+py::array as_array(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
+}
+
+py::tuple row_queue(std::int64_t num_rows, int num_classes, const Array<std::int32_t>& row,
+                    const Array<std::int32_t>& col, const Array<std::uint8_t>& uses,
+                    const Array<std::int64_t>& offset, const Array<std::int64_t>& scalar,
+                    const Array<std::uint8_t>& dim_class) {
+  RowQueueInput in;
+  in.num_blocks = row.size();
+  in.num_rows = num_rows;
+  in.num_classes = num_classes;
+  in.row = row.data();
+  in.col = col.data();
+  in.uses = uses.data();
+  in.offset = offset.data();
+  in.scalar = scalar.data();
+  in.dim_class = dim_class.data();
+  RowQueue out;
+  {
+    py::gil_scoped_release unlocked;
+    out = build_row_queue(in);
+  }
+  return py::make_tuple(as_array(std::move(out.segment_ptr)), as_array(std::move(out.item_block)),
+                        as_array(std::move(out.item_scalar)));
+}
+
+py::tuple schur_queue(int num_classes, const Array<std::int64_t>& landmark_items,
+                      const Array<std::int32_t>& item_row, const Array<std::int64_t>& item_offset,
+                      const Array<std::int64_t>& inverse_offset, const Array<std::uint8_t>& landmark_class,
+                      const Array<std::int64_t>& kept_col_ptr, const Array<std::int32_t>& kept_row_idx) {
+  SchurQueueInput in;
+  in.num_kept = kept_col_ptr.size() - 1;
+  in.num_landmarks = landmark_items.size() - 1;
+  in.num_classes = num_classes;
+  in.landmark_items = landmark_items.data();
+  in.item_row = item_row.data();
+  in.item_offset = item_offset.data();
+  in.inverse_offset = inverse_offset.data();
+  in.landmark_class = landmark_class.data();
+  in.kept_col_ptr = kept_col_ptr.data();
+  in.kept_row_idx = kept_row_idx.data();
+  SchurQueue out;
+  {
+    py::gil_scoped_release unlocked;
+    out = build_schur_queue(in);
+  }
+  return py::make_tuple(as_array(std::move(out.col_ptr)), as_array(std::move(out.row_idx)),
+                        as_array(std::move(out.pair_ptr)), as_array(std::move(out.pair_left)),
+                        as_array(std::move(out.pair_right)), as_array(std::move(out.pair_inverse)));
+}
+
+}  // namespace
+
+void bind_queues(py::module_& m) {
+  m.def("row_queue", &row_queue, py::arg("num_rows"), py::arg("num_classes"), py::arg("row"), py::arg("col"),
+        py::arg("uses"), py::arg("offset"), py::arg("scalar"), py::arg("dim_class"));
+  m.def("schur_queue", &schur_queue, py::arg("num_classes"), py::arg("landmark_items"), py::arg("item_row"),
+        py::arg("item_offset"), py::arg("inverse_offset"), py::arg("landmark_class"), py::arg("kept_col_ptr"),
+        py::arg("kept_row_idx"));
+}

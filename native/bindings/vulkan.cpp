@@ -1,0 +1,201 @@
+// `graphopt._vulkan`: the Vulkan runtime. Python wrappers with documentation are in graphopt/device.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "vulkan/program.h"
+#include "vulkan/tlsf.h"
+
+namespace py = pybind11;
+using namespace graphopt::vulkan;
+
+void bind_queues(py::module_& m);  // queues.cpp: work queues of the block solver
+
+namespace {
+
+py::dict describe(const PhysicalDevice& d) {
+  py::list heaps;
+  for (const MemoryHeap& heap : d.heaps) {
+    py::dict h;
+    h["size"] = heap.size;
+    h["device_local"] = heap.device_local;
+    heaps.append(h);
+  }
+  py::dict out;
+  out["name"] = d.name;
+  out["driver"] = d.driver;
+  out["driver_info"] = d.driver_info;
+  out["kind"] = d.kind;
+  out["api_version"] =
+      py::make_tuple(VK_API_VERSION_MAJOR(d.api_version), VK_API_VERSION_MINOR(d.api_version),
+                     VK_API_VERSION_PATCH(d.api_version));
+  out["float64"] = d.float64;
+  out["int64"] = d.int64;
+  out["buffer_address"] = d.buffer_address;
+  out["scalar_layout"] = d.scalar_layout;
+  out["timeline_semaphore"] = d.timeline_semaphore;
+  out["subgroup_size_control"] = d.subgroup_size_control;
+  out["subgroup_arithmetic"] = d.subgroup_arithmetic;
+  out["memory_budget"] = d.memory_budget;
+  out["subgroup_size"] = d.subgroup_size;
+  out["min_subgroup_size"] = d.min_subgroup_size;
+  out["max_subgroup_size"] = d.max_subgroup_size;
+  out["max_storage_range"] = d.max_storage_range;
+  out["max_allocation"] = d.max_allocation;
+  out["max_push_constants"] = d.max_push_constants;
+  out["max_shared_memory"] = d.max_shared_memory;
+  out["max_workgroup_invocations"] = d.max_workgroup_invocations;
+  out["heaps"] = heaps;
+  return out;
+}
+
+py::list list_devices(bool validation) {
+  const std::shared_ptr<Instance> instance = Instance::get(validation);
+  py::list out;
+  for (const PhysicalDevice& device : instance->devices()) out.append(describe(device));
+  return out;
+}
+
+std::shared_ptr<Device> open_device(std::size_t index, bool validation, const std::set<std::string>& masked,
+                                    const std::string& memory_scheme, const std::string& cache_directory) {
+  DeviceOptions options;
+  options.validation = validation;
+  options.masked = masked;
+  options.memory_scheme = memory_scheme;
+  options.cache_directory = cache_directory;
+  py::gil_scoped_release unlocked;
+  return std::make_shared<Device>(index, options);
+}
+
+py::dict memory_statistics(Device& device) {
+  const MemoryStatistics s = device.memory().statistics();
+  py::dict out;
+  out["reserved"] = s.reserved;
+  out["used"] = s.used;
+  out["peak_used"] = s.peak_used;
+  out["blocks"] = s.blocks;
+  out["allocations"] = s.allocations;
+  return out;
+}
+
+py::array buffer_array(const std::shared_ptr<Buffer>& buffer, const py::dtype& dtype, std::uint64_t offset,
+                       py::ssize_t count) {
+  if (buffer->mapped() == nullptr) {
+    throw DeviceError(std::string("A '") + usage_name(buffer->usage()) +
+                      "' buffer is not visible to the host; copy it into a readback buffer.");
+  }
+  const auto bytes = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(dtype.itemsize());
+  if (count < 0 || offset + bytes > buffer->size())
+    throw DeviceError("The view goes past the end of the buffer.");
+  return py::array(dtype, {count}, {dtype.itemsize()}, buffer->mapped() + offset, py::cast(buffer));
+}
+
+void bind_errors(py::module_& m) {
+  // The Python classes live in graphopt.device.errors, so that they derive from graphopt.errors.
+  (void)m;
+  py::register_exception_translator([](std::exception_ptr pointer) {
+    auto raise = [](const char* name, const char* text) {
+      py::object type = py::module_::import("graphopt.device.errors").attr(name);
+      PyErr_SetString(type.ptr(), text);
+    };
+    try {
+      if (pointer) std::rethrow_exception(pointer);
+    } catch (const DeviceMemoryError& error) {
+      raise("DeviceMemoryError", error.what());
+    } catch (const DeviceLostError& error) {
+      raise("DeviceLostError", error.what());
+    } catch (const DeviceError& error) {
+      raise("DeviceError", error.what());
+    }
+  });
+}
+
+void bind_device(py::module_& m) {
+  m.def("list_devices", &list_devices, py::arg("validation") = false);
+  py::class_<Device, std::shared_ptr<Device>>(m, "Device")
+      .def(py::init(&open_device), py::arg("index"), py::arg("validation"), py::arg("masked"),
+           py::arg("memory_scheme"), py::arg("cache_directory"))
+      .def("describe", [](Device& d) { return describe(d.physical()); })
+      .def_property_readonly("memory_scheme", &Device::memory_scheme)
+      .def_property_readonly("pipeline_cache_path", &Device::pipeline_cache_path)
+      .def("save_pipeline_cache", &Device::save_pipeline_cache)
+      .def("memory_statistics", &memory_statistics)
+      .def("free_bytes", [](Device& d, std::uint32_t heap) { return d.memory().free_bytes(heap); })
+      .def("trim", [](Device& d) { d.memory().trim(); })
+      .def(
+          "allocate",
+          [](Device& d, std::uint64_t size, const std::string& usage) {
+            return d.memory().allocate(size, usage_from_name(usage));
+          },
+          py::arg("size"), py::arg("usage"))
+      .def("wait_idle", &Device::wait_idle, py::call_guard<py::gil_scoped_release>())
+      .def("messages", [](Device& d) { return d.instance().messages(); })
+      .def("clear_messages", [](Device& d) { d.instance().clear_messages(); });
+  py::class_<Buffer, std::shared_ptr<Buffer>>(m, "Buffer")
+      .def_property_readonly("size", &Buffer::size)
+      .def_property_readonly("address", &Buffer::address)
+      .def_property_readonly("usage", [](const Buffer& b) { return std::string(usage_name(b.usage())); })
+      .def_property_readonly("is_mapped", [](const Buffer& b) { return b.mapped() != nullptr; })
+      .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"));
+}
+
+void bind_program(py::module_& m) {
+  py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
+      .def(py::init([](std::shared_ptr<Device> device, const std::string& name, const py::bytes& spirv,
+                       bool by_address, std::uint32_t num_buffers, std::uint32_t params_size,
+                       const std::map<std::uint32_t, std::uint32_t>& specialization,
+                       std::uint32_t subgroup_size) {
+             const std::string code = spirv;
+             const Access access = by_address ? Access::address : Access::storage;
+             py::gil_scoped_release unlocked;
+             return std::make_shared<Kernel>(std::move(device), name, code, access, num_buffers, params_size,
+                                             specialization, subgroup_size);
+           }),
+           py::arg("device"), py::arg("name"), py::arg("spirv"), py::arg("by_address"),
+           py::arg("num_buffers"), py::arg("params_size"), py::arg("specialization"),
+           py::arg("subgroup_size") = 0)
+      .def_property_readonly("name", &Kernel::name);
+  py::class_<Program, std::shared_ptr<Program>>(m, "Program")
+      .def_property_readonly("num_dispatches", &Program::num_dispatches)
+      .def("timestamps", &Program::timestamps);
+  py::class_<Recorder>(m, "Recorder")
+      .def(py::init<std::shared_ptr<Device>>())
+      .def(
+          "dispatch",
+          [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
+             const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
+             std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
+          py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
+      .def("barrier", &Recorder::barrier)
+      .def("copy", &Recorder::copy, py::arg("source"), py::arg("destination"), py::arg("source_offset"),
+           py::arg("destination_offset"), py::arg("size"))
+      .def("fill", &Recorder::fill, py::arg("buffer"), py::arg("value"))
+      .def("timestamp", &Recorder::timestamp)
+      .def("finish", &Recorder::finish);
+  py::class_<Ticket>(m, "Ticket")
+      .def(py::init<std::shared_ptr<Program>>(), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("done", &Ticket::done)
+      .def("wait", &Ticket::wait, py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
+}
+
+void bind_tlsf(py::module_& m) {
+  py::class_<Tlsf>(m, "Tlsf", "Two-level segregated fit over offsets (the sub-allocator; bound for tests).")
+      .def(py::init<std::uint64_t>())
+      .def("allocate", &Tlsf::allocate)
+      .def("free", &Tlsf::free)
+      .def_property_readonly("capacity", &Tlsf::capacity)
+      .def_property_readonly("used", &Tlsf::used)
+      .def_property_readonly("largest_free", &Tlsf::largest_free)
+      .def("consistent", &Tlsf::consistent);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_vulkan, m) {
+  m.doc() = "Vulkan compute runtime of graphopt; see graphopt.device.";
+  bind_errors(m);
+  bind_device(m);
+  bind_program(m);
+  bind_tlsf(m);
+  bind_queues(m);
+}

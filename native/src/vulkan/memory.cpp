@@ -1,0 +1,251 @@
+#include "vulkan/memory.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "vulkan/device.h"
+
+namespace graphopt::vulkan {
+namespace {
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t smallest_block = 16 * MiB, largest_block = 256 * MiB;
+
+std::string human(std::uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / MiB);
+  return text;
+}
+
+// Property flags in order of preference; the first that some memory type has is taken.
+std::vector<VkMemoryPropertyFlags> preferences(Usage usage) {
+  constexpr VkMemoryPropertyFlags local = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  constexpr VkMemoryPropertyFlags host =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  constexpr VkMemoryPropertyFlags cached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  switch (usage) {
+    case Usage::device:
+      return {local, 0};
+    case Usage::upload:
+      return {host | cached, host};
+    case Usage::readback:
+      return {host | cached, host};
+    case Usage::shared:
+      return {local | host | cached, local | host, host | cached, host};
+  }
+  return {0};
+}
+
+}  // namespace
+
+Usage usage_from_name(const std::string& name) {
+  for (Usage usage : {Usage::device, Usage::upload, Usage::readback, Usage::shared}) {
+    if (name == usage_name(usage)) return usage;
+  }
+  throw DeviceError("Buffer usage '" + name + "' is unknown; expected device, upload, readback or shared.");
+}
+
+const char* usage_name(Usage usage) {
+  constexpr std::array<const char*, 4> names = {"device", "upload", "readback", "shared"};
+  return names[static_cast<std::size_t>(usage)];
+}
+
+Buffer::~Buffer() { device_->memory().release(block_, offset_); }
+
+MemoryPool::MemoryPool(Device& device) : device_(device) {}
+
+MemoryPool::~MemoryPool() {
+  for (auto& block : blocks_) destroy(*block);
+}
+
+std::shared_ptr<Buffer> MemoryPool::allocate(std::uint64_t size, Usage usage) {
+  size = std::max<std::uint64_t>(size, 4);
+  std::lock_guard<std::mutex> lock(mutex_);
+  MemoryBlock* home = nullptr;
+  std::optional<std::uint64_t> offset;
+  for (auto& block : blocks_) {
+    if (block->usage != usage) continue;
+    offset = block->ranges->allocate(size);
+    if (offset) {
+      home = block.get();
+      break;
+    }
+  }
+  if (home == nullptr) {
+    // Blocks double from 16 to 256 MiB; what is larger than half of the next one gets its own.
+    std::uint64_t block_size = smallest_block;
+    for (auto& block : blocks_) {
+      if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
+    }
+    const std::uint64_t rounded = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
+    home = new_block(rounded > block_size / 2 ? rounded : block_size, usage, size);
+    offset = home->ranges->allocate(size);
+    if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
+  }
+  const std::uint64_t taken = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
+  used_ += taken;
+  peak_used_ = std::max(peak_used_, used_);
+  ++allocations_;
+  return std::make_shared<Buffer>(device_.shared_from_this(), home, *offset, size);
+}
+
+void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const std::uint64_t before = block->ranges->used();
+  block->ranges->free(offset);
+  used_ -= before - block->ranges->used();
+  --allocations_;
+  if (block->ranges->used() > 0) return;
+  // Keep one empty block of ordinary size per usage, so that repeated solves do not ask the driver again.
+  const bool other_empty = std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& other) {
+    return other.get() != block && other->usage == block->usage && other->ranges->used() == 0;
+  });
+  if (block->size <= largest_block && !other_empty) return;
+  destroy(*block);
+  blocks_.erase(
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));
+}
+
+void MemoryPool::trim() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& block : blocks_) {
+    if (block->ranges->used() == 0) {
+      destroy(*block);
+      block.reset();
+    }
+  }
+  blocks_.erase(std::remove(blocks_.begin(), blocks_.end(), nullptr), blocks_.end());
+}
+
+std::uint32_t MemoryPool::memory_type(Usage usage, std::uint32_t allowed) const {
+  const VkPhysicalDeviceMemoryProperties& memory = device_.physical().memory;
+  for (VkMemoryPropertyFlags wanted : preferences(usage)) {
+    for (std::uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
+      const bool fits = (memory.memoryTypes[i].propertyFlags & wanted) == wanted;
+      if (fits && (allowed & (1u << i)) != 0) return i;
+    }
+  }
+  throw DeviceError(std::string("The device has no memory type for '") + usage_name(usage) + "' buffers.");
+}
+
+MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_t asked) {
+  const DeviceApi& api = device_.api();
+  auto block = std::make_unique<MemoryBlock>();
+  block->usage = usage;
+  block->size = size;
+  VkBufferCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  info.size = size;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  const bool addresses = device_.physical().buffer_address;
+  if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.
+  const std::uint64_t limit = device_.physical().max_allocation;
+  const std::string why =
+      size > limit ? "the driver promises at most " + human(limit) + " in one allocation" : "it is full";
+  const auto is_full = [](VkResult r) {
+    return r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY;
+  };
+  VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer);
+  if (is_full(result)) {
+    const std::uint32_t type = memory_type(usage, ~std::uint32_t{0});
+    out_of_memory(asked, device_.physical().memory.memoryTypes[type].heapIndex, why);
+  }
+  check(result, "creating a buffer");
+  VkMemoryRequirements needs{};
+  api.vkGetBufferMemoryRequirements(device_.handle(), block->buffer, &needs);
+  VkMemoryAllocateFlagsInfo flags{};
+  flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
+  flags.flags = addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
+  VkMemoryAllocateInfo allocate{};
+  allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+  allocate.pNext = &flags;
+  allocate.allocationSize = needs.size;
+  allocate.memoryTypeIndex = memory_type(usage, needs.memoryTypeBits);
+  const VkMemoryType& type = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex];
+  block->heap = type.heapIndex;
+  result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  if (needs.size <= free_locked(block->heap)) {
+    result = api.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block->memory);
+  }
+  if (result != VK_SUCCESS) {
+    destroy(*block);
+    if (is_full(result)) out_of_memory(asked, block->heap, why);
+    check(result, "allocating memory");
+  }
+  check(api.vkBindBufferMemory(device_.handle(), block->buffer, block->memory, 0), "binding memory");
+  if ((type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0 && usage != Usage::device) {
+    void* mapped = nullptr;
+    check(api.vkMapMemory(device_.handle(), block->memory, 0, VK_WHOLE_SIZE, 0, &mapped), "mapping memory");
+    block->mapped = static_cast<char*>(mapped);
+  }
+  if (addresses) {
+    VkBufferDeviceAddressInfo address{};
+    address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+    address.buffer = block->buffer;
+    block->address = api.vkGetBufferDeviceAddress(device_.handle(), &address);
+  }
+  block->ranges = std::make_unique<Tlsf>(size);
+  blocks_.push_back(std::move(block));
+  return blocks_.back().get();
+}
+
+void MemoryPool::destroy(MemoryBlock& block) {
+  const DeviceApi& api = device_.api();
+  if (block.buffer != VK_NULL_HANDLE) api.vkDestroyBuffer(device_.handle(), block.buffer, nullptr);
+  if (block.memory != VK_NULL_HANDLE) api.vkFreeMemory(device_.handle(), block.memory, nullptr);
+  block.buffer = VK_NULL_HANDLE;
+  block.memory = VK_NULL_HANDLE;
+}
+
+std::uint64_t MemoryPool::free_bytes(std::uint32_t heap) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return free_locked(heap);
+}
+
+std::uint64_t MemoryPool::free_locked(std::uint32_t heap) const {
+  const PhysicalDevice& physical = device_.physical();
+  std::uint64_t ours = 0;
+  for (const auto& block : blocks_) {
+    if (block && block->memory != VK_NULL_HANDLE && block->heap == heap) ours += block->size;
+  }
+  std::uint64_t limit = physical.heaps.at(heap).size;
+  std::uint64_t in_use = ours;
+  if (physical.memory_budget) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{};
+    budget.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    memory.pNext = &budget;
+    device_.instance().api().vkGetPhysicalDeviceMemoryProperties2(physical.handle, &memory);
+    limit = std::min<std::uint64_t>(limit, budget.heapBudget[heap]);
+    in_use = std::max<std::uint64_t>(in_use, budget.heapUsage[heap]);
+  }
+  return limit > in_use ? limit - in_use : 0;
+}
+
+void MemoryPool::out_of_memory(std::uint64_t asked, std::uint32_t heap, const std::string& why) const {
+  std::uint64_t ours = 0;
+  for (const auto& block : blocks_) ours += block->size;
+  const std::uint64_t available = free_locked(heap);
+  throw DeviceMemoryError(
+      "Out of memory on " + device_.physical().name + ": " + human(asked) + " were asked for, " +
+      human(available) + " of " + human(device_.physical().heaps.at(heap).size) + " are free, " +
+      human(ours) + " are held by this process already; " + why +
+      ". An implicit Schur complement (schur='implicit') and precision='mixed' need less.");
+}
+
+MemoryStatistics MemoryPool::statistics() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  MemoryStatistics out;
+  for (const auto& block : blocks_) out.reserved += block->size;
+  out.used = used_;
+  out.peak_used = peak_used_;
+  out.blocks = blocks_.size();
+  out.allocations = allocations_;
+  return out;
+}
+
+}  // namespace graphopt::vulkan

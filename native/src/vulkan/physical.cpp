@@ -1,0 +1,153 @@
+// Reads properties, features, limits and heaps of the physical devices.
+#include <cstdio>
+#include <cstring>
+
+#include "vulkan/instance.h"
+
+namespace graphopt::vulkan {
+namespace {
+
+const char* kind_name(VkPhysicalDeviceType type) {
+  switch (type) {
+    case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
+      return "discrete";
+    case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
+      return "integrated";
+    case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU:
+      return "virtual";
+    case VK_PHYSICAL_DEVICE_TYPE_CPU:
+      return "cpu";
+    default:
+      return "other";
+  }
+}
+
+bool has_extension(const InstanceApi& api, VkPhysicalDevice device, const char* name) {
+  std::uint32_t count = 0;
+  check(api.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr), "listing extensions");
+  std::vector<VkExtensionProperties> extensions(count);
+  check(api.vkEnumerateDeviceExtensionProperties(device, nullptr, &count, extensions.data()),
+        "listing extensions");
+  for (const auto& extension : extensions) {
+    if (std::strcmp(extension.extensionName, name) == 0) return true;
+  }
+  return false;
+}
+
+void read_limits(const VkPhysicalDeviceProperties& properties, PhysicalDevice& out) {
+  const VkPhysicalDeviceLimits& limits = properties.limits;
+  out.name = properties.deviceName;
+  out.kind = kind_name(properties.deviceType);
+  out.api_version = properties.apiVersion;
+  out.vendor_id = properties.vendorID;
+  out.device_id = properties.deviceID;
+  out.driver_version = properties.driverVersion;
+  char byte[3];
+  for (unsigned char value : properties.pipelineCacheUUID) {
+    std::snprintf(byte, sizeof byte, "%02x", value);
+    out.cache_uuid += byte;
+  }
+  out.max_storage_range = limits.maxStorageBufferRange;
+  out.max_push_constants = limits.maxPushConstantsSize;
+  out.max_shared_memory = limits.maxComputeSharedMemorySize;
+  out.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;
+  out.max_groups_x = limits.maxComputeWorkGroupCount[0];
+  out.storage_offset_alignment = limits.minStorageBufferOffsetAlignment;
+  out.timestamp_period = limits.timestampPeriod;
+}
+
+void read_properties(const InstanceApi& api, PhysicalDevice& out) {
+  VkPhysicalDeviceSubgroupSizeControlProperties size_control{};
+  size_control.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES;
+  VkPhysicalDeviceMaintenance3Properties maintenance{};
+  maintenance.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
+  VkPhysicalDeviceSubgroupProperties subgroup{};
+  subgroup.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
+  VkPhysicalDeviceDriverProperties driver{};
+  driver.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES;
+  VkPhysicalDeviceProperties2 properties{};
+  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+  properties.pNext = &driver;
+  driver.pNext = &subgroup;
+  subgroup.pNext = &maintenance;
+  if (out.subgroup_size_control) maintenance.pNext = &size_control;
+  api.vkGetPhysicalDeviceProperties2(out.handle, &properties);
+  read_limits(properties.properties, out);
+  out.driver = driver.driverName;
+  out.driver_info = driver.driverInfo;
+  out.max_allocation = maintenance.maxMemoryAllocationSize;
+  out.subgroup_size = out.min_subgroup_size = out.max_subgroup_size = subgroup.subgroupSize;
+  out.subgroup_arithmetic = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
+                            (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT) != 0;
+  if (out.subgroup_size_control) {
+    out.min_subgroup_size = size_control.minSubgroupSize;
+    out.max_subgroup_size = size_control.maxSubgroupSize;
+  }
+}
+
+void read_features(const InstanceApi& api, PhysicalDevice& out) {
+  VkPhysicalDeviceSubgroupSizeControlFeatures size_control{};
+  size_control.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES;
+  VkPhysicalDeviceVulkan12Features features12{};
+  features12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
+  VkPhysicalDeviceFeatures2 features{};
+  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  features.pNext = &features12;
+  const bool control = has_extension(api, out.handle, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+  if (control) features12.pNext = &size_control;
+  api.vkGetPhysicalDeviceFeatures2(out.handle, &features);
+  out.float64 = features.features.shaderFloat64 == VK_TRUE;
+  out.int64 = features.features.shaderInt64 == VK_TRUE;
+  out.buffer_address = features12.bufferDeviceAddress == VK_TRUE;
+  out.scalar_layout = features12.scalarBlockLayout == VK_TRUE;
+  out.timeline_semaphore = features12.timelineSemaphore == VK_TRUE;
+  out.subgroup_size_control = control && size_control.subgroupSizeControl == VK_TRUE;
+}
+
+void read_queue(const InstanceApi& api, PhysicalDevice& out) {
+  std::uint32_t count = 0;
+  api.vkGetPhysicalDeviceQueueFamilyProperties(out.handle, &count, nullptr);
+  std::vector<VkQueueFamilyProperties> families(count);
+  api.vkGetPhysicalDeviceQueueFamilyProperties(out.handle, &count, families.data());
+  for (std::uint32_t i = 0; i < count && !out.has_compute_queue; ++i) {
+    if ((families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) == 0) continue;
+    out.queue_family = i;
+    out.timestamp_bits = families[i].timestampValidBits;
+    out.has_compute_queue = true;
+  }
+}
+
+}  // namespace
+
+void Instance::enumerate() {
+  std::uint32_t count = 0;
+  VkResult result = api_.vkEnumeratePhysicalDevices(instance_, &count, nullptr);
+  if (result == VK_ERROR_INITIALIZATION_FAILED) return;  // a loader without any usable driver
+  check(result, "listing devices");
+  std::vector<VkPhysicalDevice> handles(count);
+  if (count > 0) check(api_.vkEnumeratePhysicalDevices(instance_, &count, handles.data()), "listing devices");
+  for (VkPhysicalDevice handle : handles) {
+    PhysicalDevice device;
+    device.handle = handle;
+    VkPhysicalDeviceProperties2 version{};
+    version.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    api_.vkGetPhysicalDeviceProperties2(handle, &version);
+    if (version.properties.apiVersion < VK_API_VERSION_1_2) continue;
+    read_features(api_, device);
+    read_properties(api_, device);
+    read_queue(api_, device);
+    if (!device.has_compute_queue || !device.timeline_semaphore) continue;
+    device.memory_budget = has_extension(api_, handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    api_.vkGetPhysicalDeviceMemoryProperties2(handle, &memory);
+    device.memory = memory.memoryProperties;
+    for (std::uint32_t i = 0; i < device.memory.memoryHeapCount; ++i) {
+      const VkMemoryHeap& heap = device.memory.memoryHeaps[i];
+      device.heaps.push_back({heap.size, (heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0});
+    }
+    devices_.push_back(device);
+  }
+}
+
+}  // namespace graphopt::vulkan

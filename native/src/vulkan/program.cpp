@@ -1,0 +1,260 @@
+#include "vulkan/program.h"
+
+#include <algorithm>
+
+namespace graphopt::vulkan {
+namespace {
+
+constexpr std::uint32_t max_timestamps = 256;
+constexpr std::uint32_t sets_per_pool = 64;
+constexpr std::uint32_t buffers_per_set = 16;  // on average; a kernel may have more
+
+}  // namespace
+
+Recorder::Recorder(std::shared_ptr<Device> device) : program_(new Program(device)) {
+  const DeviceApi& api = device->api();
+  // Command pools are externally synchronised: one per program lets threads record at the same time.
+  VkCommandPoolCreateInfo pool{};
+  pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
+  pool.queueFamilyIndex = device->physical().queue_family;
+  check(api.vkCreateCommandPool(device->handle(), &pool, nullptr, &program_->pool_),
+        "creating a command pool");
+  VkCommandBufferAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+  info.commandPool = program_->pool_;
+  info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  info.commandBufferCount = 1;
+  check(api.vkAllocateCommandBuffers(device->handle(), &info, &program_->commands_), "allocating commands");
+  VkCommandBufferBeginInfo begin{};
+  begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
+  check(api.vkBeginCommandBuffer(program_->commands_, &begin), "starting to record");
+  barrier();  // after everything submitted before
+}
+
+void Recorder::require_open() const {
+  if (!program_) throw DeviceError("This recorder is finished; start a new one with Device.record().");
+}
+
+void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
+                        const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
+                        std::uint64_t groups) {
+  require_open();
+  const DeviceApi& api = program_->device_->api();
+  if (buffers.size() != kernel->num_buffers() || params.size() != kernel->params_size()) {
+    throw DeviceError("Kernel '" + kernel->name() + "' takes " + std::to_string(kernel->num_buffers()) +
+                      " buffers and " + std::to_string(kernel->params_size()) + " bytes of parameters, got " +
+                      std::to_string(buffers.size()) + " and " + std::to_string(params.size()) + ".");
+  }
+  if (groups == 0) return;
+  if (bound_ != kernel->pipeline_) {
+    api.vkCmdBindPipeline(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline_);
+    bound_ = kernel->pipeline_;
+    program_->kernels_.push_back(kernel);
+  }
+  std::string push;
+  if (kernel->access() == Access::address) {
+    for (const auto& buffer : buffers) {
+      const std::uint64_t address = buffer->address();
+      push.append(reinterpret_cast<const char*>(&address), sizeof address);
+    }
+  } else {
+    bind_storage(*kernel, buffers);
+  }
+  push += params;
+  push.resize((push.size() + 3) / 4 * 4, '\0');
+  if (!push.empty()) {
+    api.vkCmdPushConstants(program_->commands_, kernel->layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                           static_cast<std::uint32_t>(push.size()), push.data());
+  }
+  for (const auto& buffer : buffers) {
+    if (std::find(program_->buffers_.begin(), program_->buffers_.end(), buffer) == program_->buffers_.end()) {
+      program_->buffers_.push_back(buffer);
+    }
+  }
+  // One row while it fits, else rows of 32768: the kernels count workgroups with WORKGROUP of common.glsl.
+  const std::uint64_t width = groups <= program_->device_->physical().max_groups_x ? groups : 32768;
+  const std::uint64_t height = (groups + width - 1) / width;
+  api.vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
+                    static_cast<std::uint32_t>(height), 1);
+  ++program_->num_dispatches_;
+}
+
+VkDescriptorSet Recorder::new_set(VkDescriptorSetLayout layout) {
+  const DeviceApi& api = program_->device_->api();
+  if (sets_left_ == 0) {
+    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, sets_per_pool * buffers_per_set};
+    VkDescriptorPoolCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+    info.maxSets = sets_per_pool;
+    info.poolSizeCount = 1;
+    info.pPoolSizes = &size;
+    VkDescriptorPool pool = VK_NULL_HANDLE;
+    check(api.vkCreateDescriptorPool(program_->device_->handle(), &info, nullptr, &pool),
+          "creating a descriptor pool");
+    program_->descriptor_pools_.push_back(pool);
+    sets_left_ = sets_per_pool;
+  }
+  --sets_left_;
+  VkDescriptorSetAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+  info.descriptorPool = program_->descriptor_pools_.back();
+  info.descriptorSetCount = 1;
+  info.pSetLayouts = &layout;
+  VkDescriptorSet set = VK_NULL_HANDLE;
+  check(api.vkAllocateDescriptorSets(program_->device_->handle(), &info, &set),
+        "allocating a descriptor set");
+  return set;
+}
+
+void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers) {
+  const DeviceApi& api = program_->device_->api();
+  const PhysicalDevice& physical = program_->device_->physical();
+  const VkDescriptorSet set = new_set(kernel.set_layout_);
+  std::vector<VkDescriptorBufferInfo> infos(buffers.size());
+  std::vector<VkWriteDescriptorSet> writes(buffers.size());
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i]->size() > physical.max_storage_range) {
+      throw DeviceMemoryError("Kernel '" + kernel.name() + "': a buffer of " +
+                              std::to_string(buffers[i]->size()) +
+                              " bytes is larger than a storage buffer of " + physical.name + " may be (" +
+                              std::to_string(physical.max_storage_range) +
+                              "). Use a device with buffer addresses, which have no such limit.");
+    }
+    infos[i] = {buffers[i]->handle(), buffers[i]->offset(), buffers[i]->size()};
+    writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+    writes[i].dstSet = set;
+    writes[i].dstBinding = static_cast<std::uint32_t>(i);
+    writes[i].descriptorCount = 1;
+    writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    writes[i].pBufferInfo = &infos[i];
+  }
+  api.vkUpdateDescriptorSets(program_->device_->handle(), static_cast<std::uint32_t>(writes.size()),
+                             writes.data(), 0, nullptr);
+  api.vkCmdBindDescriptorSets(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout_, 0, 1, &set,
+                              0, nullptr);
+}
+
+void Recorder::barrier() {
+  require_open();
+  constexpr VkPipelineStageFlags stages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  program_->device_->api().vkCmdPipelineBarrier(program_->commands_, stages, stages, 0, 1, &memory, 0,
+                                                nullptr, 0, nullptr);
+}
+
+void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
+                    std::uint64_t source_offset, std::uint64_t destination_offset, std::uint64_t size) {
+  require_open();
+  if (source_offset + size > source->size() || destination_offset + size > destination->size()) {
+    throw DeviceError("Copy of " + std::to_string(size) + " bytes goes past the end of a buffer (source " +
+                      std::to_string(source_offset) + " of " + std::to_string(source->size()) +
+                      ", destination " + std::to_string(destination_offset) + " of " +
+                      std::to_string(destination->size()) + ").");
+  }
+  if (size == 0) return;
+  const VkBufferCopy region{source->offset() + source_offset, destination->offset() + destination_offset,
+                            size};
+  program_->device_->api().vkCmdCopyBuffer(program_->commands_, source->handle(), destination->handle(), 1,
+                                           &region);
+  program_->buffers_.push_back(source);
+  program_->buffers_.push_back(destination);
+}
+
+void Recorder::fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value) {
+  require_open();
+  const std::uint64_t size = (buffer->size() + 3) / 4 * 4;  // inside the 256-byte granule of the allocation
+  program_->device_->api().vkCmdFillBuffer(program_->commands_, buffer->handle(), buffer->offset(), size,
+                                           value);
+  program_->buffers_.push_back(buffer);
+}
+
+void Recorder::timestamp() {
+  require_open();
+  Program& program = *program_;
+  const DeviceApi& api = program.device_->api();
+  if (program.queries_ == VK_NULL_HANDLE) {
+    VkQueryPoolCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+    info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+    info.queryCount = max_timestamps;
+    check(api.vkCreateQueryPool(program.device_->handle(), &info, nullptr, &program.queries_),
+          "creating a query pool");
+    api.vkCmdResetQueryPool(program.commands_, program.queries_, 0, max_timestamps);
+  }
+  if (program.num_timestamps_ == max_timestamps) {
+    throw DeviceError("A program has at most " + std::to_string(max_timestamps) + " timestamps.");
+  }
+  api.vkCmdWriteTimestamp(program.commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, program.queries_,
+                          program.num_timestamps_++);
+}
+
+std::shared_ptr<Program> Recorder::finish() {
+  require_open();
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_HOST_READ_BIT;
+  const DeviceApi& api = program_->device_->api();
+  api.vkCmdPipelineBarrier(program_->commands_,
+                           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                           VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  check(api.vkEndCommandBuffer(program_->commands_), "finishing a program");
+  return std::move(program_);
+}
+
+std::vector<double> Program::timestamps() const {
+  if (num_timestamps_ == 0) return {};
+  std::vector<std::uint64_t> ticks(num_timestamps_);
+  check(device_->api().vkGetQueryPoolResults(device_->handle(), queries_, 0, num_timestamps_,
+                                             8 * ticks.size(), ticks.data(), 8, VK_QUERY_RESULT_64_BIT),
+        "reading timestamps");
+  const PhysicalDevice& physical = device_->physical();
+  const std::uint64_t mask =
+      physical.timestamp_bits >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << physical.timestamp_bits) - 1;
+  std::vector<double> out(ticks.size());
+  for (std::size_t i = 0; i < ticks.size(); ++i) {
+    out[i] =
+        static_cast<double>((ticks[i] - ticks[0]) & mask) * static_cast<double>(physical.timestamp_period);
+  }
+  return out;
+}
+
+Program::~Program() {
+  const DeviceApi& api = device_->api();
+  for (VkDescriptorPool pool : descriptor_pools_)
+    api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);
+  if (queries_ != VK_NULL_HANDLE) api.vkDestroyQueryPool(device_->handle(), queries_, nullptr);
+  if (pool_ != VK_NULL_HANDLE) api.vkDestroyCommandPool(device_->handle(), pool_, nullptr);
+}
+
+Ticket::Ticket(std::shared_ptr<Program> program) : program_(std::move(program)) {
+  value_ = program_->device().submit(program_->commands());
+}
+
+Ticket::~Ticket() {
+  try {
+    if (!timed_out_) program_->device().wait(value_, 1e9);
+  } catch (const DeviceError&) {
+    // A lost device has nothing left to wait for.
+  }
+  // What a hanging device still works on must not be freed: it stays until the process ends.
+  if (timed_out_ && !done()) new std::shared_ptr<Program>(std::move(program_));
+}
+
+bool Ticket::done() { return program_->device().done(value_); }
+
+void Ticket::wait(double timeout_s) {
+  if (program_->device().wait(value_, timeout_s)) return;
+  timed_out_ = true;
+  throw DeviceLostError("The device " + program_->device().physical().name + " did not finish a program of " +
+                        std::to_string(program_->num_dispatches()) + " dispatches within " +
+                        std::to_string(timeout_s) + " s.");
+}
+
+}  // namespace graphopt::vulkan

@@ -1,0 +1,117 @@
+// Kernels, recorded programs and submissions.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "vulkan/device.h"
+
+namespace graphopt::vulkan {
+
+// How kernels reach their buffers: 64-bit addresses in push constants, or descriptor sets of storage buffers.
+enum class Access { address, storage };
+
+// A compute pipeline. Push constants hold, in this order: one address per buffer (access by address),
+// parameters.
+class Kernel {
+ public:
+  Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv, Access access,
+         std::uint32_t num_buffers, std::uint32_t params_size,
+         const std::map<std::uint32_t, std::uint32_t>& specialization, std::uint32_t subgroup_size);
+  ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  const std::string& name() const { return name_; }
+  Access access() const { return access_; }
+  std::uint32_t num_buffers() const { return num_buffers_; }
+  std::uint32_t params_size() const { return params_size_; }
+  Device& device() const { return *device_; }
+
+ private:
+  friend class Recorder;
+  void create_layout();
+  void create_pipeline(const std::string& spirv, const std::map<std::uint32_t, std::uint32_t>& specialization,
+                       std::uint32_t subgroup_size);
+  void destroy();
+
+  std::shared_ptr<Device> device_;
+  std::string name_;
+  Access access_;
+  std::uint32_t num_buffers_, params_size_;
+  VkDescriptorSetLayout set_layout_ = VK_NULL_HANDLE;
+  VkPipelineLayout layout_ = VK_NULL_HANDLE;
+  VkPipeline pipeline_ = VK_NULL_HANDLE;
+};
+
+// A finished command buffer and everything it refers to. May be submitted many times, also while in flight.
+class Program {
+ public:
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  std::uint32_t num_dispatches() const { return num_dispatches_; }
+  // Nanoseconds from the first timestamp, one per Recorder::timestamp call, of the last finished run.
+  std::vector<double> timestamps() const;
+  Device& device() const { return *device_; }
+  VkCommandBuffer commands() const { return commands_; }
+
+ private:
+  friend class Recorder;
+  explicit Program(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+
+  std::shared_ptr<Device> device_;
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  std::vector<VkDescriptorPool> descriptor_pools_;
+  VkQueryPool queries_ = VK_NULL_HANDLE;
+  std::uint32_t num_timestamps_ = 0, num_dispatches_ = 0;
+  std::vector<std::shared_ptr<Kernel>> kernels_;
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(std::shared_ptr<Device> device);
+
+  // groups workgroups in all; folded into two dimensions where one is not enough.
+  void dispatch(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
+                const std::string& params, std::uint64_t groups);
+  void barrier();  // everything recorded so far is finished and visible to everything that follows
+  void copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
+            std::uint64_t source_offset, std::uint64_t destination_offset, std::uint64_t size);
+  void fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value);
+  void timestamp();
+  std::shared_ptr<Program> finish();
+
+ private:
+  void require_open() const;
+  void bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers);
+  VkDescriptorSet new_set(VkDescriptorSetLayout layout);
+
+  std::shared_ptr<Program> program_;
+  VkPipeline bound_ = VK_NULL_HANDLE;
+  std::uint32_t sets_left_ = 0;
+};
+
+// A submission. Keeps its program alive until it is done.
+class Ticket {
+ public:
+  explicit Ticket(std::shared_ptr<Program> program);
+  ~Ticket();
+
+  bool done();
+  // Throws DeviceLostError when the device is lost or not done after timeout_s seconds.
+  void wait(double timeout_s);
+
+ private:
+  std::shared_ptr<Program> program_;
+  std::uint64_t value_ = 0;
+  bool timed_out_ = false;
+};
+
+}  // namespace graphopt::vulkan

@@ -1,0 +1,41 @@
+#version 450
+// dn_new = r's; beta = dn_new / dn; d = s + beta d; and the state of the next iteration, whose parity is the
+// other one: it stops when dn_new <= d0, after max_iterations, or when A was found not to be positive definite.
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 6
+#include "common.glsl"
+#include "reduce.glsl"
+#include "pcg_state.glsl"
+PARAMETERS(uint num_rows; uint num_groups; uint parity;)
+INPUT(0, accumulator, dots_rs)
+INOUT(1, real, scalars)
+INOUT(2, uint, status)
+INPUT(3, real, s)
+INOUT(4, real, d)
+INPUT(5, uint, limits)  // [0]: max_iterations
+
+void main() {
+  const uint here = push.parity, next = 1 - push.parity;
+  const bool leader = LANE == 0 && WORKGROUP == 0;
+  if (status.at[STOPPED + here] != 0) {
+    if (leader) {
+      status.at[STOPPED + next] = 1;
+      status.at[ITERATIONS + next] = status.at[ITERATIONS + here];
+      scalars.at[SQUARED_NORM + next] = scalars.at[SQUARED_NORM + here];
+    }
+    return;
+  }
+  SUM_PARTIALS(total, dots_rs, push.num_groups)
+  const real dn = value(total);
+  const real beta = dn / scalars.at[SQUARED_NORM + here];
+  for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
+    d.at[i] = s.at[i] + beta * d.at[i];
+  }
+  if (leader) {
+    const uint iterations = status.at[ITERATIONS + here] + 1;
+    const bool going = dn > scalars.at[THRESHOLD] && iterations < limits.at[0] && status.at[INDEFINITE] == 0;
+    status.at[STOPPED + next] = going ? 0 : 1;
+    status.at[ITERATIONS + next] = iterations;
+    scalars.at[SQUARED_NORM + next] = dn;
+  }
+}

@@ -1,0 +1,30 @@
+#version 450
+// Start of the conjugate gradients: x = 0, s = J r, d = s; dots[g] = the part of r' s of workgroup g.
+// J: inverted diagonal blocks (block-Jacobi). Invocations stride over the scalar rows.
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 7
+#include "common.glsl"
+#include "reduce.glsl"
+PARAMETERS(uint num_rows; uint num_groups;)
+INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
+INPUT(1, real, jacobi)
+INPUT(2, real, r)
+OUTPUT(3, real, x)
+OUTPUT(4, real, d)
+OUTPUT(5, accumulator, dots)
+OUTPUT(6, real, s)
+
+void main() {
+  accumulator dot = sum_zero();
+  for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
+    const uint start = jacobi_rows.at[3 * i], first = jacobi_rows.at[3 * i + 1], dim = jacobi_rows.at[3 * i + 2];
+    accumulator si = sum_zero();
+    for (uint j = 0; j < dim; ++j) si = add_product(si, jacobi.at[start + dim * j], r.at[first + j]);
+    x.at[i] = ZERO;
+    d.at[i] = value(si);
+    s.at[i] = value(si);
+    dot = add_product(dot, r.at[i], value(si));
+  }
+  dot = workgroup_sum(dot);
+  if (LANE == 0) dots.at[WORKGROUP] = dot;
+}

@@ -1,0 +1,203 @@
+"""Stop flag, marginals, simulators, propagation, names, the module itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt.g2o as ours
+from tests.g2o.both import ring
+
+
+def test_flag_from_another_thread():
+    """The native code runs without the GIL, and a set flag ends the optimization."""
+    optimizer = ring(ours, count=200, algorithm="GaussNewton")  # Gauss-Newton never stops by itself
+    flag, running = ours.Flag(False), threading.Event()
+
+    class Notice(ours.HyperGraphAction):
+        def __call__(self, graph, parameters=None):
+            if parameters["iteration"] == 2:
+                running.set()
+
+    optimizer.add_post_iteration_action(Notice())
+    optimizer.set_force_stop_flag(flag)
+    optimizer.initialize_optimization()
+    counts = []
+    thread = threading.Thread(target=lambda: counts.append(optimizer.optimize(1_000_000)))
+    thread.start()
+    assert running.wait(timeout=20.0) and thread.is_alive()
+    flag.value = True
+    thread.join(timeout=20.0)
+    assert not thread.is_alive() and 2 < counts[0] < 1_000_000
+    assert optimizer.optimize(10) == 0
+    flag.value = False
+    assert optimizer.optimize(2) == 2
+
+
+def test_marginals_are_blocks_of_the_inverse():
+    """Against numpy's inverse of H, in all forms of the call."""
+    optimizer = ring(ours)
+    optimizer.initialize_optimization()
+    optimizer.optimize(5)
+    vertices = optimizer.index_mapping()
+    pairs = [(i, j) for i in range(len(vertices)) for j in range(i, len(vertices))]
+    matrix, good = optimizer.compute_marginals(pairs)
+    assert (
+        good
+        and matrix.rows() == 42
+        and matrix.rows_of_block(1) == 6
+        and matrix.non_zeros_blocks() == len(pairs)
+    )
+    upper = matrix.to_array()
+    covariance = np.triu(upper) + np.triu(upper, 1).T
+    structure = optimizer._solver.structure
+    hessian = np.zeros((42, 42))
+    values = optimizer._solver.values
+    for col in range(structure.num_blocks):
+        for k in range(structure.col_ptr[col], structure.col_ptr[col + 1]):
+            row = structure.row_idx[k]
+            block = values[structure.block_ptr[k] : structure.block_ptr[k + 1]].reshape(6, 6).T
+            hessian[6 * row : 6 * row + 6, 6 * col : 6 * col + 6] = block
+            hessian[6 * col : 6 * col + 6, 6 * row : 6 * row + 6] = block.T
+    np.testing.assert_allclose(covariance, np.linalg.inv(hessian), rtol=1e-8, atol=1e-12)
+    third = vertices[2]
+    expected = covariance[12:18, 12:18]
+    spinv = ours.SparseBlockMatrixX()
+    for answer in (
+        optimizer.compute_marginals(third),
+        optimizer.compute_marginals([third]),
+        optimizer.compute_marginals([2]),
+    ):
+        np.testing.assert_allclose(answer[0].block(2, 2), expected, rtol=1e-9, atol=1e-14)
+    assert optimizer.compute_marginals(spinv, [third])[1] and spinv.has_block(2, 2)
+    with pytest.raises(ValueError, match="no covariance"):
+        optimizer.compute_marginals(optimizer.vertex(0))
+
+
+@pytest.mark.parametrize("name", ["Simulator2D", "Simulator3D"])
+def test_simulator(name):
+    """All sensors; optimizing lowers chi2 to what the noise explains."""
+    simulator = getattr(ours, name)()
+    config = simulator.config
+    config.sim_steps, config.nlandmarks, config.world_size = 40, 30, 12.0
+    for attribute in vars(config):
+        if attribute.startswith("has_"):
+            setattr(config, attribute, True)
+    config.has_compass = False
+    simulator.seed(1)
+    simulator.setup()
+    simulator.simulate()
+    optimizer = ours.SparseOptimizer()
+    optimizer.add_graph(simulator.graph())
+    optimizer.set_algorithm(ours.OptimizationAlgorithmLevenberg(ours.BlockSolverX(ours.LinearSolverEigenX())))
+    optimizer.initialize_optimization()
+    assert optimizer.optimize(20) > 0
+    numbers = sum(edge.dimension() for edge in optimizer.edges())
+    unknowns = sum(vertex.dimension() for vertex in optimizer.index_mapping())
+    assert numbers - unknowns > 30
+    assert 0.5 < optimizer.active_chi2() / (numbers - unknowns) < 2.0
+
+
+def test_dijkstra_on_a_ring():
+    """Distances by the number of edges."""
+    optimizer = ring(ours)
+    dijkstra = ours.HyperDijkstra(optimizer)
+    dijkstra.shortest_paths(optimizer.vertex(0), ours.UniformCostFunction())
+    found = {vertex.id(): entry.distance() for vertex, entry in dijkstra.adjacency_map().items()}
+    assert found == {i: float(min(i, 8 - i)) for i in range(8)}
+    dijkstra.compute_tree(dijkstra.adjacency_map())
+    assert len(dijkstra.visited()) == 8
+    assert sum(len(entry.children()) for entry in dijkstra.adjacency_map().values()) == 7
+
+
+NOT_THERE = {
+    # names of g2opy that have no use from Python; docs/g2o.md lists them
+    "AbstractOptimizationAlgorithmCreator",
+    "JacobianWorkspace",
+    "OptimizationAlgorithmProperty",
+    "RegisterOptimizationAlgorithmProxy",
+    "g2opy",
+    "private",
+}
+MEMBERS_NOT_THERE = {
+    "DataContainer",
+    "EdgeIDCompare",
+    "EstimatePropagatorVertexIDHashFunction",
+    "VertexIDCompare",
+    "VertexIDEdges",
+    "has_segment_sensor",
+    "jacobian_workspace",
+    "map_hessian_memory",
+    "max_segment_length",
+    "min_segment_length",
+    "nsegments",
+    "segment_grid_size",
+    "transform_f2w",
+    "transform_w2f",
+}
+
+
+def _members(cls):
+    try:
+        one = cls()
+    except (TypeError, ValueError, AttributeError):  # not to be made by itself
+        one = None
+    return set(dir(cls)) | set(dir(one) if one is not None else ())
+
+
+@pytest.mark.oracle
+def test_every_name_of_g2opy():
+    """Classes, methods, properties and enums, but those listed above."""
+    theirs = pytest.importorskip("g2opy")
+    names = [name for name in dir(theirs) if not name.startswith("_")]
+    assert {name for name in names if not hasattr(ours, name)} == NOT_THERE
+    for name in set(names) - NOT_THERE:
+        expected, actual = getattr(theirs, name), getattr(ours, name)
+        if isinstance(expected, type) and name not in ("FactoryTypeInfo", "IoFileFilter"):  # made by others
+            wanted = {member for member in dir(expected) if not member.startswith("_")}
+            assert wanted - _members(actual) <= MEMBERS_NOT_THERE, name
+
+
+def test_names_of_other_bindings():
+    """What programs for uoip/g2opy and g2o-python use and g2opy lacks."""
+    for name in (
+        "VertexSBAPointXYZ Flag LinearSolverCSparseSE3 LinearSolverCSparseX LinearSolverCholmodSE2 "
+        "LinearSolverCholmodSE3 EdgeProjectP2MCRight SmoothEstimatePropagator "
+        "Edge_V_V_GICP Edge_XYZ_VSC Rotation2D RobustKernel"
+    ).split():
+        assert hasattr(ours, name), name
+
+
+def test_install_as():
+    """A plain `import g2o` finds the module after `install_as`."""
+    code = "import graphopt.g2o as d; d.install_as('g2o'); import g2o; assert g2o.VertexSE3 is d.VertexSE3"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_default_device(monkeypatch):
+    """A device that does not exist is refused by name; the environment variable works as well."""
+    optimizer = ring(ours)
+    optimizer.initialize_optimization()
+    monkeypatch.setenv("GRAPHOPT_G2O_DEVICE", "abacus")
+    with pytest.raises(RuntimeError, match="abacus"):
+        optimizer.optimize(1)
+    monkeypatch.delenv("GRAPHOPT_G2O_DEVICE")
+    monkeypatch.setattr("graphopt.g2o.devices._device", None)
+    ours.set_default_device("cpu")
+    assert ours.default_device() == "cpu" and optimizer.optimize(1) == 1
+
+
+def test_help_is_useful():
+    """The class says tag, vertices and error."""
+    assert "EDGE_SE3:QUAT" in ours.EdgeSE3.__doc__ and "VertexSE3" in ours.EdgeSE3.__doc__
+
+
+def test_stubs_are_fresh():
+    """`tools/g2o_stubs.py` would write the file that is there."""
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run([sys.executable, str(root / "tools" / "g2o_stubs.py"), "--check"], check=True, cwd=root)

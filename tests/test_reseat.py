@@ -1,0 +1,163 @@
+"""Landmarks in wrong places: viewing rays from residuals, points minimised alone, re-seating in `auto`."""
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.datasets import ba
+from graphopt.geometry import SE3
+from graphopt.geometry.cameras import CAMERA_MODELS
+from graphopt.graph import Graph
+from graphopt.io.extra_types import CAMERA_VERTEX, PROJECTION_EDGE
+from graphopt.optimizer import AutoOptions
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
+from graphopt.solver.reseat import reseat_landmarks
+from graphopt.solver.structure import Structure
+from graphopt.solver.viewing_rays import usual_places, viewing_rays
+from graphopt.types.g2o_maps import rotate_by_angle_axis
+
+NEVER = AutoOptions(reseat_gain=float("inf"))
+
+
+def scene(camera, seed=1, start="truth", **options):
+    """A ring of cameras around a torus."""
+    return ba(cameras=8, points=120, camera=camera, seed=seed, start=start, **options)
+
+
+def image_edges(graph):
+    """Structure, its only group as point edges over the rows of the landmark set, and that set."""
+    structure = Structure(graph.select())
+    (group,) = structure.groups
+    slot = [one.tag for one in group.edge_set.type.vertices].index("VERTEX_TRACKXYZ")
+    rows = np.arange(len(group.rows))
+    edges = PointEdges(group, rows, slot, group.vertex_rows[:, slot].astype(np.int64))
+    return structure, edges, graph.vertex_set("VERTEX_TRACKXYZ")
+
+
+def opencv_scene():
+    """Two cameras with strong lens distortion that share their intrinsics, and exact pixels."""
+    rng = np.random.default_rng(5)
+    graph = Graph()
+    angle = np.array([[0.0, 0.0, 0.0], [0.05, -0.3, 0.02]])
+    poses = SE3.exp(np.concatenate([angle, [[0.1, 0.0, 0.2], [1.0, 0.1, 0.3]]], axis=1))
+    points = rng.uniform(-1.0, 1.0, (30, 3)) + np.array([0.3, 0.0, 5.0])
+    intrinsics = np.array([500.0, 520.0, 320.0, 240.0, -0.2, 0.05, 1e-3, -2e-3])
+    graph.add_vertices("VERTEX_SE3:EXPMAP", [0, 1], poses.storage, fixed=[True, False])
+    graph.add_vertices(CAMERA_VERTEX["OPENCV"], [2], intrinsics[None])
+    graph.add_vertices("VERTEX_TRACKXYZ", 10 + np.arange(30), points, marginalized=True)
+    camera, point = np.repeat([0, 1], 30), np.tile(np.arange(30), 2)
+    seen = SE3(poses.storage[camera]).act(points[point])
+    pixel = CAMERA_MODELS["OPENCV"].project(np.tile(intrinsics, (60, 1)), seen)
+    vertices = np.stack([camera, 10 + point, np.full(60, 2)], axis=1)
+    graph.add_edges(PROJECTION_EDGE["OPENCV"], vertices, pixel)
+    return graph
+
+
+def centres(graph, edges):
+    """(m, 3) camera centre of each edge, from the definition of its pose."""
+    group = edges.group
+    for slot, number in enumerate(group.vertex_sets):
+        estimate = graph.vertex_sets[number].estimate[group.vertex_rows[:, slot]]
+        tag = group.edge_set.type.vertices[slot].tag
+        if tag == "VERTEX_SE3:EXPMAP":
+            return SE3(estimate).inverse().translation
+        if tag == "VERTEX_CAM_BAL":
+            return np.asarray(rotate_by_angle_axis(-estimate[:, :3], -estimate[:, 3:6]), float)
+    raise AssertionError("no camera")
+
+
+@pytest.mark.parametrize("camera", ["bal", "expmap", "opencv"])
+def test_rays_start_at_the_camera_and_go_through_the_point(camera):
+    """With exact pixels each ray runs from the camera's centre through the true point, distorted or not."""
+    graph = opencv_scene() if camera == "opencv" else scene(camera, noise_pixel=0.0)
+    structure, edges, points = image_edges(graph)
+    starts = usual_places(edges.group, edges.slot, points.estimate)
+    rays = viewing_rays(structure, edges, starts, spread=1.0)
+    assert rays.known.all()
+    expected = centres(graph, edges)
+    np.testing.assert_allclose(rays.centre, expected, atol=1e-5)
+    toward = points.estimate[edges.point] - expected
+    toward /= np.linalg.norm(toward, axis=1)[:, None]
+    np.testing.assert_allclose(rays.direction, toward, atol=1e-6)
+
+
+def test_other_landmarks_are_left_alone():
+    """Landmarks whose edges are not all images of two numbers stay where they are."""
+    rng = np.random.default_rng(0)
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", [0, 1], np.tile([0, 0, 0, 0, 0, 0, 1.0], (2, 1)))
+    graph.add_vertices("VERTEX_TRACKXYZ", [2], [[0.0, 0.0, 3.0]], marginalized=True)
+    graph.add_parameters("PARAMS_SE3OFFSET", [0], [[0, 0, 0, 0, 0, 0, 1.0]])
+    graph.add_edges("EDGE_SE3_TRACKXYZ", [[0, 2], [1, 2]], rng.normal(size=(2, 3)), parameters=[[0], [0]])
+    before = graph.vertex_set("VERTEX_TRACKXYZ").estimate.copy()
+    assert reseat_landmarks(Structure(graph.select())).num_landmarks == 0
+    np.testing.assert_array_equal(graph.vertex_set("VERTEX_TRACKXYZ").estimate, before)
+
+
+@pytest.mark.parametrize("kernel", [0, 1])
+def test_points_minimised_alone_are_stationary_and_never_higher(kernel):
+    """Each point ends where its own gradient vanishes, robust or not, and its chi2 sums to the graph's."""
+    graph = scene("expmap", start="odometry")
+    edge_set = graph.edge_sets[0]
+    edge_set.kernel[:] = kernel
+    edge_set.kernel_width[:] = 3.0
+    structure, edges, points = image_edges(graph)
+    problem = LandmarkProblem(structure, [edges], points.estimate)
+    before = problem.chi2()
+    assert before.sum() == pytest.approx(graph.chi2(), rel=1e-12)
+    after = problem.minimise(40)
+    assert (after <= before).all()
+    H, b = problem.linearize()
+    step = np.linalg.solve(H, b[:, :, None])[:, :, 0]
+    assert np.median(np.abs(step)) < 1e-8
+    points.estimate = problem.points
+    assert graph.chi2() == pytest.approx(after.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("camera", ["bal", "expmap"])
+def test_landmarks_behind_their_cameras_come_back(camera):
+    """Points mirrored behind their cameras, or far beyond, return to their places; the others stay."""
+    graph = scene(camera)
+    graphopt.optimize(graph)
+    points = graph.vertex_set("VERTEX_TRACKXYZ")
+    best, chi2 = points.estimate.copy(), graph.chi2()
+    _, edges, _ = image_edges(graph)
+    one_centre = np.zeros((len(points), 3))
+    one_centre[edges.point] = centres(graph, edges)
+    wrong = np.arange(0, 12)
+    points.estimate[wrong[:6]] = (2.0 * one_centre - best)[wrong[:6]]
+    points.estimate[wrong[6:]] = (one_centre + 300.0 * (best - one_centre))[wrong[6:]]
+    worse = graph.chi2()
+    result = reseat_landmarks(Structure(graph.select()))
+    assert result.num_landmarks == len(wrong)
+    assert worse - graph.chi2() == pytest.approx(result.gain, rel=1e-9)
+    assert graph.chi2() == pytest.approx(chi2, rel=1e-6)
+    np.testing.assert_allclose(points.estimate, best, atol=2e-3)
+    np.testing.assert_array_equal(points.estimate[12:], best[12:])
+
+
+def test_auto_reaches_the_minimum_that_wrong_landmarks_hide():
+    """From landmarks behind their cameras: with re-seating, only with it, and each time bitwise the same."""
+    graph = scene("bal", start="odometry")
+    graphopt.optimize(graph)
+    best = graph.chi2()
+    _, edges, points = image_edges(graph)
+    one_centre = np.zeros((len(points), 3))
+    one_centre[edges.point] = centres(graph, edges)
+    points.estimate[:5] = (2.0 * one_centre - points.estimate)[:5]
+    without, again = graph.copy(), graph.copy()
+    graphopt.optimize(without, options=NEVER)
+    summary = graphopt.optimize(graph)
+    assert without.chi2() > 1.01 * best
+    assert graph.chi2() == pytest.approx(best, rel=1e-6)
+    assert "landmarks to other places" in summary.message
+    graphopt.optimize(again)
+    assert again.vertex_set("VERTEX_TRACKXYZ").estimate.tobytes() == points.estimate.tobytes()
+
+
+def test_a_good_optimum_is_left_alone():
+    """Nothing moves where no landmark stands out."""
+    graph = scene("bal", noise_pixel=0.5)
+    summary = graphopt.optimize(graph)
+    assert summary.message == ""
+    assert reseat_landmarks(Structure(graph.select())).num_landmarks == 0

@@ -1,0 +1,21 @@
+"""Devices that the Vulkan tests share: one per access variant, under the validation layer."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+os.environ.setdefault(
+    "LP_NUM_THREADS", "0"
+)  # llvmpipe runs tiny dispatches ten times faster in the calling thread
+
+from graphopt.device import VulkanDevice
+
+VARIANTS = [("address", "double"), ("storage", "double"), ("address", "mixed"), ("storage", "mixed")]
+
+
+@functools.cache
+def shared_device(access: str) -> VulkanDevice:
+    """A device with or without buffer addresses; where there is no Vulkan, the tests fail."""
+    masked = ["buffer_address"] if access == "storage" else []
+    return VulkanDevice(validation=True, masked_features=masked)

@@ -1,0 +1,197 @@
+"""Write graphopt/g2o/__init__.pyi, the type stubs of the drop-in, from the classes themselves.
+
+    python tools/g2o_stubs.py            write
+    python tools/g2o_stubs.py --check    exit status 1 if the file is not what would be written
+
+Most vertex and edge classes are made at run time from the type registry; the stubs spell them out, with the
+types of their estimates and measurements.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import graphopt.g2o as g2o
+from graphopt.g2o.edges import OptimizableGraph_Edge
+from graphopt.g2o.vertices import OptimizableGraph_Vertex
+
+PATH = Path(g2o.__file__).with_suffix(".pyi")
+HEADER = '''# ruff: noqa
+# fmt: off
+"""Type stubs of graphopt.g2o, written by tools/g2o_stubs.py."""
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, ClassVar
+
+import numpy as np
+
+from graphopt.graph import Graph
+
+'''
+VALUES = {
+    "VertexSE2": "SE2",
+    "VertexSE3": "Isometry3d",
+    "VertexSE3Expmap": "SE3Quat",
+    "VertexSim3Expmap": "Sim3",
+    "VertexCam": "SBACam",
+    "VertexSCam": "Isometry3d",
+    "VertexIntrinsics": "VertexIntrinsicsEstimate",
+}
+"""Vertex class -> class of its estimate; arrays otherwise."""
+SPECIAL = ("__init__", "__mul__", "__imul__", "__getitem__", "__len__", "__call__")
+NUMBERS = ("EdgeSE2PointXYBearing", "EdgeSBAScale")
+
+
+def main() -> int:
+    """Write or check."""
+    text = stubs()
+    if "--check" in sys.argv[1:]:
+        return int(not PATH.exists() or PATH.read_text() != text)
+    PATH.write_text(text)
+    return 0
+
+
+def stubs() -> str:
+    """The whole file."""
+    classes: dict[str, type] = {}
+    aliases: list[str] = []
+    rest: list[str] = []
+    for name in g2o.__all__:
+        one = getattr(g2o, name)
+        if inspect.isclass(one):
+            for base in reversed(one.__mro__[1:-1]):
+                if base.__module__.startswith("graphopt.g2o") and base not in classes.values():
+                    classes[base.__name__] = base
+            if one.__name__ != name:
+                aliases.append(f"{name} = {one.__name__}")
+            if one not in classes.values():
+                classes[one.__name__] = one
+        elif inspect.isfunction(one):
+            rest.append(f"def {name}{_signature(one)}: ...")
+        else:
+            rest.append(f"{name}: {type(one).__name__}")
+    for extra in _nested(classes):
+        classes.setdefault(extra.__name__, extra)
+    parts = [_class(name, one) for name, one in _ordered(classes)]
+    return HEADER + "\n".join([*parts, *sorted(aliases), "", *rest]) + "\n"
+
+
+def _nested(classes: dict[str, type]) -> list[type]:
+    """Classes that are attributes of others."""
+    found = []
+    for one in list(classes.values()):
+        for value in vars(one).values():
+            if inspect.isclass(value) and value.__module__.startswith("graphopt.g2o"):
+                found += [
+                    base
+                    for base in reversed(value.__mro__[:-1])
+                    if base.__module__.startswith("graphopt.g2o")
+                ]
+    return found
+
+
+def _ordered(classes: dict[str, type]) -> list[tuple[str, type]]:
+    """Bases first, then by name."""
+    return sorted(classes.items(), key=lambda item: (len(item[1].__mro__), item[0]))
+
+
+def _class(name: str, one: type) -> str:
+    bases = [base.__name__ for base in one.__bases__ if base is not object]
+    if issubclass(one, Enum):
+        lines = [f"    {member.name} = {member.value!r}" for member in one]
+        return "\n".join([f"class {name}(Enum):", *lines, ""])
+    bases = ["np.ndarray" if base == "ndarray" else base for base in bases]
+    # a class of the same name in between, such as the generated part of VertexSim3Expmap
+    if bases == [name]:
+        bases = [base.__name__ for base in one.__mro__[2].__mro__[:1]]
+    lines = [f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"]
+    if one.__doc__:
+        lines.append(
+            f'    """{inspect.cleandoc(one.__doc__)}"""'.replace("\n", "\n    ").replace("    \n", "\n")
+        )
+    for member, value in sorted(vars(one).items()):
+        if not member.startswith("_") or member in (
+            "__init__",
+            "__mul__",
+            "__imul__",
+            "__getitem__",
+            "__len__",
+            "__call__",
+        ):
+            lines += _member(member, value)
+    lines += _typed(name, one)
+    if len(lines) == 1:
+        lines.append("    ...")
+    return "\n".join([*lines, ""])
+
+
+def _typed(name: str, one: type) -> list[str]:
+    """Estimate and measurement with their own types."""
+    if issubclass(one, OptimizableGraph_Vertex) and "_type" in vars(one) and name != "VectorXVertex":
+        value = VALUES.get(name, "np.ndarray")
+        return [
+            f"    def estimate(self) -> {value}: ...",
+            f"    def set_estimate(self, value: {value}) -> None: ...",
+        ]
+    if issubclass(one, OptimizableGraph_Edge) and "_pool" in vars(one) and "set_measurement" not in vars(one):
+        value = getattr(one, "_value", None)
+        kind = value.__name__ if value is not None else "float" if name in NUMBERS else "np.ndarray"
+        return [
+            f"    def measurement(self) -> {kind}: ...",
+            f"    def set_measurement(self, m: {kind}) -> None: ...",
+        ]
+    return []
+
+
+def _member(name: str, value: Any) -> list[str]:
+    if isinstance(value, property):
+        lines = ["    @property", f"    def {name}(self) -> {_returns(value.fget)}: ..."]
+        if value.fset is not None:
+            lines += [f"    @{name}.setter", f"    def {name}(self, value: Any) -> None: ..."]
+        return lines
+    if isinstance(value, staticmethod):
+        return ["    @staticmethod", f"    def {name}{_signature(value.__func__)}: ..."]
+    if isinstance(value, classmethod):
+        return ["    @classmethod", f"    def {name}{_signature(value.__func__)}: ..."]
+    if inspect.isfunction(value):
+        return [f"    def {name}{_signature(value)}: ..."]
+    if inspect.isclass(value):
+        return [f"    {name}: ClassVar[type[{value.__name__}]]"]
+    if isinstance(value, Enum):
+        return [f"    {name}: ClassVar[{type(value).__name__}]"]
+    if isinstance(value, np_types()):
+        return [f"    {name}: np.ndarray"]
+    if inspect.ismemberdescriptor(value):
+        return [f"    {name}: Any"]
+    return []
+
+
+def np_types() -> tuple[type, ...]:
+    """Array classes."""
+    import numpy as np
+
+    return (np.ndarray,)
+
+
+def _returns(function: Any) -> str:
+    return str(function.__annotations__.get("return", "Any")) if function is not None else "Any"
+
+
+def _signature(function: Any) -> str:
+    signature = inspect.signature(function)
+    parameters = []
+    for one in signature.parameters.values():
+        if one.default is not inspect.Parameter.empty:
+            one = one.replace(default=...)
+        parameters.append(one)
+    text = str(signature.replace(parameters=parameters)).replace("Ellipsis", "...").replace("'", "")
+    return text if "->" in text else f"{text} -> Any"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
