@@ -193,6 +193,17 @@ def test_blocks_change_no_value_and_no_operation():
         np.testing.assert_allclose(program.run(inputs) / scale, expected / scale, atol=1e-13)
 
 
+def test_a_symmetric_product_is_computed_once():
+    """A' A, whose sums (i, j) and (j, i) are the same."""
+    a = symbolic.variables("a", 30).reshape(5, 6)
+    program = codegen.build_program("gram", list(a.ravel()), list((a.T @ a).ravel()))
+    assert program.num_flops == 21 * 9
+    values = np.random.default_rng(0).normal(size=(20, 30))
+    matrices = values.reshape(-1, 5, 6)
+    expected = (matrices.transpose(0, 2, 1) @ matrices).reshape(20, 36)
+    np.testing.assert_allclose(program.run(values), expected, rtol=1e-12, atol=1e-13)
+
+
 def test_sums_that_need_each_other_are_not_put_together():
     """d1 = a . b, d2 = (a with d1 in it) . b: both share b, but one needs the other."""
     a0, a1, b0, b1 = (symbolic.var(n) for n in ("a0", "a1", "b0", "b1"))

@@ -135,8 +135,7 @@ class _Packing:
                 for chosen in combinations(columns, count):
                     if chosen[0] != column:
                         continue
-                    full = [line for r in rows if (line := self._line(s, r, chosen)) is not None]
-                    full = full[:LARGEST_SIDE]
+                    full = self._lines(s, rows, chosen)
                     saving = (2 * len(full) * count - len(full) - count) if full else 0
                     if len(full) * count > 1 and saving > best_saving:
                         best_saving = saving
@@ -173,6 +172,19 @@ class _Packing:
             if other is not None and len(other) == len(side) and other not in found:
                 found.append(other)
         return found[: 2 * LARGEST_SIDE]
+
+    def _lines(self, s: _Sum, rows: list[Side], columns: Sequence[Side]) -> list[tuple[Side, list[_Sum]]]:
+        """Return rows that have every column; of a symmetric product no sum twice."""
+        lines: list[tuple[Side, list[_Sum]]] = []
+        used: set[int] = set()
+        for row in rows:
+            line = self._line(s, row, columns)
+            if line is not None and len(lines) < LARGEST_SIDE:
+                positions = {member.position for member in line[1]}
+                if not positions & used:
+                    used |= positions
+                    lines.append(line)
+        return lines
 
     def _line(self, s: _Sum, row: Side, columns: Sequence[Side]) -> tuple[Side, list[_Sum]] | None:
         """Return the free sums of a row with every column, if all are there."""

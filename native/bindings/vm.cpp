@@ -38,10 +38,12 @@ template <class T>
 View<T> view(const py::array& a, const char* name, int ndim) {
   using Plain = std::remove_const_t<T>;
   if (!py::isinstance<Array<Plain>>(a))
-    fail(std::string(name) + " must be a C-contiguous array of " + std::string(py::str(py::dtype::of<Plain>())) +
-         ", got " + std::string(py::str(a.dtype())) + " of shape " + shape_text(a));
+    fail(std::string(name) + " must be a C-contiguous array of " +
+         std::string(py::str(py::dtype::of<Plain>())) + ", got " + std::string(py::str(a.dtype())) +
+         " of shape " + shape_text(a));
   if (a.ndim() != ndim)
-    fail(std::string(name) + " has shape " + shape_text(a) + ", expected " + std::to_string(ndim) + " dimension(s)");
+    fail(std::string(name) + " has shape " + shape_text(a) + ", expected " + std::to_string(ndim) +
+         " dimension(s)");
   if (!std::is_const_v<T> && !a.writeable()) fail(std::string(name) + " is read-only, but it is written to");
   View<T> v;
   v.data = static_cast<T*>(const_cast<void*>(a.data()));
@@ -92,9 +94,10 @@ py::array_t<double> run(const Program& program, const Cast<double>& inputs) {
 }
 
 int add_edge_group(Linearizer& lin, ProgramPtr chi2, ProgramPtr linearize, ProgramPtr kernel,
-                   std::vector<int> vertex_sets, const py::array& vertex_rows, std::vector<int> parameter_sets,
-                   const py::array& parameter_rows, const py::array& measurement, const py::array& information,
-                   const py::array& kernel_width, const py::array& block_offset, const py::array& block_transposed) {
+                   std::vector<int> vertex_sets, const py::array& vertex_rows,
+                   std::vector<int> parameter_sets, const py::array& parameter_rows,
+                   const py::array& measurement, const py::array& information, const py::array& kernel_width,
+                   const py::array& block_offset, const py::array& block_transposed) {
   if (!chi2 || !linearize) fail("add_edge_group: chi2_program and linearize_program must not be None");
   EdgeGroupInput input;
   input.chi2 = std::move(chi2);
@@ -166,9 +169,10 @@ void bind_vm(py::module_& m) {
           },
           py::arg("values"), "Add shared constants (n, dim); the array is referenced.")
       .def("add_edge_group", &add_edge_group, py::arg("chi2_program"), py::arg("linearize_program"),
-           py::arg("kernel_program"), py::arg("vertex_sets"), py::arg("vertex_rows"), py::arg("parameter_sets"),
-           py::arg("parameter_rows"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
-           py::arg("block_offset"), py::arg("block_transposed"), "Add edges of one type; returns the group's number.")
+           py::arg("kernel_program"), py::arg("vertex_sets"), py::arg("vertex_rows"),
+           py::arg("parameter_sets"), py::arg("parameter_rows"), py::arg("measurement"),
+           py::arg("information"), py::arg("kernel_width"), py::arg("block_offset"),
+           py::arg("block_transposed"), "Add edges of one type; returns the group's number.")
       .def(
           "set_edge_data",
           [](Linearizer& lin, int group, const py::array& measurement, const py::array& information,
@@ -191,7 +195,8 @@ void bind_vm(py::module_& m) {
             return lin.linearize(v.data, v.rows, w.data, w.rows);
           },
           py::arg("values"), py::arg("b"), "Overwrite H (values) and b; return the robust chi2.")
-      .def("chi2", &Linearizer::chi2, py::call_guard<py::gil_scoped_release>(), "Robust chi2 at the estimates.")
+      .def("chi2", &Linearizer::chi2, py::call_guard<py::gil_scoped_release>(),
+           "Robust chi2 at the estimates.")
       .def(
           "edge_chi2",
           [](Linearizer& lin, int group) {
@@ -222,7 +227,8 @@ void bind_vm(py::module_& m) {
           },
           py::arg("dx"), "Move all optimized vertices, in place.")
       .def("push", &Linearizer::push, py::call_guard<py::gil_scoped_release>(), "Save the estimates.")
-      .def("pop", &Linearizer::pop, py::call_guard<py::gil_scoped_release>(), "Restore the estimates saved last.")
+      .def("pop", &Linearizer::pop, py::call_guard<py::gil_scoped_release>(),
+           "Restore the estimates saved last.")
       .def("discard_top", &Linearizer::discard_top, py::call_guard<py::gil_scoped_release>(),
            "Forget the estimates saved last.")
       .def("first_non_finite", &Linearizer::first_non_finite, py::call_guard<py::gil_scoped_release>(),

@@ -55,8 +55,8 @@ inline Vec fnma(Vec a, Vec b, Vec c) {
 #endif
 }
 
-// The first `count` (1 .. kVectorLanes) doubles at p, the rest 0; and the first `count` doubles of v to p. No other
-// memory is touched.
+// The first `count` (1 .. kVectorLanes) doubles at p, the rest 0; and the first `count` doubles of v to p. No
+// other memory is touched.
 inline Vec load_partial(const double* p, int count) {
 #if defined(__AVX512F__)
   return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1u), p);

@@ -19,8 +19,8 @@ int padded(int n) { return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
 typedef double Vec4 __attribute__((vector_size(32), may_alias, aligned(8)));
 typedef double Vec2 __attribute__((vector_size(16), may_alias, aligned(8)));
 
-// d += s or d = s. No masked stores at the end: the next edge often reads what this one wrote, and could not get it
-// from the store buffer.
+// d += s or d = s. No masked stores at the end: the next edge often reads what this one wrote, and could not
+// get it from the store buffer.
 template <bool Add>
 inline void put_row(double* d, const double* s, int length) {
   for (; length >= kVectorLanes; length -= kVectorLanes, d += kVectorLanes, s += kVectorLanes)
@@ -116,7 +116,8 @@ void Linearizer::for_each_partition(const std::function<void(int)>& task) {
   });
 }
 
-void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk, double* frame) const {
+void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk,
+                            double* frame) const {
   const std::int32_t* input = program.input_registers.data();
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
     rows_to_lanes(base, columns, rows, input, frame);
@@ -168,32 +169,38 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
     const int stride = padded(g.num_outputs), num_pieces = static_cast<int>(g.pieces.size());
     workspace.rows.resize(static_cast<std::size_t>(stride) * kLanes);
     double* rows = workspace.rows.data();
-    run_program(g, program, g.first_chunk[t], g.first_chunk[t + 1], workspace, [&](std::int64_t chunk, double* frame) {
-      const int count = g.num_lanes(chunk);
-      total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
-      lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
-      const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
-      const auto target = [&](const Piece& piece, std::int64_t code) {
-        return (Destination::arena(code) ? arena : piece.segment ? b : values) + Destination::offset(code);
-      };
-      for (int l = 0; l < count; ++l) {
-        if (l + kPrefetchDistance < count)
-          for (int p = 0; p < num_pieces; ++p) {
-            const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
-            if (code != Destination::kSkip && !g.pieces[p].packed) prefetch(target(g.pieces[p], code), g.pieces[p].length());
+    run_program(
+        g, program, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+        [&](std::int64_t chunk, double* frame) {
+          const int count = g.num_lanes(chunk);
+          total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
+          lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
+          const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
+          const auto target = [&](const Piece& piece, std::int64_t code) {
+            return (Destination::arena(code) ? arena
+                    : piece.segment          ? b
+                                             : values) +
+                   Destination::offset(code);
+          };
+          for (int l = 0; l < count; ++l) {
+            if (l + kPrefetchDistance < count)
+              for (int p = 0; p < num_pieces; ++p) {
+                const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
+                if (code != Destination::kSkip && !g.pieces[p].packed)
+                  prefetch(target(g.pieces[p], code), g.pieces[p].length());
+              }
+            for (int p = 0; p < num_pieces; ++p) {
+              const Piece& piece = g.pieces[p];
+              const std::int64_t code = codes[l * num_pieces + p];
+              if (code == Destination::kSkip) continue;
+              const double* source = rows + l * stride + piece.row_offset;
+              if (Destination::sole(code))
+                put<false>(target(piece, code), source, piece, code);
+              else
+                put<true>(target(piece, code), source, piece, code);
+            }
           }
-        for (int p = 0; p < num_pieces; ++p) {
-          const Piece& piece = g.pieces[p];
-          const std::int64_t code = codes[l * num_pieces + p];
-          if (code == Destination::kSkip) continue;
-          const double* source = rows + l * stride + piece.row_offset;
-          if (Destination::sole(code))
-            put<false>(target(piece, code), source, piece, code);
-          else
-            put<true>(target(piece, code), source, piece, code);
-        }
-      }
-    });
+        });
   }
   return total.value();
 }
@@ -220,17 +227,19 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
   const std::lock_guard<std::mutex> lock(mutex_);
   require_prepared();
   if (values_size != values_size_ || b_size != b_size_)
-    throw std::invalid_argument("Linearizer.linearize: values and b have lengths " + std::to_string(values_size) +
-                                " and " + std::to_string(b_size) + ", prepared for " + std::to_string(values_size_) +
-                                " and " + std::to_string(b_size_));
+    throw std::invalid_argument("Linearizer.linearize: values and b have lengths " +
+                                std::to_string(values_size) + " and " + std::to_string(b_size) +
+                                ", prepared for " + std::to_string(values_size_) + " and " +
+                                std::to_string(b_size_));
   const auto share = [&](std::int64_t size, int t, auto&& action) {
     std::int64_t begin, end;
     partition(size, t, num_partitions_, begin, end);
     action(begin, end);
   };
   for_each_partition([&](int t) {
-    share(stored_.num_words(), t,
-          [&](std::int64_t begin, std::int64_t end) { stored_.clear_others(begin, end, values, values_size); });
+    share(stored_.num_words(), t, [&](std::int64_t begin, std::int64_t end) {
+      stored_.clear_others(begin, end, values, values_size);
+    });
     share(b_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(b + begin, b + end, 0.0); });
   });
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
@@ -238,7 +247,8 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
   if (!reductions_.empty())
     for_each_partition([&](int t) {
       share(static_cast<std::int64_t>(reductions_.size()), t, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) reduce(reductions_[static_cast<std::size_t>(i)], values, b);
+        for (std::int64_t i = begin; i < end; ++i)
+          reduce(reductions_[static_cast<std::size_t>(i)], values, b);
       });
     });
   return sum_partitions(sums);
@@ -254,7 +264,9 @@ double Linearizer::chi2() {
     for (const auto& g : groups_) {
       const std::size_t rho = static_cast<std::size_t>(g->chi2->output_registers[0]) * kLanes;
       run_program(*g, *g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace,
-                  [&](std::int64_t chunk, const double* frame) { total.add(sum_lanes(frame + rho, g->num_lanes(chunk))); });
+                  [&](std::int64_t chunk, const double* frame) {
+                    total.add(sum_lanes(frame + rho, g->num_lanes(chunk)));
+                  });
     }
     sums[static_cast<std::size_t>(t)] = total.value();
   });
@@ -270,7 +282,8 @@ void Linearizer::edge_chi2(int index, double* out) {
     Workspace workspace;
     run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace,
                 [&](std::int64_t chunk, const double* frame) {
-                  for (int l = 0; l < g.num_lanes(chunk); ++l) out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
+                  for (int l = 0; l < g.num_lanes(chunk); ++l)
+                    out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
                 });
   });
 }
@@ -324,7 +337,10 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
         for (int l = 0; l < lanes; ++l) {
           double* storage = set.estimate.row(set.optimized[static_cast<std::size_t>(first + l)]);
           for (int k = 0; k < set.estimate.columns; ++k)
-            storage[k] = frame[static_cast<std::size_t>(program.output_registers[static_cast<std::size_t>(k)]) * kLanes + l];
+            storage[k] =
+                frame[static_cast<std::size_t>(program.output_registers[static_cast<std::size_t>(k)]) *
+                          kLanes +
+                      l];
         }
       }
     }
@@ -333,7 +349,8 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
 
 void Linearizer::push() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (VertexSet& set : vertex_sets_) set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
+  for (VertexSet& set : vertex_sets_)
+    set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
 }
 
 void Linearizer::pop() {

@@ -1,13 +1,14 @@
 // Evaluates all edges of a graph: chi2, and the normal equations H = sum J' W Omega J, b = -sum J' W Omega e.
 //
 // prepare() fixes, once per structure, the order of the edges (by the block they write, for locality), their
-// partition over threads, and where each edge adds its blocks. A block that one partition alone writes is added to
-// directly; one that several write gets a copy per partition, and the copies are added up in the order of the
-// partitions. So the result depends on the number of partitions only, never on the scheduling of threads.
+// partition over threads, and where each edge adds its blocks. A block that one partition alone writes is
+// added to directly; one that several write gets a copy per partition, and the copies are added up in the
+// order of the partitions. So the result depends on the number of partitions only, never on the scheduling of
+// threads.
 #pragma once
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,8 +39,8 @@ struct View {
 struct VertexSet {
   View<double> estimate;  // (n, storage_dim)
   ProgramPtr oplus;
-  std::vector<std::int64_t> offset;      // first scalar in dx, -1: not optimized
-  std::vector<std::int32_t> optimized;   // rows with an offset
+  std::vector<std::int64_t> offset;     // first scalar in dx, -1: not optimized
+  std::vector<std::int32_t> optimized;  // rows with an offset
   std::vector<std::vector<double>> backups;
   int tangent_dim = 0;
   // Diagonal blocks are collected as packed upper triangles: worth it where many edges add to a large block.
@@ -58,7 +59,7 @@ struct EdgeGroupInput {
 
 // One block or segment that an edge adds to.
 struct Piece {
-  int row_offset = 0;     // where it starts in an edge's row of outputs
+  int row_offset = 0;  // where it starts in an edge's row of outputs
   int rows = 0, columns = 0;
   bool diagonal = false;  // a pair of a vertex with itself
   bool segment = false;   // of b
@@ -71,15 +72,15 @@ struct EdgeGroup {
   std::vector<int> vertex_sets, parameter_sets;
   std::int64_t num_edges = 0, num_chunks = 0;
   int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
-  std::vector<Piece> pieces;              // pairs, then segments of b
-  std::vector<std::int32_t> row_registers; // of the linearize program: all pieces, diagonal blocks in full
-  std::vector<std::int32_t> order;        // sorted position -> the caller's row
-  std::vector<std::int32_t> vertex_rows;  // [chunk][slot][lane]
+  std::vector<Piece> pieces;                // pairs, then segments of b
+  std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces, diagonal blocks in full
+  std::vector<std::int32_t> order;          // sorted position -> the caller's row
+  std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
   std::vector<std::int32_t> parameter_rows;
-  AlignedVector<double> data;             // [chunk][measurement, information, width of a kernel][lane]
-  std::vector<std::int64_t> destinations; // [sorted position][piece], see Destination
-  std::vector<std::int64_t> first_chunk;  // [partition + 1]
-  EdgeGroupInput input;                   // arrays are released by prepare()
+  AlignedVector<double> data;              // [chunk][measurement, information, width of a kernel][lane]
+  std::vector<std::int64_t> destinations;  // [sorted position][piece], see Destination
+  std::vector<std::int64_t> first_chunk;   // [partition + 1]
+  EdgeGroupInput input;                    // arrays are released by prepare()
 
   int arity() const { return static_cast<int>(vertex_sets.size()); }
   int data_rows() const { return measurement_dim + information_dim + (kernel ? 1 : 0); }
@@ -103,8 +104,8 @@ struct Destination {
 
 // A piece that several partitions add to, and its copies.
 struct Reduction {
-  std::int64_t offset = 0;  // in values or b
-  std::int32_t length = 0;  // of a copy
+  std::int64_t offset = 0;      // in values or b
+  std::int32_t length = 0;      // of a copy
   std::int32_t packed_dim = 0;  // > 0: copies are packed upper triangles of a block of this size
   bool segment = false;
   std::int64_t first_copy = 0, num_copies = 0;  // in copies_
@@ -143,8 +144,8 @@ class Linearizer {
   void for_each_partition(const std::function<void(int)>& task);
   void sort_edges(EdgeGroup& group);
   void pack_rows(EdgeGroup& group);
-  void pack_data(EdgeGroup& group, const View<const double>& measurement, const View<const double>& information,
-                 const View<const double>& kernel_width);
+  void pack_data(EdgeGroup& group, const View<const double>& measurement,
+                 const View<const double>& information, const View<const double>& kernel_width);
   void choose_packing();
   void choose_partitions();
   void assign_destinations();

@@ -14,15 +14,15 @@ namespace {
 [[noreturn]] void fail(const std::string& what) { throw std::invalid_argument("Linearizer: " + what); }
 
 // A macro, so that the text is only put together where it is needed.
-#define CHECK(condition, what)     \
-  do {                             \
-    if (!(condition)) fail(what);  \
+#define CHECK(condition, what)    \
+  do {                            \
+    if (!(condition)) fail(what); \
   } while (false)
 
 std::string text(std::int64_t n) { return std::to_string(n); }
 
-// Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that row.
-// Returns the number of results that the linearize program must have.
+// Fill in where the pieces of an edge lie in its row of outputs, and the register of every number of that
+// row. Returns the number of results that the linearize program must have.
 int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
   g.pieces.clear();
   g.row_registers.clear();
@@ -40,7 +40,9 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
       }
     result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
   };
-  const auto set = [&](int slot) -> const VertexSet& { return sets[static_cast<std::size_t>(g.vertex_sets[slot])]; };
+  const auto set = [&](int slot) -> const VertexSet& {
+    return sets[static_cast<std::size_t>(g.vertex_sets[slot])];
+  };
   for (int a = 0; a < g.arity(); ++a)
     for (int b = a; b < g.arity(); ++b)
       add({0, set(a).tangent_dim, set(b).tangent_dim, a == b, false, a == b && set(a).packed});
@@ -56,13 +58,13 @@ constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chu
 
 int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  CHECK(oplus->num_outputs() == estimate.columns,
-        "the oplus program returns " + text(oplus->num_outputs()) + " numbers, estimate has " +
-            text(estimate.columns) + " columns");
+  CHECK(oplus->num_outputs() == estimate.columns, "the oplus program returns " + text(oplus->num_outputs()) +
+                                                      " numbers, estimate has " + text(estimate.columns) +
+                                                      " columns");
   CHECK(oplus->num_inputs() >= estimate.columns, "the oplus program takes storage and then a tangent vector");
   CHECK(static_cast<std::int64_t>(offset.size()) == estimate.rows,
-        "offset has length " + text(static_cast<std::int64_t>(offset.size())) + ", expected one per vertex, " +
-            text(estimate.rows));
+        "offset has length " + text(static_cast<std::int64_t>(offset.size())) +
+            ", expected one per vertex, " + text(estimate.rows));
   VertexSet set;
   set.tangent_dim = oplus->num_inputs() - estimate.columns;
   set.estimate = std::move(estimate);
@@ -93,15 +95,17 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   CHECK(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
                                                 " columns, expected one per vertex set, " + text(arity));
   CHECK(input.parameter_rows.columns == static_cast<int>(g.parameter_sets.size()),
-        "parameter_rows has " + text(input.parameter_rows.columns) + " columns, expected one per parameter set, " +
+        "parameter_rows has " + text(input.parameter_rows.columns) +
+            " columns, expected one per parameter set, " +
             text(static_cast<std::int64_t>(g.parameter_sets.size())));
   CHECK(input.block_offset.columns == num_pairs && input.block_transposed.columns == num_pairs,
         "block_offset and block_transposed have " + text(input.block_offset.columns) + " and " +
             text(input.block_transposed.columns) + " columns, expected one per pair, " + text(num_pairs));
-  for (const std::int64_t rows : {input.parameter_rows.rows, input.measurement.rows, input.information.rows,
-                                  input.kernel_width.rows, input.block_offset.rows, input.block_transposed.rows})
-    CHECK(rows == g.num_edges,
-          "the arrays of an edge group have " + text(g.num_edges) + " (vertex_rows) and " + text(rows) + " rows");
+  for (const std::int64_t rows :
+       {input.parameter_rows.rows, input.measurement.rows, input.information.rows, input.kernel_width.rows,
+        input.block_offset.rows, input.block_transposed.rows})
+    CHECK(rows == g.num_edges, "the arrays of an edge group have " + text(g.num_edges) +
+                                   " (vertex_rows) and " + text(rows) + " rows");
 
   g.measurement_dim = input.measurement.columns;
   g.information_dim = input.information.columns;
@@ -119,24 +123,27 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   }
   for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
     const int set = g.parameter_sets[p];
-    CHECK(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
+    CHECK(set >= 0 && set < static_cast<int>(parameter_sets_.size()),
+          "there is no parameter set " + text(set));
     num_inputs += parameter_sets_[set].columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
       const std::int32_t row = input.parameter_rows.row(i)[p];
-      CHECK(row >= 0 && row < parameter_sets_[set].rows,
-            "edge " + text(i) + " names row " + text(row) + " of a parameter set with " +
-                text(parameter_sets_[set].rows) + " parameters");
+      CHECK(row >= 0 && row < parameter_sets_[set].rows, "edge " + text(i) + " names row " + text(row) +
+                                                             " of a parameter set with " +
+                                                             text(parameter_sets_[set].rows) + " parameters");
     }
   }
   for (int a = 0; a < arity; ++a)
     for (int c = a + 1; c < arity; ++c)
       if (g.vertex_sets[a] == g.vertex_sets[c])
         for (std::int64_t i = 0; i < g.num_edges; ++i)
-          CHECK(input.vertex_rows.row(i)[a] != input.vertex_rows.row(i)[c],
-                "edge " + text(i) + " has row " + text(input.vertex_rows.row(i)[a]) + " of a vertex set twice");
+          CHECK(
+              input.vertex_rows.row(i)[a] != input.vertex_rows.row(i)[c],
+              "edge " + text(i) + " has row " + text(input.vertex_rows.row(i)[a]) + " of a vertex set twice");
   const int num_results = describe_outputs(g, vertex_sets_, *input.linearize);
   CHECK(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
-        "the programs take " + text(input.chi2->num_inputs()) + " and " + text(input.linearize->num_inputs()) +
+        "the programs take " + text(input.chi2->num_inputs()) + " and " +
+            text(input.linearize->num_inputs()) +
             " numbers; vertices, parameters, measurement and information have " + text(num_inputs));
   CHECK(input.linearize->num_outputs() == num_results,
         "the linearize program returns " + text(input.linearize->num_outputs()) + " numbers, expected " +
@@ -177,7 +184,8 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   const std::lock_guard<std::mutex> lock(mutex_);
   CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
-  for (const auto& g : groups_) CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
+  for (const auto& g : groups_)
+    CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
   values_size_ = values_size;
   b_size_ = b_size;
   for (const auto& g : groups_) {
@@ -193,9 +201,9 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   }
   for (const VertexSet& set : vertex_sets_)
     for (const std::int32_t row : set.optimized)
-      CHECK(set.offset[row] + set.tangent_dim <= b_size,
-            "offset of vertex row " + text(row) + " is " + text(set.offset[row]) + ", it ends behind b_size " +
-                text(b_size));
+      CHECK(set.offset[row] + set.tangent_dim <= b_size, "offset of vertex row " + text(row) + " is " +
+                                                             text(set.offset[row]) +
+                                                             ", it ends behind b_size " + text(b_size));
   choose_packing();
   for (const auto& g : groups_) {
     describe_outputs(*g, vertex_sets_, *g->linearize);
@@ -210,7 +218,8 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   prepared_ = true;
 }
 
-// Sort by the last block that an edge writes (of an edge between two optimized vertices the off-diagonal one).
+// Sort by the last block that an edge writes (of an edge between two optimized vertices the off-diagonal
+// one).
 void Linearizer::sort_edges(EdgeGroup& g) {
   std::vector<std::int64_t> key(static_cast<std::size_t>(g.num_edges), -1);
   for (std::int64_t i = 0; i < g.num_edges; ++i) {
@@ -240,8 +249,8 @@ void Linearizer::pack_rows(EdgeGroup& g) {
   pack(g.input.parameter_rows, g.parameter_rows);
 }
 
-void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement, const View<const double>& information,
-                           const View<const double>& kernel_width) {
+void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement,
+                           const View<const double>& information, const View<const double>& kernel_width) {
   g.data.resize(static_cast<std::size_t>(g.num_chunks) * g.data_rows() * kLanes);
   for (std::int64_t c = 0; c < g.num_chunks; ++c) {
     double* chunk = g.data.data() + c * g.data_rows() * kLanes;
@@ -262,8 +271,9 @@ void Linearizer::choose_packing() {
   for (const auto& g : groups_)
     for (const int set : g->vertex_sets) num_edges[static_cast<std::size_t>(set)] += g->num_edges;
   for (std::size_t s = 0; s < vertex_sets_.size(); ++s)
-    vertex_sets_[s].packed = vertex_sets_[s].tangent_dim >= kSmallestDim &&
-                             num_edges[s] >= kFewestEdges * static_cast<std::int64_t>(vertex_sets_[s].optimized.size());
+    vertex_sets_[s].packed =
+        vertex_sets_[s].tangent_dim >= kSmallestDim &&
+        num_edges[s] >= kFewestEdges * static_cast<std::int64_t>(vertex_sets_[s].optimized.size());
 }
 
 void Linearizer::choose_partitions() {
@@ -335,7 +345,8 @@ void Linearizer::find_sole_destinations() {
 
 // Blocks and segments that more than one partition writes, and packed blocks.
 void Linearizer::find_shared_destinations() {
-  Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)}, shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
+  Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)},
+         shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
   const auto visit = [&](int t, auto&& action) {
     for (const auto& g : groups_) {
       const std::size_t num_pieces = g->pieces.size();
@@ -352,7 +363,8 @@ void Linearizer::find_shared_destinations() {
       const std::int64_t offset = Destination::offset(code);
       if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
     });
-    visit(t, [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
+    visit(t,
+          [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
   }
 
   // a copy per partition for those

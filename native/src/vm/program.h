@@ -16,9 +16,11 @@ struct Program {
   bool uses_robust = false;  // has a ROBUST instruction
 
   Program() = default;
-  // Throws std::invalid_argument where the code is malformed: after this, running it touches its registers only.
-  Program(std::vector<std::uint16_t> code, std::vector<double> constants, std::vector<std::int32_t> input_registers,
-          std::vector<std::int32_t> output_registers, int num_registers);
+  // Throws std::invalid_argument where the code is malformed: after this, running it touches its registers
+  // only.
+  Program(std::vector<std::uint16_t> code, std::vector<double> constants,
+          std::vector<std::int32_t> input_registers, std::vector<std::int32_t> output_registers,
+          int num_registers);
 
   int num_inputs() const { return static_cast<int>(input_registers.size()); }
   int num_outputs() const { return static_cast<int>(output_registers.size()); }

@@ -40,9 +40,10 @@ inline void transpose_tile(Vec* rows) {
 #endif
 }
 
-// rows[l * stride + k] = frame[registers[k] * kLanes + l] for k < count; stride is a multiple of kVectorLanes and
-// at least count; what lies between count and stride is overwritten.
-inline void lanes_to_rows(const double* frame, const std::int32_t* registers, int count, double* rows, int stride) {
+// rows[l * stride + k] = frame[registers[k] * kLanes + l] for k < count; stride is a multiple of kVectorLanes
+// and at least count; what lies between count and stride is overwritten.
+inline void lanes_to_rows(const double* frame, const std::int32_t* registers, int count, double* rows,
+                          int stride) {
   for (int k = 0; k < count; k += kVectorLanes)
     for (int l = 0; l < kLanes; l += kVectorLanes) {
       Vec tile[kVectorLanes];
@@ -56,8 +57,8 @@ inline void lanes_to_rows(const double* frame, const std::int32_t* registers, in
 }
 
 // frame[registers[k] * kLanes + l] = base[rows[l] * columns + k]; register -1: not wanted.
-inline void rows_to_lanes(const double* base, int columns, const std::int32_t* rows, const std::int32_t* registers,
-                          double* frame) {
+inline void rows_to_lanes(const double* base, int columns, const std::int32_t* rows,
+                          const std::int32_t* registers, double* frame) {
   for (int k = 0; k < columns; k += kVectorLanes) {
     const int count = columns - k < kVectorLanes ? columns - k : kVectorLanes;
     for (int l = 0; l < kLanes; l += kVectorLanes) {
@@ -66,7 +67,8 @@ inline void rows_to_lanes(const double* base, int columns, const std::int32_t* r
         tile[i] = load_partial(base + static_cast<std::int64_t>(rows[l + i]) * columns + k, count);
       transpose_tile(tile);
       for (int i = 0; i < count; ++i)
-        if (registers[k + i] >= 0) store(frame + static_cast<std::size_t>(registers[k + i]) * kLanes + l, tile[i]);
+        if (registers[k + i] >= 0)
+          store(frame + static_cast<std::size_t>(registers[k + i]) * kLanes + l, tile[i]);
     }
   }
 }
