@@ -114,15 +114,17 @@ def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> N
 
 
 def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedRows) -> None:
-    """Refuse a pose x y z qx qy qz qw whose quaternion is zero: g2o takes it for no rotation."""
+    """Refuse a pose x y z qx qy qz qw whose quaternion has no direction: g2o takes it for no rotation."""
     length = getattr(kind, "measurement_dim", getattr(kind, "storage_dim", 0))
     if length != _POSE_DIM or group.tag in getattr(kind, "alias_files", ()):
         return
     q = group.values[:, 3:_POSE_DIM]
-    zero = np.flatnonzero(np.einsum("ni,ni->n", q, q) < 1e-12)
-    if len(zero):
+    with np.errstate(over="ignore"):
+        squared = np.einsum("ni,ni->n", q, q)
+    bad = np.flatnonzero((squared < 1e-12) | ~np.isfinite(squared))
+    if len(bad):
         raise FormatError(
-            f"{builder.path}:{group.lines[zero[0]]}: {group.tag}: the quaternion {q[zero[0]].tolist()} "
+            f"{builder.path}:{group.lines[bad[0]]}: {group.tag}: the quaternion {q[bad[0]].tolist()} "
             "has no direction, expected length 1"
         )
 
