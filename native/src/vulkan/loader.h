@@ -10,37 +10,31 @@
 
 namespace graphopt::vulkan {
 
-#define GRAPHOPT_VK_GLOBAL(X)   \
-  X(vkEnumerateInstanceVersion) \
-  X(vkEnumerateInstanceLayerProperties) X(vkEnumerateInstanceExtensionProperties) X(vkCreateInstance)
+// clang-format off: its result for these lists changes from run to run
+#define GRAPHOPT_VK_GLOBAL(X) \
+  X(vkEnumerateInstanceVersion) X(vkEnumerateInstanceLayerProperties) \
+  X(vkEnumerateInstanceExtensionProperties) X(vkCreateInstance)
 
-#define GRAPHOPT_VK_INSTANCE(X)                                                                             \
-  X(vkDestroyInstance)                                                                                      \
-  X(vkEnumeratePhysicalDevices)                                                                             \
-  X(vkGetPhysicalDeviceProperties2) X(vkGetPhysicalDeviceFeatures2) X(vkGetPhysicalDeviceMemoryProperties2) \
-      X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
-          X(vkGetDeviceProcAddr)
+#define GRAPHOPT_VK_INSTANCE(X) \
+  X(vkDestroyInstance) X(vkEnumeratePhysicalDevices) X(vkGetPhysicalDeviceProperties2) \
+  X(vkGetPhysicalDeviceFeatures2) X(vkGetPhysicalDeviceMemoryProperties2) \
+  X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
+  X(vkGetDeviceProcAddr)
 
-#define GRAPHOPT_VK_DEVICE(X)                                                                               \
-  X(vkDestroyDevice)                                                                                        \
-  X(vkGetDeviceQueue)                                                                                       \
-  X(vkDeviceWaitIdle) X(vkAllocateMemory) X(vkFreeMemory) X(vkMapMemory) X(vkCreateBuffer)                  \
-      X(vkDestroyBuffer) X(vkGetBufferMemoryRequirements) X(vkBindBufferMemory) X(vkGetBufferDeviceAddress) \
-          X(vkCreateShaderModule) X(vkDestroyShaderModule) X(vkCreatePipelineCache)                         \
-              X(vkDestroyPipelineCache) X(vkGetPipelineCacheData) X(vkCreatePipelineLayout)                 \
-                  X(vkDestroyPipelineLayout) X(vkCreateComputePipelines) X(vkDestroyPipeline)               \
-                      X(vkCreateDescriptorSetLayout) X(vkDestroyDescriptorSetLayout)                        \
-                          X(vkCreateDescriptorPool) X(vkDestroyDescriptorPool) X(vkAllocateDescriptorSets)  \
-                              X(vkUpdateDescriptorSets) X(vkCreateCommandPool) X(vkDestroyCommandPool)      \
-                                  X(vkAllocateCommandBuffers) X(vkBeginCommandBuffer) X(vkEndCommandBuffer) \
-                                      X(vkQueueSubmit) X(vkCmdBindPipeline) X(vkCmdPushConstants)           \
-                                          X(vkCmdDispatch) X(vkCmdPipelineBarrier) X(vkCmdCopyBuffer)       \
-                                              X(vkCmdFillBuffer) X(vkCmdBindDescriptorSets)                 \
-                                                  X(vkCmdWriteTimestamp) X(vkCmdResetQueryPool)             \
-                                                      X(vkCreateQueryPool) X(vkDestroyQueryPool)            \
-                                                          X(vkGetQueryPoolResults) X(vkCreateSemaphore)     \
-                                                              X(vkDestroySemaphore) X(vkWaitSemaphores)     \
-                                                                  X(vkGetSemaphoreCounterValue)
+#define GRAPHOPT_VK_DEVICE(X) \
+  X(vkDestroyDevice) X(vkGetDeviceQueue) X(vkDeviceWaitIdle) X(vkAllocateMemory) X(vkFreeMemory) \
+  X(vkMapMemory) X(vkCreateBuffer) X(vkDestroyBuffer) X(vkGetBufferMemoryRequirements) \
+  X(vkBindBufferMemory) X(vkGetBufferDeviceAddress) X(vkCreateShaderModule) X(vkDestroyShaderModule) \
+  X(vkCreatePipelineCache) X(vkDestroyPipelineCache) X(vkGetPipelineCacheData) X(vkCreatePipelineLayout) \
+  X(vkDestroyPipelineLayout) X(vkCreateComputePipelines) X(vkDestroyPipeline) \
+  X(vkCreateDescriptorSetLayout) X(vkDestroyDescriptorSetLayout) X(vkCreateDescriptorPool) \
+  X(vkDestroyDescriptorPool) X(vkAllocateDescriptorSets) X(vkUpdateDescriptorSets) X(vkCreateCommandPool) \
+  X(vkDestroyCommandPool) X(vkAllocateCommandBuffers) X(vkBeginCommandBuffer) X(vkEndCommandBuffer) \
+  X(vkQueueSubmit) X(vkCmdBindPipeline) X(vkCmdPushConstants) X(vkCmdDispatch) X(vkCmdPipelineBarrier) \
+  X(vkCmdCopyBuffer) X(vkCmdFillBuffer) X(vkCmdBindDescriptorSets) X(vkCmdWriteTimestamp) \
+  X(vkCmdResetQueryPool) X(vkCreateQueryPool) X(vkDestroyQueryPool) X(vkGetQueryPoolResults) \
+  X(vkCreateSemaphore) X(vkDestroySemaphore) X(vkWaitSemaphores) X(vkGetSemaphoreCounterValue)
+// clang-format on
 
 #define GRAPHOPT_VK_MEMBER(name) PFN_##name name = nullptr;
 
