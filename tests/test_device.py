@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt import pyglslang
 from graphopt.device import (
     DeviceError,
@@ -252,6 +253,7 @@ def test_devices_of_one_process_are_independent():
 def test_the_validation_layer_is_listening():
     """A kernel that reads undeclared push constants is reported: no messages elsewhere mean something."""
     script = f"""
+import graphopt
 from graphopt import pyglslang
 from graphopt.device import VulkanDevice
 source = {SCALE!r}
@@ -261,7 +263,7 @@ device = VulkanDevice(validation=True)
 device.kernel(code, name="wrong", num_buffers=1, num_params=0)
 assert any("ush" in message for message in device.messages), device.messages
 """
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(graphopt.__file__).parents[1])
 
 
 def test_pipeline_cache_is_kept_on_disk(tmp_path, monkeypatch):

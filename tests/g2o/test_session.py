@@ -176,7 +176,7 @@ def test_names_of_other_bindings():
 def test_install_as():
     """A plain `import g2o` finds the module after `install_as`."""
     code = "import graphopt.g2o as d; d.install_as('g2o'); import g2o; assert g2o.VertexSE3 is d.VertexSE3"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(ours.__file__).parents[2])
 
 
 def test_default_device(monkeypatch):
