@@ -47,6 +47,7 @@ _POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VE
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
 _DOMINANT = 0.5  # of chi2 at the start: if landmarks in wrong places hold more, they are moved first
 _SLOW = 0.01  # relative decrease of chi2 at which landmarks in wrong places hold the others up
+_FAR, _FALLS = 0.05, 1e-3  # chi2 after three iterations creeps: part of the start left, and not converged
 _ROUNDING = 1e-18  # chi2 below this fraction of its start is rounding error
 
 
@@ -90,7 +91,7 @@ class Auto:
             before, waste = first.chi2, first.restart_seconds
         step = self._algorithm.step(iteration, signals)
         step = replace(step, settles_chi2=True, restart_seconds=waste)
-        if self._is_stuck(iteration, step.chi2):
+        if self._is_stuck(iteration, before, step.chi2):
             step = self._relax(step)
         step = self._settle(step, before)
         if self._may_reseat(step, before):
@@ -117,14 +118,16 @@ class Auto:
             return replace(step, outcome=Outcome.CONVERGED)
         return step
 
-    def _is_stuck(self, iteration: int, chi2: float) -> bool:
-        """The first iteration gained little, or the third ended far from what noise alone explains."""
-        if self._relaxed or not np.isfinite(self.options.relax_above):
+    def _is_stuck(self, iteration: int, before: float, chi2: float) -> bool:
+        """The first iteration gained little; the third ended far above noise, or is still on its way."""
+        if self._relaxed or iteration not in (0, 2) or not np.isfinite(self.options.relax_above):
             return False
         if iteration == 0:
             return chi2 > self.options.relax_above * self._initial_chi2
         groups = self._solver.structure.groups
-        return iteration == 2 and chi2 > sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
+        noise = sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
+        creeps = chi2 > _FAR * self._initial_chi2 and before - chi2 > _FALLS * before
+        return chi2 > noise or creeps
 
     def _relax(self, step: Step) -> Step:
         """Go to the relaxation's estimates if chi2 is lower there than after `step`."""

@@ -87,9 +87,10 @@ class AutoOptions(StopRules):
     """Stop when the largest entry of an accepted dx is no larger than this."""
     max_trials: int = 40
     """Trials in one iteration before giving up."""
-    relax_above: float = 0.25
-    """Where the first iteration leaves more than this fraction of chi2 or the third more than 1 per residual,
-    try the estimates of `solver.relaxation` too, and go on from the better point. `inf` never does."""
+    relax_above: float = 0.5
+    """Where the first iteration leaves more than this fraction of chi2, or the third more than 1 per residual
+    or a twentieth and still falling, try the estimates of `solver.relaxation` too, and go on from the better
+    point. `inf` never does."""
     reseat_gain: float = 1e-3
     """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
     other places (`solver.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`: never."""
