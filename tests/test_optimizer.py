@@ -354,3 +354,15 @@ def test_marginal_covariances_are_blocks_of_the_dense_inverse():
     graph.set_fixed([0], False)
     with pytest.raises(SolverError, match="singular"):
         graphopt.compute_marginals(graph, [3])
+
+
+@pytest.mark.parametrize("method", ["auto", "lm", "gn", "dogleg"])
+def test_edges_without_information_end_the_run(method):
+    """H is zero: every method says that the linear solver failed, or that nothing is to be gained, and returns."""
+    graph = noisy_ring()
+    before = graph.vertex_set("VERTEX_SE2").estimate.copy()
+    graph.edge_set("EDGE_SE2").information[:] = 0.0
+    summary = optimize(graph, method=method)
+    assert summary.final_chi2 == 0.0
+    assert len(summary.iterations) <= 2
+    np.testing.assert_array_equal(graph.vertex_set("VERTEX_SE2").estimate, before)

@@ -109,8 +109,8 @@ class TrustRegion:
         while not (solved and np.isfinite(solver.dx).all()):
             largest = float(np.abs(solver.diagonal).max())
             self._damping = max(10.0 * self._damping, _SMALLEST_DAMPING * largest)
-            if not self._damping <= _LARGEST_DAMPING * largest:
-                return None
+            if not 0.0 < self._damping <= _LARGEST_DAMPING * largest:
+                return None  # also where H is zero, and no damping in its proportion helps
             solved = solver.solve(self._damping)
         b, newton = solver.b, solver.dx.copy()
         model = _Model(b, newton, self._damping, dot(b, b), dot(b, newton), dot(newton, newton))
