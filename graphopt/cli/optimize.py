@@ -179,7 +179,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     fixed = document.get("fixed_by_gauge") or []
     if fixed:
         ids = ", ".join(str(identifier) for identifier in fixed)
-        rows.insert(1, ("gauge", f"nothing was fixed, so vertex {ids} is held still"))
+        held = f"vertex {ids} is" if len(fixed) == 1 else f"vertices {ids} are"
+        rows.insert(1, ("gauge", f"nothing was fixed, so {held} held still"))
     for tag, count in document["unknown_tags"].items():
         rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
     if document["output"]:
