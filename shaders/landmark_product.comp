@@ -3,8 +3,9 @@
 //   base = b_l, x = dx_p, sign = +: back-substitution.   base = 0, x = d, sign = +: minus the landmark half of the
 //   implicit product H_pl H_ll^-1 H_pl' d.   PRODUCT = 0: u = H_ll^-1 base without touching W.
 // A workgroup takes a tile of whole landmarks (at most WORKGROUP_SIZE scalars; one landmark may have any number of
-// blocks). Pass 1, one invocation per (block, column): a dot product into shared memory. Pass 2, one per (landmark,
-// column): the sum over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
+// blocks), CAPACITY blocks at a time: blocks of one shape into shared memory, so that consecutive invocations read
+// consecutive scalars; then, one invocation per (block, column), a dot product; one per (landmark, column), the sum
+// over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 11
 #include "common.glsl"
@@ -13,7 +14,7 @@ layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint ROWS = 0;      // rows of every W, 0: look them up in item_rows
 layout(constant_id = 3) const uint PRODUCT = 1;
 layout(constant_id = 4) const uint HAS_BASE = 1;
-layout(constant_id = 5) const uint CAPACITY = 256;  // blocks per pass
+layout(constant_id = 5) const uint CAPACITY = 42;  // blocks per pass, at most WORKGROUP_SIZE / DIM
 PARAMETERS(uint first_tile; uint num_tiles; uint parity;)
 INPUT(0, uint, tiles)           // (num_tiles + 1,): first landmark; one past the end of each group of equal DIM follows
 INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
@@ -28,16 +29,29 @@ INPUT(9, uint, status)
 INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is given
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
+const uint AREA = ROWS * DIM, STAGED = ROWS != 0 ? CAPACITY * AREA : 1;
+const uint LOADS = (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 shared accumulator products[CAPACITY * DIM];
+shared real stage[STAGED];
 shared real totals[WORKGROUP_SIZE];
 
-accumulator column_product(uint item, uint column) {
-  const uint block = item_block.at[item], scalar = item_scalar.at[item];
+void load_blocks(uint pass, uint count) {
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
+    const uint at = LANE + n * WORKGROUP_SIZE;
+    if (at < count * AREA) stage[at] = values.at[item_block.at[pass + at / AREA] + at % AREA];
+  }
+}
+
+// Column `column` of W_item' x.
+accumulator column_product(uint pass, uint within, uint column) {
+  const uint item = pass + within, scalar = item_scalar.at[item];
   accumulator s = sum_zero();
   if (ROWS != 0) {
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, values.at[block + column * ROWS + r], vector.at[scalar + r]);
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+      s = add_product(s, stage[within * AREA + column * ROWS + r], vector.at[scalar + r]);
+    }
   } else {
-    const uint rows = item_rows.at[item];
+    const uint rows = item_rows.at[item], block = item_block.at[item];
     for (uint r = 0; r < rows; ++r) s = add_product(s, values.at[block + column * rows + r], vector.at[scalar + r]);
   }
   return s;
@@ -59,9 +73,11 @@ void main() {
     }
     for (uint pass = begin; pass < end; pass += CAPACITY) {
       const uint pass_end = min(pass + CAPACITY, end);
-      for (uint i = LANE; i < (pass_end - pass) * DIM; i += WORKGROUP_SIZE) {
-        products[i] = column_product(pass + i / DIM, i % DIM);
+      if (ROWS != 0) {
+        load_blocks(pass, pass_end - pass);
+        barrier();
       }
+      if (LANE < (pass_end - pass) * DIM) products[LANE] = column_product(pass, LANE / DIM, LANE % DIM);
       barrier();
       for (uint k = max(my_begin, pass); k < min(my_end, pass_end); ++k) {
         total = merge(total, products[(k - pass) * DIM + column]);

@@ -30,7 +30,14 @@ from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
-from graphopt.solver.vulkan.products import NORMAL, LandmarkProduct, RowProduct, symmetric_uses
+from graphopt.solver.vulkan.products import (
+    NORMAL,
+    LandmarkProduct,
+    RowProduct,
+    SymmetricProduct,
+    symmetric_product,
+    symmetric_uses,
+)
 from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.sequence import Sequence
 
@@ -144,7 +151,7 @@ class VulkanSystem:
         if self.configuration.linear_solver != "pcg":
             self.host_solver = HostSolver(context, self.configuration.linear_solver, layout, None, 0)
             return
-        self._product = self._whole_product()
+        self._product: RowProduct | SymmetricProduct = symmetric_product(context, layout)
         source, scalar = layout.diagonal_offset, layout.scalar[:-1]
         self._jacobi = BlockInverse(context, layout.dims, source, scalar)
         self._make_pcg(layout.dims, context.reals(layout.dim))
@@ -168,9 +175,7 @@ class VulkanSystem:
                 size = (self.schur.buffer, self.schur.size)
                 self.host_solver = HostSolver(context, chosen.linear_solver, self.reduced, size, kept.dim)
                 return
-            every = np.arange(len(self.reduced.row_idx))
-            product_uses = symmetric_uses(self.reduced.row_idx, self.reduced.col)
-            self._product = RowProduct(context, self.reduced, every, product_uses, first)
+            self._product = symmetric_product(context, self.reduced)
             self._jacobi = BlockInverse(context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1])
         else:
             own = np.arange(len(kept.row_idx))
@@ -184,15 +189,10 @@ class VulkanSystem:
             self._jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1])
         self._make_pcg(kept.dims, self._work)
 
-    def _whole_product(self) -> RowProduct:
-        layout = self.layout
-        every = np.arange(len(layout.row_idx))
-        uses = symmetric_uses(layout.row_idx, layout.col)
-        return RowProduct(self.context, layout, every, uses, layout.num_blocks)
-
     def _make_pcg(self, dims: np.ndarray, d: Any) -> None:
         jacobi = self._jacobi
-        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer)
+        num_dots = self._product.num_groups
+        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer, num_dots)
         self._status = self.pcg.status
         size = (
             self.schur.size
@@ -279,7 +279,7 @@ class VulkanSystem:
     def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
         context, layout = self.context, self.layout
         x, y = Mirror(context, layout.dim), Readback(context, layout.dim)
-        product = self._whole_product()
+        product = symmetric_product(context, layout)
         result, dots = context.reals(layout.dim), context.accumulators(product.num_groups)
         recorder = context.device.record()
         x.record_upload(recorder)
