@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.device import VulkanDevice
+from graphopt.errors import GraphOptError
 from graphopt.solver.vulkan.configuration import CONFIGURATIONS, Configuration
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
@@ -194,7 +195,9 @@ def time_dispatches(system: VulkanSystem, repeats: int) -> list[tuple[str, float
     return list(zip(timed.names, np.median(times, axis=0).tolist(), strict=True))
 
 
-def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: str, iterations: int) -> None:
+def run_steps(
+    device: VulkanDevice, names: list[str], repeats: int, precision: str, iterations: int, only: str
+) -> None:
     """Milliseconds of the Schur complement, of PCG and of the landmarks, per configuration."""
     for name in names:
         camera, point = observations(name)
@@ -206,7 +209,7 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
         print(json.dumps(floors(layout, 8 if precision == "double" else 4)))
         filled = None
         for title, base in CONFIGURATIONS.items():
-            if base.linear_solver != "pcg":
+            if base.linear_solver != "pcg" or only not in title.lower():
                 continue
             configuration = Configuration(
                 base.linear_solver,
@@ -216,6 +219,7 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
                 absolute_tolerance=False,
                 max_iterations=iterations,
             )
+            system = None  # frees the one before
             start = time.perf_counter()
             system = VulkanSystem(device, layout, configuration, precision)
             if filled is None:
@@ -224,7 +228,11 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
             system.values[:], system.b[:] = filled
             system.upload()
             system.wait_upload()
-            system.solve(1.0)
+            try:
+                system.solve(1.0)
+            except GraphOptError as error:
+                print(f"{title:24s} {error}", flush=True)
+                continue
             ready = time.perf_counter() - start
             warm_up(system)
             times = [timed_solve(system) for _ in range(repeats)]
@@ -240,7 +248,6 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
                 f"   {device.memory_statistics()['used'] / 2**20:8.0f} MiB",
                 flush=True,
             )
-            del system
 
 
 def run_queues(device: VulkanDevice, names: list[str], precision: str) -> None:
@@ -331,13 +338,15 @@ def main() -> None:
     parser.add_argument("names", nargs="+")
     parser.add_argument("--device", default=None)
     parser.add_argument("--precision", default="double", choices=("double", "mixed"))
+    parser.add_argument("--only", default="", help="steps: only configurations whose name has this in it")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=20)
     arguments = parser.parse_args()
     device = VulkanDevice(arguments.device)
     print(f"# {device.name}, {device.info['driver_info']}, memory {device.memory_scheme}, {device.access}")
     if arguments.what == "steps":
-        run_steps(device, arguments.names, arguments.repeats, arguments.precision, arguments.iterations)
+        precision, only = arguments.precision, arguments.only.lower()
+        run_steps(device, arguments.names, arguments.repeats, precision, arguments.iterations, only)
     elif arguments.what == "kernels":
         run_kernels(device, arguments.names, arguments.precision, arguments.repeats)
     elif arguments.what == "queues":

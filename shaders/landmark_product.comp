@@ -30,15 +30,18 @@ INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
 const uint AREA = ROWS * DIM, STAGED = ROWS != 0 ? CAPACITY * AREA : 1;
-const uint LOADS = (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+const uint LOADS = (STAGED + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 shared accumulator products[CAPACITY * DIM];
 shared real stage[STAGED];
 shared real totals[WORKGROUP_SIZE];
 
-void load_blocks(uint pass, uint count) {
+real held[LOADS];  // blocks on their way to the stage
+
+void load(uint pass, uint end) {
+  const uint last = min(CAPACITY, end - pass) * AREA - 1;
   [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-    const uint at = LANE + n * WORKGROUP_SIZE;
-    if (at < count * AREA) stage[at] = values.at[item_block.at[pass + at / AREA] + at % AREA];
+    const uint at = min(LANE + n * WORKGROUP_SIZE, last);
+    held[n] = values.at[item_block.at[pass + at / AREA] + at % AREA];
   }
 }
 
@@ -71,11 +74,16 @@ void main() {
       my_begin = landmark_items.at[mine];
       my_end = landmark_items.at[mine + 1];
     }
+    if (ROWS != 0 && begin < end) load(begin, end);
     for (uint pass = begin; pass < end; pass += CAPACITY) {
       const uint pass_end = min(pass + CAPACITY, end);
       if (ROWS != 0) {
-        load_blocks(pass, pass_end - pass);
+        [[unroll]] for (uint n = 0; n < LOADS; ++n) {
+          const uint at = LANE + n * WORKGROUP_SIZE;
+          if (at < STAGED) stage[at] = held[n];
+        }
         barrier();
+        if (pass_end < end) load(pass_end, end);
       }
       if (LANE < (pass_end - pass) * DIM) products[LANE] = column_product(pass, LANE / DIM, LANE % DIM);
       barrier();

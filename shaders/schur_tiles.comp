@@ -38,27 +38,55 @@ shared uint left_at[PAIRS], right_at[PAIRS], middle_at[PAIRS];
 shared uint begins[SLOTS], ends[SLOTS];
 shared accumulator scratch[TILE * TILE * WORKGROUP_SIZE];
 
+const uint LEFT_LOADS = (PAIRS * LEFT + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+const uint RIGHT_LOADS = (PAIRS * RIGHT + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+const uint MIDDLE_LOADS = (PAIRS * MIDDLE + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+uvec3 offsets;  // of the pair whose offsets this invocation brings
+real left_held[LEFT_LOADS], right_held[RIGHT_LOADS], middle_held[MIDDLE_LOADS];  // on their way to the stage
+
 void load_offsets(uint step) {
+  offsets = uvec3(NOTHING);
   if (LANE >= PAIRS) return;
   const uint k = begins[LANE / PARALLEL] + step * PARALLEL + LANE % PARALLEL;
-  const bool there = k < ends[LANE / PARALLEL];
-  left_at[LANE] = there ? pair_left.at[k] : NOTHING;
-  right_at[LANE] = there ? pair_right.at[k] : NOTHING;
-  middle_at[LANE] = there ? pair_inverse.at[k] : NOTHING;
+  if (k < ends[LANE / PARALLEL]) offsets = uvec3(pair_left.at[k], pair_right.at[k], pair_inverse.at[k]);
 }
 
+void share_offsets() {
+  if (LANE >= PAIRS) return;
+  left_at[LANE] = offsets.x;
+  right_at[LANE] = offsets.y;
+  middle_at[LANE] = offsets.z;
+}
+
+// Loads of a place that is not there read place 0 of the same buffer.
 void load_pairs() {
-  [[unroll]] for (uint i = LANE; i < PAIRS * LEFT; i += WORKGROUP_SIZE) {
-    const uint at = left_at[i / LEFT], row = i % LEFT % (TEAM * TILE), col = i % LEFT / (TEAM * TILE);
-    if (at != NOTHING) left_stage[i] = row < ROWS ? values.at[at + row + ROWS * col] : ZERO;
+  [[unroll]] for (uint n = 0; n < LEFT_LOADS; ++n) {
+    const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * LEFT - 1), at = left_at[i / LEFT];
+    const uint row = i % LEFT % (TEAM * TILE), col = i % LEFT / (TEAM * TILE);
+    left_held[n] = values.at[at != NOTHING && row < ROWS ? at + row + ROWS * col : 0];
   }
-  [[unroll]] for (uint i = LANE; i < PAIRS * RIGHT; i += WORKGROUP_SIZE) {
-    const uint at = right_at[i / RIGHT];
-    if (at != NOTHING) right_stage[i] = values.at[at + i % RIGHT];
+  [[unroll]] for (uint n = 0; n < RIGHT_LOADS; ++n) {
+    const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * RIGHT - 1), at = right_at[i / RIGHT];
+    right_held[n] = values.at[at != NOTHING ? at + i % RIGHT : 0];
   }
-  [[unroll]] for (uint i = LANE; i < PAIRS * MIDDLE; i += WORKGROUP_SIZE) {
-    const uint at = middle_at[i / MIDDLE];
-    if (at != NOTHING) middle_stage[i] = inverse.at[at + i % MIDDLE];
+  [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
+    const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * MIDDLE - 1), at = middle_at[i / MIDDLE];
+    middle_held[n] = inverse.at[at != NOTHING ? at + i % MIDDLE : 0];
+  }
+}
+
+void share_pairs() {
+  [[unroll]] for (uint n = 0; n < LEFT_LOADS; ++n) {
+    const uint i = LANE + n * WORKGROUP_SIZE;
+    if (i < PAIRS * LEFT) left_stage[i] = left_held[n];
+  }
+  [[unroll]] for (uint n = 0; n < RIGHT_LOADS; ++n) {
+    const uint i = LANE + n * WORKGROUP_SIZE;
+    if (i < PAIRS * RIGHT) right_stage[i] = right_held[n];
+  }
+  [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
+    const uint i = LANE + n * WORKGROUP_SIZE;
+    if (i < PAIRS * MIDDLE) middle_stage[i] = middle_held[n];
   }
 }
 
@@ -93,14 +121,17 @@ void main() {
   barrier();
   uint longest = 0;
   for (uint s = 0; s < SLOTS; ++s) longest = max(longest, ends[s] - begins[s]);
+  load_offsets(0);
   for (uint step = 0; step * PARALLEL < longest; ++step) {
-    load_offsets(step);
+    share_offsets();
     barrier();
     load_pairs();
-    barrier();
+    load_offsets(step + 1);
+    share_pairs();
     const uint pair = slot * PARALLEL + lane / TEAM;
-    if (busy && left_at[pair] != NOTHING) add_pair(pair, TILE * team);
+    const bool there = busy && left_at[pair] != NOTHING;
     barrier();
+    if (there) add_pair(pair, TILE * team);
   }
   uint target = 0, block = NOTHING, diagonal = NOTHING;
   if (busy) {

@@ -4,7 +4,8 @@
 //   own     = sum over its blocks of B_ij' x_i    one vector for row j
 //   given_i = B_ij x_j, i < j                     one vector per block, for row i
 // Both go where row_gather finds all vectors of a row side by side. Blocks come through shared memory, so that
-// consecutive invocations read consecutive scalars; an invocation computes entry `lane` of both for one block.
+// consecutive invocations read consecutive scalars, the next ones while the present ones are used; an invocation
+// computes entry `lane` of both for one block.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 7
 #include "common.glsl"
@@ -25,6 +26,12 @@ const uint BLOCKS = WORKGROUP_SIZE / DIM;  // at a time
 const uint LOADS = (BLOCKS * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 shared real stage[BLOCKS * AREA];
 shared accumulator scratch[WORKGROUP_SIZE];
+real held[LOADS];  // blocks on their way to the stage
+
+void load(uint base, uint end) {
+  const uint last = min(BLOCKS, end - base) * AREA - 1;
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) held[n] = values.at[base * AREA + min(LANE + n * WORKGROUP_SIZE, last)];
+}
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
@@ -34,8 +41,10 @@ void main() {
   real x_j[DIM];
   [[unroll]] for (uint q = 0; q < DIM; ++q) x_j[q] = x.at[column + q];
   accumulator own = sum_zero();
-  for (uint base = chunks.at[entry]; base < end; base += BLOCKS) {
-    const uint count = min(BLOCKS, end - base) * AREA, k = base + local;
+  uint base = chunks.at[entry];
+  load(base, end);
+  for (; base < end; base += BLOCKS) {
+    const uint k = base + local;
     const bool busy = local < BLOCKS && k < end;
     uint row = 0, place = NOTHING;
     if (busy) {
@@ -45,9 +54,10 @@ void main() {
     barrier();  // earlier readers of the stage are done
     [[unroll]] for (uint n = 0; n < LOADS; ++n) {
       const uint at = LANE + n * WORKGROUP_SIZE;
-      if (at < count) stage[at] = values.at[base * AREA + at];
+      if (at < BLOCKS * AREA) stage[at] = held[n];
     }
     barrier();
+    if (base + BLOCKS < end) load(base + BLOCKS, end);
     if (busy) {
       accumulator given = sum_zero();
       [[unroll]] for (uint q = 0; q < DIM; ++q) {

@@ -160,7 +160,10 @@ def test_real_graphs_equal_the_cpu(shared_data, file, linear_solver):
 
 
 def test_two_devices_solve_side_by_side():
-    """Two open devices in one process, one per access variant, interleaved."""
+    """Two open devices in one process, one per access variant, interleaved.
+
+    A driver may contract sums of products differently in the two variants: equal to rounding.
+    """
     solvers = []
     for masked in ([], ["buffer_address"]):
         graph = bundle_adjustment()
@@ -168,7 +171,7 @@ def test_two_devices_solve_side_by_side():
         options = SolverOptions(device="vulkan", linear_solver="pcg")
         solvers.append(VulkanBlockSolver(graph, Structure(graph.select()), options, device=device))
     for _ in range(3):
-        assert solvers[0].linearize() == solvers[1].linearize()
+        assert solvers[0].linearize() == pytest.approx(solvers[1].linearize(), rel=1e-12)
         for solver in solvers:
             assert solver.solve(1.0)
             solver.update()

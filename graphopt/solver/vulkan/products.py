@@ -1,7 +1,7 @@
 """Sparse block products on the device.
 
 RowProduct       y = A x          items sorted by block row; chunks give partial sums, added in order
-SymmetricProduct y = A x          A symmetric with equal blocks: each stored block is read once, and used twice
+SymmetricProduct y = A x          A symmetric, equal blocks: each stored one is read once, and used twice
 LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
 """
 
@@ -27,7 +27,7 @@ GATHER_WORKGROUP = 256
 STAGES_PER_CHUNK = 2
 STAGE_SCALARS = 1536
 """Shared memory for blocks, 12 KiB of float64: every device has 16 KiB."""
-TILE_PASSES = 3
+TILE_PASSES = 6
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
@@ -126,7 +126,9 @@ class SymmetricProduct:
         self._context = context
         self._dim = int(layout.dims[0])
         row, col = layout.row_idx, layout.col
-        segment, begin, end = split_segments(layout.col_ptr, STAGES_PER_CHUNK * (GATHER_WORKGROUP // self._dim))
+        segment, begin, end = split_segments(
+            layout.col_ptr, STAGES_PER_CHUNK * (GATHER_WORKGROUP // self._dim)
+        )
         # The vectors of a block row lie side by side: those of its column's chunks, then one per block.
         given = np.flatnonzero(row != col)
         destination = np.concatenate([segment, row[given]])

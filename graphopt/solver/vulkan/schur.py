@@ -76,7 +76,7 @@ class SchurBlocks:
         dims = (rows[block], cols[block], landmark_dims[segment % num_classes])
         packed = dims[0] + 256 * dims[1] + 65536 * dims[2]
         table = np.stack([begin, end, target, hpp[block], damping[block], packed], axis=1)
-        # Neighbours with queues of about one length share a workgroup; neighbours, as they share cached blocks.
+        # Queues of about one length share a workgroup, among neighbours, which share cached blocks.
         alike = np.lexsort((begin - end, np.arange(len(block)) // NEIGHBOURS))
         order, self._bins = sort_into_bins(tuple(one[alike] for one in dims), (end - begin)[alike])
         self._chunks = context.indices(table[alike][order])
