@@ -3,9 +3,8 @@
 //   base = b_l, x = dx_p, sign = +: back-substitution.   base = 0, x = d, sign = +: minus the landmark half of the
 //   implicit product H_pl H_ll^-1 H_pl' d.   PRODUCT = 0: u = H_ll^-1 base without touching W.
 // A workgroup takes a tile of whole landmarks (at most WORKGROUP_SIZE scalars; one landmark may have any number of
-// blocks), CAPACITY blocks at a time: blocks of one shape into shared memory, so that consecutive invocations read
-// consecutive scalars; then, one invocation per (block, column), a dot product; one per (landmark, column), the sum
-// over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
+// blocks). Pass 1, one invocation per (block, column): a dot product into shared memory. Pass 2, one per (landmark,
+// column): the sum over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 11
 #include "common.glsl"
@@ -14,14 +13,14 @@ layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint ROWS = 0;      // rows of every W, 0: look them up in item_rows
 layout(constant_id = 3) const uint PRODUCT = 1;
 layout(constant_id = 4) const uint HAS_BASE = 1;
-layout(constant_id = 5) const uint CAPACITY = 42;  // blocks per pass, at most WORKGROUP_SIZE / DIM
+layout(constant_id = 5) const uint CAPACITY = 256;  // blocks per pass
 PARAMETERS(uint first_tile; uint num_tiles; uint parity;)
 INPUT(0, uint, tiles)           // (num_tiles + 1,): first landmark; one past the end of each group of equal DIM follows
 INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
 INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, offset of H_ll^-1
 INPUT(3, uint, item_block)      // (num_items,): offset of W in values
 INPUT(4, uint, item_scalar)     // (num_items,): first scalar of the kept vertex
-INPUT(5, real, values)
+LARGE_INPUT(5, values)
 INPUT(6, real, inverse)
 INPUT(7, real, base)            // (dim,), unread where HAS_BASE = 0
 INOUT(8, real, vector)          // (dim,): x in its kept part, u in its landmark part
@@ -29,33 +28,17 @@ INPUT(9, uint, status)
 INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is given
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
-const uint AREA = ROWS * DIM, STAGED = ROWS != 0 ? CAPACITY * AREA : 1;
-const uint LOADS = (STAGED + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 shared accumulator products[CAPACITY * DIM];
-shared real stage[STAGED];
 shared real totals[WORKGROUP_SIZE];
 
-real held[LOADS];  // blocks on their way to the stage
-
-void load(uint pass, uint end) {
-  const uint last = min(CAPACITY, end - pass) * AREA - 1;
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-    const uint at = min(LANE + n * WORKGROUP_SIZE, last);
-    held[n] = values.at[item_block.at[pass + at / AREA] + at % AREA];
-  }
-}
-
-// Column `column` of W_item' x.
-accumulator column_product(uint pass, uint within, uint column) {
-  const uint item = pass + within, scalar = item_scalar.at[item];
+accumulator column_product(uint item, uint column) {
+  const uint block = item_block.at[item], scalar = item_scalar.at[item];
   accumulator s = sum_zero();
   if (ROWS != 0) {
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      s = add_product(s, stage[within * AREA + column * ROWS + r], vector.at[scalar + r]);
-    }
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, AT(values, block, column * ROWS + r), vector.at[scalar + r]);
   } else {
-    const uint rows = item_rows.at[item], block = item_block.at[item];
-    for (uint r = 0; r < rows; ++r) s = add_product(s, values.at[block + column * rows + r], vector.at[scalar + r]);
+    const uint rows = item_rows.at[item];
+    for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
   }
   return s;
 }
@@ -74,18 +57,11 @@ void main() {
       my_begin = landmark_items.at[mine];
       my_end = landmark_items.at[mine + 1];
     }
-    if (ROWS != 0 && begin < end) load(begin, end);
     for (uint pass = begin; pass < end; pass += CAPACITY) {
       const uint pass_end = min(pass + CAPACITY, end);
-      if (ROWS != 0) {
-        [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-          const uint at = LANE + n * WORKGROUP_SIZE;
-          if (at < STAGED) stage[at] = held[n];
-        }
-        barrier();
-        if (pass_end < end) load(pass_end, end);
+      for (uint i = LANE; i < (pass_end - pass) * DIM; i += WORKGROUP_SIZE) {
+        products[i] = column_product(pass + i / DIM, i % DIM);
       }
-      if (LANE < (pass_end - pass) * DIM) products[LANE] = column_product(pass, LANE / DIM, LANE % DIM);
       barrier();
       for (uint k = max(my_begin, pass); k < min(my_end, pass_end); ++k) {
         total = merge(total, products[(k - pass) * DIM + column]);

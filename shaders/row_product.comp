@@ -17,7 +17,7 @@ INPUT(0, uint, chunks)          // (num_chunks_of_all_bins, 4): first item, one 
                                 // rows + 256 * cols
 INPUT(1, uint, item_block)      // (num_items,): offset of B in values
 INPUT(2, uint, item_scalar)     // (num_items,): first scalar in x; bit 31: transposed
-INPUT(3, real, values)
+LARGE_INPUT(3, values)
 INPUT(4, real, x)
 OUTPUT(5, accumulator, partial)
 INPUT(6, uint, status)
@@ -25,7 +25,6 @@ INPUT(6, uint, status)
 const uint LANE_ROWS = ROWS != 0 ? ROWS : MAX_DIM;
 const uint LANES = LANE_ROWS * PARALLEL;
 const uint SLOTS = WORKGROUP_SIZE / LANES;
-const uint AHEAD = 4;  // items whose loads are in flight together
 shared accumulator scratch[WORKGROUP_SIZE];
 
 void main() {
@@ -43,21 +42,12 @@ void main() {
   accumulator s = sum_zero();
   if (busy) {
     const uint end = chunks.at[entry + 1];
-    for (uint k = chunks.at[entry] + part; k < end; k += AHEAD * PARALLEL) {
-      uint code[AHEAD], block[AHEAD];
-      [[unroll]] for (uint n = 0; n < AHEAD; ++n) {
-        const uint item = min(k + n * PARALLEL, end - 1);
-        code[n] = item_scalar.at[item];
-        block[n] = item_block.at[item];
-      }
-      [[unroll]] for (uint n = 0; n < AHEAD; ++n) {
-        const uint scalar = code[n] & 0x7fffffffu;
-        const bool transposed = code[n] != scalar;
-        const uint start = block[n] + (transposed ? row * cols : row), step = transposed ? 1 : rows;
-        accumulator t = sum_zero();
-        [[unroll]] for (uint c = 0; c < cols; ++c) t = add_product(t, values.at[start + c * step], x.at[scalar + c]);
-        if (k + n * PARALLEL < end) s = merge(s, t);
-      }
+    for (uint k = chunks.at[entry] + part; k < end; k += PARALLEL) {
+      const uint code = item_scalar.at[k], block = item_block.at[k];
+      const uint scalar = code & 0x7fffffffu;
+      const bool transposed = code != scalar;
+      const uint start = transposed ? row * cols : row, step = transposed ? 1 : rows;
+      [[unroll]] for (uint c = 0; c < cols; ++c) s = add_product(s, AT(values, block, start + c * step), x.at[scalar + c]);
     }
   }
   scratch[LANE] = s;

@@ -18,10 +18,10 @@ INPUT(0, uint, chunks)         // (num_chunks, 6): first pair, one past the last
 INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
 INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
 INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
-INPUT(4, real, values)
+LARGE_INPUT(4, values)
 INPUT(5, real, inverse)
 INPUT(6, real, damping)
-OUTPUT(7, real, schur)
+LARGE_OUTPUT(7, schur)
 OUTPUT(8, accumulator, partial)
 
 const uint TILE = 3;
@@ -58,16 +58,16 @@ void share_offsets() {
   middle_at[LANE] = offsets.z;
 }
 
-// Loads of a place that is not there read place 0 of the same buffer.
+// What is not there is read from the start of the buffer and not used.
 void load_pairs() {
   [[unroll]] for (uint n = 0; n < LEFT_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * LEFT - 1), at = left_at[i / LEFT];
     const uint row = i % LEFT % (TEAM * TILE), col = i % LEFT / (TEAM * TILE);
-    left_held[n] = values.at[at != NOTHING && row < ROWS ? at + row + ROWS * col : 0];
+    left_held[n] = AT(values, at != NOTHING ? at : 0, row < ROWS ? row + ROWS * col : 0);
   }
   [[unroll]] for (uint n = 0; n < RIGHT_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * RIGHT - 1), at = right_at[i / RIGHT];
-    right_held[n] = values.at[at != NOTHING ? at + i % RIGHT : 0];
+    right_held[n] = AT(values, at != NOTHING ? at : 0, i % RIGHT);
   }
   [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * MIDDLE - 1), at = middle_at[i / MIDDLE];
@@ -155,9 +155,9 @@ void main() {
       if ((target & IS_PARTIAL) != 0) {
         partial.at[(target & ~IS_PARTIAL) + element] = s;
       } else {
-        real h = block == NOTHING ? ZERO : values.at[block + element];
+        real h = block == NOTHING ? ZERO : AT(values, block, element);
         if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
-        schur.at[target + element] = h - value(s);
+        AT(schur, target, element) = h - value(s);
       }
     }
   }

@@ -16,7 +16,7 @@ PARAMETERS(uint num_chunks; uint parity;)
 INPUT(0, uint, chunks)          // (num_chunks, 4): first block, one past the last, first scalar of j, place of own
 INPUT(1, uint, block_scalar)    // (num_blocks,): first scalar of i
 INPUT(2, uint, block_place)     // (num_blocks,): place of given; NOTHING: a diagonal block
-INPUT(3, real, values)          // (num_blocks, DIM * DIM): column-major blocks
+LARGE_INPUT(3, values)          // (num_blocks, DIM * DIM): column-major blocks
 INPUT(4, real, x)
 OUTPUT(5, accumulator, partial)
 INPUT(6, uint, status)
@@ -30,7 +30,7 @@ real held[LOADS];  // blocks on their way to the stage
 
 void load(uint base, uint end) {
   const uint last = min(BLOCKS, end - base) * AREA - 1;
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) held[n] = values.at[base * AREA + min(LANE + n * WORKGROUP_SIZE, last)];
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) held[n] = AT(values, base * AREA, min(LANE + n * WORKGROUP_SIZE, last));
 }
 
 void main() {

@@ -24,10 +24,9 @@ from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 PRODUCT_WORKGROUP = 128
 ITEMS_PER_CHUNK = 256
 GATHER_WORKGROUP = 256
-STAGES_PER_CHUNK = 2
-STAGE_SCALARS = 1536
-"""Shared memory for blocks, 12 KiB of float64: every device has 16 KiB."""
-TILE_PASSES = 6
+SYMMETRIC_WORKGROUP = 64
+HELD_PER_CHUNK = 8
+"""Blocks of a chunk: so many times what a workgroup holds at once."""
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
@@ -127,7 +126,7 @@ class SymmetricProduct:
         self._dim = int(layout.dims[0])
         row, col = layout.row_idx, layout.col
         segment, begin, end = split_segments(
-            layout.col_ptr, STAGES_PER_CHUNK * (GATHER_WORKGROUP // self._dim)
+            layout.col_ptr, HELD_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
         )
         # The vectors of a block row lie side by side: those of its column's chunks, then one per block.
         given = np.flatnonzero(row != col)
@@ -149,7 +148,7 @@ class SymmetricProduct:
 
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """Vectors for the rows. parity: of the conjugate gradient iteration they belong to, if they do."""
-        constants = {0: PRODUCT_WORKGROUP, 1: self._dim, 2: int(parity is not None)}
+        constants = {0: SYMMETRIC_WORKGROUP, 1: self._dim, 2: int(parity is not None)}
         kernel = self._context.shader("symmetric_product", 7, 2, constants)
         buffers = (self._chunks, self._block_scalar, self._block_place, values, x, self._partial, status)
         return [Launch(kernel, buffers, (self._num_chunks, parity or 0), self._num_chunks)]
@@ -198,11 +197,10 @@ class LandmarkProduct:
         first_tile = 0
         for dim in np.unique(dims).tolist():
             of_dim = np.flatnonzero(dims[order] == dim)
+            capacity = _capacity(dim)
+            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
             mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
             rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
-            capacity = min(PRODUCT_WORKGROUP // dim, STAGE_SCALARS // (dim * max(rows, 1)))
-            most = TILE_PASSES * capacity
-            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, most)
             self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1))
             tiles.append(starts)
             first_tile += len(starts)
@@ -252,6 +250,11 @@ class LandmarkProduct:
             )
             result.append(Launch(kernel, buffers, (first_tile, num_tiles, parity or 0), num_tiles))
         return result
+
+
+def _capacity(dim: int) -> int:
+    """H_pl blocks per pass: three products per invocation; shared memory stays small, the rest is cache."""
+    return max(1, 3 * PRODUCT_WORKGROUP // dim)
 
 
 def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:

@@ -25,9 +25,9 @@ from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PAIR_WORKGROUP = 128
 PAIRS_PER_CHUNK = 512
-TILE_WORKGROUP = 64
+TILE_WORKGROUP = 32
 TILE_STAGE_SCALARS = 1344
-"""Shared memory for pairs; with the 4.5 KiB to merge and the offsets, below the 16 KiB every device has."""
+"""Shared memory for pairs; with the 2.3 KiB to merge and the offsets, below the 16 KiB every device has."""
 TILE_PAIRS_PER_PART = 8
 NEIGHBOURS = 1024
 COMBINE_WORKGROUP = 128
