@@ -307,6 +307,19 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     assert np.array_equal(systems[0].dx, systems[1].dx)
 
 
+@pytest.mark.parametrize("schur", ["explicit", "implicit"])
+def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypatch, schur):
+    """The way to H and S beyond 4 GiB, taken for small ones."""
+    problem = PROBLEMS["mixed dimensions"]()
+    steps = []
+    for limit in (1 << 32, 0):
+        monkeypatch.setattr("graphopt.solver.vulkan.context.LARGE_BYTES", limit)
+        system = start(context, problem, schur=schur)
+        assert system.solve(DAMPING)
+        steps.append(system.dx.copy())
+    assert relative_error(steps[0], steps[1]) < 1e-2 * TOLERANCE[context.precision]["step"]
+
+
 def test_memory_schemes_give_the_same_bits():
     """One buffer, two buffers with copies, and writing through the bar."""
     from graphopt.device import VulkanDevice

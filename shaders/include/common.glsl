@@ -17,7 +17,8 @@
 #extension GL_EXT_buffer_reference_uvec2 : require
 #define PARAMETERS(members) \
   layout(push_constant, std430) uniform Push { uvec2 address[NUM_BUFFERS]; members } push;
-// Drivers may compute index * size in 32 bits (NVIDIA's 580 does): what can pass 4 GiB is reached block by block.
+// Drivers may compute index * size in 32 bits (NVIDIA's 580 does): past 4 GiB each block gets its own address.
+layout(constant_id = 15) const uint LARGE = 0;  // 1: a buffer of reals takes 4 GiB or more
 uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
   uint carry;
   const uint low = uaddCarry(address.x, first << shift, carry);
@@ -26,7 +27,7 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 #define GRAPHOPT_LARGE(qualifiers, slot, name)                                                                     \
   layout(buffer_reference, std430, buffer_reference_align = 4) qualifiers buffer name##_block { real at[]; };      \
   name##_block name##_from(uint first) { return name##_block(graphopt_advance(push.address[slot], first, REAL_SHIFT)); }
-#define AT(name, first, i) name##_from(first).at[i]
+#define AT(name, first, i) name##_from(LARGE != 0 ? (first) : 0).at[LARGE != 0 ? (i) : (first) + (i)]
 #define GRAPHOPT_BUFFER(qualifiers, slot, type, name)                                                        \
   layout(buffer_reference, std430, buffer_reference_align = 8) qualifiers buffer name##_block { type at[]; }; \
   name##_block name = name##_block(push.address[slot]);

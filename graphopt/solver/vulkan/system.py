@@ -65,6 +65,8 @@ class VulkanSystem:
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
+        self.prepare_wait_seconds = 0.0
+        """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._kept_threshold = 0.0
         self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
@@ -103,12 +105,14 @@ class VulkanSystem:
             self._uploading = None
 
     def reset(self) -> None:
-        """At the start of an optimization: forget where the conjugate gradients stopped last."""
+        """At the start of an optimization: forget where the conjugate gradients stopped last, and times."""
+        if self._ready.done():
+            self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Solve (H + D) dx = b; damping: one number or (dim,). False: not positive definite."""
-        self._ready.result()
+        self._wait_prepared()
         self._set_damping(damping)
         kind = "scalar" if np.ndim(damping) == 0 else "vector"
         if self.host_solver is not None:
@@ -117,7 +121,7 @@ class VulkanSystem:
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
-        self._ready.result()
+        self._wait_prepared()
         if "multiply" not in self._programs:
             self._programs["multiply"] = self._record_multiply()
         program, x, y = self._programs["multiply"]
@@ -126,7 +130,19 @@ class VulkanSystem:
         self.context.device.submit(program).wait()
         return y.array.astype(np.float64)
 
+    def overlap(self) -> dict[str, float]:
+        """Seconds of preparation since the last reset: beside the host's work, and waited for in `solve`."""
+        wait = self.prepare_wait_seconds
+        return {"prepare_beside": max(0.0, self.prepare_seconds - wait), "prepare_wait": wait}
+
     # ---------------------------------------------------------------- preparation
+
+    def _wait_prepared(self) -> None:
+        if not self._ready.done():
+            start = time.perf_counter()
+            self._ready.result()
+            self.prepare_wait_seconds += time.perf_counter() - start
+        self._ready.result()  # raises what the preparation raised
 
     def _prepare(self) -> None:
         start = time.perf_counter()
