@@ -1,13 +1,14 @@
 """The Vulkan block solver by itself: steps, work queues (thesis, table 5.1), configurations (table 5.4).
 
     python benchmarks/vulkan_solver.py steps trafalgar-257 final-961        # ms per solver step, on random H
+    python benchmarks/vulkan_solver.py kernels final-961                    # ms per dispatch
     python benchmarks/vulkan_solver.py queues final-961                     # set-up and first multiplication
     python benchmarks/vulkan_solver.py configurations problem.txt.xz        # time, mean squared error, memory
 
 `steps` and `queues` need the Vulkan module only. NAME is a published size, or an .npz file with camera_index
 and point_index. H is random, J'J of 2 x 9 and 2 x 3 Jacobians per observation: it says nothing about
-convergence, so PCG runs a fixed number of iterations. Times are the device's own timestamps, best of the
-repeats, after a warm-up run.
+convergence, so PCG runs a fixed number of iterations. Times are the device's own timestamps, medians of the
+repeats, after a second of the same work: clocks rise under load.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.device import VulkanDevice
+from graphopt.errors import GraphOptError
 from graphopt.solver.vulkan.configuration import CONFIGURATIONS, Configuration
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
@@ -110,7 +112,92 @@ def floors(layout: BlockLayout, real: int) -> dict[str, float]:
     return {"hpl_gb": w / 1e9, "implicit_product_ms_at_4TBs": 2e3 * w / 4e12}
 
 
-def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: str, iterations: int) -> None:
+WARM_UP_SECONDS = 1.0
+
+
+def warm_up(system: VulkanSystem) -> None:
+    """Work until clocks have risen."""
+    start = time.perf_counter()
+    while time.perf_counter() - start < WARM_UP_SECONDS:
+        system.solve(1.0)
+
+
+def timed_solve(system: VulkanSystem) -> dict[str, float]:
+    """Seconds of one solve on the device by phase, and as the host sees it."""
+    before = dict(system.device_seconds)
+    started = time.perf_counter()
+    assert system.solve(1.0)
+    wall = time.perf_counter() - started
+    return {phase: system.device_seconds[phase] - before[phase] for phase in before} | {"solve": wall}
+
+
+def run_kernels(device: VulkanDevice, names: list[str], precision: str, repeats: int) -> None:
+    """Milliseconds of each dispatch of a solver step by itself, of the explicit and the implicit solver."""
+    for name in names:
+        camera, point = observations(name)
+        layout = layout_of(camera, point)
+        for title in ("PCG (GPU)", "PCG Implicit (GPU)"):
+            base = CONFIGURATIONS[title]
+            configuration = Configuration(
+                base.linear_solver, base.schur, tolerance=1e-30, absolute_tolerance=False, max_iterations=2
+            )
+            system = VulkanSystem(device, layout, configuration, precision)
+            fill(layout, camera, point, system.values, system.b)
+            system.upload()
+            warm_up(system)
+            print(f"# {name} {title}: ms per dispatch")
+            for kernel, milliseconds in time_dispatches(system, repeats):
+                print(f"{kernel:20s} {milliseconds:9.4f}", flush=True)
+            del system
+
+
+def time_dispatches(system: VulkanSystem, repeats: int) -> list[tuple[str, float]]:
+    """Record a solve again with a timestamp after each dispatch."""
+
+    class Timed:
+        def __init__(self) -> None:
+            self.recorder = system.context.device.record().timestamp()
+            self.names: list[str] = []
+
+        def dispatch(self, kernel, buffers, params, groups):
+            self.recorder.dispatch(kernel, buffers, params, groups).barrier().timestamp()
+            self.names.append(kernel.name)
+
+        def step(self, launches):
+            for launch in launches:
+                launch.record(self)
+
+        def begin(self, phase):
+            return self
+
+        def end(self):
+            return self
+
+        def __getattr__(self, name):
+            return getattr(self.recorder, name)
+
+    from graphopt.solver.vulkan import system as module
+
+    timed = Timed()
+    kept, module.Sequence = module.Sequence, lambda context: timed
+    try:
+        system._chunk = 2
+        system._record_pcg_start("scalar")
+        system._record_finish()
+    finally:
+        module.Sequence = kept
+    program = timed.recorder.finish()
+    times = []
+    for _ in range(repeats):
+        device = system.context.device
+        device.submit(program).wait()
+        times.append(np.diff(program.timestamps()) * 1e-6)
+    return list(zip(timed.names, np.median(times, axis=0).tolist(), strict=True))
+
+
+def run_steps(
+    device: VulkanDevice, names: list[str], repeats: int, precision: str, iterations: int, only: str
+) -> None:
     """Milliseconds of the Schur complement, of PCG and of the landmarks, per configuration."""
     for name in names:
         camera, point = observations(name)
@@ -122,7 +209,7 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
         print(json.dumps(floors(layout, 8 if precision == "double" else 4)))
         filled = None
         for title, base in CONFIGURATIONS.items():
-            if base.linear_solver != "pcg":
+            if base.linear_solver != "pcg" or only not in title.lower():
                 continue
             configuration = Configuration(
                 base.linear_solver,
@@ -132,6 +219,7 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
                 absolute_tolerance=False,
                 max_iterations=iterations,
             )
+            system = None  # frees the one before
             start = time.perf_counter()
             system = VulkanSystem(device, layout, configuration, precision)
             if filled is None:
@@ -140,17 +228,16 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
             system.values[:], system.b[:] = filled
             system.upload()
             system.wait_upload()
-            system.solve(1.0)
+            try:
+                system.solve(1.0)
+            except GraphOptError as error:
+                print(f"{title:24s} {error}", flush=True)
+                continue
             ready = time.perf_counter() - start
-            best = {phase: np.inf for phase in system.device_seconds}
-            wall = np.inf
-            for _ in range(repeats):
-                before = dict(system.device_seconds)
-                started = time.perf_counter()
-                assert system.solve(1.0)
-                wall = min(wall, time.perf_counter() - started)
-                for phase in best:
-                    best[phase] = min(best[phase], system.device_seconds[phase] - before[phase])
+            warm_up(system)
+            times = [timed_solve(system) for _ in range(repeats)]
+            best = {phase: float(np.median([one[phase] for one in times])) for phase in times[0]}
+            wall = best["solve"]
             assert system.outcome is not None
             done = system.outcome.iterations
             print(
@@ -161,7 +248,6 @@ def run_steps(device: VulkanDevice, names: list[str], repeats: int, precision: s
                 f"   {device.memory_statistics()['used'] / 2**20:8.0f} MiB",
                 flush=True,
             )
-            del system
 
 
 def run_queues(device: VulkanDevice, names: list[str], precision: str) -> None:
@@ -248,17 +334,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("steps", "queues", "configurations"))
+    parser.add_argument("what", choices=("steps", "kernels", "queues", "configurations"))
     parser.add_argument("names", nargs="+")
     parser.add_argument("--device", default=None)
     parser.add_argument("--precision", default="double", choices=("double", "mixed"))
+    parser.add_argument("--only", default="", help="steps: only configurations whose name has this in it")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=20)
     arguments = parser.parse_args()
     device = VulkanDevice(arguments.device)
     print(f"# {device.name}, {device.info['driver_info']}, memory {device.memory_scheme}, {device.access}")
     if arguments.what == "steps":
-        run_steps(device, arguments.names, arguments.repeats, arguments.precision, arguments.iterations)
+        precision, only = arguments.precision, arguments.only.lower()
+        run_steps(device, arguments.names, arguments.repeats, precision, arguments.iterations, only)
+    elif arguments.what == "kernels":
+        run_kernels(device, arguments.names, arguments.precision, arguments.repeats)
     elif arguments.what == "queues":
         run_queues(device, arguments.names, arguments.precision)
     else:

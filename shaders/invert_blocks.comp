@@ -11,7 +11,7 @@ layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint DAMPED = 1;  // 0: D = 0
 PARAMETERS(uint first_block; uint num_blocks;)
 INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3): offsets in values, in damping, in inverse
-INPUT(1, real, values)      // column-major blocks
+LARGE_INPUT(1, values)      // column-major blocks
 INPUT(2, real, damping)     // (dim,)
 OUTPUT(3, real, inverse)    // column-major blocks, both triangles
 INOUT(4, uint, status)
@@ -31,7 +31,7 @@ void main() {
     const uint entry = 3 * (push.first_block + block);
     const uint source = blocks.at[entry];
     target = blocks.at[entry + 2];
-    for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = values.at[source + row + DIM * c];
+    for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(values, source, row + DIM * c);
     if (DAMPED != 0) factor[base + row + DIM * row] += damping.at[blocks.at[entry + 1] + row];
   }
   for (uint k = 0; k < DIM; ++k) {

@@ -20,7 +20,7 @@ INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
 INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, offset of H_ll^-1
 INPUT(3, uint, item_block)      // (num_items,): offset of W in values
 INPUT(4, uint, item_scalar)     // (num_items,): first scalar of the kept vertex
-INPUT(5, real, values)
+LARGE_INPUT(5, values)
 INPUT(6, real, inverse)
 INPUT(7, real, base)            // (dim,), unread where HAS_BASE = 0
 INOUT(8, real, vector)          // (dim,): x in its kept part, u in its landmark part
@@ -35,10 +35,10 @@ accumulator column_product(uint item, uint column) {
   const uint block = item_block.at[item], scalar = item_scalar.at[item];
   accumulator s = sum_zero();
   if (ROWS != 0) {
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, values.at[block + column * ROWS + r], vector.at[scalar + r]);
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, AT(values, block, column * ROWS + r), vector.at[scalar + r]);
   } else {
     const uint rows = item_rows.at[item];
-    for (uint r = 0; r < rows; ++r) s = add_product(s, values.at[block + column * rows + r], vector.at[scalar + r]);
+    for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
   }
   return s;
 }

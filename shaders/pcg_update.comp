@@ -7,10 +7,10 @@
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
-PARAMETERS(uint num_rows; uint num_groups; uint parity;)
+PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 INPUT(1, real, jacobi)
-INPUT(2, accumulator, dots_dq)
+INPUT(2, accumulator, dots_dq)  // (num_dots,)
 INPUT(3, real, scalars)
 INOUT(4, uint, status)
 INPUT(5, real, d)
@@ -23,7 +23,7 @@ OUTPUT(11, accumulator, dots_rs)
 
 void main() {
   if (status.at[STOPPED + push.parity] != 0) return;
-  SUM_PARTIALS(total, dots_dq, push.num_groups)
+  SUM_PARTIALS(total, dots_dq, push.num_dots)
   const real dq = value(total);
   const bool definite = dq > ZERO;
   const real alpha = definite ? scalars.at[SQUARED_NORM + push.parity] / dq : ZERO;

@@ -17,7 +17,7 @@ INPUT(0, uint, chunks)          // (num_chunks_of_all_bins, 4): first item, one 
                                 // rows + 256 * cols
 INPUT(1, uint, item_block)      // (num_items,): offset of B in values
 INPUT(2, uint, item_scalar)     // (num_items,): first scalar in x; bit 31: transposed
-INPUT(3, real, values)
+LARGE_INPUT(3, values)
 INPUT(4, real, x)
 OUTPUT(5, accumulator, partial)
 INPUT(6, uint, status)
@@ -46,8 +46,8 @@ void main() {
       const uint code = item_scalar.at[k], block = item_block.at[k];
       const uint scalar = code & 0x7fffffffu;
       const bool transposed = code != scalar;
-      const uint start = block + (transposed ? row * cols : row), step = transposed ? 1 : rows;
-      [[unroll]] for (uint c = 0; c < cols; ++c) s = add_product(s, values.at[start + c * step], x.at[scalar + c]);
+      const uint start = transposed ? row * cols : row, step = transposed ? 1 : rows;
+      [[unroll]] for (uint c = 0; c < cols; ++c) s = add_product(s, AT(values, block, start + c * step), x.at[scalar + c]);
     }
   }
   scratch[LANE] = s;

@@ -10,9 +10,9 @@ PARAMETERS(uint first_block; uint num_blocks;)
 INPUT(0, uint, blocks)         // (num_blocks, 6): first partial, number of parts, destination, H block, damping,
                                // rows + 256 * cols
 INPUT(1, accumulator, partial)
-INPUT(2, real, values)
+LARGE_INPUT(2, values)
 INPUT(3, real, damping)
-OUTPUT(4, real, schur)
+LARGE_OUTPUT(4, schur)
 
 const uint AREA = ROWS != 0 ? ROWS * COLS : MAX_DIM * MAX_DIM;
 
@@ -29,7 +29,7 @@ void main() {
   accumulator s = sum_zero();
   for (uint k = 0; k < blocks.at[entry + 1]; ++k) s = merge(s, partial.at[blocks.at[entry] + k * area + element]);
   const uint block = blocks.at[entry + 3], diagonal = blocks.at[entry + 4];
-  real h = block == NOTHING ? ZERO : values.at[block + element];
+  real h = block == NOTHING ? ZERO : AT(values, block, element);
   if (diagonal != NOTHING && element % rows == element / rows) h += damping.at[diagonal + element % rows];
-  schur.at[blocks.at[entry + 2] + element] = h - value(s);
+  AT(schur, blocks.at[entry + 2], element) = h - value(s);
 }

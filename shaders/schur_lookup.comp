@@ -15,10 +15,10 @@ INPUT(1, uint, row_items)       // (num_kept + 1,)
 INPUT(2, uint, entry_landmark)  // (num_items,): landmarks of a vertex, ascending
 INPUT(3, uint, entry_block)     // (num_items,)
 INPUT(4, uint, inverse_offset)  // (num_landmarks,)
-INPUT(5, real, values)
+LARGE_INPUT(5, values)
 INPUT(6, real, inverse)
 INPUT(7, real, damping)
-OUTPUT(8, real, schur)          // blocks in order, ROWS * ROWS each
+LARGE_OUTPUT(8, schur)          // blocks in order, ROWS * ROWS each
 
 const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * SIDE, AREA = ROWS * ROWS;
 shared accumulator scratch[9 * WORKGROUP_SIZE];
@@ -30,12 +30,12 @@ void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uin
     [[unroll]] for (uint m = 0; m < DIM; ++m) {
       const real h = inverse.at[middle + m + DIM * c];
       [[unroll]] for (uint r = 0; r < TILE; ++r) {
-        if (row0 + r < ROWS) w[r] += values.at[left + row0 + r + ROWS * m] * h;
+        if (row0 + r < ROWS) w[r] += AT(values, left, row0 + r + ROWS * m) * h;
       }
     }
     [[unroll]] for (uint q = 0; q < TILE; ++q) {
       if (col0 + q >= ROWS) continue;
-      const real v = values.at[right + col0 + q + ROWS * c];
+      const real v = AT(values, right, col0 + q + ROWS * c);
       [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
     }
   }
@@ -87,8 +87,8 @@ void main() {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
     if (row >= ROWS || col >= ROWS) continue;
     const uint element = row + ROWS * col;
-    real h = h_block == NOTHING ? ZERO : values.at[h_block + element];
+    real h = h_block == NOTHING ? ZERO : AT(values, h_block, element);
     if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
-    schur.at[block * AREA + element] = h - value(scratch[e * WORKGROUP_SIZE + LANE]);
+    AT(schur, block * AREA, element) = h - value(scratch[e * WORKGROUP_SIZE + LANE]);
   }
 }

@@ -19,10 +19,10 @@ INPUT(0, uint, chunks)         // (num_chunks, 6): first pair, one past the last
 INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
 INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
 INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
-INPUT(4, real, values)
+LARGE_INPUT(4, values)
 INPUT(5, real, inverse)
 INPUT(6, real, damping)
-OUTPUT(7, real, schur)
+LARGE_OUTPUT(7, schur)
 OUTPUT(8, accumulator, partial)
 
 const uint TILE = 3;
@@ -43,12 +43,12 @@ void add_pair(inout accumulator tile[9], uint k, uint row0, uint col0) {
     [[unroll]] for (uint m = 0; m < dim; ++m) {
       const real h = inverse.at[middle + m + dim * c];
       [[unroll]] for (uint r = 0; r < TILE; ++r) {
-        if (row0 + r < rows) w[r] += values.at[left + row0 + r + rows * m] * h;
+        if (row0 + r < rows) w[r] += AT(values, left, row0 + r + rows * m) * h;
       }
     }
     [[unroll]] for (uint q = 0; q < TILE; ++q) {
       if (col0 + q >= cols) continue;
-      const real v = values.at[right + col0 + q + cols * c];
+      const real v = AT(values, right, col0 + q + cols * c);
       [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
     }
   }
@@ -94,9 +94,9 @@ void main() {
     if ((target & IS_PARTIAL) != 0) {
       partial.at[(target & ~IS_PARTIAL) + element] = s;
     } else {
-      real h = block == NOTHING ? ZERO : values.at[block + element];
+      real h = block == NOTHING ? ZERO : AT(values, block, element);
       if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
-      schur.at[target + element] = h - value(s);
+      AT(schur, target, element) = h - value(s);
     }
   }
 }

@@ -11,7 +11,7 @@ import pytest
 from graphopt.errors import SolverError
 from graphopt.solver.vulkan.chunks import split_segments
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import Context, record_step
+from graphopt.solver.vulkan.context import SUBMISSION_SECONDS, Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.system import VulkanSystem
@@ -295,15 +295,29 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     """With a small budget the Schur complement and PCG take many programs, and give the same bits."""
     problem = PROBLEMS["mixed dimensions"]()
     systems = []
-    for budget in (None, 1e-5):
-        if budget is not None:
-            monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", budget)
-        systems.append(start(Context(shared_device("address"), "double"), problem, schur="explicit"))
+    context = Context(shared_device("address"), "double")
+    for budget in (1e9, 2e4):  # bytes, on a device of any speed
+        seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
+        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
+        systems.append(start(context, problem, schur="explicit"))
         assert systems[-1].solve(DAMPING)
     whole, cut = (system._programs[("start", "scalar")].num_programs for system in systems)
     assert whole == 2 and cut > 3
     assert "more" in systems[1]._programs
     assert np.array_equal(systems[0].dx, systems[1].dx)
+
+
+@pytest.mark.parametrize("schur", ["explicit", "implicit"])
+def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypatch, schur):
+    """The way to H and S beyond 4 GiB, taken for small ones."""
+    problem = PROBLEMS["mixed dimensions"]()
+    steps = []
+    for limit in (1 << 32, 0):
+        monkeypatch.setattr("graphopt.solver.vulkan.context.LARGE_BYTES", limit)
+        system = start(context, problem, schur=schur)
+        assert system.solve(DAMPING)
+        steps.append(system.dx.copy())
+    assert relative_error(steps[0], steps[1]) < 1e-2 * TOLERANCE[context.precision]["step"]
 
 
 def test_memory_schemes_give_the_same_bits():

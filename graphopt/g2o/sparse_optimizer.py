@@ -248,8 +248,7 @@ class SparseOptimizer(OptimizableGraph):
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, self._algorithm._name)
         solver = self._prepared(problem, summary.seconds)
         signals = StopSignals(self, None, start)
-        for name, value in solver.describe().items():
-            setattr(summary, name, value)
+        summary.take_description(solver.describe())
         report = self._report(problem, summary)
         run(algorithm, rules, solver, summary, signals, report)
         summary.seconds["total"] = time.perf_counter() - start

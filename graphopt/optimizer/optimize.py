@@ -85,8 +85,7 @@ def optimize(
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
-    for name, value in solver.describe().items():
-        setattr(summary, name, value)
+    summary.take_description(solver.describe())
     summary.memory_bytes += graph.nbytes
     _close_seconds(summary.seconds, time.perf_counter() - start)
     if throw and not summary.is_usable:

@@ -83,7 +83,11 @@ class Summary:
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the
-    sum of all)."""
+    sum of all).
+
+    On a Vulkan device also what of its set-up ran beside the first linearization (`prepare_beside`), and how
+    long the first `solve` waited for the rest (`prepare_wait`, part of `solve`); neither adds to the total.
+    """
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
     fixed_by_gauge: list[int] = field(default_factory=list)
@@ -95,6 +99,14 @@ class Summary:
     def is_usable(self) -> bool:
         """The estimate is an optimization's result."""
         return self.termination.is_usable
+
+    def take_description(self, description: dict[str, Any]) -> None:
+        """What `BlockSolver.describe` says; its seconds are added to those here."""
+        for name, value in description.items():
+            if name == "seconds":
+                self.seconds.update(value)
+            else:
+                setattr(self, name, value)
 
     def brief_report(self) -> str:
         """One line."""

@@ -122,4 +122,5 @@ class VulkanBlockSolver(CpuBlockSolver):
             "device_name": self.device.name,
             "precision": self.system.context.precision,
             "memory_bytes": self.structure.nbytes + statistics["used"],
+            "seconds": self.system.overlap(),
         }

@@ -20,6 +20,8 @@ SUBMISSION_SECONDS = 0.5
 """Aim for the longest submission: watchdogs of drivers wait 2 s and more."""
 BYTES_PER_SECOND = {"discrete": 1.5e11, "integrated": 2e10, "cpu": 2e9}
 """Assumed of a slow device of each kind; others count as integrated."""
+LARGE_BYTES = 1 << 32
+LARGE = 15  # the specialization constant of common.glsl
 ACCUMULATOR_BYTES = 8  # one float64 or two float32
 
 
@@ -56,10 +58,16 @@ class Context:
         bandwidth = BYTES_PER_SECOND.get(device.info["kind"], BYTES_PER_SECOND["integrated"])
         self.submission_bytes = SUBMISSION_SECONDS * bandwidth
         """Bytes that one submission may move."""
+        self._large = False  # a buffer of reals takes 4 GiB or more: kernels made from then on allow for it
 
     def reals(self, count: int) -> Any:
         """A device buffer of `count` reals."""
-        return self.device.allocate(max(count, 1) * self.real.itemsize)
+        return self.device.allocate(self.note_size(max(count, 1) * self.real.itemsize))
+
+    def note_size(self, nbytes: int) -> int:
+        """Call with the size of a buffer of reals before kernels that read it are made."""
+        self._large = self._large or nbytes >= LARGE_BYTES
+        return nbytes
 
     def accumulators(self, count: int) -> Any:
         """A device buffer of `count` accumulators."""
@@ -71,6 +79,8 @@ class Context:
 
     def shader(self, name: str, num_buffers: int, num_params: int, constants: Mapping[int, int]) -> Any:
         """Kernel of a shader in this precision."""
+        if self._large:
+            constants = {**constants, LARGE: 1}
         return self.device.shader(name, self.precision, num_buffers, num_params, constants)
 
     def vector_groups(self, num_rows: int) -> int:
@@ -90,7 +100,7 @@ class Mirror:
     """
 
     def __init__(self, context: Context, count: int):
-        nbytes = max(count, 1) * context.real.itemsize
+        nbytes = context.note_size(max(count, 1) * context.real.itemsize)
         scheme = context.device.memory_scheme
         self.buffer = context.device.allocate(nbytes, "device" if scheme == "staged" else "shared")
         self._staging = context.device.allocate(nbytes, "upload") if scheme == "staged" else None

@@ -54,8 +54,12 @@ class Pcg:
         jacobi_offset: np.ndarray,
         d: Any,
         x: Any,
+        num_dots: int,
     ):
-        """dims: of the block rows; jacobi: inverted diagonal blocks; d, x: their first rows are used."""
+        """dims: of the block rows; jacobi: inverted diagonal blocks; d, x: their first rows are used.
+
+        num_dots: parts of d'q that the product leaves in `dots_dq`.
+        """
         self._context = context
         self.num_rows = int(dims.sum())
         self.num_groups = context.vector_groups(self.num_rows)
@@ -63,7 +67,8 @@ class Pcg:
         self.r = (context.reals(self.num_rows), context.reals(self.num_rows))
         self.s = context.reals(self.num_rows)
         self.q = context.reals(self.num_rows)
-        self.dots_dq = context.accumulators(self.num_groups)
+        self._num_dots = num_dots
+        self.dots_dq = context.accumulators(num_dots)
         self.dots_rs = context.accumulators(self.num_groups)
         self._jacobi = jacobi
         self._jacobi_rows = context.indices(row_table(dims, jacobi_offset))
@@ -125,7 +130,7 @@ class Pcg:
         )
 
     def _update(self, parity: int) -> Launch:
-        kernel = self._context.shader("pcg_update", 12, 3, {0: VECTOR_WORKGROUP})
+        kernel = self._context.shader("pcg_update", 12, 4, {0: VECTOR_WORKGROUP})
         buffers = (
             self._jacobi_rows,
             self._jacobi,
@@ -140,7 +145,8 @@ class Pcg:
             self.s,
             self.dots_rs,
         )
-        return Launch(kernel, buffers, (self.num_rows, self.num_groups, parity), self.num_groups)
+        params = (self.num_rows, self.num_groups, parity, self._num_dots)
+        return Launch(kernel, buffers, params, self.num_groups)
 
     def _direction(self, parity: int) -> Launch:
         kernel = self._context.shader("pcg_direction", 6, 3, {0: VECTOR_WORKGROUP})

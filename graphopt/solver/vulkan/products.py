@@ -1,6 +1,7 @@
 """Sparse block products on the device.
 
 RowProduct       y = A x          items sorted by block row; chunks give partial sums, added in order
+SymmetricProduct y = A x          A symmetric, equal blocks: each stored one is read once, and used twice
 LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
 """
 
@@ -17,11 +18,15 @@ from graphopt.solver.vulkan.chunks import (
     sort_into_bins,
     split_segments,
 )
-from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.context import MAX_VECTOR_GROUPS, NOTHING, VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PRODUCT_WORKGROUP = 128
 ITEMS_PER_CHUNK = 256
+GATHER_WORKGROUP = 256
+SYMMETRIC_WORKGROUP = 64
+HELD_PER_CHUNK = 8
+"""Blocks of a chunk: so many times what a workgroup holds at once."""
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
@@ -111,6 +116,65 @@ def _row_table(
     first[filled] = partial_first[starts[filled]]
     within = np.arange(int(layout.scalar[num_rows])) - np.repeat(layout.scalar[:num_rows], dims)
     return np.stack([np.repeat(first, dims) + within, np.repeat(count, dims), np.repeat(dims, dims)], axis=1)
+
+
+class SymmetricProduct:
+    """y = A x for a symmetric layout whose blocks all have one dimension, over all its block rows."""
+
+    def __init__(self, context: Context, layout: BlockLayout):
+        self._context = context
+        self._dim = int(layout.dims[0])
+        row, col = layout.row_idx, layout.col
+        segment, begin, end = split_segments(
+            layout.col_ptr, HELD_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
+        )
+        # The vectors of a block row lie side by side: those of its column's chunks, then one per block.
+        given = np.flatnonzero(row != col)
+        destination = np.concatenate([segment, row[given]])
+        order = np.argsort(destination, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = self._dim * np.arange(len(order))
+        block_place = np.full(len(row), NOTHING, np.int64)
+        block_place[given] = place[len(segment) :]
+        first = np.concatenate([[0], np.cumsum(np.bincount(destination, minlength=layout.num_blocks))])
+        self._num_chunks, self._num_rows = len(segment), layout.num_blocks
+        chunks = np.stack([begin, end, layout.scalar[segment], place[: len(segment)]], axis=1)
+        self._chunks = context.indices(chunks)
+        self._block_scalar = context.indices(layout.scalar[row])
+        self._block_place = context.indices(block_place)
+        self._rows = context.indices(first)
+        self._partial = context.accumulators(self._dim * len(order))
+        self.num_groups = max(1, min(MAX_VECTOR_GROUPS, self._num_rows))
+
+    def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
+        """Vectors for the rows. parity: of the conjugate gradient iteration they belong to, if they do."""
+        constants = {0: SYMMETRIC_WORKGROUP, 1: self._dim, 2: int(parity is not None)}
+        kernel = self._context.shader("symmetric_product", 7, 2, constants)
+        buffers = (self._chunks, self._block_scalar, self._block_place, values, x, self._partial, status)
+        return [Launch(kernel, buffers, (self._num_chunks, parity or 0), self._num_chunks)]
+
+    def product_launch(
+        self, x: Any, y: Any, dots: Any, status: Any, damping: Any | None, parity: int | None = None
+    ) -> Launch:
+        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
+        constants = {
+            0: GATHER_WORKGROUP,
+            1: self._dim,
+            2: int(damping is not None),
+            3: int(parity is not None),
+        }
+        kernel = self._context.shader("row_gather", 7, 3, constants)
+        buffers = (self._rows, self._partial, x, damping or x, y, dots, status)
+        return Launch(kernel, buffers, (self._num_rows, self.num_groups, parity or 0), self.num_groups)
+
+
+def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | SymmetricProduct:
+    """The product with all of a symmetric matrix."""
+    if (layout.dims == layout.dims[0]).all():
+        return SymmetricProduct(context, layout)
+    every = np.arange(len(layout.row_idx))
+    uses = symmetric_uses(layout.row_idx, layout.col)
+    return RowProduct(context, layout, every, uses, layout.num_blocks)
 
 
 class LandmarkProduct:

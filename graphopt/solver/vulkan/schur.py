@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.vulkan.chunks import (
+    Bin,
     dim_classes,
     first_of_each,
     parallel_items,
@@ -24,6 +25,11 @@ from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PAIR_WORKGROUP = 128
 PAIRS_PER_CHUNK = 512
+TILE_WORKGROUP = 32
+TILE_STAGE_SCALARS = 1344
+"""Shared memory for pairs; with the 2.3 KiB to merge and the offsets, below the 16 KiB every device has."""
+TILE_PAIRS_PER_PART = 8
+NEIGHBOURS = 1024
 COMBINE_WORKGROUP = 128
 _IS_PARTIAL = 0x80000000
 
@@ -68,10 +74,12 @@ class SchurBlocks:
         damping = np.where(block_row == block_col, layout.scalar[block_row], NOTHING)
         target = np.where(split, partial_first | _IS_PARTIAL, self.offset[block])
         dims = (rows[block], cols[block], landmark_dims[segment % num_classes])
-        order, self._bins = sort_into_bins(dims, end - begin)
         packed = dims[0] + 256 * dims[1] + 65536 * dims[2]
         table = np.stack([begin, end, target, hpp[block], damping[block], packed], axis=1)
-        self._chunks = context.indices(table[order])
+        # Queues of about one length share a workgroup, among neighbours, which share cached blocks.
+        alike = np.lexsort((begin - end, np.arange(len(block)) // NEIGHBOURS))
+        order, self._bins = sort_into_bins(tuple(one[alike] for one in dims), (end - begin)[alike])
+        self._chunks = context.indices(table[alike][order])
 
         many = np.flatnonzero(parts > 1)
         first_part = partial_first[first_of_each(parts)[many]]
@@ -87,10 +95,7 @@ class SchurBlocks:
         launches = []
         for one in self._bins:
             rows, cols, dim = one.dims
-            team = -(-(rows or MAX_BLOCK_DIM) // 3) * -(-(cols or MAX_BLOCK_DIM) // 3)
-            parallel = parallel_items(one.mean_length / 2, PAIR_WORKGROUP // team)
-            constants = {0: PAIR_WORKGROUP, 1: rows, 2: cols, 3: dim, 4: parallel}
-            kernel = self._context.shader("schur_pairs", 9, 2, constants)
+            kernel, slots = self._pair_kernel(one)
             buffers = (
                 self._chunks,
                 self._left,
@@ -102,7 +107,6 @@ class SchurBlocks:
                 self.buffer,
                 self._partial,
             )
-            slots = PAIR_WORKGROUP // (team * parallel)
             per_pair = ((rows or MAX_BLOCK_DIM) + (cols or MAX_BLOCK_DIM)) * (dim or MAX_BLOCK_DIM)
             nbytes = one.mean_length * one.num_chunks * per_pair * self._context.real.itemsize
             pieces = min(one.num_chunks, int(nbytes / self._context.submission_bytes) + 1)
@@ -111,6 +115,21 @@ class SchurBlocks:
                 params = (one.first + first, last - first)
                 launches.append(Launch(kernel, buffers, params, -(-(last - first) // slots), nbytes / pieces))
         return launches
+
+    def _pair_kernel(self, one: Bin) -> tuple[Any, int]:
+        """The kernel of a bin, and how many chunks a workgroup of it takes."""
+        rows, cols, dim = one.dims
+        if rows == 0:
+            team = (-(-MAX_BLOCK_DIM // 3)) ** 2
+            parallel = parallel_items(one.mean_length / 2, PAIR_WORKGROUP // team)
+            constants = {0: PAIR_WORKGROUP, 1: 0, 2: 0, 3: 0, 4: parallel}
+            return self._context.shader("schur_pairs", 9, 2, constants), PAIR_WORKGROUP // (team * parallel)
+        team = -(-rows // 3)
+        scalars = (3 * team + cols + dim) * dim
+        pairs = max(1, min(TILE_WORKGROUP // team, TILE_STAGE_SCALARS // scalars))
+        parallel = parallel_items(one.mean_length / TILE_PAIRS_PER_PART, pairs)
+        constants = {0: TILE_WORKGROUP, 1: rows, 2: cols, 3: dim, 4: parallel, 5: pairs // parallel}
+        return self._context.shader("schur_tiles", 9, 2, constants), pairs // parallel
 
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
         """Blocks with long queues, from their parts."""

@@ -30,7 +30,14 @@ from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
-from graphopt.solver.vulkan.products import NORMAL, LandmarkProduct, RowProduct, symmetric_uses
+from graphopt.solver.vulkan.products import (
+    NORMAL,
+    LandmarkProduct,
+    RowProduct,
+    SymmetricProduct,
+    symmetric_product,
+    symmetric_uses,
+)
 from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.sequence import Sequence
 
@@ -58,6 +65,8 @@ class VulkanSystem:
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
+        self.prepare_wait_seconds = 0.0
+        """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._kept_threshold = 0.0
         self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
@@ -96,12 +105,14 @@ class VulkanSystem:
             self._uploading = None
 
     def reset(self) -> None:
-        """At the start of an optimization: forget where the conjugate gradients stopped last."""
+        """At the start of an optimization: forget where the conjugate gradients stopped last, and times."""
+        if self._ready.done():
+            self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Solve (H + D) dx = b; damping: one number or (dim,). False: not positive definite."""
-        self._ready.result()
+        self._wait_prepared()
         self._set_damping(damping)
         kind = "scalar" if np.ndim(damping) == 0 else "vector"
         if self.host_solver is not None:
@@ -110,7 +121,7 @@ class VulkanSystem:
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
-        self._ready.result()
+        self._wait_prepared()
         if "multiply" not in self._programs:
             self._programs["multiply"] = self._record_multiply()
         program, x, y = self._programs["multiply"]
@@ -119,7 +130,19 @@ class VulkanSystem:
         self.context.device.submit(program).wait()
         return y.array.astype(np.float64)
 
+    def overlap(self) -> dict[str, float]:
+        """Seconds of preparation since the last reset: beside the host's work, and waited for in `solve`."""
+        wait = self.prepare_wait_seconds
+        return {"prepare_beside": max(0.0, self.prepare_seconds - wait), "prepare_wait": wait}
+
     # ---------------------------------------------------------------- preparation
+
+    def _wait_prepared(self) -> None:
+        if not self._ready.done():
+            start = time.perf_counter()
+            self._ready.result()
+            self.prepare_wait_seconds += time.perf_counter() - start
+        self._ready.result()  # raises what the preparation raised
 
     def _prepare(self) -> None:
         start = time.perf_counter()
@@ -144,7 +167,7 @@ class VulkanSystem:
         if self.configuration.linear_solver != "pcg":
             self.host_solver = HostSolver(context, self.configuration.linear_solver, layout, None, 0)
             return
-        self._product = self._whole_product()
+        self._product: RowProduct | SymmetricProduct = symmetric_product(context, layout)
         source, scalar = layout.diagonal_offset, layout.scalar[:-1]
         self._jacobi = BlockInverse(context, layout.dims, source, scalar)
         self._make_pcg(layout.dims, context.reals(layout.dim))
@@ -168,9 +191,7 @@ class VulkanSystem:
                 size = (self.schur.buffer, self.schur.size)
                 self.host_solver = HostSolver(context, chosen.linear_solver, self.reduced, size, kept.dim)
                 return
-            every = np.arange(len(self.reduced.row_idx))
-            product_uses = symmetric_uses(self.reduced.row_idx, self.reduced.col)
-            self._product = RowProduct(context, self.reduced, every, product_uses, first)
+            self._product = symmetric_product(context, self.reduced)
             self._jacobi = BlockInverse(context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1])
         else:
             own = np.arange(len(kept.row_idx))
@@ -184,15 +205,10 @@ class VulkanSystem:
             self._jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1])
         self._make_pcg(kept.dims, self._work)
 
-    def _whole_product(self) -> RowProduct:
-        layout = self.layout
-        every = np.arange(len(layout.row_idx))
-        uses = symmetric_uses(layout.row_idx, layout.col)
-        return RowProduct(self.context, layout, every, uses, layout.num_blocks)
-
     def _make_pcg(self, dims: np.ndarray, d: Any) -> None:
         jacobi = self._jacobi
-        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer)
+        num_dots = self._product.num_groups
+        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer, num_dots)
         self._status = self.pcg.status
         size = (
             self.schur.size
@@ -279,7 +295,7 @@ class VulkanSystem:
     def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
         context, layout = self.context, self.layout
         x, y = Mirror(context, layout.dim), Readback(context, layout.dim)
-        product = self._whole_product()
+        product = symmetric_product(context, layout)
         result, dots = context.reals(layout.dim), context.accumulators(product.num_groups)
         recorder = context.device.record()
         x.record_upload(recorder)

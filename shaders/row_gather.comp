@@ -1,0 +1,62 @@
+#version 450
+// The other half of symmetric_product: y_i = sum of the vectors of block row i + D x, and dots[g] = the part of
+// x' y of workgroup g. A workgroup takes a block row at a time, WORKGROUP_SIZE / DIM vectors side by side, which are
+// merged in a fixed order.
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 7
+#include "common.glsl"
+#include "pcg_state.glsl"
+layout(constant_id = 1) const uint DIM = 6;
+layout(constant_id = 2) const uint DAMPED = 0;
+layout(constant_id = 3) const uint STOPPABLE = 0;
+PARAMETERS(uint num_rows; uint num_groups; uint parity;)
+INPUT(0, uint, rows)             // (num_rows + 1,): first vector of each block row
+INPUT(1, accumulator, partial)   // (num_vectors, DIM)
+INPUT(2, real, x)                // (num_rows * DIM or more,)
+INPUT(3, real, damping)
+OUTPUT(4, real, y)
+OUTPUT(5, accumulator, dots)     // (num_groups,)
+INPUT(6, uint, status)
+
+const uint VECTORS = WORKGROUP_SIZE / DIM;
+shared accumulator scratch[WORKGROUP_SIZE];
+
+void main() {
+  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  const uint local = LANE / DIM, lane = LANE % DIM;
+  accumulator dot = sum_zero();  // of entry LANE of the rows, where LANE < DIM
+  for (uint row = WORKGROUP; row < push.num_rows; row += push.num_groups) {
+    const uint end = rows.at[row + 1];
+    accumulator s = sum_zero();
+    if (local < VECTORS) {
+      for (uint k = rows.at[row] + local; k < end; k += 4 * VECTORS) {
+        accumulator four[4];  // in flight together
+        [[unroll]] for (uint n = 0; n < 4; ++n) four[n] = partial.at[min(k + n * VECTORS, end - 1) * DIM + lane];
+        [[unroll]] for (uint n = 0; n < 4; ++n) {
+          if (k + n * VECTORS < end) s = merge(s, four[n]);
+        }
+      }
+    }
+    barrier();
+    scratch[LANE] = s;
+    for (uint n = VECTORS; n > 1; n = (n + 1) / 2) {  // n sums are left; halve them
+      const uint half_n = (n + 1) / 2;
+      barrier();
+      if (local + half_n < n) scratch[LANE] = merge(scratch[LANE], scratch[LANE + half_n * DIM]);
+    }
+    if (LANE < DIM) {
+      const uint i = row * DIM + LANE;
+      const real xi = x.at[i];
+      s = scratch[LANE];
+      if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
+      y.at[i] = value(s);
+      dot = add_product(dot, xi, value(s));
+    }
+  }
+  barrier();
+  scratch[LANE] = dot;
+  barrier();
+  if (LANE != 0) return;
+  for (uint k = 1; k < DIM; ++k) dot = merge(dot, scratch[k]);
+  dots.at[WORKGROUP] = dot;
+}
