@@ -358,7 +358,7 @@ def test_marginal_covariances_are_blocks_of_the_dense_inverse():
 
 @pytest.mark.parametrize("method", ["auto", "lm", "gn", "dogleg"])
 def test_edges_without_information_end_the_run(method):
-    """H is zero: every method says that the linear solver failed, or that nothing is to be gained, and returns."""
+    """H is zero: every method says that the linear solver failed or that nothing is to be gained."""
     graph = noisy_ring()
     before = graph.vertex_set("VERTEX_SE2").estimate.copy()
     graph.edge_set("EDGE_SE2").information[:] = 0.0

@@ -163,7 +163,7 @@ def test_seconds_show_what_runs_beside_the_first_linearization():
     [("w100.graph", "cholesky"), ("data_bearing_only.g2o", "cholesky"), ("data_bearing_only.g2o", "dense")],
 )
 def test_exact_solvers_take_the_cpus_path_where_pcg_cannot(shared_data, file, linear_solver):
-    """With a factorization chi2 equals the CPU's to 1e-10 in every iteration, also where H is ill-conditioned.
+    """With a factorization chi2 equals the CPU's to 1e-10 per iteration, even where H is ill-conditioned.
 
     There PCG stops at its tolerance: the CPU's own PCG is as far from its Cholesky (3e-7 and 3e-4 of chi2).
     """

@@ -85,9 +85,11 @@ def optimize(
     solver_options = SolverOptions(device, linear_solver, schur, precision)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
-    summary.take_description(solver.describe())
-    summary.memory_bytes += graph.nbytes
     _close_seconds(summary.seconds, time.perf_counter() - start)
+    summary.take_description(
+        solver.describe()
+    )  # its overlap is no part of the total
+    summary.memory_bytes += graph.nbytes
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
     return summary
