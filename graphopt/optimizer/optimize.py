@@ -86,9 +86,7 @@ def optimize(
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
     _close_seconds(summary.seconds, time.perf_counter() - start)
-    summary.take_description(
-        solver.describe()
-    )  # its overlap is no part of the total
+    summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
