@@ -17,6 +17,7 @@ import argparse
 import json
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -39,6 +40,7 @@ PUBLISHED = {  # cameras, points, observations; Agarwal et al., Bundle Adjustmen
     "final-13682": (13682, 4456117, 28987644),
 }
 CAMERA_DIM, POINT_DIM = 9, 3
+Precision = Literal["double", "mixed"]
 
 
 def observations(name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -131,7 +133,7 @@ def timed_solve(system: VulkanSystem) -> dict[str, float]:
     return {phase: system.device_seconds[phase] - before[phase] for phase in before} | {"solve": wall}
 
 
-def run_kernels(device: VulkanDevice, names: list[str], precision: str, repeats: int) -> None:
+def run_kernels(device: VulkanDevice, names: list[str], precision: Precision, repeats: int) -> None:
     """Milliseconds of each dispatch of a solver step by itself, of the explicit and the implicit solver."""
     for name in names:
         camera, point = observations(name)
@@ -196,7 +198,7 @@ def time_dispatches(system: VulkanSystem, repeats: int) -> list[tuple[str, float
 
 
 def run_steps(
-    device: VulkanDevice, names: list[str], repeats: int, precision: str, iterations: int, only: str
+    device: VulkanDevice, names: list[str], repeats: int, precision: Precision, iterations: int, only: str
 ) -> None:
     """Milliseconds of the Schur complement, of PCG and of the landmarks, per configuration."""
     for name in names:
@@ -250,7 +252,7 @@ def run_steps(
             )
 
 
-def run_queues(device: VulkanDevice, names: list[str], precision: str) -> None:
+def run_queues(device: VulkanDevice, names: list[str], precision: Precision) -> None:
     """Table 5.1: set-up of the large product and the first multiplication."""
     for name in names:
         camera, point = observations(name)
