@@ -350,6 +350,15 @@ def test_a_thousand_solves_leave_nothing_behind():
     assert device.memory_statistics()["allocations"] == before
 
 
+def test_queues_that_cannot_be_counted_are_refused(monkeypatch):
+    """A queue of 2^30 items is an error that names the way out, not a wrong answer."""
+    monkeypatch.setattr("graphopt.solver.vulkan.context.MAX_QUEUE_ITEMS", 20)
+    problem = make_problem([6] * 3, [3] * 12, degree=2)
+    system = start(Context(shared_device("address"), "double"), problem, schur="explicit")
+    with pytest.raises(SolverError, match="implicit"):
+        system.solve(1.0)
+
+
 def test_layouts_that_cannot_be_solved_are_refused():
     """Neighbouring landmarks, missing diagonal blocks and blocks larger than 15 are errors."""
     two = np.array([1, 1], np.int32)

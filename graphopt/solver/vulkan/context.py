@@ -10,6 +10,7 @@ import numpy as np
 
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
+from graphopt.errors import SolverError
 
 NOTHING = 0xFFFFFFFF
 """An offset that is not there; `NOTHING` of common.glsl."""
@@ -21,8 +22,19 @@ SUBMISSION_SECONDS = 0.5
 BYTES_PER_SECOND = {"discrete": 1.5e11, "integrated": 2e10, "cpu": 2e9}
 """Assumed of a slow device of each kind; others count as integrated."""
 LARGE_BYTES = 1 << 32
+MAX_QUEUE_ITEMS = 1 << 30
+"""Queues are arrays of uint32, which must stay below 4 GiB."""
 LARGE = 15  # the specialization constant of common.glsl
 ACCUMULATOR_BYTES = 8  # one float64 or two float32
+
+
+def check_queue(num_items: int, what: str) -> None:
+    """Raise where a work queue is longer than the kernels can count."""
+    if num_items >= MAX_QUEUE_ITEMS:
+        raise SolverError(
+            f"The work queue of {what} has {num_items} items; a queue may have {MAX_QUEUE_ITEMS - 1}. "
+            "Use schur='implicit', which needs one item per block of H."
+        )
 
 
 @dataclass(frozen=True, eq=False)

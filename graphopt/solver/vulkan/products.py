@@ -18,7 +18,16 @@ from graphopt.solver.vulkan.chunks import (
     sort_into_bins,
     split_segments,
 )
-from graphopt.solver.vulkan.context import MAX_VECTOR_GROUPS, NOTHING, VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.context import (
+    ACCUMULATOR_BYTES,
+    LARGE_BYTES,
+    MAX_VECTOR_GROUPS,
+    NOTHING,
+    VECTOR_WORKGROUP,
+    Context,
+    Launch,
+    check_queue,
+)
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PRODUCT_WORKGROUP = 128
@@ -57,6 +66,7 @@ class RowProduct:
             layout.scalar,
             classes,
         )
+        check_queue(len(item_block), "a product")
         segment, begin, end = split_segments(segment_ptr, ITEMS_PER_CHUNK)
         destination = segment // num_classes
         rows = layout.dims[destination]
@@ -170,7 +180,8 @@ class SymmetricProduct:
 
 def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | SymmetricProduct:
     """The product with all of a symmetric matrix."""
-    if (layout.dims == layout.dims[0]).all():
+    partial_bytes = ACCUMULATOR_BYTES * int(layout.dims[0]) * 2 * len(layout.row_idx)
+    if (layout.dims == layout.dims[0]).all() and partial_bytes < LARGE_BYTES:
         return SymmetricProduct(context, layout)
     every = np.arange(len(layout.row_idx))
     uses = symmetric_uses(layout.row_idx, layout.col)

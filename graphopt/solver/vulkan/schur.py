@@ -19,7 +19,7 @@ from graphopt.solver.vulkan.chunks import (
     sort_into_bins,
     split_segments,
 )
-from graphopt.solver.vulkan.context import NOTHING, Context, Launch
+from graphopt.solver.vulkan.context import NOTHING, Context, Launch, check_queue
 from graphopt.solver.vulkan.gpu_queues import LandmarkLists, SchurLookup, gpu_pairs, gpu_pattern
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
@@ -62,6 +62,7 @@ class SchurBlocks:
         self.buffer = context.reals(self.size)
         self._left, self._right, self._inverse = pairs
 
+        check_queue(int(pair_ptr[-1]), "the Schur complement")
         num_classes = len(landmark_dims)
         segment, begin, end = split_segments(pair_ptr, PAIRS_PER_CHUNK)
         segment, begin, end = _with_empty_blocks(segment, begin, end, len(rows), num_classes)

@@ -67,6 +67,7 @@ class VulkanSystem:
         """Time that the preparation took, in its own thread."""
         self.prepare_wait_seconds = 0.0
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
+        self._overlap_told = False
         self._kept_threshold = 0.0
         self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
@@ -106,7 +107,7 @@ class VulkanSystem:
 
     def reset(self) -> None:
         """At the start of an optimization: forget where the conjugate gradients stopped last, and times."""
-        if self._ready.done():
+        if self._overlap_told:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
 
@@ -131,7 +132,8 @@ class VulkanSystem:
         return y.array.astype(np.float64)
 
     def overlap(self) -> dict[str, float]:
-        """Seconds of preparation since the last reset: beside the host's work, and waited for in `solve`."""
+        """Seconds of preparation beside the host's work, and waited for in `solve`; 0 after a reset."""
+        self._overlap_told = self._ready.done()
         wait = self.prepare_wait_seconds
         return {"prepare_beside": max(0.0, self.prepare_seconds - wait), "prepare_wait": wait}
 
