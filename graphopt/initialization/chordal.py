@@ -17,15 +17,9 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
 from graphopt.initialization.relative_poses import PoseGraph
+from graphopt.solver.relaxation import nearest_rotations
 
 Array = Any
-
-
-def nearest_rotations(matrices: Array) -> Array:
-    """Rotation matrices (n, d, d) closest to `matrices` in the Frobenius norm."""
-    u, _, vt = np.linalg.svd(matrices)
-    u[..., -1] *= np.linalg.det(u @ vt)[..., None]
-    return u @ vt
 
 
 def _block_laplacian(first: Array, second: Array, weight: Array, coupling: Array, num: int) -> sp.csr_matrix:
