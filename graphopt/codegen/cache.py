@@ -1,24 +1,22 @@
 """Compiled programs on disk, so that the second start does not compile.
 
 A program is found by the hash of the traced definition (the expression graph of the residual and of oplus,
-which is cheap to make), of its name, which holds the options, and of the compiler's own source. Files are
-written to a temporary name and renamed; a file that cannot be read is compiled anew and overwritten; a folder
-that cannot be written is not used. The folder is `graphopt/` in $XDG_CACHE_HOME or ~/.cache;
-GRAPHOPT_CACHE=off switches it off.
+which is cheap to make), of its name, which holds the options, and of the compiler's own source. A file that
+cannot be read is compiled anew and overwritten; a folder that cannot be written is not used. `disk_cache`
+says where the folder is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.serialize import deserialize, serialize
+from graphopt.disk_cache import cache_directory, write_atomically
 from graphopt.symbolic.expr import Expr, topological
 
 
@@ -29,7 +27,7 @@ def cached(
 
     `definition` are the expressions that, with `name`, determine `outputs`.
     """
-    folder = cache_folder()
+    folder = cache_directory()
     if folder is None:
         return build_program(name, inputs, outputs())
     path = folder / f"{_key(name, inputs, definition)}.program"
@@ -38,17 +36,6 @@ def cached(
         program = build_program(name, inputs, outputs())
         _write(path, program)
     return program
-
-
-def cache_folder() -> Path | None:
-    """Where programs are kept; None: nowhere."""
-    if os.environ.get("GRAPHOPT_CACHE") == "off":
-        return None
-    root = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(root) if root else Path.home() / ".cache") / "graphopt"
-    except RuntimeError:  # no home directory
-        return None
 
 
 def _key(name: str, inputs: Sequence[Expr], definition: Sequence[Expr]) -> str:
@@ -82,14 +69,6 @@ def _read(path: Path, name: str) -> Program | None:
 
 
 def _write(path: Path, program: Program) -> None:
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "wb") as file:
-            file.write(serialize(program))
-        os.replace(temporary, path)
-    except OSError:  # a read-only or full home directory: the program is only not remembered
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+    # a read-only or full home directory: the program is only not remembered
+    with contextlib.suppress(OSError):
+        write_atomically(path, serialize(program))

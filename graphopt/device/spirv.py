@@ -12,8 +12,8 @@ import hashlib
 from pathlib import Path
 
 from graphopt import pyglslang
-from graphopt.device.cache import cache_directory, write_atomically
 from graphopt.device.errors import ShaderError
+from graphopt.disk_cache import cache_directory, write_atomically
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHADERS = _PACKAGE.parent / "shaders"

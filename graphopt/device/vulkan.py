@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.device import spirv
-from graphopt.device.cache import cache_directory
 from graphopt.device.errors import DeviceError
 from graphopt.device.protocol import Precision, Usage
+from graphopt.disk_cache import cache_directory
 
 DEFAULT_TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 
