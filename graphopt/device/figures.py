@@ -1,0 +1,175 @@
+"""What a device can do per second: measured once, kept in the cache folder, read by the cost model.
+
+    bytes        of a copy, reading and writing counted
+    flops        of multiply-adds (two operations each), float32 and float64
+    gathers      of 16-byte words from scattered places of a table of 1 MiB
+    dispatch     one small dispatch with its barrier
+    submission   an empty submission and the wait for it
+
+Each is the best of a few repetitions after the device has been busy for a while: clocks rise under load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.device.protocol import Precision
+from graphopt.disk_cache import cache_directory, write_atomically
+
+_WORKGROUP = 128
+_VERSION = 1  # of what is measured: raise it when that changes
+_LONG_ENOUGH = 4e-4  # [s] of one measurement, beside which a dispatch is short
+_WARM_UP = {"cpu": 0.0}  # [s]; others:
+_WARM_UP_GPU = 0.3
+_NUM_DISPATCHES = 200
+_REPETITIONS = 5
+_GATHER_TABLE = 1 << 16  # words of 16 bytes
+
+
+@dataclass(frozen=True)
+class DeviceFigures:
+    """Rates and latencies of one device; all per second or in seconds."""
+
+    name: str
+    bytes_per_second: float
+    float32_flops: float
+    float64_flops: float
+    """0 where the device has no float64."""
+    gathers_per_second: float
+    dispatch_seconds: float
+    submission_seconds: float
+
+    def flops(self, precision: Precision) -> float:
+        """Multiply-add rate of a precision's `real`."""
+        return self.float64_flops if precision == "double" else self.float32_flops
+
+
+def device_figures(device: Any) -> DeviceFigures:
+    """The figures of an open device: measured at the first call, later read from the cache folder."""
+    path = _cache_path(device)
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return DeviceFigures(**json.loads(path.read_text()))
+    figures = measure(device)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            write_atomically(path, json.dumps(asdict(figures), indent=1).encode())
+    return figures
+
+
+def _cache_path(device: Any) -> Any:
+    folder = cache_directory()
+    if folder is None:
+        return None
+    identity = (_VERSION, device.name, str(device.info.get("driver_info", "")), device.access)
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    return folder / "devices" / f"{digest}.json"
+
+
+def measure(device: Any) -> DeviceFigures:
+    """Measure a device now: about half a second on a GPU."""
+    copy = _Scaled(device, _copy_program)
+    _warm_up(device, copy.program(1 << 20))
+    return DeviceFigures(
+        name=device.name,
+        bytes_per_second=copy.rate(1 << 16, 1 << 26),
+        float32_flops=_Scaled(device, _arithmetic_program("mixed")).rate(1 << 12, 1 << 24),
+        float64_flops=_Scaled(device, _arithmetic_program("double")).rate(1 << 12, 1 << 24)
+        if device.has_float64
+        else 0.0,
+        gathers_per_second=_Scaled(device, _gather_program).rate(1 << 12, 1 << 24),
+        dispatch_seconds=_dispatch_seconds(device),
+        submission_seconds=_submission_seconds(device),
+    )
+
+
+class _Scaled:
+    """A program whose work grows with a count, until it takes long enough to be measured."""
+
+    def __init__(self, device: Any, make: Callable[[Any, int], tuple[Any, float]]):
+        self._device = device
+        self._make = make
+
+    def program(self, count: int) -> Any:
+        """The recorded program of `count` invocations."""
+        return self._make(self._device, count)[0]
+
+    def rate(self, count: int, largest: int) -> float:
+        """Work per second, the count doubled until a run is long enough."""
+        while True:
+            program, work = self._make(self._device, count)
+            seconds = min(_device_seconds(self._device, program) for _ in range(_REPETITIONS))
+            if seconds >= _LONG_ENOUGH or count >= largest:
+                return work / max(seconds, 1e-9)
+            count *= 4
+
+
+def _copy_program(device: Any, count: int) -> tuple[Any, float]:
+    kernel = device.shader("measure_copy", "mixed", 2, 1, {0: _WORKGROUP})
+    x, y = device.allocate(4 * count), device.allocate(4 * count)
+    recorder = device.record().fill(x).barrier().timestamp()
+    recorder.dispatch(kernel, (x, y), (count,), count // _WORKGROUP).barrier()
+    return recorder.timestamp().finish(), 8.0 * count
+
+
+def _arithmetic_program(precision: Precision) -> Callable[[Any, int], tuple[Any, float]]:
+    steps = 128
+
+    def make(device: Any, count: int) -> tuple[Any, float]:
+        kernel = device.shader("measure_arithmetic", precision, 2, 1, {0: _WORKGROUP})
+        dtype = np.float64 if precision == "double" else np.float32
+        x = device.upload(np.full(8, 0.5, dtype))
+        y = device.allocate(np.dtype(dtype).itemsize * count)
+        recorder = device.record().timestamp()
+        recorder.dispatch(kernel, (x, y), (steps,), count // _WORKGROUP).barrier()
+        return recorder.timestamp().finish(), 16.0 * steps * count
+
+    return make
+
+
+def _gather_program(device: Any, count: int) -> tuple[Any, float]:
+    kernel = device.shader("measure_gather", "mixed", 2, 1, {0: _WORKGROUP})
+    table, y = device.allocate(16 * _GATHER_TABLE), device.allocate(4 * count)
+    recorder = device.record().fill(table).barrier().timestamp()
+    recorder.dispatch(kernel, (table, y), (_GATHER_TABLE - 1,), count // _WORKGROUP).barrier()
+    return recorder.timestamp().finish(), 8.0 * count
+
+
+def _dispatch_seconds(device: Any) -> float:
+    kernel = device.shader("measure_copy", "mixed", 2, 1, {0: _WORKGROUP})
+    x, y = device.allocate(4 * _WORKGROUP), device.allocate(4 * _WORKGROUP)
+    recorder = device.record().fill(x).barrier().timestamp()
+    for _ in range(_NUM_DISPATCHES):
+        recorder.dispatch(kernel, (x, y), (_WORKGROUP,), 1).barrier()
+    program = recorder.timestamp().finish()
+    return min(_device_seconds(device, program) for _ in range(_REPETITIONS)) / _NUM_DISPATCHES
+
+
+def _submission_seconds(device: Any) -> float:
+    program = device.record().timestamp().finish()
+    times = []
+    for _ in range(4 * _REPETITIONS):
+        start = time.perf_counter()
+        device.submit(program).wait()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def _device_seconds(device: Any, program: Any) -> float:
+    device.submit(program).wait()
+    stamps = program.timestamps()
+    return 1e-9 * float(stamps[-1] - stamps[0])
+
+
+def _warm_up(device: Any, program: Any) -> None:
+    end = time.perf_counter() + _WARM_UP.get(device.info["kind"], _WARM_UP_GPU)
+    while time.perf_counter() < end:
+        device.submit(program).wait()
