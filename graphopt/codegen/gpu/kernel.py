@@ -201,6 +201,7 @@ def compose(
     workgroup_size: int,
     num_outputs: int,
     declarations: Sequence[str] = (),
+    macros: Sequence[str] = (),
 ) -> GpuKernel:
     """Put a kernel's text together."""
     comment = [
@@ -217,6 +218,7 @@ def compose(
         '#include "common.glsl"',
         '#include "generated.glsl"',
         '#include "generated_math.glsl"',
+        *macros,
         interface.text(),
         *declarations,
         "",

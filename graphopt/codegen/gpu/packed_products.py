@@ -1,0 +1,340 @@
+"""Products J_a' w Omega sum_t J_t x_t for conjugate gradients without H, tuned for caches.
+
+What limits such a product on a GPU is the number of cache lines that each edge fetches from its vertices. So a
+vertex's estimate and its part of x lie in one *packed record* of 16-byte words, in the type `real`:
+
+    storage_dim numbers of the estimate, tangent_dim numbers of x, filled up to a multiple of four
+
+and two shapes of kernels read them:
+
+    tiles   one invocation per edge, a workgroup for a tile of whole destinations: vertices with few edges.
+            With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the first half of
+            a product with the implicit Schur complement.
+    rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
+            computed before the loop over its edges.
+
+Sums are plain `real` (the direction of a conjugate gradient step needs no more), in a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from graphopt.codegen.assignment import Assignment, assign
+from graphopt.codegen.glsl import write
+from graphopt.codegen.gpu.kernel import (
+    Body,
+    GpuKernel,
+    Interface,
+    Load,
+    compose,
+    describe_type,
+    edge_loads,
+    indent,
+    load_lines,
+)
+from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
+from graphopt.codegen.gpu.programs import product_program, vector_names
+from graphopt.codegen.gpu.segments import TILE_START
+from graphopt.errors import OptionError
+
+ROWS_WORKGROUP = 128
+_COMPONENTS = "xyzw"
+_SMALLEST_SUBGROUP = 4
+
+
+def packed_record_dim(storage_dim: int, tangent_dim: int) -> int:
+    """Numbers of a packed record."""
+    return -(-(storage_dim + tangent_dim) // 4) * 4
+
+
+@cache
+def packed_tiles_kernel(
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str, solve: bool = False
+) -> GpuKernel:
+    """Products over tiles of whole destinations of a slot; x_t from the packed records of the slots `sources`.
+
+    solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
+    destination d from `dest_inverse[d]` on.
+    """
+    parts = _Parts(signature, slot, sources, precision)
+    count = len(parts.sums)
+    interface = Interface(("num_tiles", "first_tile") if solve else ("num_tiles", "first_tile", "accumulate"))
+    parts.declare(interface, written=slot if solve else None)
+    for name in ("first", "tiles", *(["dest_inverse"] if solve else ["dest_scalar"])):
+        interface.add(name, f"INPUT(%, uint, {name})")
+    interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
+    body = parts.body(parts.assignment)
+    main = [
+        *TILE_START,
+        *_zero_sums(count),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent([*parts.reads(body.used), *body.lines, *parts.additions(body)]),
+        "}",
+        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];",
+        "barrier();",
+        *(_solve_tile(parts) if solve else _STORE_TILE),
+    ]
+    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[OUTPUTS * TILE];"]
+    kind = "solve" if solve else "tiles"
+    return parts.compose(kind, interface, main, body, TILE, declarations)
+
+
+@cache
+def packed_rows_kernel(
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str, subgroups: bool = True
+) -> GpuKernel:
+    """Products with a workgroup per destination. subgroups: sum with subgroup operations."""
+    parts = _Parts(signature, slot, sources, precision)
+    count = len(parts.sums)
+    interface = Interface(("num_destinations", "first_destination", "accumulate"))
+    parts.declare(interface, written=None)
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+    interface.add("y", "INOUT(%, real, y)")
+    before, inside = parts.split()
+    hoisted, body = parts.body(before), parts.body(inside)
+    row = f"{parts.names[slot]}_row"
+    own = parts.words(slot, hoisted.used | body.used)
+    main = [
+        "const uint d = push.first_destination + WORKGROUP;",
+        "if (d >= push.num_destinations) return;",
+        "const uint begin = first.at[d], end = first.at[d + 1];",
+        f"const uint {row} = rows.at[blocked(begin, {slot}, {signature.num_rows})];",
+        *own,
+        *hoisted.lines,
+        *_zero_sums(count),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent([*parts.reads(body.used, without=slot), *body.lines, *parts.additions(body)]),
+        "}",
+        *(_SUBGROUP_SUMS if subgroups else _SHARED_SUMS),
+    ]
+    size = f"WORKGROUP_SIZE / {_SMALLEST_SUBGROUP}" if subgroups else "WORKGROUP_SIZE"
+    declarations = [f"const uint OUTPUTS = {count};", f"shared real scratch[OUTPUTS * ({size})];"]
+    total = replace(body, flops=body.flops + hoisted.flops, registers=body.registers + len(before.outputs))
+    kernel = parts.compose("rows", interface, main, total, ROWS_WORKGROUP, declarations)
+    if not subgroups:
+        return kernel
+    needs = "#extension GL_KHR_shader_subgroup_arithmetic : require\n#define NUM_BUFFERS"
+    return replace(kernel, source=kernel.source.replace("#define NUM_BUFFERS", needs, 1))
+
+
+class _Parts:
+    """What the kernels of one product share."""
+
+    def __init__(self, signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str):
+        arity = signature.arity
+        if not sources or len(set(sources)) != len(sources) or not {slot, *sources} <= set(range(arity)):
+            raise OptionError(
+                f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or several "
+                f"different slots below {arity}."
+            )
+        self.signature, self.slot, self.sources, self.precision = signature, slot, sources, precision
+        self.names = argument_names(signature.edge_type)
+        self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
+        self.program = product_program(signature, slot, sources)
+        self.loads = self._loads()
+        vectors = [name for vector in vector_names(signature, sources) for name in vector]
+        inputs = [load.name for group in self.loads for load in group] + vectors
+        guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
+        whole = assign(self.program, inputs, [*self.sums, *guides])
+        self.assignment = whole.keep(self.sums)
+        self.kinds = dict.fromkeys(inputs, "real")
+
+    def _loads(self) -> list[list[Load]]:
+        """Inputs per vertex, parameter and data; those of vertices in words of their packed records."""
+        narrow = self.precision != "double"
+        groups = edge_loads(self.signature, narrow)
+        for k in range(self.signature.arity):
+            groups[k] = [replace(load, expression="") for load in groups[k]]
+        return [[replace(load, kind="real") for load in group] for group in groups]
+
+    def places(self, k: int) -> dict[str, int]:
+        """Place in the packed record of slot k, by the name of a value."""
+        vertex = self.signature.edge_type.vertices[k]
+        places = {load.name: i for i, load in enumerate(self.loads[k])}
+        if k in self.sources:
+            places.update({f"x{k}_{i}": vertex.storage_dim + i for i in range(vertex.tangent_dim)})
+        return places
+
+    def stride(self, k: int) -> int:
+        """Words of 16 bytes (32 in double) per packed record of slot k."""
+        vertex = self.signature.edge_type.vertices[k]
+        return packed_record_dim(vertex.storage_dim, vertex.tangent_dim) // 4
+
+    def declare(self, interface: Interface, written: int | None) -> None:
+        """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
+        narrow = self.precision != "double"
+        for k in range(self.signature.arity):
+            qualifier = "GRAPHOPT_BUFFER(, " if k == written else "GRAPHOPT_BUFFER(readonly, "
+            interface.add(f"packed{k}", f"{qualifier}%, real4, packed{k})")
+        for k in range(len(self.signature.edge_type.parameters)):
+            name = f"parameter_narrow{k}" if narrow else f"parameter{k}"
+            interface.add(name, f"INPUT(%, real, {name})")
+        interface.add("rows", "INPUT(%, uint, rows)")
+        if self.uses_data():
+            name = "data_narrow" if narrow else "data"
+            interface.add(name, f"INPUT(%, real, {name})")
+
+    def uses_data(self) -> bool:
+        """Whether measurement, information or width are read."""
+        used = self.assignment.inputs()
+        return any(load.name in used for load in self.loads[-1])
+
+    def split(self) -> tuple[Assignment, Assignment]:
+        """What depends on the destination's estimate only, and the rest."""
+        known = {load.name for load in self.loads[self.slot]}
+        before, inside = [], []
+        for statement in self.assignment.statements:
+            if set(statement.names()) <= known:
+                known.update(statement.targets)
+                before.append(statement)
+            else:
+                inside.append(statement)
+        rest = replace(self.assignment, statements=tuple(inside))
+        produced = {t for s in before for t in s.targets}
+        outputs = {name: name for name in sorted(produced & rest.inputs())}
+        return Assignment(tuple(before), outputs), rest
+
+    def body(self, assignment: Assignment) -> Body:
+        """Statements of a part, all in `real`."""
+        text = write(assignment, self.kinds, "double" if self.precision == "double" else "mixed")
+        for statement in assignment.statements:
+            boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
+            self.kinds.update(dict.fromkeys(statement.targets, "bool" if boolean else "real"))
+        return Body(
+            text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs()
+        )
+
+    def words(self, k: int, used: Iterable[str]) -> list[str]:
+        """Text that reads the words of slot k's record that hold used values."""
+        wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
+        lines = []
+        for word in sorted({place // 4 for place in wanted.values()}):
+            name = f"{self.names[k]}_w{word}"
+            lines.append(f"const real4 {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];")
+        lines += [
+            f"const real {name} = {self.names[k]}_w{place // 4}.{_COMPONENTS[place % 4]};"
+            for name, place in wanted.items()
+        ]
+        return lines
+
+    def reads(self, used: set[str], without: int | None = None) -> list[str]:
+        """Text that reads the used inputs of edge e."""
+        lines = []
+        for k in range(self.signature.arity):
+            if k != without and not used.isdisjoint(self.places(k)):
+                row = f"rows.at[blocked(e, {k}, {self.signature.num_rows})]"
+                lines += [f"const uint {self.names[k]}_row = {row};", *self.words(k, used)]
+        arity = self.signature.arity
+        nothing: list[list[Load]] = [[] for _ in range(arity)]
+        return [*lines, *load_lines(self.signature, [*nothing, *self.loads[arity:]], used)]
+
+    def additions(self, body: Body) -> list[str]:
+        """Add the outputs of an edge."""
+        return [f"sum[{k}] += {body.outputs[name]};" for k, name in enumerate(self.sums)]
+
+    def compose(
+        self,
+        kind: str,
+        interface: Interface,
+        main: Sequence[str],
+        body: Body,
+        workgroup: int,
+        declarations: Sequence[str],
+    ) -> GpuKernel:
+        """Put the kernel's text together."""
+        listed = " + ".join(f"J_{t} x_{t}" for t in self.sources)
+        what = f"x_{self.slot} = -H^-1 y, " if kind == "solve" else ""
+        slots = ", ".join(f"{t} {self.names[t]}" for t in sorted({self.slot, *self.sources}))
+        header = [
+            f"product over {'tiles' if kind == 'solve' else kind}: {what}"
+            f"y = J_{self.slot}' w omega ({listed}), slots: {slots}",
+            *describe_type(self.program, self.signature),
+        ]
+        name = f"{self.signature.edge_type.name}.packed_{kind}{self.slot}.{'_'.join(map(str, self.sources))}"
+        real4 = f"#define real4 {'dvec4' if self.precision == 'double' else 'vec4'}"
+        arithmetic = "double" if self.precision == "double" else "mixed"
+        return compose(
+            f"{name}.{self.signature.information}.{self.signature.kernel}",
+            interface,
+            header,
+            main,
+            arithmetic,
+            body,
+            workgroup,
+            len(self.sums),
+            declarations,
+            macros=[real4],
+        )
+
+
+def _zero_sums(count: int) -> list[str]:
+    return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
+
+
+_STORE_TILE = """\
+for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
+  const uint d = first_destination + s / OUTPUTS, o = s % OUTPUTS;
+  const uint last = min(first.at[d + 1] - begin, TILE);
+  real total = ZERO;
+  for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[o * TILE + i];
+  const uint place = dest_scalar.at[d] + o;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}""".splitlines()
+
+
+def _solve_tile(parts: _Parts) -> list[str]:
+    """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
+    slot, signature = parts.slot, parts.signature
+    vertex = signature.edge_type.vertices[slot]
+    write_x = []
+    for i in range(vertex.tangent_dim):
+        word, component = divmod(vertex.storage_dim + i, 4)
+        write_x.append(f"packed{slot}.at[record + {word}].{_COMPONENTS[component]} = -solved[{i}];")
+    return [
+        "if (LANE >= num_here) return;",
+        "const uint d = first_destination + LANE;",
+        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
+        "real solved[OUTPUTS];",
+        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) solved[k] = ZERO;",
+        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) {",
+        "  real total = ZERO;",
+        "  for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[k * TILE + i];",
+        "  [[unroll]] for (uint j = 0; j < OUTPUTS; ++j) solved[j] += inverse.at[block + j + OUTPUTS * k] * total;",
+        "}",
+        f"const uint record = rows.at[blocked(first.at[d], {slot}, {signature.num_rows})] * {parts.stride(slot)};",
+        *write_x,
+    ]
+
+
+_SUBGROUP_SUMS = """\
+[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) {
+  const real total = subgroupAdd(sum[k]);
+  if (subgroupElect()) scratch[gl_SubgroupID * OUTPUTS + k] = total;
+}
+barrier();
+if (LANE < OUTPUTS) {
+  real total = ZERO;
+  for (uint i = 0; i < gl_NumSubgroups; ++i) total += scratch[i * OUTPUTS + LANE];
+  const uint place = dest_scalar.at[d] + LANE;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}""".splitlines()
+
+_SHARED_SUMS = """\
+[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * WORKGROUP_SIZE + LANE] = sum[k];
+for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
+  barrier();
+  for (uint s = LANE; s < OUTPUTS * half_size; s += WORKGROUP_SIZE) {
+    const uint place = s / half_size * WORKGROUP_SIZE + s % half_size;
+    scratch[place] += scratch[place + half_size];
+  }
+}
+barrier();
+if (LANE < OUTPUTS) {
+  const real total = scratch[LANE * WORKGROUP_SIZE];
+  const uint place = dest_scalar.at[d] + LANE;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}""".splitlines()
