@@ -107,8 +107,8 @@ def test_rows_and_tiles(tag, runner):
         for sources in [(1 - slot,), (0, 1)]:
             expected, scale = products.expected(view, sources)
             tiles = packed_tiles_kernel(case.signature, slot, sources, runner.arithmetic)
-            rows = [packed_rows_kernel(case.signature, slot, sources, runner.arithmetic, s) for s in (True, False)]
-            for kernel, groups in [(tiles, view.num_tiles), *((r, len(view.destinations)) for r in rows)]:
+            rows = packed_rows_kernel(case.signature, slot, sources, runner.arithmetic)
+            for kernel, groups in [(tiles, view.num_tiles), (rows, len(view.destinations))]:
                 for accumulate in (0, 1):
                     (y,) = runner.run(kernel, arrays, products.params(view, accumulate), groups, ["y"])
                     products.check(y[places], expected + accumulate, scale)

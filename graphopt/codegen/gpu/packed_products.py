@@ -42,7 +42,6 @@ from graphopt.errors import OptionError
 
 ROWS_WORKGROUP = 128
 _COMPONENTS = "xyzw"
-_SMALLEST_SUBGROUP = 4
 
 
 def packed_record_dim(storage_dim: int, tangent_dim: int) -> int:
@@ -84,9 +83,9 @@ def packed_tiles_kernel(
 
 @cache
 def packed_rows_kernel(
-    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str, subgroups: bool = True
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str
 ) -> GpuKernel:
-    """Products with a workgroup per destination. subgroups: sum with subgroup operations."""
+    """Products with a workgroup per destination."""
     parts = _Parts(signature, slot, sources, precision)
     count = len(parts.sums)
     interface = Interface(("num_destinations", "first_destination", "accumulate"))
@@ -109,16 +108,11 @@ def packed_rows_kernel(
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent([*parts.reads(body.used, without=slot), *body.lines, *parts.additions(body)]),
         "}",
-        *(_SUBGROUP_SUMS if subgroups else _SHARED_SUMS),
+        *_STORE_ROW,
     ]
-    size = f"WORKGROUP_SIZE / {_SMALLEST_SUBGROUP}" if subgroups else "WORKGROUP_SIZE"
-    declarations = [f"const uint OUTPUTS = {count};", f"shared real scratch[OUTPUTS * ({size})];"]
+    declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
     total = replace(body, flops=body.flops + hoisted.flops, registers=body.registers + len(before.outputs))
-    kernel = parts.compose("rows", interface, main, total, ROWS_WORKGROUP, declarations)
-    if not subgroups:
-        return kernel
-    needs = "#extension GL_KHR_shader_subgroup_arithmetic : require\n#define NUM_BUFFERS"
-    return replace(kernel, source=kernel.source.replace("#define NUM_BUFFERS", needs, 1))
+    return parts.compose("rows", interface, main, total, ROWS_WORKGROUP, declarations)
 
 
 class _Parts:
@@ -168,8 +162,8 @@ class _Parts:
         """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
         narrow = self.precision != "double"
         for k in range(self.signature.arity):
-            qualifier = "GRAPHOPT_BUFFER(, " if k == written else "GRAPHOPT_BUFFER(readonly, "
-            interface.add(f"packed{k}", f"{qualifier}%, real4, packed{k})")
+            qualifier = "" if k == written else "readonly"
+            interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
         for k in range(len(self.signature.edge_type.parameters)):
             name = f"parameter_narrow{k}" if narrow else f"parameter{k}"
             interface.add(name, f"INPUT(%, real, {name})")
@@ -204,9 +198,7 @@ class _Parts:
         for statement in assignment.statements:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
             self.kinds.update(dict.fromkeys(statement.targets, "bool" if boolean else "real"))
-        return Body(
-            text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs()
-        )
+        return Body(text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs())
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
@@ -214,7 +206,9 @@ class _Parts:
         lines = []
         for word in sorted({place // 4 for place in wanted.values()}):
             name = f"{self.names[k]}_w{word}"
-            lines.append(f"const real4 {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];")
+            lines.append(
+                f"const real4 {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];"
+            )
         lines += [
             f"const real {name} = {self.names[k]}_w{place // 4}.{_COMPONENTS[place % 4]};"
             for name, place in wanted.items()
@@ -267,7 +261,7 @@ class _Parts:
             workgroup,
             len(self.sums),
             declarations,
-            macros=[real4],
+            macros=[real4, '#include "words.glsl"'],
         )
 
 
@@ -310,20 +304,7 @@ def _solve_tile(parts: _Parts) -> list[str]:
     ]
 
 
-_SUBGROUP_SUMS = """\
-[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) {
-  const real total = subgroupAdd(sum[k]);
-  if (subgroupElect()) scratch[gl_SubgroupID * OUTPUTS + k] = total;
-}
-barrier();
-if (LANE < OUTPUTS) {
-  real total = ZERO;
-  for (uint i = 0; i < gl_NumSubgroups; ++i) total += scratch[i * OUTPUTS + LANE];
-  const uint place = dest_scalar.at[d] + LANE;
-  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
-}""".splitlines()
-
-_SHARED_SUMS = """\
+_STORE_ROW = """\
 [[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * WORKGROUP_SIZE + LANE] = sum[k];
 for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
   barrier();

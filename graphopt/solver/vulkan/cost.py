@@ -174,9 +174,7 @@ def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) ->
         edge_bytes=rows + 8 * (num_data + (group.kernel != 0)),
         record_words=tuple(words),
         tangent_dims=tuple(v.tangent_dim for v in vertices),
-        is_eliminated=tuple(
-            structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks
-        ),
+        is_eliminated=tuple(structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks),
         chi2_flops=compiled.chi2.num_flops,
         linearize_flops=compiled.linearize.num_flops,
     )
