@@ -19,6 +19,7 @@ from graphopt.graph import Graph
 from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.trial import TrialsByParts
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
@@ -37,7 +38,7 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
     return codegen.compile_vertex(vertex_type)
 
 
-class CpuBlockSolver:
+class CpuBlockSolver(TrialsByParts):
     """Implements `BlockSolver` with the native modules."""
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
