@@ -89,7 +89,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         self.system = VulkanSystem(self.device, layout, configuration, precision)
         self.values = self.system.values
         self._b = self.system.b
-        self._dx = self.system.dx
+        self._dx = np.zeros(self.dim)
 
     def refresh(self) -> None:
         """Take the graph's present measurements; the stop rule of PCG starts anew."""
@@ -105,7 +105,10 @@ class VulkanBlockSolver(CpuBlockSolver):
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
-        return self.system.solve(damping)
+        solved = self.system.solve(damping)
+        if solved:
+            self._dx[:] = self.system.dx
+        return solved
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
