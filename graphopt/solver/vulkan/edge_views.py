@@ -15,12 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.codegen.gpu import EDGE_BLOCK, TILE
 from graphopt.solver.cpu import edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
 
-EDGE_BLOCK = 64
-"""Edges whose numbers lie together: entry (e, k) of K per edge is at ((e / 64) K + k) 64 + e % 64."""
-TILE = 128
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
 PIECE = 1 << 18

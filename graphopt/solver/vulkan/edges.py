@@ -13,7 +13,6 @@ from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EDGE_BLOCK,
-    TILE,
     EdgeView,
     PairList,
     blocked_data,
@@ -59,13 +58,19 @@ def bound(
 class ViewArrays:
     """One view's arrays."""
 
-    def __init__(self, context: Context, group: EdgeGroup, view: EdgeView, layout: BlockLayout):
+    def __init__(
+        self,
+        context: Context,
+        group: EdgeGroup,
+        signature: gpu.EdgeSignature,
+        view: EdgeView,
+        layout: BlockLayout,
+    ):
         self._context, self._group, self.view = context, group, view
         num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
-        width = group.vertex_rows.shape[1] + group.parameter_rows.shape[1]
-        self._rows = DeviceArray(context, num * width * 4)
+        self._rows = DeviceArray(context, num * signature.num_rows * 4)
         self._rows.write(blocked_rows(group, view))
-        self._num_data = data_width(group)
+        self._num_data = signature.num_data
         self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
         self._narrow = DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
         arrays = {
@@ -128,17 +133,12 @@ class DeviceEdges:
         self._arithmetic = arithmetic_of(context)
         self.primary_slot = primary_slot(structure, group)
         view = edge_view(structure, group, self.primary_slot, is_primary=True, num_kept=layout.num_kept)
-        self.primary = ViewArrays(context, group, view, layout)
+        self.primary = ViewArrays(context, group, self.signature, view, layout)
         self.views: dict[int, ViewArrays] = {self.primary_slot: self.primary}
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
         self._digest = self._digest_of_data()
         self.chi2_kernel = gpu.chi2_kernel(self.signature, self._arithmetic)
-        rest = view.num_edges - int(view.first[-1])
-        self.num_partials = max(
-            -(-view.num_edges // self.chi2_kernel.workgroup_size), view.num_tiles + -(-rest // TILE)
-        )
-        """Parts of chi2 that kernels leave."""
         self._parameter_buffers = {}
         for slot, number in enumerate(group.parameter_sets):
             records = parameters.records[number]
@@ -155,7 +155,7 @@ class DeviceEdges:
                     self._structure, group, slot, is_primary=False, num_kept=layout.num_kept
                 )
                 if view.num_edges:
-                    self.views[slot] = ViewArrays(self._context, group, view, layout)
+                    self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
         lists = pair_lists(group, self.primary.view)
         self.pairs = [PairArrays(self._context, one) for one in lists if with_pairs or one.on_diagonal]
 
@@ -198,10 +198,9 @@ class DeviceEdges:
 
     def _bytes_of(self, num_edges: float) -> float:
         """Bytes that a kernel moves for so many edges, records counted once per edge."""
-        group = self.group
-        width = group.vertex_rows.shape[1] + group.parameter_rows.shape[1]
-        records = sum(one.storage_dim for one in self.signature.edge_type.vertices)
-        return num_edges * (4 * width + WIDE_BYTES * (data_width(group) + records))
+        own = self.signature
+        records = sum(one.storage_dim for one in own.edge_type.vertices)
+        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records))
 
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
@@ -263,12 +262,3 @@ class DeviceEdges:
         nbytes = self._bytes_of(share * arrays.view.num_edges)
         yield bound(self._context, kernel, buffers, params, last - first, nbytes)
 
-
-def data_width(group: EdgeGroup) -> int:
-    """Numbers of an edge beside its vertices and parameters: measurement, information, kernel width."""
-    from graphopt.codegen import information_dim
-
-    kind = group.edge_set.type
-    return (
-        kind.measurement_dim + information_dim(kind.residual_dim, group.information) + (1 if group.kernel else 0)
-    )

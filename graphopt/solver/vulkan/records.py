@@ -133,6 +133,12 @@ class DeviceEstimates:
         self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
         return len(self._versions) - 1
 
+    def arrive(self, which: int) -> None:
+        """A kernel has written a version; it is the current one now."""
+        self.current = which
+        for number in self.moving:
+            self._versions[which][number].digest = b""
+
     def push(self) -> None:
         """Remember the current version."""
         self._stack.append(self.current)

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphopt.solver.vulkan.context import Context
 
+BYTES = np.dtype(np.uint8)
 STAGING_BYTES = 1 << 26
 WIDE_BYTES = 8
 """Of a wide number: one float64, or two float32."""
@@ -52,14 +53,14 @@ class DeviceArray:
         for piece in pieces:
             flat = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
             if not self._is_staged:
-                self.buffer.array(np.uint8, at, flat.size)[:] = flat
+                self.buffer.array(BYTES, at, flat.size)[:] = flat
                 at += flat.size
                 continue
             for start in range(0, flat.size, STAGING_BYTES):
                 part = flat[start : start + STAGING_BYTES]
                 if staging is None or staging.size < part.size:
                     staging = self._device.allocate(part.size, "upload")
-                staging.array(np.uint8, 0, part.size)[:] = part
+                staging.array(BYTES, 0, part.size)[:] = part
                 recorder = self._device.record()
                 recorder.copy(staging, self.buffer, part.size, 0, at)
                 self._device.submit(recorder.finish()).wait()
