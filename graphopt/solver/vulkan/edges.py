@@ -196,7 +196,7 @@ class DeviceEdges:
                 named[f"narrow{slot}"] = narrow.buffer
         return named
 
-    def _bytes_of(self, num_edges: float) -> float:
+    def bytes_of(self, num_edges: float) -> float:
         """Bytes that a kernel moves for so many edges, records counted once per edge."""
         own = self.signature
         records = sum(one.storage_dim for one in own.edge_type.vertices)
@@ -209,7 +209,7 @@ class DeviceEdges:
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
-        return bound(self._context, kernel, buffers, params, groups, self._bytes_of(num))
+        return bound(self._context, kernel, buffers, params, groups, self.bytes_of(num))
 
     @property
     def num_chi2_partials(self) -> int:
@@ -223,7 +223,7 @@ class DeviceEdges:
         kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"values": values, "b": b}
         params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
-        nbytes = self._bytes_of(view.num_edges)
+        nbytes = self.bytes_of(view.num_edges)
         return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
 
     def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
@@ -233,7 +233,7 @@ class DeviceEdges:
         buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
         params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
         groups = -(-pairs.num_blocks // kernel.workgroup_size)
-        nbytes = self._bytes_of(len(pairs.edge))
+        nbytes = self.bytes_of(len(pairs.edge))
         return bound(self._context, kernel, buffers, params, groups, nbytes)
 
     def product_launches(
@@ -259,6 +259,6 @@ class DeviceEdges:
             buffers[f"offset{source}"] = offsets[self.group.vertex_sets[source]].buffer
         params = {"num_tiles": last - first, "first_tile": first, "accumulate": int(accumulate)}
         share = (last - first) / max(arrays.view.num_tiles, 1)
-        nbytes = self._bytes_of(share * arrays.view.num_edges)
+        nbytes = self.bytes_of(share * arrays.view.num_edges)
         yield bound(self._context, kernel, buffers, params, last - first, nbytes)
 

@@ -73,6 +73,11 @@ class DeviceLinearizer:
         self._diagonal_places = places.buffer
 
     @property
+    def edge_bytes(self) -> float:
+        """What one pass over all edges moves."""
+        return sum(one.bytes_of(one.primary.view.num_edges) for one in self.edges)
+
+    @property
     def nbytes(self) -> int:
         """Device memory."""
         return self.estimates.nbytes + sum(one.nbytes for one in self.edges)
@@ -86,22 +91,18 @@ class DeviceLinearizer:
 
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
-        touched = np.zeros(self._structure.num_blocks, bool)
-        writers, is_mixed = [], False
-        for edges in self.edges:
-            for slot, arrays in edges.views.items():
-                before = touched[arrays.view.blocks]
-                touched[arrays.view.blocks] = True
-                writers.append(_Writer(edges, slot, None, bool(before.any())))
-                is_mixed |= bool(before.any() and not before.all())
-        off_diagonal = [(e, p) for e in self.edges for p in e.pairs if not p.pairs.on_diagonal]
-        is_mixed |= len(off_diagonal) > 1
-        writers += [_Writer(e, -1, p, is_mixed) for e, p in off_diagonal]
-        writers += [_Writer(e, -1, p, True) for e in self.edges for p in e.pairs if p.pairs.on_diagonal]
-        self._clears = is_mixed
+        slots = [(edges, slot) for edges in self.edges for slot in edges.views]
+        blocks = [edges.views[slot].view.blocks for edges, slot in slots]
+        adds, clears, touched = plan_writes(blocks, self._structure.num_blocks)
+        pairs = [(edges, one) for edges in self.edges for one in edges.pairs]
+        off_diagonal = [one for one in pairs if not one[1].pairs.on_diagonal]
+        self._clears = clears or len(off_diagonal) > 1 or not bool(touched.all())
         self._writers = [
-            _Writer(one.edges, one.slot, one.pairs, one.adds or is_mixed) for one in writers
+            _Writer(edges, slot, None, add or self._clears)
+            for (edges, slot), add in zip(slots, adds, strict=True)
         ]
+        self._writers += [_Writer(edges, -1, one, self._clears) for edges, one in off_diagonal]
+        self._writers += [_Writer(edges, -1, one, True) for edges, one in pairs if one.pairs.on_diagonal]
 
     # ---------------------------------------------------------------- recording
 
@@ -193,6 +194,22 @@ class DeviceLinearizer:
     def chi2_of(self, words: np.ndarray) -> float:
         """The sum of the groups' totals, (num_totals,) wide numbers as float64 bit patterns."""
         return float(np.sum(unpack_wide(words, self._context.device.has_float64)))
+
+
+def plan_writes(writes: list[np.ndarray], num_blocks: int) -> tuple[list[bool], bool, np.ndarray]:
+    """How launches that write these block rows, one after the other, put them together.
+
+    Returns per launch whether it adds, whether all must add to zeros instead because one of them has rows of
+    both kinds, and (num_blocks,) which rows are written at all.
+    """
+    touched = np.zeros(num_blocks, bool)
+    adds, is_mixed = [], False
+    for blocks in writes:
+        before = touched[blocks]
+        touched[blocks] = True
+        adds.append(bool(before.any()))
+        is_mixed |= adds[-1] and not bool(before.all())
+    return adds, is_mixed, touched
 
 
 def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:

@@ -112,6 +112,8 @@ class DeviceEstimates:
         self._stack: list[int] = []
         self.current = 0
         """Version that holds the estimates."""
+        self.held = 0
+        """Version at which H is linearised; it is not written either."""
         self.refresh()
 
     def _new_records(self, number: int) -> RecordSet:
@@ -124,7 +126,7 @@ class DeviceEstimates:
 
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""
-        taken = {self.current, *self._stack}
+        taken = {self.current, self.held, *self._stack}
         for which in range(len(self._versions)):
             if which not in taken:
                 return which
@@ -132,6 +134,10 @@ class DeviceEstimates:
         moved = {number: self._new_records(number) for number in self.moving}
         self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
         return len(self._versions) - 1
+
+    def hold(self) -> None:
+        """H is linearised at the current version."""
+        self.held = self.current
 
     def arrive(self, which: int) -> None:
         """A kernel has written a version; it is the current one now."""
@@ -157,7 +163,7 @@ class DeviceEstimates:
             working.read()
         here = self._versions[self.current]
         changed = [n for n in self.numbers if here[n].digest != digest_of(self.working[n].array)]
-        if changed and self.current in self._stack:  # what was remembered stays
+        if changed and self.current in (*self._stack, self.held):  # what was remembered stays
             self.current = self.free_version()
             here, changed = self._versions[self.current], self.numbers
         for number in changed:

@@ -53,6 +53,7 @@ class ResidentBlockSolver:
         self.dim = structure.dim
         self.device = device
         self.schedule = schedule
+        self._configuration = configuration
         self._graph = graph
         context = Context(device, precision)
         layout = stored_layout(structure, configuration, schedule)
@@ -86,7 +87,7 @@ class ResidentBlockSolver:
 
         self._prepared.result()
         return matrix_free_reduction(
-            equations, self._linearizer, self.structure, self.system.configuration, self._version
+            equations, self._linearizer, self.structure, self._configuration, lambda: self._estimates.held
         )
 
     # ---------------------------------------------------------------- vectors
@@ -146,6 +147,9 @@ class ResidentBlockSolver:
         chi2 = self.chi2()
         self._prepared.result()
         self._wait_linearized()
+        self._estimates.hold()
+        if self.schedule == "matrix-free":
+            self.system.point = self._estimates.held
         key = "linearize", self._estimates.current
         if key not in self._programs:
             self._programs[key] = self._record_linearize()
@@ -297,9 +301,6 @@ class ResidentBlockSolver:
         }
 
     # ---------------------------------------------------------------- helpers
-
-    def _version(self) -> int:
-        return self._estimates.current
 
     def _run(self, key: Any, record: Any) -> None:
         if key not in self._programs:

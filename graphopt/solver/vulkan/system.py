@@ -93,6 +93,8 @@ class VulkanSystem:
         self._kept_threshold = 0.0
         self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
+        self.point: Hashable = None
+        """What recorded programs depend on besides: where matrix-free products are linearised."""
         self._downloaded: tuple[np.ndarray, np.ndarray] | None = None
         self.step = SharedVector(self.context, layout.dim)
         """dx on the device."""
@@ -176,9 +178,10 @@ class VulkanSystem:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
         self.wait_prepared()
-        if "multiply" not in self._programs:
-            self._programs["multiply"] = self._record_multiply()
-        program, x, y = self._programs["multiply"]
+        name = "multiply", self.point
+        if name not in self._programs:
+            self._programs[name] = self._record_multiply()
+        program, x, y = self._programs[name]
         x.host[:] = vector
         x.commit()
         self.context.device.submit(program).wait()
@@ -288,6 +291,8 @@ class VulkanSystem:
 
     def _run(self, name: Any, record: Callable[[], Sequence]) -> None:
         """Run a sequence, recorded at its first use."""
+        if self.point is not None:
+            name = (name, self.point)
         if name not in self._programs:
             self._programs[name] = record()
         self._programs[name].run(self.device_seconds)
@@ -318,10 +323,8 @@ class VulkanSystem:
         """Iterations to submit before looking: about as many as the last run took."""
         if tail is None:
             return self._chunk
-        count = FEWEST_ITERATIONS
-        while self.outcome is not None and count < self.outcome.iterations + 1:
-            count *= 2
-        return min(count, self._chunk)
+        last = 0 if self.outcome is None else self.outcome.iterations
+        return min(FEWEST_ITERATIONS * (last // FEWEST_ITERATIONS + 1), self._chunk)
 
     def _record_pcg_start(self, kind: str, count: int = 0, tail: Tail | None = None) -> Sequence:
         sequence = Sequence(self.context).begin("schur")
