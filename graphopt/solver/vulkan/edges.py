@@ -257,7 +257,7 @@ class DeviceEdges:
         buffers = self._buffers(arrays, version) | {"x": x, "y": y}
         for source in sources:
             buffers[f"offset{source}"] = offsets[self.group.vertex_sets[source]].buffer
-        params = {"num_tiles": last - first, "first_tile": first, "accumulate": int(accumulate)}
+        params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
         share = (last - first) / max(arrays.view.num_tiles, 1)
         nbytes = self.bytes_of(share * arrays.view.num_edges)
         yield bound(self._context, kernel, buffers, params, last - first, nbytes)
