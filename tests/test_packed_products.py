@@ -59,12 +59,15 @@ class Products:
     def arrays(self, view):
         """Buffers by name."""
         case, real = self.case, self.runner.real
+        begin, end = view.tiles[:-1], view.tiles[1:]
+        ranges = np.stack([begin, end - begin, view.first[begin], view.first[end]], axis=1)
         arrays = case.arrays(view.edges)
         arrays |= {f"packed{k}": self.packed(k) for k in range(case.signature.arity)}
         arrays |= {f"parameter{k}": arrays[f"parameter{k}"] for k in range(len(case.parameters))}
         return arrays | {
             "first": view.first,
-            "tiles": view.tiles,
+            "tile_ranges": ranges,
+            "status": np.zeros(8, np.uint32),
             "dest_scalar": case.offsets[view.slot][view.destinations],
             "y": np.full(case.dim, 1.0, real),
         }
@@ -84,6 +87,7 @@ class Products:
         return {
             "num_tiles": view.num_tiles,
             "first_tile": 0,
+            "parity": 0,
             "accumulate": accumulate,
             "num_destinations": len(view.destinations),
             "first_destination": 0,

@@ -37,10 +37,11 @@ from graphopt.codegen.gpu.kernel import (
 )
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.programs import product_program, vector_names
-from graphopt.codegen.gpu.segments import TILE_START
 from graphopt.errors import OptionError
 
 ROWS_WORKGROUP = 128
+STOPPABLE = 1
+"""Specialization constant; 1: return at once where `status` says that the conjugate gradients have stopped."""
 _COMPONENTS = "xyzw"
 
 
@@ -56,18 +57,22 @@ def packed_tiles_kernel(
     """Products over tiles of whole destinations of a slot; x_t from the packed records of the slots `sources`.
 
     solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
-    destination d from `dest_inverse[d]` on.
+    destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
+    destinations, first edge, one past the last.
     """
     parts = _Parts(signature, slot, sources, precision)
     count = len(parts.sums)
-    interface = Interface(("num_tiles", "first_tile") if solve else ("num_tiles", "first_tile", "accumulate"))
+    interface = Interface(
+        ("num_tiles", "first_tile", "parity") if solve else ("num_tiles", "first_tile", "parity", "accumulate")
+    )
     parts.declare(interface, written=slot if solve else None)
-    for name in ("first", "tiles", *(["dest_inverse"] if solve else ["dest_scalar"])):
+    interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
+    for name in ("first", "dest_inverse" if solve else "dest_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     body = parts.body(parts.assignment)
     main = [
-        *TILE_START,
+        *_TILE_START,
         *_zero_sums(count),
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent([*parts.reads(body.used), *body.lines, *parts.additions(body)]),
@@ -88,7 +93,7 @@ def packed_rows_kernel(
     """Products with a workgroup per destination."""
     parts = _Parts(signature, slot, sources, precision)
     count = len(parts.sums)
-    interface = Interface(("num_destinations", "first_destination", "accumulate"))
+    interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
     parts.declare(interface, written=None)
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
@@ -98,6 +103,7 @@ def packed_rows_kernel(
     row = f"{parts.names[slot]}_row"
     own = parts.words(slot, hoisted.used | body.used)
     main = [
+        _STOP,
         "const uint d = push.first_destination + WORKGROUP;",
         "if (d >= push.num_destinations) return;",
         "const uint begin = first.at[d], end = first.at[d + 1];",
@@ -171,6 +177,7 @@ class _Parts:
         if self.uses_data():
             name = "data_narrow" if narrow else "data"
             interface.add(name, f"INPUT(%, real, {name})")
+        interface.add("status", "INPUT(%, uint, status)")
 
     def uses_data(self) -> bool:
         """Whether measurement, information or width are read."""
@@ -261,13 +268,29 @@ class _Parts:
             workgroup,
             len(self.sums),
             declarations,
-            macros=[real4, '#include "words.glsl"'],
+            macros=[real4, *_INCLUDES],
         )
 
 
 def _zero_sums(count: int) -> list[str]:
     return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
 
+
+_INCLUDES = [
+    '#include "words.glsl"',
+    '#include "pcg_state.glsl"',
+    f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
+]
+
+_STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
+
+_TILE_START = [
+    _STOP,
+    "const uint tile = push.first_tile + WORKGROUP;",
+    "if (tile >= push.num_tiles) return;",
+    "const uvec4 range = tile_ranges.at[tile];  // first destination, their number; first edge, one past the last",
+    "const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
+]
 
 _STORE_TILE = """\
 for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
@@ -284,22 +307,28 @@ def _solve_tile(parts: _Parts) -> list[str]:
     """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
     slot, signature = parts.slot, parts.signature
     vertex = signature.edge_type.vertices[slot]
+    outputs = range(vertex.tangent_dim)
+    solve = [
+        f"const real solved_{i} = "
+        + " + ".join(f"inverse.at[block + {i + vertex.tangent_dim * j}] * total_{j}" for j in outputs)
+        + ";"
+        for i in outputs
+    ]
     write_x = []
-    for i in range(vertex.tangent_dim):
+    for i in outputs:
         word, component = divmod(vertex.storage_dim + i, 4)
-        write_x.append(f"packed{slot}.at[record + {word}].{_COMPONENTS[component]} = -solved[{i}];")
+        write_x.append(f"packed{slot}.at[record + {word}].{_COMPONENTS[component]} = -solved_{i};")
+    first_row = f"rows.at[blocked(first.at[d], {slot}, {signature.num_rows})]"
     return [
         "if (LANE >= num_here) return;",
         "const uint d = first_destination + LANE;",
         "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
-        "real solved[OUTPUTS];",
-        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) solved[k] = ZERO;",
-        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) {",
-        "  real total = ZERO;",
-        "  for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[k * TILE + i];",
-        "  [[unroll]] for (uint j = 0; j < OUTPUTS; ++j) solved[j] += inverse.at[block + j + OUTPUTS * k] * total;",
+        f"real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
+        "for (uint i = first.at[d] - begin; i < last; ++i) {",
+        *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
         "}",
-        f"const uint record = rows.at[blocked(first.at[d], {slot}, {signature.num_rows})] * {parts.stride(slot)};",
+        *solve,
+        f"const uint record = {first_row} * {parts.stride(slot)};",
         *write_x,
     ]
 

@@ -10,7 +10,8 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Launches that write the same rows run one after the other and add, as in `linearization`.
+Launches that write the same rows run one after the other and add, as in `linearization`. Estimates and x are read
+from packed records. Where one launch makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`solve_steps`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_rows_kernel, packed_tiles_kernel
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.context import Launch
-from graphopt.solver.vulkan.edges import DeviceEdges
+from graphopt.solver.vulkan.context import Context, Launch
+from graphopt.solver.vulkan.edges import DeviceEdges, bound
+from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
-from graphopt.solver.vulkan.transfer import DeviceArray
+from graphopt.solver.vulkan.packed_records import PackedRecords
+from graphopt.solver.vulkan.transfer import DeviceArray, array_of
+
+MANY_EDGES = 48
+"""Per destination, from which on a workgroup of its own pays."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,13 @@ class _Part:
     tiles: tuple[int, int]
     blocks: np.ndarray
     """Blocks of the destinations."""
+
+    @property
+    def has_many_edges(self) -> bool:
+        """Its destinations have many edges each."""
+        view = self.edges.views[self.slot].view
+        first, last = view.tiles[self.tiles[0]], view.tiles[self.tiles[1]]
+        return int(view.first[last]) - int(view.first[first]) >= MANY_EDGES * int(last - first)
 
 
 @dataclass(frozen=True)
@@ -52,9 +66,12 @@ class _Plan:
 class EdgeProducts:
     """Launches of the products; x and y are vectors like dx."""
 
-    def __init__(self, linearizer: DeviceLinearizer, structure: Structure, num_kept: int):
+    def __init__(self, context: Context, linearizer: DeviceLinearizer, structure: Structure, num_kept: int):
         """num_kept: blocks that Schur does not eliminate."""
+        self._context = context
         self._linearizer = linearizer
+        self._records = PackedRecords(context, structure, linearizer.estimates)
+        self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
         self._structure = structure
         self._num_kept = num_kept
         self.uses_diagonal = not any(edges.names_a_vertex_twice for edges in linearizer.edges)
@@ -103,22 +120,110 @@ class EdgeProducts:
         """y must be 0 before the launches of a part: "eliminated", "kept" or "whole"."""
         return self._plan_of(part).clears
 
-    def steps(self, part: str, version: int, x: Any, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
-        """The launches of a part: lists of independent ones, to be separated by barriers.
+    @property
+    def nbytes(self) -> int:
+        """Device memory of what only products need."""
+        arrays = [one for named in self._arrays.values() for one in named.values()]
+        return self._records.nbytes + sum(one.nbytes for one in arrays)
 
-        version: of the estimates that H is linearised at. status, parity: of the conjugate gradient iteration
-        that they belong to, parity None: of none.
+    def estimate_launches(self, version: int) -> list[Launch]:
+        """Before the first product at a version of the estimates."""
+        return self._records.estimate_launches(self._linearizer.estimates.version(version))
+
+    def steps(self, part: str, x: Any, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
+        """The launches of a part, y from x: lists of independent ones, to be separated by barriers.
+
+        status, parity: of the conjugate gradient iteration that they belong to, parity None: of none.
         """
         plan = self._plan_of(part)
-        records = self._linearizer.estimates.version(version)
+        numbers = self._numbers(plan, plan.parts)
+        steps = [self._records.vector_launches(numbers, plan.offsets, x, status, parity)]
+        return [*steps, *self._product_steps(plan, y, status, parity)]
+
+    @property
+    def can_solve(self) -> bool:
+        """`solve_steps` is possible: each y_l comes from one launch."""
+        plan = self._eliminated
+        return self.uses_diagonal and not plan.clears and not any(plan.adds)
+
+    def solve_steps(
+        self, inverse: BlockInverse, x: Any, y: Any, status: Any, parity: int | None
+    ) -> list[list[Launch]]:
+        """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
+        plan = self._eliminated
+        kept = self._linearizer.estimates.kept_offsets
+        numbers = self._numbers(plan, [*plan.parts, *self._kept.parts])
+        pack = self._records.vector_launches(numbers, kept, x, status, parity)
+        solve = [self._solve_launch(one, inverse, status, parity) for one in plan.parts]
+        return [pack, solve, *self._product_steps(self._kept, y, status, parity)]
+
+    def _numbers(self, plan: _Plan, parts: list[_Part]) -> list[int]:
+        """Vertex sets that parts read x of."""
+        return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
+
+    def _product_steps(self, plan: _Plan, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
         steps: list[list[Launch]] = [[]]
         for one, adds in zip(plan.parts, plan.adds, strict=True):
             if adds and steps[-1]:
                 steps.append([])
-            steps[-1] += one.edges.product_launches(
-                one.slot, one.sources, records, plan.offsets, x, y, tiles=one.tiles, accumulate=adds
-            )
+            steps[-1].append(self._product_launch(one, y, status, parity, adds))
         return [step for step in steps if step]
+
+    def _product_launch(
+        self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
+    ) -> Launch:
+        by_rows = one.has_many_edges
+        make = packed_rows_kernel if by_rows else packed_tiles_kernel
+        kernel = make(one.edges.signature, one.slot, one.sources, self._context.precision)
+        view = one.edges.views[one.slot].view
+        first, last = one.tiles
+        params = {"first_tile": first, "num_tiles": last, "parity": parity or 0, "accumulate": int(adds)}
+        params["first_destination"] = int(view.tiles[first])
+        params["num_destinations"] = int(view.tiles[last])
+        groups = int(view.tiles[last] - view.tiles[first]) if by_rows else last - first
+        return self._launch(one, kernel, {"y": y, "status": status}, params, groups, parity)
+
+    def _solve_launch(self, one: _Part, inverse: BlockInverse, status: Any, parity: int | None) -> Launch:
+        kernel = packed_tiles_kernel(
+            one.edges.signature, one.slot, one.sources, self._context.precision, True
+        )
+        arrays = self._own_arrays(one)
+        if "dest_inverse" not in arrays:
+            landmark = one.edges.views[one.slot].view.blocks - self._num_kept
+            offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
+            arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
+        first, last = one.tiles
+        params = {"first_tile": first, "num_tiles": last, "parity": parity or 0}
+        buffers = {"inverse": inverse.buffer, "status": status}
+        return self._launch(one, kernel, buffers, params, last - first, parity)
+
+    def _launch(
+        self,
+        one: _Part,
+        kernel: Any,
+        more: Mapping[str, Any],
+        params: Mapping[str, int],
+        groups: int,
+        parity: int | None,
+    ) -> Launch:
+        edges = one.edges
+        own = {name: array.buffer for name, array in self._own_arrays(one).items()}
+        buffers = {**edges.product_buffers(one.slot), **own, **more}
+        for slot, number in enumerate(edges.group.vertex_sets):
+            buffers[f"packed{slot}"] = self._records.buffer(number)
+        constants = {STOPPABLE: int(parity is not None)}
+        nbytes = edges.bytes_of(edges.views[one.slot].view.num_edges)
+        return bound(self._context, kernel, buffers, params, groups, nbytes, constants)
+
+    def _own_arrays(self, one: _Part) -> dict[str, DeviceArray]:
+        """Arrays of a view that only products need."""
+        key = (id(one.edges), one.slot)
+        if key not in self._arrays:
+            view = one.edges.views[one.slot].view
+            begin, end = view.tiles[:-1], view.tiles[1:]
+            ranges = np.stack([begin, end - begin, view.first[begin], view.first[end]], axis=1)
+            self._arrays[key] = {"tile_ranges": array_of(self._context, ranges.astype(np.uint32))}
+        return self._arrays[key]
 
     def _plan_of(self, part: str) -> _Plan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,11 @@ def bound(
     params: Mapping[str, int],
     groups: int,
     nbytes: float = 0.0,
+    constants: Mapping[int, int] | None = None,
 ) -> Launch:
     """A launch of a generated kernel; buffers and params by the kernel's names."""
-    compiled = context.device.generated(kernel, {LARGE: 1} if context.is_large else None)
+    large = {LARGE: 1} if context.is_large else {}
+    compiled = context.device.generated(kernel, {**large, **(constants or {})})
     return Launch(
         compiled,
         tuple(buffers[name] for name in kernel.buffers),
@@ -236,29 +238,6 @@ class DeviceEdges:
         nbytes = self.bytes_of(len(pairs.edge))
         return bound(self._context, kernel, buffers, params, groups, nbytes)
 
-    def product_launches(
-        self,
-        slot: int,
-        sources: tuple[int, ...],
-        version: Version,
-        offsets: Mapping[int, DeviceArray],
-        x: Any,
-        y: Any,
-        *,
-        tiles: tuple[int, int],
-        accumulate: bool,
-    ) -> Iterator[Launch]:
-        """y of the destinations in tiles[0] to tiles[1] of a slot: J_a' w Omega sum over sources of J_t x_t."""
-        first, last = tiles
-        if first == last or not sources:
-            return
-        arrays = self.views[slot]
-        kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"x": x, "y": y}
-        for number_of_slot, number in enumerate(self.group.vertex_sets):
-            buffers[f"offset{number_of_slot}"] = offsets[number].buffer
-        params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
-        share = (last - first) / max(arrays.view.num_tiles, 1)
-        nbytes = self.bytes_of(share * arrays.view.num_edges)
-        yield bound(self._context, kernel, buffers, params, last - first, nbytes)
-
+    def product_buffers(self, slot: int) -> dict[str, Any]:
+        """What products over a slot's view read beside packed records."""
+        return {**self._parameter_buffers, **self.views[slot].buffers}

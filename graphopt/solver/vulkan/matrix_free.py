@@ -35,7 +35,7 @@ def matrix_free_reduction(
 ) -> MatrixFreeWhole:
     """The reduction of a configuration; point(): version of the estimates that H is linearised at."""
     layout = equations.layout
-    products = EdgeProducts(linearizer, structure, layout.num_kept)
+    products = EdgeProducts(equations.context, linearizer, structure, layout.num_kept)
     kind = MatrixFreeWhole if configuration.schur == "off" else MatrixFreeSchur
     return kind(equations, products, point, linearizer.edge_bytes)
 
@@ -66,6 +66,7 @@ class MatrixFreeWhole:
     def record(self, sequence: Sequence, residual: Any) -> None:
         """r = b."""
         context, layout = self._equations.context, self._equations.layout
+        sequence.step(self._products.estimate_launches(self._point()))
         sequence.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
 
     def record_jacobi(self, sequence: Sequence) -> None:
@@ -84,6 +85,7 @@ class MatrixFreeWhole:
 
     def record_whole_product(self, recorder: Any, x: Any, y: Any) -> None:
         """y = H x, over all rows, with last barrier."""
+        record_step(recorder, self._products.estimate_launches(self._point()))
         self._record_edges(recorder, "whole", x, y, None)
         context, layout = self._equations.context, self._equations.layout
         dots = context.accumulators(context.vector_groups(layout.dim))
@@ -100,7 +102,7 @@ class MatrixFreeWhole:
             recorder.fill(y)
             recorder.barrier()
         status = self._equations.status
-        for step in self._products.steps(part, self._point(), x, y, status, parity):
+        for step in self._products.steps(part, x, y, status, parity):
             record_step(recorder, step)
 
     def _finish(
@@ -141,6 +143,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
         own, context = self._equations, self._equations.context
+        sequence.step(self._products.estimate_launches(self._point()))
         sequence.fill(self.direction)
         sequence.step(self.landmark_inverse.launches(own.values, own.damping, own.status))
         sequence.step(self._landmarks.launches(own.b, None, self.direction, own.status, None))
@@ -151,8 +154,16 @@ class MatrixFreeSchur(MatrixFreeWhole):
 
     def record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
         """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
+        own, status = self._equations, self._equations.status
+        if self._products.can_solve:
+            if self._products.clears("kept"):
+                recorder.fill(pcg.q)
+                recorder.barrier()
+            for step in self._products.solve_steps(self.landmark_inverse, pcg.d, pcg.q, status, parity):
+                record_step(recorder, step)
+            self._finish(pcg.d, own.damping, pcg.q, pcg.dots_dq, parity).record(recorder)
+            return
         self._record_edges(recorder, "eliminated", pcg.d, self._sums, parity)
-        status = self._equations.status
         record_step(recorder, self._landmarks.launches(None, self._sums, pcg.d, status, parity))
         super().record_product(recorder, pcg, parity)
 
