@@ -138,7 +138,15 @@ class Linearizer {
   const EdgeGroup& group(int index) const;
 
  private:
-  struct Workspace;
+  // What one thread needs while it runs programs; kept, because filling it costs as much as a small graph.
+  struct Workspace {
+    AlignedVector<double> frame, kernel_frame, rows;
+    const Program* program = nullptr;  // whose constants are in `frame`
+    const Program* kernel = nullptr;
+
+    double* prepare(const Program& next, const Program* next_kernel);
+  };
+  enum Use { kLinearize, kChi2, kUpdate, kNumUses };
 
   void require_prepared() const;
   void for_each_partition(const std::function<void(int)>& task);
@@ -155,6 +163,9 @@ class Linearizer {
   template <class Visit>
   void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
                    Workspace& workspace, Visit visit) const;
+  Workspace& workspace(int partition, Use use) {
+    return workspaces_[static_cast<std::size_t>(partition) * kNumUses + use];
+  }
   double linearize_partition(int partition, double* values, double* b);
   void reduce(const Reduction& reduction, double* values, double* b) const;
   double sum_partitions(const std::vector<double>& sums) const;
@@ -167,7 +178,8 @@ class Linearizer {
   int num_partitions_ = 1;
   std::int64_t values_size_ = 0, b_size_ = 0;
   std::vector<AlignedVector<double>> arenas_;  // [partition]
-  Bitmap stored_;  // of values: written by Destination::sole, so need not be cleared
+  Bitmap stored_;                      // of values: written by Destination::sole, so need not be cleared
+  std::vector<Workspace> workspaces_;  // [partition][use]
   std::vector<Reduction> reductions_;
   std::vector<Copy> copies_;
 };
