@@ -204,13 +204,20 @@ def default_measurement(kind: EdgeType) -> tuple[float, ...]:
     return _DEFAULTS.get(kind.name, identity)
 
 
+_BASES = {"EdgeSE3Offset": "EdgeSE3"}
+"""Edge types whose class in g2o derives from another one's."""
+
+EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {}
+"""Edge type -> class."""
+
+
 @cache
 def pool_of(kind: EdgeType) -> Pool:
     """Rows of an edge type."""
     return edge_pool(kind, default_measurement(kind))
 
 
-def make_edge_class(kind: EdgeType, name: str | None = None) -> type[OptimizableGraph_Edge]:
+def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
     """The class of an edge type with a fixed number of vertices."""
     between = ", ".join(one.name for one in kind.vertices)
     namespace = {
@@ -226,7 +233,10 @@ def make_edge_class(kind: EdgeType, name: str | None = None) -> type[Optimizable
     namespace["__doc__"] = (
         f"`{kind.tag}`: edge of {between}; error of {kind.residual_dim} numbers.{parameters}{about}"
     )
-    return type(name or kind.name, (OptimizableGraph_Edge,), namespace)
+    base: Any = OptimizableGraph_Edge
+    if kind.name in _BASES:
+        base = EDGE_CLASSES[registry.edge_type(_BASES[kind.name])]
+    return type(kind.name, (base,), namespace)
 
 
 class _VariadicEdge(OptimizableGraph_Edge):
@@ -389,12 +399,6 @@ EdgeProjectP2MCRight = make_edge_class(
     )
 )
 
-EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {
-    kind: _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
-    for kind in registry.edge_types()
-}
-"""Edge type -> class."""
-
 
 def edge_class(kind: Any) -> type[OptimizableGraph_Edge]:
     """The class of an edge type; made on first use for types that users registered."""
@@ -403,3 +407,7 @@ def edge_class(kind: Any) -> type[OptimizableGraph_Edge]:
             _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
         )
     return EDGE_CLASSES[kind]
+
+
+for _kind in registry.edge_types():
+    edge_class(_kind)
