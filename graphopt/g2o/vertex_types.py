@@ -373,6 +373,11 @@ class VectorXVertex(OptimizableGraph_Vertex):
         super().__init__(id)
         self._dimension = -1
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "oplus_impl" in cls.__dict__:
+            cls._is_python = True
+
     @property
     def _type(self) -> VertexType:  # type: ignore[override]
         storage_dim = self._chunk.estimate.shape[1]

@@ -1,7 +1,8 @@
 """Vertices: the base class of all.
 
 A vertex keeps its estimate and flags in a row of its type's arrays (see `storage`) from its first moment.
-`estimate()` returns a copy, as in g2opy. A class that overrides `oplus_impl` is moved by calling it.
+`estimate()` returns a copy, as in g2opy. An `oplus_impl` that a program overrides is called for a
+`VectorXVertex` only, as in g2opy.
 """
 
 from __future__ import annotations
@@ -92,11 +93,6 @@ class OptimizableGraph_Vertex(Vertex):
         self._stack: list[np.ndarray] | None = None
         self._hessian_index = self._col = -1
         self._chunk, self._row = self._pool.take()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        if "oplus_impl" in cls.__dict__ and not cls.__module__.startswith("graphopt.g2o."):
-            cls._is_python = True
 
     # ---------------------------------------------------------------- estimate
 
