@@ -136,7 +136,7 @@ def _typed(name: str, one: type) -> list[str]:
         value = VALUES.get(name, "np.ndarray")
         return [
             f"    def estimate(self) -> {value}: ...",
-            f"    def set_estimate(self, value: {value}) -> None: ...",
+            f"    def set_estimate(self, et: {value}) -> None: ...",
         ]
     if issubclass(one, OptimizableGraph_Edge) and "_pool" in vars(one) and "set_measurement" not in vars(one):
         value = getattr(one, "_value", None)

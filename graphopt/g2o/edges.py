@@ -68,13 +68,13 @@ class Edge(HyperGraphElement):
         """User data, in the order in which it was added."""
         return list(self._data or ())
 
-    def add_user_data(self, data: Data) -> None:
+    def add_user_data(self, obs: Data) -> None:
         """Attach user data."""
-        self._data = [*(self._data or ()), data]
+        self._data = [*(self._data or ()), obs]
 
-    def set_user_data(self, data: Data) -> None:
+    def set_user_data(self, obs: Data) -> None:
         """Replace all user data."""
-        self._data = [data]
+        self._data = [obs]
 
     def resize(self, size: int) -> None:
         """Change the number of vertices."""
@@ -144,6 +144,10 @@ class OptimizableGraph_Edge(Edge):
         if "linearize_oplus" in cls.__dict__:
             cls._jacobian_is_python = True
 
+    def graph(self) -> Any:
+        """The graph that it is in, None if there is none."""
+        return self._graph
+
     # ---------------------------------------------------------------- measurement and information
 
     def _from_storage(self, storage: np.ndarray) -> Any:
@@ -164,9 +168,9 @@ class OptimizableGraph_Edge(Edge):
         """Numbers of the measurement."""
         return self._chunk.measurement[self._row].copy()
 
-    def set_measurement_data(self, data: Any) -> bool:
+    def set_measurement_data(self, m: Any) -> bool:
         """Replace the numbers of the measurement; False if the count is wrong."""
-        numbers = np.asarray(data, np.float64).ravel()
+        numbers = np.asarray(m, np.float64).ravel()
         fits = len(numbers) == self.measurement_dimension()
         if fits:
             self._chunk.measurement[self._row, : len(numbers)] = numbers

@@ -20,9 +20,10 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.g2o import evaluate
+from graphopt.g2o.gicp import is_plane_to_plane, plane_information
 from graphopt.g2o.robust_kernels import BaseRobustKernel, RobustKernelScaleDelta
 from graphopt.g2o.storage import RowList
-from graphopt.graph import Graph, Selection
+from graphopt.graph import Graph, Selection, residuals
 from graphopt.types import EdgeType, VertexType
 from graphopt.types.files import measurement_then_information, plain
 from graphopt.types.robust_kernels import robust_kernel
@@ -73,13 +74,14 @@ class VertexList:
 class EdgeList:
     """The edges of one edge set, and which of them are active."""
 
-    __slots__ = ("_active", "edge_set", "is_python", "levels", "objects", "rows")
+    __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "rows")
 
     def __init__(self, edge_set: Any, objects: list[Any], is_python: bool):
         self.edge_set = edge_set
         self.objects = objects
         self.rows = RowList(objects)
         self.is_python = is_python
+        self.has_planes = not is_python and is_plane_to_plane(objects[0])
         self._active = np.empty(0, np.int64)
 
     @property
@@ -108,11 +110,19 @@ class EdgeList:
         edge_set = self.edge_set
         self.rows.gather("measurement", edge_set.measurement)
         self.rows.gather("information", edge_set.information)
+        if self.has_planes:  # set before each evaluation; the block solver has to expect full matrices
+            edge_set.information[self._active] = _FULL
         kernels = _kernels(self.objects)
         if kernels is not None:
             edge_set.kernel, edge_set.kernel_width = kernels
         elif edge_set.kernel.any():
             edge_set.kernel = 0
+
+    def set_plane_information(self, graph: Graph) -> None:
+        """Information matrices of plane-to-plane GICP edges, at the graph's estimates."""
+        poses = residuals.arguments(graph, self.edge_set, self._active)
+        covariances = np.array([one._covariances for one in self.active_objects()])
+        self.edge_set.information[self._active] = plane_information(covariances, poses[0], poses[1])
 
     def chi2(self) -> np.ndarray:
         """(k,) chi2 of the active edges, of their last errors."""
@@ -136,6 +146,7 @@ class EdgeList:
 
 
 _NO_KERNEL = BaseRobustKernel()
+_FULL = np.eye(3) + 0.1
 
 
 def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
@@ -300,6 +311,9 @@ class Problem:
                 for edge in one.active_objects():
                     edge.compute_error()
                 continue
+            if one.has_planes:
+                one.set_plane_information(self.graph)
+                one.rows.scatter("information", one.edge_set.information)
             error = self._errors(one.edge_set, one.active)
             information = one.edge_set.information
             if len(one.active) == len(one.objects):
@@ -312,9 +326,8 @@ class Problem:
             one.rows.scatter("chi2", chi2)
 
     def _errors(self, edge_set: Any, rows: np.ndarray) -> np.ndarray:
-        from graphopt.graph.residuals import arguments
-
-        return evaluate.errors(edge_set.type, np.concatenate(arguments(self.graph, edge_set, rows), axis=1))
+        inputs = residuals.arguments(self.graph, edge_set, rows)
+        return evaluate.errors(edge_set.type, np.concatenate(inputs, axis=1))
 
     def active_chi2(self) -> float:
         """Sum of chi2 of the active edges, of their last errors."""

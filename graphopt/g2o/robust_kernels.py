@@ -30,9 +30,9 @@ class BaseRobustKernel:
         """Change the width."""
         self._delta = float(delta)
 
-    def robustify(self, squared_error: float, rho: Any = None) -> np.ndarray:
-        """(3,) rho, its first and second derivative at chi2; also written into `rho` if it is an array."""
-        result = self._robustify(float(squared_error))
+    def robustify(self, e2: float, rho: Any = None) -> np.ndarray:
+        """(3,) rho, its first and second derivative at chi2 `e2`; also written into an array `rho`."""
+        result = self._robustify(float(e2))
         if rho is not None:
             rho[:] = result
         return result
