@@ -20,11 +20,14 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "vm/lanes.h"
 #include "vm/program.h"
 
 namespace py = pybind11;
+using namespace graphopt::vm;
 
 namespace {
 
@@ -526,7 +529,7 @@ py::tuple robust_kernels(const py::list& edges) {
   py::array_t<double> widths(count);
   std::int32_t* w = which.mutable_data();
   double* delta = widths.mutable_data();
-  py::list classes;
+  std::vector<PyTypeObject*> classes;
   for (py::ssize_t i = 0; i < count; ++i) {
     PyObject* edge = PyList_GET_ITEM(edges.ptr(), i);
     if (!PyObject_TypeCheck(edge, &edge_row_type)) throw py::type_error("robust_kernels: not an edge");
@@ -534,66 +537,103 @@ py::tuple robust_kernels(const py::list& edges) {
     w[i] = -1;
     delta[i] = 1.0;
     if (kernel == nullptr || kernel == Py_None) continue;
-    const auto cls = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(kernel)));
-    std::int32_t number = 0;
-    while (number < static_cast<std::int32_t>(classes.size()) && !cls.is(classes[number])) ++number;
-    if (number == static_cast<std::int32_t>(classes.size())) classes.append(cls);
-    w[i] = number;
-    const auto value = py::reinterpret_steal<py::object>(PyObject_GetAttr(kernel, delta_name));
-    if (!value) throw py::error_already_set();
-    delta[i] = value.cast<double>();
+    const auto found = std::find(classes.begin(), classes.end(), Py_TYPE(kernel));
+    w[i] = static_cast<std::int32_t>(found - classes.begin());
+    if (found == classes.end()) classes.push_back(Py_TYPE(kernel));
+    PyObject* value = PyObject_GetAttr(kernel, delta_name);
+    delta[i] = value == nullptr ? -1.0 : PyFloat_AsDouble(value);
+    Py_XDECREF(value);
+    if (PyErr_Occurred()) throw py::error_already_set();
   }
-  return py::make_tuple(classes, which, widths);
+  py::list result;
+  for (PyTypeObject* one : classes)
+    result.append(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one)));
+  return py::make_tuple(result, which, widths);
 }
 
-// Compute error and chi2 of one edge by the program of its type; false if a vertex is missing.
-bool evaluate_edge(const std::shared_ptr<const graphopt::vm::Program>& program, const py::object& edge) {
-  using namespace graphopt::vm;
-  // the program that ran last and its registers; guarded by the interpreter lock
-  static std::shared_ptr<const Program> filled;
-  static AlignedVector<double> frame;
-  if (filled != program) {
-    frame.resize(static_cast<std::size_t>(program->num_registers) * kLanes);
-    fill_constants(*program, frame.data());
-    filled = program;
-  }
-  if (!PyObject_TypeCheck(edge.ptr(), &edge_row_type)) throw py::type_error("evaluate_edge: not an edge");
-  const PyObject* vertices = reinterpret_cast<EdgeRow*>(edge.ptr())->vertices;
-  int input = 0;
-  const auto load = [&](PyObject* object, int column) {
-    const double* x = numbers<double>(object, column);
-    const Py_ssize_t count = x == nullptr ? 0 : as_row(object)->chunk->row_size[column];
-    for (Py_ssize_t k = 0; k < count && input < program->num_inputs(); ++k, ++input) {
-      const std::int32_t r = program->input_registers[static_cast<std::size_t>(input)];
-      if (r >= 0) std::fill_n(frame.data() + static_cast<std::size_t>(r) * kLanes, kVectorLanes, x[k]);
-    }
+// The edges of a list that have all their vertices: the list itself where all have.
+py::list complete_edges(const py::list& edges) {
+  const auto is_complete = [](const py::handle& edge) {
+    if (!PyObject_TypeCheck(edge.ptr(), &edge_row_type)) throw py::type_error("complete_edges: not an edge");
+    PyObject* vertices = reinterpret_cast<EdgeRow*>(edge.ptr())->vertices;
+    for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i)
+      if (PyList_GET_ITEM(vertices, i) == Py_None) return false;
+    return vertices != nullptr;
   };
-  for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i) {
-    PyObject* vertex = PyList_GET_ITEM(vertices, i);
-    if (!PyObject_TypeCheck(vertex, &vertex_row_type)) return false;
-    load(vertex, kEstimate);
-  }
-  load(edge.ptr(), kMeasurement);
-  double* error = numbers<double>(edge.ptr(), kError);
-  const double* information = numbers<double>(edge.ptr(), kInformation);
-  double* chi2 = numbers<double>(edge.ptr(), kChi2);
-  const int dim = program->num_outputs();
-  if (input != program->num_inputs() || error == nullptr || information == nullptr || chi2 == nullptr ||
-      as_row(edge.ptr())->chunk->row_size[kError] != dim)
-    throw py::value_error("evaluate_edge: the program does not fit this edge");
-  execute(*program, frame.data(), RobustContext{}, 1);
-  for (int k = 0; k < dim; ++k)
-    error[k] =
-        frame[static_cast<std::size_t>(program->output_registers[static_cast<std::size_t>(k)]) * kLanes];
-  double total = 0.0;
-  for (int i = 0; i < dim; ++i) {
-    double weighted = 0.0;
-    for (int k = 0; k < dim; ++k) weighted += information[i * dim + k] * error[k];
-    total += error[i] * weighted;
-  }
-  *chi2 = total;
-  return true;
+  if (std::all_of(edges.begin(), edges.end(), is_complete)) return edges;
+  py::list result;
+  for (const py::handle edge : edges)
+    if (is_complete(edge)) result.append(edge);
+  return result;
 }
+
+// Runs the error program of an edge type on edges, a chunk of lanes at a time.
+class EdgeEvaluator {
+ public:
+  explicit EdgeEvaluator(std::shared_ptr<const Program> program)
+      : program_(std::move(program)), frame_(static_cast<std::size_t>(program_->num_registers) * kLanes) {
+    fill_constants(*program_, frame_.data());
+  }
+
+  // Write error and chi2 of each edge into its row; false if the only edge has not all its vertices.
+  bool run(PyObject* const* edges, py::ssize_t count) {
+    for (py::ssize_t first = 0; first < count; first += kLanes) {
+      const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, count - first));
+      for (int lane = 0; lane < lanes; ++lane)
+        if (!load(edges[first + lane], lane)) return false;
+      // the lanes of a vector share their branches: the rest has the numbers of the last edge
+      for (int lane = lanes; lane % kVectorLanes != 0; ++lane) load(edges[first + lanes - 1], lane);
+      execute(*program_, frame_.data(), RobustContext{}, lanes);
+      for (int lane = 0; lane < lanes; ++lane) store(edges[first + lane], lane);
+    }
+    return true;
+  }
+
+ private:
+  bool load(PyObject* edge, int lane) {
+    if (!PyObject_TypeCheck(edge, &edge_row_type)) throw py::type_error("EdgeEvaluator: not an edge");
+    PyObject* vertices = reinterpret_cast<EdgeRow*>(edge)->vertices;
+    const std::int32_t *input = program_->input_registers.data(), *end = input + program_->num_inputs();
+    const auto put = [&](PyObject* object, int column) {
+      const double* x = numbers<double>(object, column);
+      const Py_ssize_t size = x == nullptr ? 0 : as_row(object)->chunk->row_size[column];
+      for (Py_ssize_t k = 0; k < size && input != end; ++k, ++input)
+        if (*input >= 0) frame_[static_cast<std::size_t>(*input) * kLanes + lane] = x[k];
+    };
+    for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i) {
+      PyObject* vertex = PyList_GET_ITEM(vertices, i);
+      if (!PyObject_TypeCheck(vertex, &vertex_row_type)) return false;
+      put(vertex, kEstimate);
+    }
+    put(edge, kMeasurement);
+    if (input != end)
+      throw py::value_error("EdgeEvaluator: the program takes more numbers than this edge has");
+    return true;
+  }
+
+  void store(PyObject* edge, int lane) const {
+    const int dim = program_->num_outputs();
+    double *error = numbers<double>(edge, kError), *chi2 = numbers<double>(edge, kChi2);
+    const double* information = numbers<double>(edge, kInformation);
+    if (error == nullptr || information == nullptr || chi2 == nullptr ||
+        as_row(edge)->chunk->row_size[kError] != dim)
+      throw py::value_error("EdgeEvaluator: the program's error is not as long as this edge's");
+    for (int k = 0; k < dim; ++k)
+      error[k] =
+          frame_[static_cast<std::size_t>(program_->output_registers[static_cast<std::size_t>(k)]) * kLanes +
+                 lane];
+    double total = 0.0;
+    for (int i = 0; i < dim; ++i) {
+      double weighted = 0.0;
+      for (int k = 0; k < dim; ++k) weighted += information[i * dim + k] * error[k];
+      total += error[i] * weighted;
+    }
+    *chi2 = total;
+  }
+
+  std::shared_ptr<const Program> program_;
+  AlignedVector<double> frame_;  // guarded by the interpreter lock
+};
 
 // -------------------------------------------------------------------- types
 
@@ -709,6 +749,24 @@ void bind_rows(py::module_& m) {
   m.def("vertex_ids", &vertex_ids, py::arg("edges"), py::arg("arity"), "(n, arity) ids of a list of edges.");
   m.def("robust_kernels", &robust_kernels, py::arg("edges"),
         "(classes, (n,) which or -1, (n,) deltas) of the robust kernels of a list of edges.");
-  m.def("evaluate_edge", &evaluate_edge, py::arg("program"), py::arg("edge"),
-        "Compute error and chi2 of one edge; False if a vertex is missing.");
+  m.def("complete_edges", &complete_edges, py::arg("edges"), "The edges of a list that have all vertices.");
+  py::class_<EdgeEvaluator>(m, "EdgeEvaluator", "Errors and chi2 of edges of one type, into their rows.")
+      .def(py::init([](std::shared_ptr<Program> program) {
+             return std::make_unique<EdgeEvaluator>(std::move(program));
+           }),
+           py::arg("program"))
+      .def(
+          "one",
+          [](EdgeEvaluator& self, const py::object& edge) {
+            PyObject* pointer = edge.ptr();
+            return self.run(&pointer, 1);
+          },
+          py::arg("edge"), "Of one edge; False if a vertex is missing.")
+      .def(
+          "many",
+          [](EdgeEvaluator& self, const py::list& edges) {
+            if (!self.run(PySequence_Fast_ITEMS(edges.ptr()), static_cast<py::ssize_t>(edges.size())))
+              throw py::value_error("EdgeEvaluator.many: a vertex is missing");
+          },
+          py::arg("edges"), "Of a list of edges.");
 }
