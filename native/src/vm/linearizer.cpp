@@ -78,17 +78,22 @@ double sum_lanes(const double* x, int count) {
 
 }  // namespace
 
-double* Linearizer::Workspace::prepare(const Program& next, const Program* next_kernel) {
-  const auto fill = [](const Program& one, AlignedVector<double>& memory, const Program*& filled) {
-    if (filled == &one) return;
-    const std::size_t size = static_cast<std::size_t>(one.num_registers) * kLanes;
+double* Linearizer::Workspace::prepare(const ProgramPtr& next, const ProgramPtr& next_kernel) {
+  const auto fill = [](const ProgramPtr& one, AlignedVector<double>& memory, ProgramPtr& filled) {
+    if (filled == one) return;
+    const std::size_t size = static_cast<std::size_t>(one->num_registers) * kLanes;
     if (memory.size() < size) memory.resize(size);
-    fill_constants(one, memory.data());
-    filled = &one;
+    fill_constants(*one, memory.data());
+    filled = one;
   };
   fill(next, frame, program);
-  if (next_kernel != nullptr) fill(*next_kernel, kernel_frame, kernel);
+  if (next_kernel) fill(next_kernel, kernel_frame, kernel);
   return frame.data();
+}
+
+Linearizer::Workspace& Linearizer::workspace(Use use) {
+  thread_local Workspace workspaces[kNumUses];
+  return workspaces[use];
 }
 
 const EdgeGroup& Linearizer::group(int index) const {
@@ -141,10 +146,11 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
 
 // Run the program on chunks [begin, end); visit(chunk, frame) sees the registers after each.
 template <class Visit>
-void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::int64_t begin, std::int64_t end,
-                             Workspace& workspace, Visit visit) const {
+void Linearizer::run_program(const EdgeGroup& g, const ProgramPtr& compiled, std::int64_t begin,
+                             std::int64_t end, Workspace& workspace, Visit visit) const {
   if (begin >= end) return;
-  double* frame = workspace.prepare(program, g.kernel.get());
+  const Program& program = *compiled;
+  double* frame = workspace.prepare(compiled, g.kernel);
   RobustContext robust;
   robust.kernel = g.kernel.get();
   robust.frame = workspace.kernel_frame.data();
@@ -159,7 +165,7 @@ void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::in
 double Linearizer::linearize_partition(int t, double* values, double* b) {
   double* arena = arenas_[static_cast<std::size_t>(t)].data();
   std::fill(arenas_[static_cast<std::size_t>(t)].begin(), arenas_[static_cast<std::size_t>(t)].end(), 0.0);
-  Workspace& space = workspace(t, kLinearize);
+  Workspace& space = workspace(kLinearize);
   CompensatedSum total;
   for (const auto& group_pointer : groups_) {
     const EdgeGroup& g = *group_pointer;
@@ -168,7 +174,8 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
     space.rows.resize(static_cast<std::size_t>(stride) * kLanes);
     double* rows = space.rows.data();
     run_program(
-        g, program, g.first_chunk[t], g.first_chunk[t + 1], space, [&](std::int64_t chunk, double* frame) {
+        g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space,
+        [&](std::int64_t chunk, double* frame) {
           const int count = g.num_lanes(chunk);
           total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
           lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
@@ -259,7 +266,7 @@ double Linearizer::chi2() {
     CompensatedSum total;
     for (const auto& g : groups_) {
       const std::size_t rho = static_cast<std::size_t>(g->chi2->output_registers[0]) * kLanes;
-      run_program(*g, *g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace(t, kChi2),
+      run_program(*g, g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace(kChi2),
                   [&](std::int64_t chunk, const double* frame) {
                     total.add(sum_lanes(frame + rho, g->num_lanes(chunk)));
                   });
@@ -275,7 +282,7 @@ void Linearizer::edge_chi2(int index, double* out) {
   const EdgeGroup& g = group(index);
   const std::size_t chi2 = static_cast<std::size_t>(g.chi2->output_registers[1]) * kLanes;
   for_each_partition([&](int t) {
-    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(t, kChi2),
+    run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
                 [&](std::int64_t chunk, const double* frame) {
                   for (int l = 0; l < g.num_lanes(chunk); ++l)
                     out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
@@ -288,7 +295,7 @@ void Linearizer::errors(int index, double* out) {
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
-    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(t, kChi2),
+    run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
                 [&](std::int64_t chunk, const double* frame) {
                   for (int l = 0; l < g.num_lanes(chunk); ++l)
                     for (int k = 0; k < g.residual_dim; ++k)
@@ -307,7 +314,7 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
   for_each_partition([&](int t) {
     for (const VertexSet& set : vertex_sets_) {
       const Program& program = *set.oplus;
-      double* frame = workspace(t, kUpdate).prepare(program, nullptr);
+      double* frame = workspace(kUpdate).prepare(set.oplus, nullptr);
       const std::int64_t count = static_cast<std::int64_t>(set.optimized.size());
       std::int64_t begin, end;
       partition((count + kLanes - 1) / kLanes, t, num_partitions_, begin, end);
@@ -367,7 +374,7 @@ std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const EdgeGroup& g = *groups_[k];
     std::int64_t first = g.num_edges;
-    run_program(g, *g.linearize, 0, g.num_chunks, workspace(0, kLinearize),
+    run_program(g, g.linearize, 0, g.num_chunks, workspace(kLinearize),
                 [&](std::int64_t chunk, const double* frame) {
                   for (int l = 0; l < g.num_lanes(chunk); ++l)
                     for (const std::int32_t r : g.linearize->output_registers)

@@ -138,13 +138,13 @@ class Linearizer {
   const EdgeGroup& group(int index) const;
 
  private:
-  // What one thread needs while it runs programs; kept, because filling it costs as much as a small graph.
+  // What one thread needs while it runs programs. Threads keep theirs: allocating and filling the registers
+  // takes longer than a small graph.
   struct Workspace {
     AlignedVector<double> frame, kernel_frame, rows;
-    const Program* program = nullptr;  // whose constants are in `frame`
-    const Program* kernel = nullptr;
+    ProgramPtr program, kernel;  // whose constants are in the frames
 
-    double* prepare(const Program& next, const Program* next_kernel);
+    double* prepare(const ProgramPtr& next, const ProgramPtr& next_kernel);
   };
   enum Use { kLinearize, kChi2, kUpdate, kNumUses };
 
@@ -161,11 +161,9 @@ class Linearizer {
   void find_shared_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
-  void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
+  void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,
                    Workspace& workspace, Visit visit) const;
-  Workspace& workspace(int partition, Use use) {
-    return workspaces_[static_cast<std::size_t>(partition) * kNumUses + use];
-  }
+  static Workspace& workspace(Use use);
   double linearize_partition(int partition, double* values, double* b);
   void reduce(const Reduction& reduction, double* values, double* b) const;
   double sum_partitions(const std::vector<double>& sums) const;
@@ -178,8 +176,7 @@ class Linearizer {
   int num_partitions_ = 1;
   std::int64_t values_size_ = 0, b_size_ = 0;
   std::vector<AlignedVector<double>> arenas_;  // [partition]
-  Bitmap stored_;                      // of values: written by Destination::sole, so need not be cleared
-  std::vector<Workspace> workspaces_;  // [partition][use]
+  Bitmap stored_;  // of values: written by Destination::sole, so need not be cleared
   std::vector<Reduction> reductions_;
   std::vector<Copy> copies_;
 };

@@ -213,7 +213,6 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
     pack_data(*g, g->input.measurement, g->input.information, g->input.kernel_width);
   }
   choose_partitions();
-  workspaces_.resize(static_cast<std::size_t>(num_partitions_) * kNumUses);
   assign_destinations();
   for (const auto& g : groups_) g->input = EdgeGroupInput{};
   prepared_ = true;
