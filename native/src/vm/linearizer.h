@@ -80,6 +80,7 @@ struct EdgeGroup {
   AlignedVector<double> data;              // [chunk][measurement, information, width of a kernel][lane]
   std::vector<std::int64_t> destinations;  // [sorted position][piece], see Destination
   std::vector<std::int64_t> first_chunk;   // [partition + 1]
+  std::vector<char> common;                // [chunk]: all its edges add to the same places
   EdgeGroupInput input;                    // arrays are released by prepare()
 
   int arity() const { return static_cast<int>(vertex_sets.size()); }
@@ -159,6 +160,7 @@ class Linearizer {
   void assign_destinations();
   void find_sole_destinations();
   void find_shared_destinations();
+  void find_common_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,

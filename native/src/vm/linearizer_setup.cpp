@@ -316,6 +316,7 @@ void Linearizer::assign_destinations() {
   find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
   find_shared_destinations();
+  find_common_destinations();
 }
 
 // Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -341,6 +342,25 @@ void Linearizer::find_sole_destinations() {
     code = Destination::make(offset, true, false, Destination::transposed(code));
     stored_.set_range(offset, offset + piece.length());
   });
+}
+
+// Chunks whose edges all add to the same places, such as those of a single pose: their lanes are summed
+// first.
+void Linearizer::find_common_destinations() {
+  for (const auto& g : groups_) {
+    const std::size_t num_pieces = g->pieces.size();
+    g->common.assign(static_cast<std::size_t>(g->num_chunks), 0);
+    for (std::int64_t chunk = 0; chunk < g->num_chunks; ++chunk) {
+      const std::int64_t* first =
+          g->destinations.data() + chunk * kLanes * static_cast<std::int64_t>(num_pieces);
+      bool is_common = g->num_lanes(chunk) > 1;
+      for (int l = 1; l < g->num_lanes(chunk) && is_common; ++l)
+        is_common = std::equal(first, first + num_pieces, first + l * num_pieces);
+      for (std::size_t p = 0; p < num_pieces && is_common; ++p)
+        is_common = first[p] == Destination::kSkip || !Destination::transposed(first[p]);
+      g->common[static_cast<std::size_t>(chunk)] = is_common;
+    }
+  }
 }
 
 // Blocks and segments that more than one partition writes, and packed blocks.
