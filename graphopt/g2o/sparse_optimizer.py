@@ -265,7 +265,9 @@ class SparseOptimizer(OptimizableGraph):
         options = SolverOptions(
             device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver
         )
-        solver = prepared_solver(problem.graph, problem.selection, options, seconds)
+        solver = prepared_solver(
+            problem.graph, problem.selection, options, seconds, may_narrow=not has_python
+        )
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
 
