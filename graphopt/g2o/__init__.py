@@ -34,6 +34,7 @@ from graphopt.g2o.parameters import (
     ParameterContainer,
     ParameterSE2Offset,
     ParameterSE3Offset,
+    ParameterStereoCamera,
 )
 from graphopt.g2o.poses import SE2, SE3Quat, Sim3
 from graphopt.g2o.propagator import (
@@ -112,6 +113,7 @@ globals().update(_EDGES)
 globals().update(solvers.LINEAR_SOLVERS)
 globals().update(solvers.BLOCK_SOLVERS)
 
+g2opy = sys.modules[__name__]
 VertexSBAPointXYZ = VertexPointXYZ
 SmoothEstimatePropagator = EstimatePropagator
 
@@ -229,6 +231,7 @@ __all__ = [
     "ParameterContainer",
     "ParameterSE2Offset",
     "ParameterSE3Offset",
+    "ParameterStereoCamera",
     "Projective",
     "PyBlockSolverBase",
     "Quaternion",
@@ -287,5 +290,8 @@ __all__ = [
 
 
 def install_as(name: str = "g2o") -> None:
-    """Let `import <name>` find this module from now on: `install_as("g2o")`, `install_as("g2opy")`."""
-    sys.modules[name] = sys.modules[__name__]
+    """Let `import <name>` find this module from now on: `install_as("g2o")`, `install_as("g2opy")`.
+
+    So do `import <name>.g2opy` and `from <name> import g2opy`, the extension module inside the bindings.
+    """
+    sys.modules[name] = sys.modules[f"{name}.g2opy"] = sys.modules[__name__]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphopt.g2o.elements import native
+
 
 class Flag:
     """A bool that another thread may set while `optimize` runs; see `SparseOptimizer.set_force_stop_flag`."""
@@ -61,7 +63,7 @@ class SparseOptimizerTerminateAction(HyperGraphAction):
         if iteration < 0:
             graph._action_stop = False
             return True
-        chi2 = graph.active_robust_chi2()
+        chi2 = native(graph).active_robust_chi2(graph)
         stop = iteration >= self._max_iterations
         if iteration > 0 and not stop:
             gain = (self._last_chi2 - chi2) / chi2 if chi2 else 0.0

@@ -21,8 +21,8 @@ class SBACam(SE3Quat):
 
     __slots__ = ("_k",)
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
         self._k = args[0]._k if args and isinstance(args[0], SBACam) else (1.0, 1.0, 0.5, 0.5, 0.0)
 
     def _storage(self) -> tuple[float, ...]:
@@ -93,6 +93,19 @@ class SBACam(SE3Quat):
         """(3, 3) derivative of the world-to-camera rotation by the quaternion's z."""
         return self._derivative(2)
 
+    @staticmethod
+    def transform_w2f(m: np.ndarray, trans: Any, qrot: Quaternion) -> np.ndarray:
+        """Fill `m` (3, 4) with the transform from the world into a frame at `trans` with rotation `qrot`."""
+        rotation = qrot.matrix().T
+        m[:, :3], m[:, 3] = rotation, -rotation @ np.array(scalar.floats(trans, 3, "translation"))
+        return m
+
+    @staticmethod
+    def transform_f2w(m: np.ndarray, trans: Any, qrot: Quaternion) -> np.ndarray:
+        """Fill `m` (3, 4) with the transform from a frame at `trans` with rotation `qrot` into the world."""
+        m[:, :3], m[:, 3] = qrot.matrix(), scalar.floats(trans, 3, "translation")
+        return m
+
     def update(self, update: Any) -> None:
         """Add (translation, quaternion's vector part), as `VertexCam`'s oplus."""
         v = scalar.floats(update, 6, "update")
@@ -102,7 +115,7 @@ class SBACam(SE3Quat):
 
 
 class VertexIntrinsicsEstimate:
-    """fx, fy, cx, cy and baseline."""
+    """fx, fy, cx, cy and baseline; also read like an array, as which older bindings return it."""
 
     __slots__ = ("values",)
 
@@ -111,6 +124,15 @@ class VertexIntrinsicsEstimate:
 
     def _storage(self) -> np.ndarray:
         return self.values
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype)
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.values[i]
 
     @classmethod
     def _from_storage(cls, s: Any) -> VertexIntrinsicsEstimate:
@@ -240,7 +262,11 @@ class MotionMeasurement:
 
     __slots__ = ("_v",)
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if named:
+            args = scalar.arguments(
+                args, named, "m x", "dt" if "m" in named or len(args) == 1 else "y", "theta", "dt"
+            )
         if not args:
             self._v = [0.0, 0.0, 0.0, 0.0]
         elif len(args) == 2:

@@ -6,22 +6,23 @@ there are.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import scalar
-from graphopt.g2o.cameras import EdgeGICP, VelocityMeasurement
+from graphopt.g2o.cameras import VelocityMeasurement
 from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.elements import INVALID_ID
+from graphopt.g2o.gicp import DEFAULT_MEASUREMENT, EdgeVVGicp
 from graphopt.g2o.isometries import Isometry3d
 from graphopt.g2o.poses import SE2, SE3Quat, Sim3
-from graphopt.g2o.storage import Pool, edge_pool
+from graphopt.g2o.storage import Pool, edge_pool, fast_setter
 from graphopt.geometry import stack
-from graphopt.types import EdgeType, VariadicEdgeType, VertexType, icp, registry, sba
+from graphopt.types import EdgeType, VariadicEdgeType, icp, registry, sba
 from graphopt.types.files import measurement_then_information, plain
 
 _IDENTITY = {3: (0.0,) * 3, 7: (0.0,) * 6 + (1.0,), 8: (0.0,) * 6 + (1.0, 1.0)}
@@ -37,10 +38,6 @@ def _value_members(value: Any) -> dict[str, Any]:
         return given._storage() if type(given) is value else value(given)._storage()
 
     return {"_from_storage": from_storage, "_to_storage": to_storage, "_value": value}
-
-
-def _gicp_to_storage(self: Any, given: EdgeGICP) -> Any:
-    return given._storage()
 
 
 def _number_from_storage(self: Any, storage: np.ndarray) -> float:
@@ -81,7 +78,7 @@ def _image_members(count: int, point_at: int | None, camera_at: int) -> dict[str
 
     members: dict[str, Any] = {
         "measurement": measurement,
-        "set_measurement": set_measurement,
+        "set_measurement": fast_setter("measurement", 0, count)(set_measurement),
         "get_measurement_data": measurement,
         "measurement_dimension": lambda self: count,
         "cam_project": cam_project,
@@ -105,7 +102,9 @@ def _camera_number(at: int, name: str) -> property:
     def put_single(self: Any, value: float) -> None:
         self._chunk.measurement[self._row, at] = np.float32(value)  # g2o computes with bf in single precision
 
-    return property(get, put_single if name == "bf" else put, doc=f"{name} of the camera [px].")
+    is_single = name == "bf"
+    python = property(get, put_single if is_single else put, doc=f"{name} of the camera [px].")
+    return kernels.fast_property(python, "measurement", at, single=is_single)
 
 
 def _point_property(at: int) -> property:
@@ -118,20 +117,8 @@ def _point_property(at: int) -> property:
         except ValueError:
             self._chunk.measurement[self._row, at : at + 3] = scalar.floats(value, 3, "Xw")
 
-    return property(get, put, doc="(3,) the point in the world; live.")
-
-
-def _point_plane(self: Any) -> bool:
-    """Point-to-plane error, the one that is supported."""
-    return False
-
-
-def _set_plane_plane(self: Any, value: bool) -> None:
-    if value:
-        raise GraphError(
-            "EdgeVVGicp.pl_pl: the plane-to-plane error changes its information at each evaluation; "
-            "that is not supported. Use point-to-plane with set_information(measurement.prec0(e))."
-        )
+    python = property(get, put, doc="(3,) the point in the world; live.")
+    return kernels.fast_property(python, "measurement", at, 3)
 
 
 def _depth_in_first(self: Any) -> bool:
@@ -144,25 +131,6 @@ def _depth_in_second(self: Any) -> bool:
     return bool(self._vertices[1].estimate().inverse().map(self._vertices[0].estimate())[2] > 0.0)
 
 
-@cache
-def _with_cameras(kind: EdgeType, vertices: tuple[VertexType, ...]) -> EdgeType:
-    """An edge type of poses for vertices some of which are `VertexSCam`, which is a `VertexSE3` in g2o."""
-
-    def residual(*arguments: Any) -> Any:
-        return kind.residual(*(getattr(one, "pose", one) for one in arguments))
-
-    name = f"{kind.name}_{'_'.join(one.name for one in vertices)}"
-    return replace(kind, name=name, vertices=vertices, residual=residual)
-
-
-def _gicp_type(self: Any) -> EdgeType:
-    """The edge's type, for the vertices that it has."""
-    kinds = tuple(_GICP.vertices[0] if one is None else one._type for one in self._vertices)
-    return _GICP if kinds == _GICP.vertices else _with_cameras(_GICP, kinds)
-
-
-_GICP = icp.EdgeVVGicp
-
 _MEMBERS: dict[str, dict[str, Any]] = {
     "EdgeSim3ProjectXYZ": {"is_depth_positive": _depth_in_first},
     "EdgeInverseSim3ProjectXYZ": {"is_depth_positive": _depth_in_second},
@@ -171,14 +139,6 @@ _MEMBERS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("EdgeSE3Expmap", "EdgeSBACam"), _value_members(SE3Quat)),
     "EdgeSim3": _value_members(Sim3),
     "EdgeSE2OdomDifferentialCalib": _value_members(VelocityMeasurement),
-    "EdgeVVGicp": {
-        **_value_members(EdgeGICP),
-        "_to_storage": _gicp_to_storage,
-        "pl_pl": property(_point_plane, _set_plane_plane),
-        "_type": property(_gicp_type),
-        "cov0": np.eye(3),
-        "cov1": np.eye(3),
-    },
     **dict.fromkeys(("EdgeSE2PointXYBearing", "EdgeSBAScale"), _NUMBER),
     "EdgeSE3ProjectXYZ": _image_members(2, None, 2),
     "EdgeSE3ProjectXYZOnlyPose": _image_members(2, 2, 5),
@@ -192,7 +152,7 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
     "EdgeSE3ProjectXYZOnlyPose": (0.0,) * 5 + (1.0, 1.0, 0.5, 0.5),
     "EdgeStereoSE3ProjectXYZ": (0.0, 0.0, 0.0, 1.0, 1.0, 0.5, 0.5, 0.0),
     "EdgeStereoSE3ProjectXYZOnlyPose": (0.0,) * 6 + (1.0, 1.0, 0.5, 0.5, 0.0),
-    "EdgeVVGicp": (0.0, 0.0, 0.0, 0.0, 0.0, 1.0) * 2,
+    "EdgeVVGicp": DEFAULT_MEASUREMENT,
 }
 
 
@@ -204,13 +164,20 @@ def default_measurement(kind: EdgeType) -> tuple[float, ...]:
     return _DEFAULTS.get(kind.name, identity)
 
 
+_BASES = {"EdgeSE3Offset": "EdgeSE3"}
+"""Edge types whose class in g2o derives from another one's."""
+
+EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {icp.EdgeVVGicp: EdgeVVGicp}
+"""Edge type -> class."""
+
+
 @cache
 def pool_of(kind: EdgeType) -> Pool:
     """Rows of an edge type."""
     return edge_pool(kind, default_measurement(kind))
 
 
-def make_edge_class(kind: EdgeType, name: str | None = None) -> type[OptimizableGraph_Edge]:
+def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
     """The class of an edge type with a fixed number of vertices."""
     between = ", ".join(one.name for one in kind.vertices)
     namespace = {
@@ -226,7 +193,10 @@ def make_edge_class(kind: EdgeType, name: str | None = None) -> type[Optimizable
     namespace["__doc__"] = (
         f"`{kind.tag}`: edge of {between}; error of {kind.residual_dim} numbers.{parameters}{about}"
     )
-    return type(name or kind.name, (OptimizableGraph_Edge,), namespace)
+    base: Any = OptimizableGraph_Edge
+    if kind.name in _BASES:
+        base = EDGE_CLASSES[registry.edge_type(_BASES[kind.name])]
+    return type(kind.name, (base,), namespace)
 
 
 class _VariadicEdge(OptimizableGraph_Edge):
@@ -389,12 +359,6 @@ EdgeProjectP2MCRight = make_edge_class(
     )
 )
 
-EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {
-    kind: _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
-    for kind in registry.edge_types()
-}
-"""Edge type -> class."""
-
 
 def edge_class(kind: Any) -> type[OptimizableGraph_Edge]:
     """The class of an edge type; made on first use for types that users registered."""
@@ -403,3 +367,7 @@ def edge_class(kind: Any) -> type[OptimizableGraph_Edge]:
             _variadic_class(kind) if isinstance(kind, VariadicEdgeType) else make_edge_class(kind)
         )
     return EDGE_CLASSES[kind]
+
+
+for _kind in registry.edge_types():
+    edge_class(_kind)

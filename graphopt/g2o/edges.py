@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 from graphopt.g2o import evaluate, scalar
 from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.robust_kernels import BaseRobustKernel
-from graphopt.g2o.storage import Chunk, Pool
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
 from graphopt.g2o.vertex_types import vertex_class
 from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
 from graphopt.types import EdgeType
@@ -41,10 +42,10 @@ class CallableArray(np.ndarray):
         return self
 
 
-class Edge(HyperGraphElement):
+class Edge(HyperGraphElement, kernels.EdgeRow):
     """An edge of a hyper graph: an id and vertices."""
 
-    __slots__ = ("_data", "_graph", "_id", "_vertices")
+    __slots__ = ()
 
     def __init__(self, id: int = INVALID_ID) -> None:
         self._id = id
@@ -68,13 +69,13 @@ class Edge(HyperGraphElement):
         """User data, in the order in which it was added."""
         return list(self._data or ())
 
-    def add_user_data(self, data: Data) -> None:
+    def add_user_data(self, obs: Data) -> None:
         """Attach user data."""
-        self._data = [*(self._data or ()), data]
+        self._data = [*(self._data or ()), obs]
 
-    def set_user_data(self, data: Data) -> None:
+    def set_user_data(self, obs: Data) -> None:
         """Replace all user data."""
-        self._data = [data]
+        self._data = [obs]
 
     def resize(self, size: int) -> None:
         """Change the number of vertices."""
@@ -114,25 +115,18 @@ class Edge(HyperGraphElement):
 class OptimizableGraph_Edge(Edge):
     """An edge with a measurement, an information matrix and an error."""
 
-    __slots__ = ("_chunk", "_internal_id", "_jacobians", "_kernel", "_parameters", "_row")
+    __slots__ = ()
     _pool: ClassVar[Pool]
     _type: EdgeType
     _arity: ClassVar[int]
     _error_is_python: ClassVar[bool] = False
     _jacobian_is_python: ClassVar[bool] = False
     _value: ClassVar[Any] = None
-
-    def __init__(self, id: int = INVALID_ID) -> None:
-        self._id = id
-        self._graph = None
-        self._data = None
-        self._vertices = [None] * self._arity
-        self._kernel: BaseRobustKernel | None = None
-        self._internal_id = -1
-        self._parameters: list[int] | None = None
-        self._jacobians: list[np.ndarray] | None = None
-        self._chunk: Chunk
-        self._chunk, self._row = self._pool.take()
+    _kernel: BaseRobustKernel | None
+    _parameters: list[int] | None
+    _jacobians: list[np.ndarray] | None
+    _chunk: Chunk
+    __init__ = kernels.EdgeRow.__init__
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -143,6 +137,10 @@ class OptimizableGraph_Edge(Edge):
             cls._error_is_python = True
         if "linearize_oplus" in cls.__dict__:
             cls._jacobian_is_python = True
+
+    def graph(self) -> Any:
+        """The graph that it is in, None if there is none."""
+        return self._graph
 
     # ---------------------------------------------------------------- measurement and information
 
@@ -164,9 +162,9 @@ class OptimizableGraph_Edge(Edge):
         """Numbers of the measurement."""
         return self._chunk.measurement[self._row].copy()
 
-    def set_measurement_data(self, data: Any) -> bool:
+    def set_measurement_data(self, m: Any) -> bool:
         """Replace the numbers of the measurement; False if the count is wrong."""
-        numbers = np.asarray(data, np.float64).ravel()
+        numbers = np.asarray(m, np.float64).ravel()
         fits = len(numbers) == self.measurement_dimension()
         if fits:
             self._chunk.measurement[self._row, : len(numbers)] = numbers
@@ -203,6 +201,7 @@ class OptimizableGraph_Edge(Edge):
         """(d, d) information matrix (a copy)."""
         return self._chunk.information[self._row].copy()
 
+    @fast_setter("information", forgets_chi2=True)
     def set_information(self, information: Any) -> None:
         """Replace the (d, d) information matrix."""
         try:
@@ -232,11 +231,15 @@ class OptimizableGraph_Edge(Edge):
 
     def compute_error(self) -> Any:
         """Compute `error` at the present estimates. Override it to define an edge in Python."""
+        kind = self._type
+        if not kind.parameters and evaluate.evaluator(kind).one(self):
+            return
         chunk, row = self._chunk, self._row
-        error = evaluate.errors(self._type, self._inputs())[0]
+        error = evaluate.errors(kind, self._inputs())[0]
         chunk.error[row] = error
         chunk.chi2[row] = error @ chunk.information[row] @ error
 
+    @fast_getter("chi2")
     def chi2(self) -> float:
         """error' information error, of the last `compute_error`, without robust kernel."""
         chunk, row = self._chunk, self._row
@@ -319,10 +322,12 @@ class OptimizableGraph_Edge(Edge):
         """Set (or with None remove) the robust kernel; later changes of its delta count."""
         self._kernel = ptr
 
+    @fast_getter("level")
     def level(self) -> int:
         """Level; an optimization takes the edges of one level."""
         return int(self._chunk.level[self._row])
 
+    @fast_setter("level")
     def set_level(self, l: int) -> None:  # noqa: E741 - g2o's name of the argument
         """Set the level; `initialize_optimization` reads it."""
         self._chunk.level[self._row] = l

@@ -20,6 +20,7 @@ from graphopt import io
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.g2o import cbor
 from graphopt.g2o.edge_types import edge_class, pool_of
+from graphopt.g2o.elements import native
 from graphopt.g2o.parameters import parameter_class
 from graphopt.g2o.robust_kernels import KERNEL_CLASSES
 from graphopt.g2o.storage import Chunk
@@ -76,7 +77,7 @@ def load(owner: Any, filename: Any, format: IoFormat | None = None) -> bool:
     except (OSError, GraphOptError) as error:
         sys.stderr.write(f"load: {error}\n")
         return False
-    owner.clear()
+    native(owner).clear(owner)
     fill(owner, graph)
     return True
 
@@ -143,23 +144,24 @@ def graph_of(owner: Any, level: int) -> Graph:
 
 def fill(owner: Any, graph: Graph) -> None:
     """Make objects of everything in a graph."""
+    own = native(owner)
     for parameter_set in graph.parameter_sets:
         cls = parameter_class(parameter_set.type)
         for id, values in zip(parameter_set.ids.tolist(), parameter_set.values, strict=True):
             parameter = cls()
             parameter.set_id(id)
             parameter._values()[:] = values
-            owner.add_parameter(parameter)
+            own.add_parameter(owner, parameter)
     made: list[tuple[int, Any]] = []
     for vertex_set in graph.vertex_sets:
         made += zip(vertex_set.sequence.tolist(), _make_vertices(vertex_set), strict=True)
     for _, vertex in sorted(made, key=lambda pair: pair[0]):
-        owner.add_vertex(vertex)
+        own.add_vertex(owner, vertex)
     made = []
     for edge_set in graph.edge_sets:
         made += zip(edge_set.sequence.tolist(), _make_edges(owner, edge_set), strict=True)
     for _, edge in sorted(made, key=lambda pair: pair[0]):
-        owner.add_edge(edge)
+        own.add_edge(owner, edge)
 
 
 def _make_vertices(vertex_set: Any) -> list[Any]:

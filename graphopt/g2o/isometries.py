@@ -33,7 +33,9 @@ class _Isometry:
     _dim: int
     _s: list[float] | None
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if named:
+            args = scalar.arguments(args, named, "other R q", "t")
         n = self._dim
         self._s = None
         self._m = np.eye(n + 1)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphError, OptionError
+from graphopt.g2o.elements import native
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.solver.linear import SparseCholesky
 from graphopt.solver.linear_systems import block_pattern
@@ -22,7 +23,7 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
         raise OptionError(
             "compute_marginals takes a vertex, a sequence of vertices, or a sequence of index pairs."
         )
-    mapping = optimizer.index_mapping()
+    mapping = native(optimizer).index_mapping(optimizer)
     pairs = _pairs(optimizer, arguments[0])
     solver = optimizer._block_solver()
     structure = solver.structure

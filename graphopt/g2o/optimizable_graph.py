@@ -95,22 +95,13 @@ class HyperGraph:
 
     def add_edge(self, e: Any) -> bool:
         """Add an edge; False if a vertex is missing or given twice, or it is in a graph already."""
-        vertices = e._vertices
-        if e._graph is not None or None in vertices:
+        if not e._fits(self):
             return False
-        if len(vertices) == 2:
-            if vertices[0] is vertices[1]:
-                return False
-        elif len(set(vertices)) != len(vertices):
-            return False
-        for one in vertices:
-            if one._graph is not self:
-                return False
         self._edges[e] = None
         e._graph = self
         self._version += 1
         if self._incidence is not None:
-            for one in vertices:
+            for one in e._vertices:
                 self._incidence.setdefault(one, {})[e] = None
         return True
 
@@ -137,7 +128,7 @@ class HyperGraph:
             if detach:
                 edge._vertices[:] = [None if one is v else one for one in edge._vertices]
             else:
-                self.remove_edge(edge)
+                HyperGraph.remove_edge(self, edge)
         del self._vertices[v._id]
         v._graph = None
         if detach:
@@ -175,11 +166,11 @@ class HyperGraph:
             return False
         for edge in self._edges_of(v_small):
             if v_big in edge._vertices:
-                self.remove_edge(edge)
+                HyperGraph.remove_edge(self, edge)
             else:
                 edge._vertices[:] = [v_big if one is v_small else one for one in edge._vertices]
         self._topology_changed()
-        return self.remove_vertex(v_small) if erase else True
+        return HyperGraph.remove_vertex(self, v_small) if erase else True
 
     def clear(self) -> None:
         """Take everything out; objects that are held elsewhere keep their data."""
@@ -233,7 +224,7 @@ class OptimizableGraph(HyperGraph):
         """
         if e._type.parameters and not self._parameters_fit(e):
             return False
-        if not super().add_edge(e):
+        if not HyperGraph.add_edge(self, e):
             return False
         e._internal_id = self._next_edge
         self._next_edge += 1
@@ -271,17 +262,17 @@ class OptimizableGraph(HyperGraph):
         Its ids that are taken stay there.
         """
         for parameter in list(graph._parameter_container._by_id.values()):
-            if self.add_parameter(parameter):
+            if OptimizableGraph.add_parameter(self, parameter):
                 graph._parameter_container._by_id.pop(parameter.id())
         edges = list(graph._edges)
         for edge in edges:
-            graph.remove_edge(edge)
+            HyperGraph.remove_edge(graph, edge)
         for vertex in list(graph._vertices.values()):
             if vertex._id not in self._vertices:
-                graph.remove_vertex(vertex)
-                self.add_vertex(vertex)
+                HyperGraph.remove_vertex(graph, vertex)
+                HyperGraph.add_vertex(self, vertex)
         for edge in edges:
-            self.add_edge(edge)
+            OptimizableGraph.add_edge(self, edge)
 
     def set_fixed(self, vset: Iterable[Any], fixes: bool) -> None:
         """Fix or free several vertices."""
@@ -294,7 +285,7 @@ class OptimizableGraph(HyperGraph):
 
     def max_dimension(self) -> int:
         """Largest dimension of a vertex, 0 without vertices."""
-        return max(self.dimensions(), default=0)
+        return max(OptimizableGraph.dimensions(self), default=0)
 
     # ---------------------------------------------------------------- estimates
 

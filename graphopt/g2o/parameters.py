@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.isometries import Isometry2d, Isometry3d
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Parameter(HyperGraphElement):
+class Parameter(HyperGraphElement, kernels.Row):
     """A parameter."""
 
-    __slots__ = ("_chunk", "_graph", "_id", "_row")
+    __slots__ = ("_graph", "_id")
     _type: ClassVar[ParameterType]
     _pool: ClassVar[Pool]
 
@@ -106,33 +107,56 @@ class ParameterSE3Offset(Parameter):
         return self.param().inverse()
 
 
-class ParameterCamera(Parameter):
+class ParameterCamera(ParameterSE3Offset):
     """`PARAMS_CAMERACALIB`: pose of a camera on a robot, fx, fy, cx, cy."""
 
     __slots__ = ()
     _type = registry.parameter_type("ParameterCamera")
     _pool = parameter_pool(_type)
 
-    def offset(self) -> Isometry3d:
-        """Pose of the camera on the robot (a copy)."""
-        return Isometry3d._from_storage(self._values().tolist())
-
-    param = offset
-
-    def set_offset(self, value: Isometry3d) -> None:
-        """Replace the pose."""
+    def set_param(self, value: Isometry3d) -> None:
+        """Replace the pose of the camera on the robot."""
         self._values()[:7] = Isometry3d(value)._storage()
 
-    set_param = set_offset
+    set_offset = setOffset = set_param
 
     def set_kcam(self, fx: float, fy: float, cx: float, cy: float) -> None:
         """Set the intrinsics [px]."""
-        self._values()[7:] = fx, fy, cx, cy
+        self._values()[7:11] = fx, fy, cx, cy
 
     def kcam(self) -> np.ndarray:
         """(3, 3) camera matrix."""
-        fx, fy, cx, cy = self._values()[7:].tolist()
+        fx, fy, cx, cy = self._values()[7:11].tolist()
         return np.array([[fx, 0.0, cx], [0.0, fy, cy], [0.0, 0.0, 1.0]])
+
+    Kcam = kcam
+    setKcam = set_kcam
+
+    def invKcam(self) -> np.ndarray:
+        """(3, 3) inverse of the camera matrix."""
+        return np.linalg.inv(self.kcam())
+
+    def Kcam_inverseOffsetR(self) -> np.ndarray:
+        """(3, 3) camera matrix times the rotation from the robot into the camera."""
+        return self.kcam() @ self.inverse_offset().matrix()[:3, :3]
+
+
+class ParameterStereoCamera(ParameterCamera):
+    """`PARAMS_STEREOCAMERACALIB` of g2o-python: a `ParameterCamera` with a baseline [m]; no edge uses it."""
+
+    __slots__ = ("_baseline",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._baseline = 0.075  # g2o's
+
+    def baseline(self) -> float:
+        """Baseline [m]."""
+        return self._baseline
+
+    def set_baseline(self, baseline: float) -> None:
+        """Set the baseline [m]."""
+        self._baseline = float(baseline)
 
 
 class CameraParameters(Parameter):
@@ -155,15 +179,29 @@ class CameraParameters(Parameter):
         """Focal length [px]."""
         return float(self._values()[0])
 
+    @focal_length.setter
+    def focal_length(self, value: float) -> None:
+        self._values()[0] = value
+
     @property
     def principle_point(self) -> np.ndarray:
-        """(2,) principal point [px]."""
+        """(2,) principal point [px] (a copy)."""
         return self._values()[1:3].copy()
+
+    @principle_point.setter
+    def principle_point(self, value: Any) -> None:
+        self._values()[1:3] = scalar.floats(value, 2, "principle point")
+
+    principal_point = principle_point
 
     @property
     def baseline(self) -> float:
         """Stereo baseline [m]."""
         return float(self._values()[3])
+
+    @baseline.setter
+    def baseline(self, value: float) -> None:
+        self._values()[3] = value
 
     def cam_map(self, trans_xyz: Any) -> np.ndarray:
         """(2,) pixel of a point in the camera's frame."""

@@ -147,7 +147,9 @@ class SE3Quat:
     __slots__ = ("_s",)
     _s: Any
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if named:
+            args = scalar.arguments(args, named, "R q r v p other", "t")
         self._s = _se3_storage(args)
 
     def __repr__(self) -> str:
@@ -191,13 +193,13 @@ class SE3Quat:
         """(3, 3) rotation matrix."""
         return self.R
 
-    def set_translation(self, translation: Any) -> None:
+    def set_translation(self, t: Any) -> None:
         """Replace the translation."""
-        self._s = (*scalar.floats(translation, 3, "translation"), *self._s[3:])
+        self._s = (*scalar.floats(t, 3, "translation"), *self._s[3:])
 
-    def set_rotation(self, rotation: Any) -> None:
+    def set_rotation(self, q: Any) -> None:
         """Replace the rotation; the quaternion is kept as given."""
-        self._s = (*self._s[:3], *Quaternion(rotation)._q)
+        self._s = (*self._s[:3], *Quaternion(q)._q)
 
     def normalize_rotation(self) -> None:
         """Unit quaternion with w >= 0."""
@@ -209,17 +211,17 @@ class SE3Quat:
 
     vector = to_vector
 
-    def from_vector(self, vector: Any) -> None:
+    def from_vector(self, v: Any) -> None:
         """Become 7 numbers x, y, z, qx, qy, qz, qw, as they are."""
-        self._s = tuple(scalar.floats(vector, 7, "SE3Quat"))
+        self._s = tuple(scalar.floats(v, 7, "SE3Quat"))
 
     def to_minimal_vector(self) -> np.ndarray:
         """(6,) x, y, z, qx, qy, qz."""
         return np.array(self._s[:6])
 
-    def from_minimal_vector(self, vector: Any) -> None:
+    def from_minimal_vector(self, v: Any) -> None:
         """Become 6 numbers x, y, z, qx, qy, qz; w follows."""
-        self._s = tuple(_minimal(scalar.floats(vector, 6, "SE3Quat")))
+        self._s = tuple(_minimal(scalar.floats(v, 6, "SE3Quat")))
 
     def matrix(self) -> np.ndarray:
         """(4, 4) homogeneous matrix."""

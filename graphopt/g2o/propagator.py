@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from graphopt.g2o.elements import native
 from graphopt.g2o.initial_estimates import initial_estimate_cost
 
 _LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
@@ -17,9 +18,9 @@ class HyperDijkstraAdjacencyMapEntry:
     """How a vertex was reached."""
 
     def __init__(
-        self, child: Any = None, parent: Any = None, edge: Any = None, distance: float = _LONGEST
+        self, _child: Any = None, _parent: Any = None, _edge: Any = None, _distance: float = _LONGEST
     ) -> None:
-        self._child, self._parent, self._edge, self._distance = child, parent, edge, distance
+        self._child, self._parent, self._edge, self._distance = _child, _parent, _edge, _distance
         self._children: set[Any] = set()
 
     def child(self) -> Any:
@@ -67,6 +68,13 @@ class HyperDijkstraTreeAction:
         return 1.0
 
 
+def _starts(v: Any, vset: Any) -> list[Any]:
+    """One vertex or several, given in either argument."""
+    if v is None:
+        v = vset
+    return list(dict.fromkeys(v)) if isinstance(v, Iterable) else [v]
+
+
 class HyperDijkstra:
     """Shortest paths in a hyper graph from one or several vertices."""
 
@@ -97,16 +105,18 @@ class HyperDijkstra:
 
     def shortest_paths(
         self,
-        v: Any,
-        cost: Callable[[Any, Any, Any], float],
+        v: Any = None,
+        cost: Callable[[Any, Any, Any], float] = UniformCostFunction(),  # noqa: B008 - it has no state
         maxDistance: float = _LONGEST,
         comparisonConditioner: float = 1e-3,
         directed: bool = False,
         maxEdgeCost: float = _LONGEST,
+        *,
+        vset: Any = (),
     ) -> None:
-        """Find the paths from a vertex or a set of vertices."""
-        starts = list(v) if isinstance(v, Iterable) else [v]
-        self._map = {one: HyperDijkstraAdjacencyMapEntry(one) for one in self._graph.vertices().values()}
+        """Find the paths from a vertex `v` or a set of vertices (`v` or `vset`)."""
+        starts = _starts(v, vset)
+        self._map = {one: HyperDijkstraAdjacencyMapEntry(one) for one in self._graph._vertices.values()}
         self._visited = set()
         order = count()
         queue: list[tuple[float, int, Any]] = []
@@ -173,7 +183,7 @@ class EstimatePropagatorCost(EstimatePropagatorCostBase):
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._active = set(graph.active_edges())
+        self._active = set(native(graph).active_edges(graph))
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
         """Cost of setting `to` from `from_`."""
@@ -194,7 +204,9 @@ class EstimatePropagatorCostOdometry(EstimatePropagatorCost):
         known = next(iter(from_), None)
         if len(from_) != 1 or known is None or abs(known.id() - to.id()) != 1:
             return _LONGEST
-        if known.dimension() != to.dimension() or to.dimension() != self._graph.max_dimension():
+        if known.dimension() != to.dimension() or to.dimension() != native(self._graph).max_dimension(
+            self._graph
+        ):
             return _LONGEST
         return super().__call__(edge, from_, to)
 
@@ -215,7 +227,7 @@ class EstimatePropagateAction:
 class EstimatePropagatorAdjacencyMapEntry:
     """How a vertex was reached."""
 
-    def __init__(self, child: Any) -> None:
+    def __init__(self, child: Any = None) -> None:
         self._child, self._parent, self._edge = child, set(), None
         self._distance, self._level = _LONGEST, 0
 
@@ -265,16 +277,19 @@ class EstimatePropagator:
 
     def propagate(
         self,
-        v: Any,
-        cost: EstimatePropagatorCostBase,
+        v: Any = None,
+        cost: EstimatePropagatorCostBase | None = None,
         action: EstimatePropagateAction | None = None,
         maxDistance: float = _LONGEST,
         maxEdgeCost: float = _LONGEST,
+        *,
+        vset: Any = (),
     ) -> None:
-        """Start at a vertex or a set of vertices and set those that can be reached."""
+        """Start at a vertex `v` or a set of vertices (`v` or `vset`) and set those that can be reached."""
         act = EstimatePropagateAction() if action is None else action
-        starts = set(v) if isinstance(v, Iterable) else {v}
-        self._map = {one: EstimatePropagatorAdjacencyMapEntry(one) for one in self._graph.vertices().values()}
+        cost = EstimatePropagatorCost(self._graph) if cost is None else cost
+        starts = _starts(v, vset)
+        self._map = {one: EstimatePropagatorAdjacencyMapEntry(one) for one in self._graph._vertices.values()}
         self._visited = set()
         order = count()
         queue: list[tuple[float, int, Any]] = []
@@ -311,10 +326,10 @@ def compute_initial_guess(optimizer: Any, cost: EstimatePropagatorCostBase | Non
     """See `SparseOptimizer.compute_initial_guess`."""
     if cost is None:
         cost = EstimatePropagatorCost(optimizer)
-    active = optimizer.active_vertices()
+    active = native(optimizer).active_vertices(optimizer)
     is_active = set(active)
     starts = {one for one in active if one.fixed()}
-    for edge in optimizer.active_edges():
+    for edge in native(optimizer).active_edges(optimizer):
         if len(edge.vertices()) == 1 and initial_estimate_cost(edge, (), edge.vertex(0)) > 0.0:
             vertex = edge.vertex(0)
             if not vertex.fixed():

@@ -6,7 +6,8 @@ and b:
     H_ij += J_i' w Omega J_j,    b_i -= J_i' w Omega e,    chi2 += rho(e' Omega e)
 
 Their places in H are those of the placeholder edges of `problem`. Vertices with their own `oplus_impl` are
-moved by it. The estimates go to the objects before Python code runs.
+moved by it. The estimates go to the objects before Python code runs. Information matrices of plane-to-plane
+GICP edges are set before each evaluation.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class PythonEdgeSolver(TrialsByParts):
             if id(group.edge_set) in lists
         ]
         self._moved = [one for one in problem.vertex_lists if one.is_python]
+        self._planes = [one for one in problem.edge_lists if one.has_planes and len(one.active)]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -53,8 +55,9 @@ class PythonEdgeSolver(TrialsByParts):
 
     def linearize(self) -> float:
         """H, b and robust chi2 of all edges."""
+        self._set_plane_information()
         total = self._inner.linearize()
-        self._problem.give_estimates()
+        self._give_estimates()
         for group, edges in self._groups:
             for place, row in enumerate(group.rows.tolist()):
                 total += self._add(group, place, edges.objects[row])
@@ -62,14 +65,28 @@ class PythonEdgeSolver(TrialsByParts):
 
     def chi2(self) -> float:
         """Robust chi2 of all edges."""
+        self._set_plane_information()
         total = self._inner.chi2()
-        self._problem.give_estimates()
+        self._give_estimates()
         for group, edges in self._groups:
             for row in group.rows.tolist():
                 edge = edges.objects[row]
                 edge.compute_error()
                 total += _robust(edge)[0]
         return total
+
+    def _give_estimates(self) -> None:
+        """Bring the estimates to the objects for Python code."""
+        if self._groups:
+            self._inner.finish()
+            self._problem.give_estimates()
+
+    def _set_plane_information(self) -> None:
+        if self._planes:
+            self._inner.finish()
+            for edges in self._planes:
+                edges.set_plane_information(self._problem.graph)
+            self._inner.refresh()
 
     def update(self) -> None:
         """Move all vertices."""
@@ -130,8 +147,8 @@ def _robust(edge: Any) -> tuple[float, float]:
 
 
 def needs_python(problem: Problem) -> bool:
-    """Some active edge or some vertex is defined in Python."""
+    """Some active edge or vertex is defined in Python, or its information follows from the estimates."""
     edges: list[EdgeList] = problem.edge_lists
-    return any(one.is_python and len(one.active) for one in edges) or any(
+    return any((one.is_python or one.has_planes) and len(one.active) for one in edges) or any(
         one.is_python for one in problem.vertex_lists
     )

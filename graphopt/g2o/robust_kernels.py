@@ -17,7 +17,7 @@ class BaseRobustKernel:
     _number: ClassVar[int] = 0
 
     def __init__(self, delta: float = 1.0) -> None:
-        self.set_delta(delta)
+        self._delta = float(delta)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._delta!r})"
@@ -30,9 +30,9 @@ class BaseRobustKernel:
         """Change the width."""
         self._delta = float(delta)
 
-    def robustify(self, squared_error: float, rho: Any = None) -> np.ndarray:
-        """(3,) rho, its first and second derivative at chi2; also written into `rho` if it is an array."""
-        result = self._robustify(float(squared_error))
+    def robustify(self, e2: float, rho: Any = None) -> np.ndarray:
+        """(3,) rho, its first and second derivative at chi2 `e2`; also written into an array `rho`."""
+        result = self._robustify(float(e2))
         if rho is not None:
             rho[:] = result
         return result

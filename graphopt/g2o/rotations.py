@@ -251,8 +251,13 @@ class AngleAxis:
         """(3, 3) rotation matrix."""
         return self.matrix()
 
+    ientity = identity  # as older bindings spell it
+
     def __mul__(self, other: Any) -> Any:
         return Quaternion(self) * (Quaternion(other) if isinstance(other, AngleAxis) else other)
+
+    def __rmul__(self, other: Quaternion) -> Quaternion:
+        return other * Quaternion(self)
 
 
 class Rotation2d:

@@ -28,6 +28,17 @@ def floats(values: Any, count: int, what: str) -> list[float]:
     raise ShapeError(f"{what} has shape {array.shape}, expected {count} numbers.")
 
 
+def arguments(given: tuple[Any, ...], named: dict[str, Any], *slots: str) -> tuple[Any, ...]:
+    """`given` and what was passed by name, in order; each slot lists g2o's names of one argument."""
+    result = list(given)
+    for names in slots[len(given) :]:
+        found = [name for name in names.split() if name in named]
+        result += [named.pop(name) for name in found[:1]]
+    if named:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(named))}.")
+    return tuple(result)
+
+
 def matrix(values: Any, shapes: tuple[tuple[int, int], ...], what: str) -> np.ndarray:
     """`values` as a float64 array of one of these shapes."""
     array = np.asarray(values, np.float64)

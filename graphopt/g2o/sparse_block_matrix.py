@@ -7,18 +7,33 @@ from typing import Any
 import numpy as np
 
 
+class CallableList(list):
+    """A list that may also be called: `row_block_indices()` of g2opy and `row_block_indices` of others."""
+
+    def __call__(self) -> CallableList:
+        """The list itself."""
+        return self
+
+
 class SparseBlockMatrixX:
     """Blocks by (block row, block column).
 
-    `SparseBlockMatrixX()` or `SparseBlockMatrixX(row_ends, col_ends)`, where the ends are g2o's block
-    indices: the first scalar after each block.
+    `SparseBlockMatrixX()`, `SparseBlockMatrixX(row_ends, col_ends)` or `(row_ends, col_ends, number of block
+    rows, of block columns)`, where the ends are g2o's block indices: the first scalar after each block.
     """
 
     __slots__ = ("_blocks", "_col_ends", "_row_ends")
 
-    def __init__(self, row_ends: Any = (), col_ends: Any = ()) -> None:
-        self._row_ends = [int(one) for one in row_ends]
-        self._col_ends = [int(one) for one in col_ends]
+    def __init__(
+        self,
+        row_ends: Any = (),
+        col_ends: Any = (),
+        rows: int | None = None,
+        cols: int | None = None,
+        has_storage: bool = True,
+    ) -> None:
+        self._row_ends = [int(one) for one in row_ends][:rows]
+        self._col_ends = [int(one) for one in col_ends][:cols]
         self._blocks: dict[tuple[int, int], np.ndarray] = {}
 
     def rows(self) -> int:
@@ -29,13 +44,15 @@ class SparseBlockMatrixX:
         """Scalar columns."""
         return self._col_ends[-1] if self._col_ends else 0
 
-    def row_block_indices(self) -> list[int]:
-        """First scalar after each block row."""
-        return list(self._row_ends)
+    @property
+    def row_block_indices(self) -> Any:
+        """First scalar after each block row (a copy); may be called."""
+        return CallableList(self._row_ends)
 
-    def col_block_indices(self) -> list[int]:
-        """First scalar after each block column."""
-        return list(self._col_ends)
+    @property
+    def col_block_indices(self) -> Any:
+        """First scalar after each block column (a copy); may be called."""
+        return CallableList(self._col_ends)
 
     def row_base_of_block(self, r: int) -> int:
         """First scalar of a block row."""
@@ -57,12 +74,12 @@ class SparseBlockMatrixX:
         """The block is stored."""
         return (r, c) in self._blocks
 
-    def block(self, r: int, c: int, alloc: bool = False) -> np.ndarray | None:
-        """The stored block, live; None (or with `alloc` a new zero block) if it is not stored."""
+    def block(self, r: int, c: int, alloc: bool = False) -> np.ndarray:
+        """The stored block, live; an empty array, or with `alloc` a new zero block, if it is not stored."""
         found = self._blocks.get((r, c))
         if found is None and alloc:
             found = self._blocks[r, c] = np.zeros((self.rows_of_block(r), self.cols_of_block(c)))
-        return found
+        return np.zeros((0, 0)) if found is None else found
 
     block_ptr = block
 

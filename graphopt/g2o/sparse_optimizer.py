@@ -117,12 +117,16 @@ class SparseOptimizer(OptimizableGraph):
 
     # ---------------------------------------------------------------- active part
 
-    def initialize_optimization(self, selection: Any = 0, level: int = 0) -> bool:
+    def initialize_optimization(
+        self, selection: Any = 0, level: int = 0, *, vset: Any = None, eset: Any = None
+    ) -> bool:
         """Choose the active part; False if it is empty.
 
         `initialize_optimization(level=0)`: all edges of a level, of all levels if negative. With a set of
-        vertices: the edges between them. With a set of edges: exactly these.
+        vertices (also `vset`): the edges between them. With a set of edges (also `eset`): exactly these.
         """
+        selection = selection if vset is None else vset
+        selection = selection if eset is None else eset
         problem = self._present_problem()
         if isinstance(selection, (int, np.integer)):
             problem.choose_level(int(selection) or level)
@@ -137,8 +141,8 @@ class SparseOptimizer(OptimizableGraph):
 
     def update_initialization(self, vset: Iterable[Any], eset: Iterable[Any]) -> bool:
         """Make new vertices and edges active beside those that are; the edges bring their vertices."""
-        active = [] if self._problem is None else self.active_edges()
-        return self.initialize_optimization({*active, *eset})
+        active = SparseOptimizer.active_edges(self)
+        return SparseOptimizer.initialize_optimization(self, [*active, *eset])
 
     def _present_problem(self) -> Problem:
         if self._problem is None or self._problem.version != self._version:
@@ -161,15 +165,15 @@ class SparseOptimizer(OptimizableGraph):
 
     def find_active_edge(self, e: Any) -> Any:
         """The edge itself if it is active, else None."""
-        return e if e in self.active_edges() else None
+        return e if e in SparseOptimizer.active_edges(self) else None
 
     def find_active_vertex(self, v: Any) -> Any:
         """The vertex itself if it is active, else None."""
-        return v if v in self.active_vertices() else None
+        return v if v in SparseOptimizer.active_vertices(self) else None
 
     def index_mapping(self) -> list[Any]:
         """Vertices that are optimized, in the order of their Hessian indices: marginalized ones last."""
-        free = [one for one in self.active_vertices() if not one.fixed()]
+        free = [one for one in SparseOptimizer.active_vertices(self) if not one.fixed()]
         return sorted(free, key=lambda one: (one.marginalized(), one._id))
 
     def _number_hessian(self) -> None:
@@ -178,7 +182,7 @@ class SparseOptimizer(OptimizableGraph):
             return
         for one in self._vertices.values():
             one._hessian_index = -1
-        for number, one in enumerate(self.index_mapping()):
+        for number, one in enumerate(SparseOptimizer.index_mapping(self)):
             one._hessian_index = number
         self._numbered = selection
 
@@ -231,7 +235,7 @@ class SparseOptimizer(OptimizableGraph):
         Then the stop flag's value.
         """
         self.pre_iteration(-1)
-        return self.terminate()
+        return self.is_set()
 
     def _has_free_vertices(self) -> bool:
         selection = self._problem.selection if self._problem is not None else None
@@ -261,7 +265,9 @@ class SparseOptimizer(OptimizableGraph):
         options = SolverOptions(
             device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver
         )
-        solver = prepared_solver(problem.graph, problem.selection, options, seconds)
+        solver = prepared_solver(
+            problem.graph, problem.selection, options, seconds, may_narrow=not has_python
+        )
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
 
@@ -318,11 +324,16 @@ class SparseOptimizer(OptimizableGraph):
 
         compute_initial_guess(self, propagator)
 
+    def set_to_origin(self) -> None:
+        """Set the estimates of all vertices to the identity."""
+        for one in self._vertices.values():
+            one.set_to_origin()
+
     def update(self, update: Any) -> None:
         """Move the active vertices by one long update, in the order of `index_mapping`."""
         numbers = np.asarray(update, np.float64).ravel()
         at = 0
-        for one in self.index_mapping():
+        for one in SparseOptimizer.index_mapping(self):
             one.oplus(numbers[at : at + one.dimension()])
             at += one.dimension()
 
@@ -330,15 +341,15 @@ class SparseOptimizer(OptimizableGraph):
 
     def push(self, vlist: Iterable[Any] | None = None) -> None:
         """Remember estimates, of the active vertices by default."""
-        super().push(self.active_vertices() if vlist is None else vlist)
+        super().push(SparseOptimizer.active_vertices(self) if vlist is None else vlist)
 
     def pop(self, vlist: Iterable[Any] | None = None) -> None:
         """Return to the last pushed estimates."""
-        super().pop(self.active_vertices() if vlist is None else vlist)
+        super().pop(SparseOptimizer.active_vertices(self) if vlist is None else vlist)
 
     def discard_top(self, vlist: Iterable[Any] | None = None) -> None:
         """Forget the last pushed estimates."""
-        super().discard_top(self.active_vertices() if vlist is None else vlist)
+        super().discard_top(SparseOptimizer.active_vertices(self) if vlist is None else vlist)
 
     def clear(self) -> None:
         """Take everything out; objects that are held elsewhere keep their data."""
@@ -396,7 +407,7 @@ class SparseOptimizer(OptimizableGraph):
 
     def is_connected(self, level: int = 0) -> bool:
         """All vertices of the level's edges are connected."""
-        return self.num_connected_components(level) == 1
+        return SparseOptimizer.num_connected_components(self, level) <= 1
 
     def num_connected_components(self, level: int = 0) -> int:
         """Connected components by the edges of a level (of all if negative); a vertex without edge is one."""
@@ -427,22 +438,22 @@ class SparseOptimizer(OptimizableGraph):
         return problem.graph
 
     def print_graph_summary(self) -> str:
-        """Counts and chi2 in a few lines."""
-        largest = self.max_dimension()
-        poses = sum(one.dimension() == largest for one in self._vertices.values())
-        levels = len({edge.level() for edge in self._edges})
-        return (
-            "Graph summary:\n"
-            f"  vertices: {len(self._vertices)}\n"
-            f"  edges: {len(self._edges)}\n"
-            f"  poses: {poses}\n"
-            f"  landmarks: {len(self._vertices) - poses}\n"
-            f"  levels: {levels}\n"
-            f"  active vertices: {len(self.active_vertices())}\n"
-            f"  active edges: {len(self.active_edges())}\n"
-            f"  active chi2: {self.active_chi2():g}\n"
-            f"  active robust chi2: {self.active_robust_chi2():g}\n"
-        )
+        """Counts and chi2 in a few lines, g2o's text."""
+        lines = ["Graph summary:", f"  vertices: {len(self._vertices)}", f"  edges: {len(self._edges)}"]
+        if self._vertices:
+            largest = OptimizableGraph.max_dimension(self)
+            poses = sum(one.dimension() == largest for one in self._vertices.values())
+            lines.append(f"  poses: {poses}")
+            lines.append(f"  landmarks: {len(self._vertices) - poses}")
+            lines.append(f"  levels: {len({edge.level() for edge in self._edges})}")
+        active = SparseOptimizer.active_edges(self)
+        lines.append(f"  active vertices: {len(SparseOptimizer.active_vertices(self))}")
+        lines.append(f"  active edges: {len(active)}")
+        if active:
+            lines.append(f"  active chi2: {SparseOptimizer.active_chi2(self):g}")
+            lines.append(f"  active robust chi2: {SparseOptimizer.active_robust_chi2(self):g}")
+        lines.append(f"  connected_components: {SparseOptimizer.num_connected_components(self)}")
+        return "\n".join(lines) + "\n"
 
 
 def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float) -> str:

@@ -41,8 +41,8 @@ def _minimal_pose(self: Any) -> np.ndarray:
     return s[:6] * np.where(np.arange(6) < 3, 1.0, np.copysign(1.0, s[6]))
 
 
-def _set_minimal_pose(self: Any, data: Any) -> bool:
-    numbers = np.asarray(data, np.float64).ravel()
+def _set_minimal_pose(self: Any, estimate: Any) -> bool:
+    numbers = np.asarray(estimate, np.float64).ravel()
     if len(numbers) != 6:
         return False
     squared = float(numbers[3:] @ numbers[3:])
@@ -59,7 +59,10 @@ _POSE_DATA: dict[str, Any] = {
 
 
 def make_vertex_class(
-    kind: VertexType, members: dict[str, Any], doc: str = ""
+    kind: VertexType,
+    members: dict[str, Any],
+    doc: str = "",
+    base: type[OptimizableGraph_Vertex] = OptimizableGraph_Vertex,
 ) -> type[OptimizableGraph_Vertex]:
     """The class of a vertex type."""
     namespace = {
@@ -70,11 +73,11 @@ def make_vertex_class(
         **members,
     }
     namespace["__doc__"] = doc or f"`{kind.tag}`: {kind.doc or f'{kind.storage_dim} numbers.'}"
-    return type(kind.name, (OptimizableGraph_Vertex,), namespace)
+    return type(kind.name, (base,), namespace)
 
 
-def _named(name: str, members: dict[str, Any], doc: str) -> Any:
-    return make_vertex_class(registry.vertex_type(name), members, doc)
+def _named(name: str, members: dict[str, Any], doc: str, base: Any = OptimizableGraph_Vertex) -> Any:
+    return make_vertex_class(registry.vertex_type(name), members, doc, base)
 
 
 VertexSE2 = _named("VertexSE2", _value_methods(SE2), "`VERTEX_SE2`: planar pose, estimate `SE2`.")
@@ -143,9 +146,9 @@ class VertexSim3Expmap(_BaseSim3):
     def _from_storage(self, storage: np.ndarray) -> Sim3:
         return Sim3._from_storage(storage.tolist())
 
-    def set_estimate(self, value: Sim3) -> None:
+    def set_estimate(self, et: Sim3) -> None:
         """Replace the estimate."""
-        self._chunk.estimate[self._row, :8] = value._storage()
+        self._chunk.estimate[self._row, :8] = et._storage()
 
     def estimate_dimension(self) -> int:
         """8."""
@@ -155,9 +158,9 @@ class VertexSim3Expmap(_BaseSim3):
         """(8,) qx, qy, qz, qw, x, y, z, s."""
         return self.estimate().to_vector()
 
-    def set_estimate_data(self, data: Any) -> bool:
+    def set_estimate_data(self, estimate: Any) -> bool:
         """Replace (qx, qy, qz, qw, x, y, z, s); False if the count is wrong."""
-        numbers = np.asarray(data, np.float64).ravel()
+        numbers = np.asarray(estimate, np.float64).ravel()
         if len(numbers) != 8:
             return False
         self._chunk.estimate[self._row, :8] = numbers[[4, 5, 6, 0, 1, 2, 3, 7]]
@@ -171,9 +174,9 @@ class VertexSim3Expmap(_BaseSim3):
         """(7,) tangent (omega, upsilon, sigma)."""
         return self.estimate().log()
 
-    def set_minimal_estimate_data(self, data: Any) -> bool:
+    def set_minimal_estimate_data(self, estimate: Any) -> bool:
         """Replace the estimate by exp(omega, upsilon, sigma)."""
-        numbers = np.asarray(data, np.float64).ravel()
+        numbers = np.asarray(estimate, np.float64).ravel()
         if len(numbers) == 7:
             self.set_estimate(Sim3(numbers))
         return len(numbers) == 7
@@ -237,7 +240,7 @@ for _prefix in ("", "_"):
     )
 
 
-_BaseSCam = _named("VertexSCam", _POSE_DATA, "")
+_BaseSCam = _named("VertexSCam", _POSE_DATA, "", VertexSE3)
 
 
 class VertexSCam(_BaseSCam):
@@ -248,6 +251,8 @@ class VertexSCam(_BaseSCam):
 
     __slots__ = ()
     _camera: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
+    transform_w2f = staticmethod(SBACam.transform_w2f)
+    transform_f2w = staticmethod(SBACam.transform_f2w)
 
     def __init__(self, id: int = INVALID_ID) -> None:
         super().__init__(id)
@@ -256,9 +261,9 @@ class VertexSCam(_BaseSCam):
     def _from_storage(self, storage: np.ndarray) -> Isometry3d:
         return Isometry3d._from_storage(storage.tolist())
 
-    def set_estimate(self, value: Isometry3d) -> None:
+    def set_estimate(self, et: Isometry3d) -> None:
         """Replace the pose."""
-        self._chunk.estimate[self._row] = (*value._storage(), *VertexSCam._camera)
+        self._chunk.estimate[self._row] = (*et._storage(), *VertexSCam._camera)
 
     def estimate_dimension(self) -> int:
         """7."""
@@ -368,6 +373,11 @@ class VectorXVertex(OptimizableGraph_Vertex):
         super().__init__(id)
         self._dimension = -1
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "oplus_impl" in cls.__dict__:
+            cls._is_python = True
+
     @property
     def _type(self) -> VertexType:  # type: ignore[override]
         storage_dim = self._chunk.estimate.shape[1]
@@ -403,9 +413,9 @@ class VectorXVertex(OptimizableGraph_Vertex):
         """Length of the estimate."""
         return self._chunk.estimate.shape[1]
 
-    def set_estimate(self, value: Any) -> None:
+    def set_estimate(self, et: Any) -> None:
         """Replace the estimate, a vector of any length."""
-        numbers = np.asarray(value, np.float64).ravel()
+        numbers = np.asarray(et, np.float64).ravel()
         if len(numbers) != self._chunk.estimate.shape[1]:
             self._resize(len(numbers))
         self._chunk.estimate[self._row] = numbers

@@ -1,7 +1,8 @@
 """Vertices: the base class of all.
 
 A vertex keeps its estimate and flags in a row of its type's arrays (see `storage`) from its first moment.
-`estimate()` returns a copy, as in g2opy. A class that overrides `oplus_impl` is moved by calling it.
+`estimate()` returns a copy, as in g2opy. An `oplus_impl` that a program overrides is called for a
+`VectorXVertex` only, as in g2opy.
 """
 
 from __future__ import annotations
@@ -10,10 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import scalar
-from graphopt.g2o.elements import INVALID_ID, UNASSIGNED_ID, Data, HyperGraphElement, HyperGraphElementType
-from graphopt.g2o.storage import Pool
+from graphopt.g2o.elements import (
+    INVALID_ID,
+    UNASSIGNED_ID,
+    Data,
+    HyperGraphElement,
+    HyperGraphElementType,
+    native,
+)
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
 from graphopt.types import VertexType
 
 if TYPE_CHECKING:
@@ -21,10 +30,10 @@ if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Vertex(HyperGraphElement):
+class Vertex(HyperGraphElement, kernels.VertexRow):
     """A vertex of a hyper graph: an id and user data."""
 
-    __slots__ = ("_data", "_graph", "_id")
+    __slots__ = ()
 
     def __init__(self, id: int = UNASSIGNED_ID) -> None:
         self._id = id
@@ -38,7 +47,11 @@ class Vertex(HyperGraphElement):
     def set_id(self, id: int) -> None:
         """Set the id. In a graph it renames the vertex, like `change_id`."""
         new = id if type(id) is int else _as_id(id)
-        if self._graph is not None and new != self._id and not self._graph.change_id(self, new):
+        if (
+            self._graph is not None
+            and new != self._id
+            and not native(self._graph).change_id(self._graph, self, new)
+        ):
             raise GraphError(f"set_id({new}): the graph has a vertex {new} already.")
         self._id = new
 
@@ -50,13 +63,13 @@ class Vertex(HyperGraphElement):
         """User data, in the order in which it was added."""
         return list(self._data or ())
 
-    def add_user_data(self, data: Data) -> None:
+    def add_user_data(self, obs: Data) -> None:
         """Attach user data."""
-        self._data = [*(self._data or ()), data]
+        self._data = [*(self._data or ()), obs]
 
-    def set_user_data(self, data: Data) -> None:
+    def set_user_data(self, obs: Data) -> None:
         """Replace all user data."""
-        self._data = [data]
+        self._data = [obs]
 
     def edges(self) -> set[OptimizableGraph_Edge]:
         """Edges of the graph that have this vertex."""
@@ -69,23 +82,13 @@ class Vertex(HyperGraphElement):
 class OptimizableGraph_Vertex(Vertex):
     """A vertex with an estimate that the optimizer moves by `oplus`."""
 
-    __slots__ = ("_chunk", "_col", "_hessian_index", "_row", "_stack")
+    __slots__ = ()
     _pool: ClassVar[Pool]
     _type: VertexType
     _is_python: ClassVar[bool] = False
-
-    def __init__(self, id: int = INVALID_ID) -> None:
-        self._id = id
-        self._graph = None
-        self._data = None
-        self._stack: list[np.ndarray] | None = None
-        self._hessian_index = self._col = -1
-        self._chunk, self._row = self._pool.take()
-
-    def __init_subclass__(cls, **keywords: Any) -> None:
-        super().__init_subclass__(**keywords)
-        if "oplus_impl" in cls.__dict__ and not cls.__module__.startswith("graphopt.g2o."):
-            cls._is_python = True
+    _stack: list[np.ndarray] | None
+    _chunk: Chunk
+    __init__ = kernels.VertexRow.__init__
 
     # ---------------------------------------------------------------- estimate
 
@@ -99,21 +102,29 @@ class OptimizableGraph_Vertex(Vertex):
         """Present estimate (a copy)."""
         return self._from_storage(self._chunk.estimate[self._row])
 
-    def set_estimate(self, value: Any) -> None:
+    def set_estimate(self, et: Any) -> None:
         """Replace the estimate."""
-        self._chunk.estimate[self._row] = self._to_storage(value)
+        self._chunk.estimate[self._row] = self._to_storage(et)
+
+    def graph(self) -> Any:
+        """The graph that it is in, None if there is none."""
+        return self._graph
 
     def set_to_origin(self) -> None:
         """Set the estimate to the identity."""
         self._chunk.estimate[self._row] = self._type.identity
 
+    def set_to_origin_impl(self) -> None:
+        """`set_to_origin`, as older bindings call it."""
+        self.set_to_origin()
+
     def get_estimate_data(self) -> np.ndarray:
         """(estimate_dimension,) numbers of the estimate."""
         return self._chunk.estimate[self._row].copy()
 
-    def set_estimate_data(self, data: Any) -> bool:
+    def set_estimate_data(self, estimate: Any) -> bool:
         """Replace the numbers of the estimate; False if there are not `estimate_dimension` of them."""
-        numbers = np.asarray(data, np.float64).ravel()
+        numbers = np.asarray(estimate, np.float64).ravel()
         if len(numbers) != self.estimate_dimension():
             return False
         self._chunk.estimate[self._row, : len(numbers)] = numbers
@@ -123,9 +134,20 @@ class OptimizableGraph_Vertex(Vertex):
         """(minimal_estimate_dimension,) numbers."""
         return self.get_estimate_data()
 
-    def set_minimal_estimate_data(self, data: Any) -> bool:
+    def set_minimal_estimate_data(self, estimate: Any) -> bool:
         """Replace the estimate by its minimal numbers; False if the count is wrong."""
-        return self.set_estimate_data(data)
+        return self.set_estimate_data(estimate)
+
+    def set_estimate_data_impl(self, estimate: Any) -> bool:
+        """`set_estimate_data`, as older bindings call it."""
+        return self.set_estimate_data(estimate)
+
+    def set_minimal_estimate_data_impl(self, estimate: Any) -> bool:
+        """`set_minimal_estimate_data`, as older bindings call it."""
+        return self.set_minimal_estimate_data(estimate)
+
+    def update_cache(self) -> None:
+        """Kept for programs: nothing is cached."""
 
     def estimate_dimension(self) -> int:
         """Length of `get_estimate_data`."""
@@ -182,18 +204,22 @@ class OptimizableGraph_Vertex(Vertex):
 
     # ---------------------------------------------------------------- flags and Hessian
 
+    @fast_getter("fixed")
     def fixed(self) -> bool:
         """Held constant."""
         return bool(self._chunk.fixed[self._row])
 
+    @fast_setter("fixed")
     def set_fixed(self, fixed: bool) -> None:
         """Hold constant."""
         self._chunk.fixed[self._row] = fixed
 
+    @fast_getter("marginalized")
     def marginalized(self) -> bool:
         """Eliminated by the Schur complement."""
         return bool(self._chunk.marginalized[self._row])
 
+    @fast_setter("marginalized")
     def set_marginalized(self, marginalized: bool) -> None:
         """Eliminate by the Schur complement."""
         self._chunk.marginalized[self._row] = marginalized
@@ -204,17 +230,17 @@ class OptimizableGraph_Vertex(Vertex):
             self._graph._number_hessian()
         return self._hessian_index
 
-    def set_hessian_index(self, index: int) -> None:
+    def set_hessian_index(self, ti: int) -> None:
         """Set the number; the next `initialize_optimization` sets it again."""
-        self._hessian_index = index
+        self._hessian_index = ti
 
     def col_in_hessian(self) -> int:
         """What `set_col_in_hessian` set, -1 before."""
         return self._col
 
-    def set_col_in_hessian(self, col: int) -> None:
+    def set_col_in_hessian(self, c: int) -> None:
         """Kept for programs; nothing here reads it."""
-        self._col = col
+        self._col = c
 
     def hessian(self) -> np.ndarray:
         """(dimension, dimension) diagonal block of H at the last linearization."""

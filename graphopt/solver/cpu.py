@@ -67,6 +67,10 @@ class CpuBlockSolver(TrialsByParts):
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *edge_data(group))
 
+    def choose_edges(self, masks: list[np.ndarray]) -> None:
+        """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
+        self._linearizer.choose_edges(masks)
+
     # ---------------------------------------------------------------- BlockSolver
 
     @property
@@ -108,9 +112,12 @@ class CpuBlockSolver(TrialsByParts):
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
+        return self._symmetric_product().multiply(self.values, vector)
+
+    def _symmetric_product(self) -> Any:
         if self._product is None:
             self._product = kernels.SymmetricProduct(block_pattern(self.structure))
-        return self._product.multiply(self.values, vector)
+        return self._product
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""

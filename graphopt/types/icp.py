@@ -3,7 +3,7 @@
 EDGE_V_V_GICP stores pos0, normal0, pos1, normal1 (12 numbers); the error uses the positions only. g2o 1.x
 writes no information: it follows from normal0, R0' diag(e, e, 1) R0 with e = 0.01, where R0 turns the normal
 to z (point-to-plane). The switch `pl_pl` of g2o's class, which recomputes the information at every
-evaluation, is not in its files and not supported.
+evaluation, is not in its files; `graphopt.g2o` has it.
 """
 
 from __future__ import annotations

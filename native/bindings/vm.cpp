@@ -4,7 +4,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "vm/lanes.h"
 #include "vm/linearizer.h"
@@ -77,16 +79,17 @@ py::array_t<double> run(const Program& program, const Cast<double>& inputs) {
   graphopt::vm::AlignedVector<double> frame(static_cast<std::size_t>(program.num_registers) * kLanes);
   graphopt::vm::fill_constants(program, frame.data());
   for (py::ssize_t first = 0; first < n; first += kLanes) {
+    const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, n - first));
     for (py::ssize_t k = 0; k < num_in; ++k) {
       const std::int32_t r = program.input_registers[static_cast<std::size_t>(k)];
       if (r < 0) continue;
       for (py::ssize_t l = 0; l < kLanes; ++l)
         frame[static_cast<std::size_t>(r * kLanes + l)] = in[std::min(first + l, n - 1) * num_in + k];
     }
-    graphopt::vm::execute(program, frame.data(), {});
+    graphopt::vm::execute(program, frame.data(), {}, lanes);
     for (py::ssize_t k = 0; k < num_out; ++k) {
       const std::int32_t r = program.output_registers[static_cast<std::size_t>(k)];
-      for (py::ssize_t l = 0; l < std::min<py::ssize_t>(kLanes, n - first); ++l)
+      for (int l = 0; l < lanes; ++l)
         out[(first + l) * num_out + k] = frame[static_cast<std::size_t>(r * kLanes + l)];
     }
   }
@@ -185,6 +188,16 @@ void bind_vm(py::module_& m) {
           },
           py::arg("group"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
           "Replace the data of a group's edges (they are copied).")
+      .def(
+          "choose_edges",
+          [](Linearizer& lin, const std::vector<py::array>& masks) {
+            std::vector<View<const bool>> views;
+            for (const py::array& mask : masks) views.push_back(view<const bool>(mask, "mask", 1));
+            const py::gil_scoped_release release;
+            lin.choose_edges(views);
+          },
+          py::arg("masks"),
+          "Let only the edges of these masks (per group, (m,) bool) take part; set_edge_data has to follow.")
       .def("prepare", &Linearizer::prepare, py::arg("values_size"), py::arg("b_size"),
            py::call_guard<py::gil_scoped_release>(), "Fix edge order, partition and destinations.")
       .def(
@@ -200,7 +213,8 @@ void bind_vm(py::module_& m) {
       .def(
           "edge_chi2",
           [](Linearizer& lin, int group) {
-            py::array_t<double> out(lin.group(group).num_edges);
+            py::array_t<double> out(lin.group(group).num_rows);
+            std::fill_n(out.mutable_data(), out.size(), std::nan(""));
             double* data = out.mutable_data();
             const py::gil_scoped_release release;
             lin.edge_chi2(group, data);
@@ -211,7 +225,8 @@ void bind_vm(py::module_& m) {
           "errors",
           [](Linearizer& lin, int group) {
             const auto& g = lin.group(group);
-            py::array_t<double> out({g.num_edges, static_cast<std::int64_t>(g.residual_dim)});
+            py::array_t<double> out({g.num_rows, static_cast<std::int64_t>(g.residual_dim)});
+            std::fill_n(out.mutable_data(), out.size(), std::nan(""));
             double* data = out.mutable_data();
             const py::gil_scoped_release release;
             lin.errors(group, data);

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, estimates, optimizer_of, ring, rotation_of
+from tests.g2o.both import assert_same, both, estimates, isometry, optimizer_of, ring, rotation_of
 
 
 def line_fit(g2o, size: str = "X"):
@@ -267,3 +267,64 @@ def test_no_python_edges_stay_native():
     optimizer.initialize_optimization()
     optimizer.optimize(1)
     assert type(optimizer._solver).__name__ == "CpuBlockSolver"
+
+
+def _derived_between_poses(g2o, algorithm):
+    class Derived(g2o.EdgeSE3):
+        def compute_error(self):
+            super().compute_error()
+
+        def linearize_oplus(self):
+            super().linearize_oplus()
+
+    optimizer = ring(g2o, algorithm=algorithm)
+    random = np.random.default_rng(0)
+    edges = []
+    for i in range(3):
+        edge = Derived()
+        edge.set_vertex(0, optimizer.vertex(i))
+        edge.set_vertex(1, optimizer.vertex(i + 4))
+        edge.set_measurement(isometry(g2o, random.normal(size=3), 0.1 * random.normal(size=3)))
+        edge.set_information(np.eye(6))
+        optimizer.add_edge(edge)
+        edges.append(edge)
+    optimizer.initialize_optimization()
+    count = optimizer.optimize(5)
+    optimizer.compute_active_errors()
+    return [count, optimizer.active_chi2(), estimates(optimizer)]
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("algorithm", ["GaussNewton", "Levenberg", "Dogleg"])
+def test_derived_edges_beside_native_ones(algorithm):
+    """Python sees the estimates of this iteration also where poses have a working form of their own."""
+    assert_same(*both(_derived_between_poses, algorithm), atol=1e-7)
+
+
+def _derived_vertex(g2o):
+    class Moved(g2o.VertexSE2):
+        def oplus_impl(self, update):
+            raise AssertionError
+
+    optimizer = optimizer_of(g2o, "GaussNewton")
+    for i in range(3):
+        vertex = Moved()
+        vertex.set_id(i)
+        vertex.set_estimate(g2o.SE2(float(i), 0.1, 0.2))
+        vertex.set_fixed(i == 0)
+        optimizer.add_vertex(vertex)
+    for i in range(2):
+        edge = g2o.EdgeSE2()
+        edge.set_vertex(0, optimizer.vertex(i))
+        edge.set_vertex(1, optimizer.vertex(i + 1))
+        edge.set_measurement(g2o.SE2(1.0, 0.5, 0.3))
+        edge.set_information(np.eye(3))
+        optimizer.add_edge(edge)
+    optimizer.initialize_optimization()
+    return [optimizer.optimize(1), estimates(optimizer)]
+
+
+@pytest.mark.oracle
+def test_only_vector_vertices_are_moved_by_python():
+    """g2o's own vertices move by their own oplus, whatever a subclass defines."""
+    assert_same(*both(_derived_vertex))

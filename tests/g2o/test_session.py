@@ -121,7 +121,6 @@ NOT_THERE = {
     "JacobianWorkspace",
     "OptimizationAlgorithmProperty",
     "RegisterOptimizationAlgorithmProxy",
-    "g2opy",
     "private",
 }
 MEMBERS_NOT_THERE = {
@@ -137,8 +136,6 @@ MEMBERS_NOT_THERE = {
     "min_segment_length",
     "nsegments",
     "segment_grid_size",
-    "transform_f2w",
-    "transform_w2f",
 }
 
 
