@@ -30,6 +30,8 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
+    if not any(one.type.tag in GAUGE_TYPES for one in selection.vertex_sets):
+        return []  # nothing that could be held
     count, labels = connected_components(selection, through_fixed=False)
     held = _held_parts(selection, labels, count)
     if held.all():

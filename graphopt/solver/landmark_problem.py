@@ -61,7 +61,9 @@ class LandmarkProblem:
         points: np.ndarray,
         *,
         robust: bool = True,
+        moves: bool = True,
     ):
+        """moves: False if only `chi2` will be asked for, which needs less preparation."""
         self.points = np.ascontiguousarray(points, np.float64)
         self.edges = edges
         self._robust = robust
@@ -70,24 +72,27 @@ class LandmarkProblem:
             held = np.full(len(vertex_set), -1, np.int64)
             program = compiled_vertex(vertex_set.type).native
             self._linearizer.add_vertex_set(vertex_set.estimate, program, held)
-        places = 3 * np.arange(len(self.points))
+        self._moves = moves
+        places = 3 * np.arange(len(self.points)) if moves else np.full(len(self.points), -1, np.int64)
         program = compiled_vertex(VertexPointXYZ).native
         self._point_set = self._linearizer.add_vertex_set(self.points, program, places)
         for parameter_set in structure.selection.parameter_sets:
             self._linearizer.add_parameter_set(parameter_set.values)
         self._groups = [self._add(one) for one in edges]
-        self._values = np.zeros(9 * len(self.points))
-        self._b = np.zeros(3 * len(self.points))
+        self._values = np.zeros(9 * len(self.points) if moves else 0)
+        self._b = np.zeros(3 * len(self.points) if moves else 0)
         self._linearizer.prepare(len(self._values), len(self._b))
 
     def _add(self, edges: PointEdges) -> int:
         group, rows, slot = edges.group, edges.rows, edges.slot
         compiled = compiled_edge(group.edge_set.type, group.information, group.kernel if self._robust else 0)
         arity = group.vertex_rows.shape[1]
+        takes_all = np.array_equal(rows, np.arange(len(group.rows)))
         vertex_sets, vertex_rows = list(group.vertex_sets), group.vertex_rows[rows]
         vertex_sets[slot], vertex_rows[:, slot] = self._point_set, edges.point
         block_offset = np.full((len(rows), arity * (arity + 1) // 2), -1, np.int64)
-        block_offset[:, slot * arity - slot * (slot - 1) // 2] = 9 * edges.point
+        if self._moves:
+            block_offset[:, slot * arity - slot * (slot - 1) // 2] = 9 * edges.point
         return self._linearizer.add_edge_group(
             compiled.chi2.native,
             compiled.linearize.native,
@@ -96,7 +101,7 @@ class LandmarkProblem:
             vertex_rows,
             list(group.parameter_sets),
             group.parameter_rows[rows],
-            *edge_data(group, rows),
+            *edge_data(group, None if takes_all else rows),
             block_offset,
             np.zeros(block_offset.shape, bool),
         )

@@ -88,7 +88,7 @@ def _reseat(structure: Structure, number: int, edges: list[PointEdges], worth: f
         return Reseated(0, 0.0)
     rays = [_rays(structure, one, estimate, chosen) for one in edges]
     present = estimate[chosen][None]
-    chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
+    chi2_now = LandmarkProblem(structure, edges, present[0], moves=False).chi2()[None]
     places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
     places, chi2 = np.concatenate([present, places]), np.concatenate([chi2_now, chi2])
     front = _in_front(edges, rays, places)
@@ -107,7 +107,7 @@ def _suspicious(
     structure: Structure, estimate: np.ndarray, edges: list[PointEdges], worth: float
 ) -> tuple[np.ndarray, list[PointEdges]]:
     """Rows (n,) of landmarks with a large chi2, and their edges with `point` numbered 0 ... n - 1."""
-    chi2 = LandmarkProblem(structure, edges, estimate.copy()).chi2()
+    chi2 = LandmarkProblem(structure, edges, estimate.copy(), moves=False).chi2()
     count = np.zeros(len(chi2))
     for one in edges:
         count += np.bincount(one.point, minlength=len(chi2))
