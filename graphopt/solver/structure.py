@@ -149,6 +149,7 @@ class Structure:
             numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
             for i, j in combinations(range(numbers.shape[1]), 2):
                 both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+                both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
                 conflicts.append(numbers[both][:, [i, j]])
         pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
         return np.split(independent_set(is_wanted, pairs), first[1:-1])

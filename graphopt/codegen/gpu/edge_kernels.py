@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import cache
 
 from graphopt.codegen.assignment import assign
-from graphopt.codegen.edge import information_dim
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.kernel import (
     Body,
     GpuKernel,
     Interface,
     Load,
+    closed_forms,
     compose,
     declare_inputs,
     describe_type,
@@ -24,6 +24,7 @@ from graphopt.codegen.gpu.kernel import (
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.programs import (
     chi2_program,
+    guide_names,
     linearize_program,
     pair_program,
     product_program,
@@ -42,7 +43,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
     loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, ["rho"], loads, arithmetic, ["rho"])
+    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
     declare_inputs(interface, signature, narrow=False)
     interface.add("partial", "OUTPUT(%, wide, partial)")
@@ -67,7 +68,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
 def linearize_kernel(
     signature: EdgeSignature, slot: int, primary: bool, arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
-    """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; one workgroup per tile.
+    """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; a workgroup per tile.
 
     primary: chi2 of each tile goes to partial[first_partial + tile], also of edges whose vertex in this slot
     is fixed: after the num_tiles tiles of destinations come tiles of TILE edges each, from
@@ -79,7 +80,7 @@ def linearize_kernel(
     sums = [*hessian_names(dim), *numbered("b", dim)]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, wanted, loads, arithmetic, ["rho"] if primary else [], sums)
+    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", "accumulate")
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature, narrow=False)
@@ -118,7 +119,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
     loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, sums, loads, arithmetic, [])
+    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature, narrow=False)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
@@ -182,7 +183,7 @@ def product_kernel(
     loads = edge_loads(signature, narrow)
     vectors = vector_names(signature, sources)
     extra = [Load(name, "real", "") for vector in vectors for name in vector]
-    body = _body(program, signature, sums, [*loads, extra], arithmetic, [], narrow=narrow)
+    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, narrow)
     interface = Interface(("num_tiles", "first_tile", "accumulate"))
     declare_inputs(interface, signature, narrow)
     for t in map(signature.set_of_slot, sources):
@@ -236,22 +237,22 @@ if (is_fixed) return;""".splitlines()
 def _body(
     program: Program,
     signature: EdgeSignature,
+    outputs: Sequence[str],
     wanted: Sequence[str],
     loads: Sequence[Sequence[Load]],
     arithmetic: Arithmetic,
-    wide_outputs: Sequence[str],
-    sums: Sequence[str] | None = None,
     narrow: bool = False,
+    guided: Sequence[int] = (),
 ) -> Body:
-    """Statements for the wanted outputs of an edge's program."""
-    guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
+    """Statements for the wanted ones of the program's outputs, which the guides of these slots follow."""
+    guides = guide_names(signature, guided)
     all_inputs = [load for group in loads for load in group]
-    own = list(sums or wanted)
-    rho = ["rho"] if program.num_outputs == len(own) + 1 + len(guides) else []
-    outputs = [*own, *rho, *guides]
-    assignment = assign(program, [load.name for load in all_inputs], outputs)
-    wide_guides = [] if narrow else [*guides, *rho, *(["rho"] if "rho" in own else [])]
-    return edge_body(assignment, wide_guides, wanted, all_inputs, arithmetic, wide_outputs)
+    assignment = assign(program, [load.name for load in all_inputs], [*outputs, *guides])
+    if narrow:
+        wide = closed_forms(assignment, loads[: signature.num_rows + 1])
+    else:
+        wide = assignment.needed_by([*guides, *(["rho"] if "rho" in outputs else [])])
+    return edge_body(assignment, wide, wanted, all_inputs, arithmetic, ["rho"] if "rho" in wanted else [])
 
 
 def _edge_loop(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphopt.codegen.assignment import Assignment
+from graphopt.codegen.edge import information_dim
 from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.layout import (
     EdgeSignature,
@@ -14,7 +15,6 @@ from graphopt.codegen.gpu.layout import (
     numbered,
     record_dim,
 )
-from graphopt.codegen.edge import information_dim
 from graphopt.codegen.program import Program
 
 PUSH_CONSTANT_BYTES = 128
@@ -124,7 +124,7 @@ def edge_loads(signature: EdgeSignature, narrow: bool) -> list[list[Load]]:
 
 
 def record_buffer(signature: EdgeSignature, k: int, narrow: bool) -> str:
-    """Buffer of vertex slot or parameter slot k, counted together; slots of one type share the first one's."""
+    """Buffer of vertex or parameter slot k, counted together; slots of one type share the first one's."""
     if k < signature.arity:
         return f"{'narrow' if narrow else 'estimate'}{signature.set_of_slot(k)}"
     number = signature.set_of_parameter(k - signature.arity)
@@ -171,18 +171,34 @@ class Body:
 
 def edge_body(
     assignment: Assignment,
-    guides: Sequence[str],
+    wide: set[str],
     wanted: Sequence[str],
     loads: Sequence[Load],
     arithmetic: Arithmetic,
     wide_outputs: Sequence[str] = (),
 ) -> Body:
-    """Statements for the wanted outputs; what the guides need is computed in wide numbers."""
-    wide = assignment.needed_by(guides)
+    """Statements for the wanted outputs; the values in `wide` are computed in wide numbers."""
     kept = assignment.keep(wanted)
     kinds = {load.name: load.kind for load in loads}
     text = write(kept, kinds, arithmetic, wide, dict.fromkeys(wide_outputs, "wide"))
     return Body(text.lines, text.outputs, kept.num_flops, kept.num_live, kept.inputs())
+
+
+def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
+    """Values of a product that are computed in wide numbers even from narrow copies.
+
+    These are what a `select` chooses between where it depends on more than one vertex: closed forms near
+    their singularity, (t - sin t) / t^3 and their derivatives, lose all digits of a float32. Those of a single
+    vertex (the exponential of its rotation) stay float32: their errors are multiplied by the angle again.
+    """
+    owner = {load.name: k for k, group in enumerate(groups) for load in group}
+    wide: set[str] = set()
+    for name in sorted(assignment.choices()):
+        if name not in wide:
+            cone = assignment.cone([name])
+            if len({owner[x] for x in cone if x in owner}) > 1:
+                wide |= cone
+    return wide
 
 
 def describe_type(program: Program, signature: EdgeSignature) -> list[str]:
@@ -231,7 +247,11 @@ def compose(
         *(f"// {line}" for line in comment),
         "#extension GL_GOOGLE_include_directive : require",
         f"#define NUM_BUFFERS {len(interface.buffers)}",
-        *(["#define GRAPHOPT_TABLE"] if table_is_needed(len(interface.buffers), len(interface.params)) else []),
+        *(
+            ["#define GRAPHOPT_TABLE"]
+            if table_is_needed(len(interface.buffers), len(interface.params))
+            else []
+        ),
         *(["#define GRAPHOPT_TWO_FLOAT"] if arithmetic == "two_float" else []),
         '#include "common.glsl"',
         '#include "generated.glsl"',

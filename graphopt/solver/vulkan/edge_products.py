@@ -225,5 +225,26 @@ class EdgeProducts:
             self._arrays[key] = {"tile_ranges": array_of(self._context, ranges.astype(np.uint32))}
         return self._arrays[key]
 
+    def schur_diagonal_steps(
+        self, version: int, inverse: Any, offsets: Mapping[int, Any], values: Any
+    ) -> list[list[Launch]]:
+        """Subtract H_pl H_ll^-1 H_lp from kept diagonal blocks in `values`, one launch after the other.
+
+        offsets: by vertex set, buffers of where each eliminated vertex has its block in `inverse`.
+        """
+        records = self._linearizer.estimates.version(version)
+        return [
+            [edges.schur_diagonal_launch(slot, other, records, offsets, inverse, values)]
+            for edges in self._linearizer.edges
+            for slot in edges.views
+            if self._has_kept(edges, slot)
+            for other in edges.views
+            if other != slot and self._has_eliminated(edges, other)
+        ]
+
+    def _has_eliminated(self, edges: DeviceEdges, slot: int) -> bool:
+        view = edges.views[slot].view
+        return view.num_kept_tiles < view.num_tiles
+
     def _plan_of(self, part: str) -> _Plan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]

@@ -74,7 +74,9 @@ class ViewArrays:
         self._rows.write(blocked_rows(group, view))
         self._num_data = signature.num_data
         self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
-        self._narrow = DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
+        self._narrow = (
+            DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
+        )
         arrays = {
             "first": view.first,
             "tiles": view.tiles,
@@ -98,9 +100,7 @@ class ViewArrays:
         self._data.write(pack_wide(piece, has_float64) for piece in blocked_data(self._group, self.view))
         if self._narrow is not None:
             with np.errstate(over="ignore"):
-                self._narrow.write(
-                    piece.astype(np.float32) for piece in blocked_data(self._group, self.view)
-                )
+                self._narrow.write(piece.astype(np.float32) for piece in blocked_data(self._group, self.view))
 
 
 class PairArrays:
@@ -153,9 +153,7 @@ class DeviceEdges:
         group, layout = self.group, self._layout
         for slot, number in enumerate(group.vertex_sets):
             if slot != self.primary_slot and (self._structure.vertex_blocks[number] >= 0).any():
-                view = edge_view(
-                    self._structure, group, slot, is_primary=False, num_kept=layout.num_kept
-                )
+                view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
         lists = pair_lists(group, self.primary.view)
@@ -218,7 +216,9 @@ class DeviceEdges:
         """Parts that `chi2_launch` leaves."""
         return -(-self.primary.view.num_edges // self.chi2_kernel.workgroup_size)
 
-    def linearize_launch(self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool) -> Launch:
+    def linearize_launch(
+        self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
+    ) -> Launch:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view = arrays.view
@@ -241,3 +241,19 @@ class DeviceEdges:
     def product_buffers(self, slot: int) -> dict[str, Any]:
         """What products over a slot's view read beside packed records."""
         return {**self._parameter_buffers, **self.views[slot].buffers}
+
+    def schur_diagonal_launch(
+        self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
+    ) -> Launch:
+        """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
+
+        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
+        """
+        arrays = self.views[slot]
+        last = arrays.view.num_kept_tiles
+        kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
+        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        for k, number in enumerate(self.group.vertex_sets):
+            buffers[f"inverse_offset{k}"] = offsets[number]
+        params = {"num_tiles": last, "first_tile": 0}
+        return bound(self._context, kernel, buffers, params, last, self.bytes_of(arrays.view.num_edges))

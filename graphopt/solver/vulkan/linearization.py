@@ -84,7 +84,11 @@ class DeviceLinearizer:
 
     def refresh(self) -> bool:
         """Take what has changed in the graph; False: nothing."""
-        changed = [self.estimates.refresh(), self.parameters.refresh(), *[one.refresh() for one in self.edges]]
+        changed = [
+            self.estimates.refresh(),
+            self.parameters.refresh(),
+            *[one.refresh() for one in self.edges],
+        ]
         return any(changed)
 
     # ---------------------------------------------------------------- plan
@@ -148,14 +152,10 @@ class DeviceLinearizer:
                 sequence.step(step)
                 step = []
             if writer.pairs is not None:
-                step.append(
-                    writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds)
-                )
+                step.append(writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds))
             else:
                 step.append(
-                    writer.edges.linearize_launch(
-                        writer.slot, records, values, b, accumulate=writer.adds
-                    )
+                    writer.edges.linearize_launch(writer.slot, records, values, b, accumulate=writer.adds)
                 )
         sequence.step(step)
 

@@ -22,7 +22,13 @@ from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg
-from graphopt.solver.vulkan.products import NORMAL, LandmarkProduct, RowProduct, symmetric_product, symmetric_uses
+from graphopt.solver.vulkan.products import (
+    NORMAL,
+    LandmarkProduct,
+    RowProduct,
+    symmetric_product,
+    symmetric_uses,
+)
 from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.sequence import Sequence
 

@@ -83,7 +83,9 @@ class VulkanSystem:
         """(dim,) the solution of `solve`; of a resident system see `step`."""
         self.outcome: PcgOutcome | None = None
         """How the last run of the conjugate gradients ended."""
-        self.device_seconds = dict.fromkeys(("schur", "linear_solver", "landmarks", "update", "linearize"), 0.0)
+        self.device_seconds = dict.fromkeys(
+            ("schur", "linear_solver", "landmarks", "update", "linearize"), 0.0
+        )
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
