@@ -25,6 +25,8 @@ _LARGEST_LAMBDA = 1e32
 _SMALLEST_LAMBDA = 1e-16
 _ACCEPT = 1e-3  # min_relative_decrease of Ceres
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
+_ACCURACY = 0.3  # of conjugate gradients, times the root of chi2's last relative decrease
+_FINEST, _COARSEST = 1e-3, 0.1  # accuracy; 0.1 is eta of Ceres
 
 
 class ScaledDamping:
@@ -40,6 +42,7 @@ class ScaledDamping:
         self._solver = solver
         self._lambda = _INITIAL_LAMBDA
         self._nu = 2.0
+        self._accuracy = _COARSEST
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
@@ -50,7 +53,8 @@ class ScaledDamping:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
             trial += 1
-            found = solver.trial(Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL))
+            limits = _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL
+            found = solver.trial(Damping(self._lambda, True, *limits, self._accuracy))
             if not found.solved:
                 self._reject()
                 continue
@@ -69,6 +73,8 @@ class ScaledDamping:
             self._solver.discard_top()
             self._lambda = max(self._lambda * _factor(rho, trial), _SMALLEST_LAMBDA)
             self._nu = 2.0
+            fell = max(1.0 - found.chi2 / current, 0.0) if current > 0.0 else 0.0
+            self._accuracy = float(np.clip(_ACCURACY * np.sqrt(fell), _FINEST, _COARSEST))
             return True
         self._solver.pop()
         self._reject()

@@ -24,6 +24,9 @@ class Damping:
     scaled: bool = False
     floor: float = 0.0
     ceiling: float = np.inf
+    accuracy: float | None = None
+    """Part of the residual (its norm) that conjugate gradients may leave; None: as little as they are set to. Direct
+    solvers leave none, and nothing keeps others from leaving less."""
 
     def of(self, diagonal: np.ndarray) -> float | np.ndarray:
         """D as `BlockSolver.solve` takes it; diagonal (dim,): that of H."""

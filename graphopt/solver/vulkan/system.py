@@ -172,7 +172,8 @@ class VulkanSystem:
         if self.host_solver is not None:
             solved = self._solve_direct(kind, damping, tail)
         else:
-            solved = self._solve_pcg(kind, tail)
+            accuracy = damping.accuracy if isinstance(damping, Damping) else None
+            solved = self._solve_pcg(kind, tail, accuracy)
         if tail is None and solved:
             self.dx = self.step.host
         return solved
@@ -299,10 +300,11 @@ class VulkanSystem:
             self._programs[name] = record()
         self._programs[name].run(self.device_seconds)
 
-    def _solve_pcg(self, kind: str, tail: Tail | None) -> bool:
+    def _solve_pcg(self, kind: str, tail: Tail | None, accuracy: float | None) -> bool:
         chosen = self.configuration
         limit = chosen.max_iterations or self.pcg.num_rows
-        self.pcg.set_rules(chosen.tolerance, self._kept_threshold, limit)
+        tolerance = chosen.tolerance if accuracy is None else max(accuracy**2, chosen.tolerance)
+        self.pcg.set_rules(tolerance, self._kept_threshold, limit)
         count = self._iterations_at_once(tail)
         name = ("start", kind) if tail is None else ("start", kind, count, tail.key)
         self._run(name, lambda: self._record_pcg_start(kind, count, tail))
@@ -326,7 +328,10 @@ class VulkanSystem:
         if tail is None:
             return self._chunk
         last = 0 if self.outcome is None else self.outcome.iterations
-        return min(FEWEST_ITERATIONS * (last // FEWEST_ITERATIONS + 1), self._chunk)
+        count = FEWEST_ITERATIONS
+        while count <= last:
+            count *= 2  # few different programs to record
+        return min(count, self._chunk)
 
     def _record_pcg_start(self, kind: str, count: int = 0, tail: Tail | None = None) -> Sequence:
         sequence = Sequence(self.context).begin("schur")
