@@ -20,6 +20,7 @@ METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",
@@ -199,6 +200,9 @@ def add_optimize(commands: Any) -> None:
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     parser.add_argument(
+        "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
+    )
+    parser.add_argument(
         "--robust-kernel",
         type=robust_kernel,
         metavar="NAME[:WIDTH]",
@@ -231,6 +235,31 @@ def add_info(commands: Any) -> None:
         description="Count vertices, edges and parameters by type, and report what may be wrong.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")
+    parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+
+
+def add_explain(commands: Any) -> None:
+    """Add `graphopt explain`."""
+    parser = commands.add_parser(
+        "explain",
+        help="say how a graph would be solved, and why",
+        description="Show the compiled edge types, the schedules that the device allows with their predicted times "
+        "(and with --measure the real ones), and which one is taken.",
+    )
+    parser.add_argument("input", metavar="INPUT", help="graph file")
+    parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
+    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
+    parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
+    parser.add_argument("--schedule", choices=SCHEDULES, default="auto", help="only this schedule")
+    parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
+    parser.add_argument(
+        "--source",
+        metavar="EDGE",
+        nargs="?",
+        const="",
+        help="print the generated kernels (GLSL) instead, of all edge types or of this one",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
 
 
@@ -361,7 +390,15 @@ def build_parser(version: str) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"graphopt {version}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_optimize, add_info, add_convert, add_generate, add_devices, g2o_command.add_parser):
+    for add in (
+        add_optimize,
+        add_info,
+        add_explain,
+        add_convert,
+        add_generate,
+        add_devices,
+        g2o_command.add_parser,
+    ):
         add(commands)
     return parser
 

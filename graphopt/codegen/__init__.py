@@ -20,6 +20,7 @@ from graphopt.codegen.edge import (
     compile_edge,
     compile_robust_kernel,
     compile_vertex,
+    explain_sharing,
     information_dim,
     pack_information,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "compile_edge",
     "compile_robust_kernel",
     "compile_vertex",
+    "explain_sharing",
     "information_dim",
     "pack_information",
 ]

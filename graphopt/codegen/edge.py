@@ -153,6 +153,26 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
         ]
 
 
+def explain_sharing(
+    edge_type: Any, information: str = "full", robust: bool = False
+) -> dict[str, dict[str, dict[str, int]]]:
+    """Operations and registers of an edge type's programs as written, and with partial sub-expressions shared.
+
+    {"chi2": {"written": {"operations": n, "registers": n}, "shared": ...}, "linearize": ...}
+    """
+    found = {}
+    for kind in ("chi2", "linearize"):
+        programs = {
+            "written": _compile_unshared(edge_type, kind, information, robust),
+            "shared": _compile(edge_type, (kind,), information, robust)[0],
+        }
+        found[kind] = {
+            name: {"operations": one.num_flops, "registers": one.num_registers}
+            for name, one in programs.items()
+        }
+    return found
+
+
 def _compile_unshared(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
     with LOCK, fresh_table():
         edge = trace_edge(edge_type)

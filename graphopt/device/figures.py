@@ -52,8 +52,18 @@ class DeviceFigures:
         return self.float64_flops if precision == "double" else self.float32_flops
 
 
+_known: dict[tuple, DeviceFigures] = {}
+
+
 def device_figures(device: Any) -> DeviceFigures:
     """The figures of an open device: measured at the first call, later read from the cache folder."""
+    key = _identity(device)
+    if key not in _known:
+        _known[key] = _kept_or_measured(device)
+    return _known[key]
+
+
+def _kept_or_measured(device: Any) -> DeviceFigures:
     path = _cache_path(device)
     if path is not None:
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -69,9 +79,12 @@ def _cache_path(device: Any) -> Any:
     folder = cache_directory()
     if folder is None:
         return None
-    identity = (_VERSION, device.name, str(device.info.get("driver_info", "")), device.access)
-    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(repr(_identity(device)).encode()).hexdigest()[:16]
     return folder / "devices" / f"{digest}.json"
+
+
+def _identity(device: Any) -> tuple:
+    return _VERSION, device.name, str(device.info.get("driver_info", "")), device.access, device.has_float64
 
 
 def measure(device: Any) -> DeviceFigures:

@@ -13,7 +13,7 @@ run `PCG_ITERATIONS` times. The space is Thallo's (Mara et al. 2021), with the S
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -96,6 +96,11 @@ class ProblemSize:
     """Of S's upper triangle, at most."""
 
     @property
+    def eliminates(self) -> bool:
+        """Some vertices can be eliminated, others stay."""
+        return self.num_pairs > 0.0
+
+    @property
     def values(self) -> int:
         """Of H as it is stored."""
         return self.diagonal + self.kept_off_diagonal + self.coupling
@@ -124,41 +129,39 @@ class Prediction:
 
 def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     """Sizes of a structure; compiles the programs of its edge types if they are not."""
-    dims = structure.dims.astype(np.int64)
-    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
-    rows = structure.row_idx
-    scalars = dims[rows] * dims[columns]
-    on_diagonal = rows == columns
-    is_coupling = (columns >= structure.num_kept) & ~on_diagonal
-    pairs, flops, schur = _pairs(structure, dims, columns, rows, is_coupling)
+    num_kept = structure.num_kept
+    squares = structure.dims.astype(np.int64) ** 2
+    kept = int(structure.block_ptr[structure.col_ptr[num_kept]])
+    kept_diagonal = int(squares[:num_kept].sum())
+    diagonal = int(squares.sum())
+    coupling = structure.values_size - kept - (diagonal - kept_diagonal)
+    pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
     return ProblemSize(
         groups=tuple(_group_size(structure, group, precision) for group in structure.groups),
         dim=structure.dim,
         kept_dim=structure.kept_dim,
-        diagonal=int(scalars[on_diagonal].sum()),
-        kept_off_diagonal=int(scalars[~on_diagonal & ~is_coupling].sum()),
-        coupling=int(scalars[is_coupling].sum()),
+        diagonal=diagonal,
+        kept_off_diagonal=kept - kept_diagonal,
+        coupling=coupling,
         pair_flops=flops,
         num_pairs=pairs,
         schur=schur,
     )
 
 
-def _pairs(
-    structure: Structure, dims: np.ndarray, columns: np.ndarray, rows: np.ndarray, is_coupling: np.ndarray
-) -> tuple[float, float, float]:
-    """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S."""
-    if not structure.has_schur:
-        return 0.0, 0.0, 0.0
-    landmark = columns[is_coupling] - structure.num_kept
-    count = structure.num_blocks - structure.num_kept
-    degree = np.bincount(landmark, minlength=count).astype(np.float64)
-    pose_dim = np.bincount(landmark, dims[rows[is_coupling]], count) / np.maximum(degree, 1.0)
-    own = dims[structure.num_kept :].astype(np.float64)
+def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
+    """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
+
+    All kept neighbours count as of the same, mean dimension.
+    """
+    degree = (np.diff(structure.col_ptr[structure.num_kept :]) - 1).astype(np.float64)
+    own = structure.dims[structure.num_kept :].astype(np.float64)
+    mean_dim = coupling / max(float((degree * own).sum()), 1.0)
     pairs = 0.5 * degree * (degree + 1.0)
-    flops = 2.0 * (pairs * (pose_dim**2 * own + pose_dim * own**2)).sum()
-    kept = 0.5 * float(structure.kept_dim) * (structure.kept_dim + 1.0)
-    return float(pairs.sum()), float(flops), min(kept, float((pairs * pose_dim**2).sum()))
+    flops = 2.0 * float((pairs * (mean_dim**2 * own + mean_dim * own**2)).sum())
+    full = 0.5 * float(structure.kept_dim) * (structure.kept_dim + 1.0)
+    num_pairs = float(pairs.sum())
+    return num_pairs, flops, min(full, num_pairs * mean_dim**2)
 
 
 def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) -> GroupSize:
@@ -188,7 +191,7 @@ def _words(storage_dim: int, precision: Precision) -> int:
 
 def predict(size: ProblemSize, figures: DeviceFigures, precision: Precision) -> list[Prediction]:
     """All schedules that a problem allows, the cheapest first."""
-    eliminations: Iterable[Elimination] = ("explicit", "implicit") if size.coupling else ("off",)
+    eliminations: Iterable[Elimination] = ("explicit", "implicit") if size.eliminates else ("off",)
     found = []
     for schur in eliminations:
         for products in ("blocks", "matrix-free"):
@@ -197,13 +200,14 @@ def predict(size: ProblemSize, figures: DeviceFigures, precision: Precision) -> 
     return sorted(found, key=lambda one: one.total)
 
 
-def cheapest(
-    size: ProblemSize, figures: DeviceFigures, precision: Precision, memory_limit: float
-) -> Prediction:
+def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
     """The schedule predicted to be fastest of those that fit; that with the least memory if none does."""
-    found = predict(size, figures, precision)
-    fitting = [one for one in found if one.memory_bytes <= memory_limit]
-    return fitting[0] if fitting else min(found, key=lambda one: one.memory_bytes)
+    fitting = [one for one in predictions if one.memory_bytes <= memory_limit]
+    return (
+        min(fitting, key=lambda one: one.total)
+        if fitting
+        else min(predictions, key=lambda one: one.memory_bytes)
+    )
 
 
 def _predict(

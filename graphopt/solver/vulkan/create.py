@@ -9,9 +9,8 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.resident import ResidentBlockSolver
-from graphopt.solver.vulkan.schedule import check_schur, choose_precision, choose_schedule, configuration_of
+from graphopt.solver.vulkan.schedule import check_schur, choose_plan, choose_precision, configuration_of
 
 
 def create(
@@ -31,11 +30,7 @@ def create(
     precision = choose_precision(device, options.precision)
     configuration = configuration or configuration_of(options, precision)
     check_schur(configuration, structure)
-    eliminate = structure.has_schur and configuration.schur != "off"
-    num_kept = structure.num_kept if eliminate else structure.num_blocks
-    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
-    resolved = configuration.resolve(layout)
-    schedule = choose_schedule(options.schedule, device, layout, resolved)
-    if schedule == "host":
-        return VulkanBlockSolver(graph, structure, options, device=device, configuration=resolved)
-    return ResidentBlockSolver(graph, structure, device, resolved, precision, schedule)
+    plan = choose_plan(options.schedule, device, structure, configuration, precision)
+    if plan.schedule == "host":
+        return VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
+    return ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.schedule)

@@ -7,8 +7,12 @@ matrix-free   only H's diagonal blocks are stored; products recompute the Jacobi
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from graphopt.device import VulkanDevice
+from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
+from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.solver.linear_systems import (
     _PCG_TOLERANCE,
@@ -16,12 +20,13 @@ from graphopt.solver.linear_systems import (
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.cost import Prediction, cheapest, predict, problem_size
 from graphopt.solver.vulkan.layout import BlockLayout
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
-COMFORTABLE_SHARE = 0.25
-"""Of the device's memory that H may take before `auto` prefers not to store it."""
+COMFORTABLE_SHARE = 0.6
+"""Of the device's memory that a schedule may take."""
 
 
 def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> str:
@@ -48,30 +53,71 @@ def check_schur(configuration: Configuration, structure: Structure) -> None:
         )
 
 
-def choose_schedule(
-    asked: str, device: VulkanDevice | KomputeDevice, layout: BlockLayout, configuration: Configuration
-) -> str:
-    """What "auto" stands for, by linear solver and memory; configuration: without "auto".
+@dataclass(frozen=True)
+class Plan:
+    """How a problem is solved on a device."""
 
-    The one place that decides. layout: of all of H.
+    configuration: Configuration
+    """Without "auto"."""
+    schedule: str
+    predictions: tuple[Prediction, ...] = ()
+    """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
+
+
+def choose_plan(
+    asked: str,
+    device: VulkanDevice | KomputeDevice,
+    structure: Structure,
+    configuration: Configuration,
+    precision: Precision,
+) -> Plan:
+    """What "auto" stands for in schedule and configuration. The one place that decides.
+
+    Factorizations need blocks. With conjugate gradients the cost model picks, among what was asked for.
     """
-    needs_blocks = configuration.linear_solver != "pcg" or configuration.schur == "explicit"
-    if asked == "matrix-free" and needs_blocks:
+    eliminate = structure.has_schur and configuration.schur != "off"
+    num_kept = structure.num_kept if eliminate else structure.num_blocks
+    resolved = configuration.resolve(
+        BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    )
+    if resolved.linear_solver != "pcg" or asked == "host" or not device.has_float64:
+        _check_matrix_free(asked, resolved)
+        default = "blocks" if device.has_float64 else "host"  # residuals need float64
+        return Plan(resolved, default if asked == "auto" else asked)
+    predictions = _allowed(asked, device, structure, configuration, precision)
+    if not predictions:
+        _check_matrix_free(asked, resolved)
+    best = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
+    schur = best.schur if resolved.schur != "off" else "off"
+    return Plan(replace(resolved, schur=schur), best.products, tuple(predictions))
+
+
+def _allowed(
+    asked: str,
+    device: VulkanDevice | KomputeDevice,
+    structure: Structure,
+    configuration: Configuration,
+    precision: Precision,
+) -> list[Prediction]:
+    """Predictions of the schedules that the options leave open."""
+    size = problem_size(structure, precision)
+    if configuration.schur == "off":
+        size = replace(size, num_pairs=0.0)
+    return [
+        one
+        for one in predict(size, device_figures(device), precision)
+        if asked in ("auto", one.products)
+        and (one.schur == "off" or configuration.schur in ("auto", one.schur))
+    ]
+
+
+def _check_matrix_free(asked: str, configuration: Configuration) -> None:
+    if asked == "matrix-free":
         raise OptionError(
             f"schedule 'matrix-free' needs products only, but linear_solver '{configuration.linear_solver}' "
             f"with schur '{configuration.schur}' needs the blocks of H. Use linear_solver='pcg' and "
             "schur='implicit' or 'off', or schedule='blocks'."
         )
-    if asked != "auto":
-        return asked
-    if not device.has_float64:
-        return "host"  # the generated kernels need float64 for residuals
-    if needs_blocks:
-        return "blocks"
-    if configuration.schur == "implicit":
-        return "matrix-free"
-    comfortable = COMFORTABLE_SHARE * device_memory(device)
-    return "blocks" if 8 * layout.values_size <= comfortable else "matrix-free"
 
 
 def device_memory(device: VulkanDevice | KomputeDevice) -> float:

@@ -1,0 +1,243 @@
+"""`graphopt explain`: how a graph would be solved on a device, and why."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli import output
+
+if TYPE_CHECKING:
+    from graphopt.solver.structure import EdgeGroup, Structure
+    from graphopt.solver.vulkan.measure import Measurement
+    from graphopt.solver.vulkan.schedule import Plan
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print edge types, kernels and schedules; return 0."""
+    from graphopt.io import read
+    from graphopt.solver.gauge import choose_gauge
+    from graphopt.solver.structure import Structure
+
+    graph = read(args.input)
+    selection = graph.select()
+    held = choose_gauge(graph, selection)
+    structure = Structure(selection.with_fixed(held) if held else selection)
+    if args.source is not None:
+        print(_sources(structure, args), end="")
+        return 0
+    document: dict[str, Any] = {"problem": _problem(structure), "edges": _edges(structure)}
+    document |= _schedules(graph, structure, args)
+    if args.json:
+        output.print_json(document)
+    else:
+        _print(document)
+    return 0
+
+
+def _problem(structure: Structure) -> dict[str, Any]:
+    return {
+        "vertices": structure.num_blocks,
+        "kept": structure.num_kept,
+        "eliminated": structure.num_blocks - structure.num_kept,
+        "dimension": structure.dim,
+        "kept_dimension": structure.kept_dim,
+        "blocks_of_h": len(structure.row_idx),
+        "numbers_of_h": structure.values_size,
+    }
+
+
+def _edges(structure: Structure) -> list[dict[str, Any]]:
+    """Operations and registers per edge group: as written, and with partial sub-expressions shared."""
+    from graphopt.codegen import explain_sharing
+    from graphopt.types.base import working_edge_type
+    from graphopt.types.robust_kernels import KERNELS
+
+    found = []
+    for group in structure.groups:
+        edge_type = working_edge_type(group.edge_set.type)
+        found.append(
+            {
+                "edge": group.edge_set.type.tag,
+                "count": len(group.rows),
+                "information": group.information,
+                "robust_kernel": KERNELS[group.kernel].name if group.kernel else None,
+                "programs": explain_sharing(edge_type, group.information, bool(group.kernel)),
+            }
+        )
+    return found
+
+
+def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
+    """What the cost model says on the device, and with --measure what the device says."""
+    from graphopt.device import VulkanDevice, open_device
+    from graphopt.errors import DeviceError
+    from graphopt.solver.registry import SolverOptions
+    from graphopt.solver.vulkan.measure import measure_schedules
+    from graphopt.solver.vulkan.schedule import choose_plan, choose_precision, configuration_of
+
+    if args.device == "cpu":
+        return _on_the_cpu(structure, args)
+    try:
+        device = open_device("vulkan" if args.device == "auto" else args.device)
+    except DeviceError:
+        if args.device != "auto":
+            raise
+        return _on_the_cpu(structure, args)
+    options = SolverOptions(device.spec, args.linear_solver, args.schur, args.precision, args.schedule)
+    precision = choose_precision(device, options.precision)
+    configuration = configuration_of(options, precision)
+    plan = choose_plan(options.schedule, device, structure, configuration, precision)
+    measured: list[Measurement] = []
+    if args.measure and isinstance(device, VulkanDevice):
+        measured = measure_schedules(graph, structure, device, precision, plan.predictions)
+    return {
+        "device": device.spec,
+        "device_name": device.name,
+        "precision": precision,
+        "linear_solver": plan.configuration.linear_solver,
+        "schur": plan.configuration.schur,
+        "schedule": plan.schedule,
+        "schedules": _rows(plan, measured),
+    }
+
+
+def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
+    times = {one.prediction.name: one for one in measured}
+    rows = []
+    for one in plan.predictions:
+        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.schedule)
+        row: dict[str, Any] = {
+            "schedule": one.name,
+            "chosen": is_pick,
+            "predicted_seconds": {**one.seconds, "total": one.total},
+            "memory_bytes": one.memory_bytes,
+        }
+        if one.name in times:
+            own = times[one.name]
+            row["measured_seconds"] = {**own.seconds, "total": own.total}
+        rows.append(row)
+    return rows
+
+
+def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
+    from graphopt.cli.devices import describe_cpu
+    from graphopt.solver.linear_systems import choose_system
+    from graphopt.solver.registry import SolverOptions
+
+    options = SolverOptions("cpu", args.linear_solver, args.schur)
+    system = choose_system(structure, options)
+    return {
+        "device": "cpu",
+        "device_name": describe_cpu()["name"],
+        "precision": "double",
+        "linear_solver": system.linear_solver,
+        "schur": system.schur,
+        "schedule": "blocks",
+        "schedules": [],
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    problem = document["problem"]
+    output.print_facts(
+        [
+            ("vertices", f"{problem['vertices']} free, {problem['eliminated']} eliminated by Schur"),
+            ("dimension", f"{problem['dimension']}, {problem['kept_dimension']} kept"),
+            ("H", f"{problem['blocks_of_h']} blocks, {problem['numbers_of_h']} numbers"),
+        ]
+    )
+    print()
+    columns = (
+        "edge",
+        "count",
+        "information",
+        "kernel",
+        "program",
+        "operations",
+        "shared",
+        "registers",
+        "shared ",
+    )
+    rows = []
+    for edge in document["edges"]:
+        names = (edge["edge"], str(edge["count"]), edge["information"], edge["robust_kernel"] or "none")
+        for name, counts in edge["programs"].items():
+            before, after = counts["written"], counts["shared"]
+            numbers = (before["operations"], after["operations"], before["registers"], after["registers"])
+            rows.append((*names, name, *map(str, numbers)))
+            names = ("", "", "", "")
+    output.print_table(columns, rows, numeric=("count", *columns[5:]))
+    print()
+    output.print_facts(
+        [
+            ("device", f"{document['device']}: {document['device_name']}"),
+            (
+                "solves with",
+                f"{document['linear_solver']}, schur {document['schur']}, {document['precision']}",
+            ),
+            ("schedule", document["schedule"]),
+        ]
+    )
+    if document["schedules"]:
+        print()
+        _print_schedules(document["schedules"])
+
+
+def _print_schedules(schedules: list[dict[str, Any]]) -> None:
+    """Times per iteration of Levenberg-Marquardt with 20 conjugate gradient iterations."""
+    phases = ("linearize", "eliminate", "solve", "update", "total")
+    rows = []
+    for one in schedules:
+        mark = "*" if one["chosen"] else ""
+        for kind in ("predicted", "measured"):
+            seconds = one.get(f"{kind}_seconds")
+            if seconds is not None:
+                times = [f"{1e3 * seconds[phase]:.3f}" for phase in phases]
+                memory = f"{one['memory_bytes'] / 2**20:.0f}" if kind == "predicted" else ""
+                rows.append((mark, one["schedule"], kind, *times, memory))
+    columns = ("", "schedule", "ms", *phases, "MiB")
+    output.print_table(columns, rows, numeric=(*phases, "MiB"))
+    print(
+        "\nTimes of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients; * is taken."
+    )
+
+
+def _sources(structure: Structure, args: argparse.Namespace) -> str:
+    """GLSL of the kernels of the edge groups whose tag or name is asked for."""
+    from graphopt.codegen import gpu
+    from graphopt.errors import OptionError
+    from graphopt.types.base import working_edge_type, working_vertex_type
+
+    arithmetic = "mixed" if args.precision == "mixed" else "double"
+    wanted = [g for g in structure.groups if args.source in ("", g.edge_set.type.tag, g.edge_set.type.name)]
+    if not wanted:
+        known = ", ".join(dict.fromkeys(g.edge_set.type.tag for g in structure.groups))
+        raise OptionError(f"{args.input} has no active edges of type '{args.source}'. It has: {known}.")
+    kernels: dict[str, str] = {}
+    for group in wanted:
+        edge_type = working_edge_type(group.edge_set.type)
+        signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
+        for kernel in _kernels(group, signature, arithmetic):
+            kernels[kernel.name] = kernel.source
+        for vertex_type in group.edge_set.type.vertices:
+            kernel = gpu.oplus_kernel(working_vertex_type(vertex_type), arithmetic)
+            kernels[kernel.name] = kernel.source
+    return "\n".join(f"// ---- {name}\n{source}" for name, source in kernels.items())
+
+
+def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
+    from graphopt.codegen import gpu
+    from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+
+    arity = len(group.vertex_sets)
+    slots = range(arity)
+    found = [gpu.chi2_kernel(signature, arithmetic)]
+    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
+    found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
+    for slot in slots:
+        others = tuple(t for t in slots if t != slot)
+        if others:
+            found.append(packed_tiles_kernel(signature, slot, others, arithmetic))
+            found.append(packed_rows_kernel(signature, slot, others, arithmetic))
+    return found

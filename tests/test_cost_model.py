@@ -1,0 +1,168 @@
+"""The cost model: sizes from the structure, predictions, the pick, measurements, `graphopt explain`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphopt import datasets, io
+from graphopt.cli.main import main
+from graphopt.codegen import explain_sharing
+from graphopt.device.figures import DeviceFigures
+from graphopt.errors import OptionError
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.cost import cheapest, predict, problem_size
+from graphopt.solver.vulkan.measure import measure_schedules
+from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
+from graphopt.types import registry
+from tests.vulkan_devices import shared_device
+
+H200 = DeviceFigures("H200", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
+
+
+def structure_of(graph):
+    """Structure of all of a graph."""
+    return Structure(graph.select())
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    """A small bundle adjustment problem."""
+    return datasets.ba(cameras=6, points=80, camera="bal")
+
+
+@pytest.fixture(scope="module")
+def sphere():
+    """A small pose graph."""
+    return datasets.sphere(nodes_per_level=8, laps=4)
+
+
+def test_sizes_are_those_of_the_structure(bundle):
+    structure = structure_of(bundle)
+    size = problem_size(structure, "double")
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
+    rows, kept = structure.row_idx, structure.num_kept
+    scalars = structure.dims[rows].astype(int) * structure.dims[columns]
+    coupling = (columns >= kept) & (rows != columns)
+    assert size.values == structure.values_size
+    assert size.coupling == scalars[coupling].sum()
+    assert size.diagonal == scalars[rows == columns].sum()
+    degree = np.bincount(columns[coupling] - kept, minlength=structure.num_blocks - kept)
+    assert size.num_pairs == (degree * (degree + 1) / 2).sum()
+    # 9 x 3 blocks: 2 (R^2 K + R K^2) operations per pair
+    assert size.pair_flops == pytest.approx(size.num_pairs * 2 * (81 * 3 + 9 * 9))
+    assert size.groups[0].is_eliminated == (False, True)
+
+
+def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
+    for graph, names in [
+        (bundle, {"explicit, blocks", "implicit, blocks", "implicit, matrix-free"}),
+        (sphere, {"off, blocks", "off, matrix-free"}),
+    ]:
+        found = predict(problem_size(structure_of(graph), "double"), H200, "double")
+        assert {one.name for one in found} == names
+        totals = [one.total for one in found]
+        assert totals == sorted(totals) and min(totals) > 0.0
+
+
+def test_more_edges_cost_more_and_a_slower_device_takes_longer(bundle):
+    size = problem_size(structure_of(bundle), "double")
+    many = replace(size, groups=tuple(replace(g, num_edges=10**7) for g in size.groups))
+    slow = replace(H200, bytes_per_second=1e10, gathers_per_second=1e8, float64_flops=1e10)
+    for one in predict(size, H200, "double"):
+        for other in (predict(many, H200, "double"), predict(size, slow, "double")):
+            (same,) = (p for p in other if p.name == one.name)
+            assert same.total > one.total
+
+
+def test_the_memory_limit_excludes_what_does_not_fit(bundle):
+    found = predict(problem_size(structure_of(bundle), "double"), H200, "double")
+    smallest = min(found, key=lambda one: one.memory_bytes)
+    assert cheapest(found, smallest.memory_bytes) is smallest
+    assert cheapest(found, 0.0) is smallest
+    assert cheapest(found, np.inf) is found[0]
+
+
+def test_what_the_user_pins_is_kept(bundle):
+    device = shared_device("address")
+    structure = structure_of(bundle)
+    for schur, schedule in [("explicit", "blocks"), ("implicit", "blocks"), ("implicit", "matrix-free")]:
+        options = SolverOptions("vulkan", "pcg", schur)
+        plan = choose_plan(schedule, device, structure, configuration_of(options, "double"), "double")
+        assert (plan.configuration.schur, plan.schedule) == (schur, schedule)
+    plan = choose_plan(
+        "auto", device, structure, configuration_of(SolverOptions("vulkan", "pcg"), "double"), "double"
+    )
+    best = plan.predictions[0]
+    assert (plan.configuration.schur, plan.schedule) == (best.schur, best.products)
+    with pytest.raises(OptionError, match="matrix-free' needs products only"):
+        options = SolverOptions("vulkan", "cholesky", "explicit")
+        choose_plan("matrix-free", device, structure, configuration_of(options, "double"), "double")
+
+
+def test_measurements_leave_the_graph_as_it_is(bundle):
+    device = shared_device("address")
+    structure = structure_of(bundle)
+    before = [one.estimate.copy() for one in bundle.vertex_sets]
+    predictions = predict(problem_size(structure, "double"), H200, "double")
+    measured = measure_schedules(bundle, structure, device, "double", predictions, repetitions=1)
+    assert [one.prediction for one in measured] == predictions
+    for one in measured:
+        assert one.seconds.keys() == one.prediction.seconds.keys()
+        assert all(one.seconds[phase] > 0.0 for phase in ("linearize", "eliminate", "solve", "update"))
+    for one, old in zip(bundle.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(one.estimate, old)
+    assert not device.messages
+
+
+def test_sharing_never_adds_operations():
+    for tag in ("EDGE_SE3:QUAT", "EDGE_OBSERVATION_BAL", "EDGE_SIM3:EXPMAP"):
+        for counts in explain_sharing(registry.edge_type(tag)).values():
+            assert counts["shared"]["operations"] <= counts["written"]["operations"]
+            assert min(counts["written"].values()) > 0
+
+
+@pytest.fixture
+def files(tmp_path, bundle, sphere):
+    """The graphs as files."""
+    paths = tmp_path / "bundle.txt", tmp_path / "sphere.g2o"
+    for graph, path in zip((bundle, sphere), paths, strict=True):
+        io.write(graph, path)
+    return [str(path) for path in paths]
+
+
+def test_explain_shows_the_choice(files, bundle, capsys):
+    words = ["explain", files[0], "--device", "vulkan", "--linear-solver", "pcg"]
+    assert main([*words, "--measure", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["problem"]["eliminated"] == sum(int(one.marginalized.sum()) for one in bundle.vertex_sets)
+    assert [one["edge"] for one in document["edges"]] == ["EDGE_OBSERVATION_BAL"]
+    (chosen,) = (one for one in document["schedules"] if one["chosen"])
+    assert chosen["schedule"] == f"{document['schur']}, {document['schedule']}"
+    assert all(one["measured_seconds"]["total"] > 0.0 for one in document["schedules"])
+    assert main(words) == 0
+    assert "matrix-free" in capsys.readouterr().out
+
+
+def test_explain_on_the_cpu(files, capsys):
+    assert main(["explain", files[1], "--device", "cpu"]) == 0
+    assert "cholesky" in capsys.readouterr().out
+
+
+def test_explain_prints_sources(files, capsys):
+    assert main(["explain", files[1], "--source"]) == 0
+    text = capsys.readouterr().out
+    for kernel in (
+        "EdgeSE3.chi2",
+        "EdgeSE3.linearize0",
+        "EdgeSE3.pair0_1",
+        "VertexSE3.oplus",
+        "packed_rows1.0",
+    ):
+        assert kernel in text
+    assert main(["explain", files[1], "--source", "EDGE_SE2"]) == 2
+    assert "has no active edges of type 'EDGE_SE2'. It has: EDGE_SE3:QUAT." in capsys.readouterr().err
