@@ -13,6 +13,7 @@ is defined in Python is in the `Graph` with a type whose error is zero, which gi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,7 @@ from graphopt.g2o.gicp import is_plane_to_plane, plane_information
 from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
 from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection, residuals
+from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType
 from graphopt.types.files import measurement_then_information, plain
 from graphopt.types.robust_kernels import robust_kernel
@@ -75,10 +77,19 @@ class VertexList:
 class EdgeList:
     """The edges of one edge set, and which of them are active."""
 
-    __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "rows")
+    __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "places", "rows")
 
-    def __init__(self, edge_set: Any, objects: list[Any], is_python: bool):
+    def __init__(self, graph: Graph, edge_set: Any, objects: list[Any], is_python: bool):
         self.edge_set = edge_set
+        vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, slice(None))
+        self.places = EdgeSelection(
+            edge_set,
+            np.arange(len(objects)),
+            tuple(vertex_sets),
+            vertex_rows.astype(np.int32),
+            tuple(parameter_sets),
+            parameter_rows.astype(np.int32),
+        )
         self.objects = objects
         self.rows = RowList(objects)
         self.is_python = is_python
@@ -93,6 +104,18 @@ class EdgeList:
     @active.setter
     def active(self, rows: np.ndarray) -> None:
         self._active = rows
+
+    def selection(self) -> EdgeSelection:
+        """The active edges for the block solver."""
+        rows, all_edges = self._active, self.places
+        if len(rows) == len(self.objects):
+            return all_edges
+        return replace(
+            all_edges,
+            rows=rows,
+            vertex_rows=all_edges.vertex_rows[rows],
+            parameter_rows=all_edges.parameter_rows[rows],
+        )
 
     def active_objects(self) -> list[Any]:
         """Active edges."""
@@ -236,7 +259,7 @@ class Problem:
         if kind.parameters:
             parameters = np.array([one.param_ids() for one in objects], np.int64)
         self.graph.add_edges(kind, vertices, measurements, information, parameters=parameters, order=order)
-        return EdgeList(self.graph.edge_set(kind), objects, is_python)
+        return EdgeList(self.graph, self.graph.edge_set(kind), objects, is_python)
 
     # ---------------------------------------------------------------- choosing
 
@@ -273,8 +296,15 @@ class Problem:
             one.active = np.flatnonzero(mask)
         for one in self.vertex_lists:
             one.take_flags()
-        chosen = {one.edge_set: one.active for one in self.edge_lists if len(one.active)}
-        self.selection = self.graph.select(edges=_ByIdentity(chosen))
+        sets = self.graph.vertex_sets
+        edges = tuple(one.selection() for one in self.edge_lists if len(one.active))
+        active = tuple(np.zeros(len(one), bool) for one in sets)
+        for one in edges:
+            for slot, number in enumerate(one.vertex_sets):
+                active[number][one.vertex_rows[:, slot]] = True
+        fixed = tuple(one.fixed.copy() for one in sets)
+        parameter_sets = tuple(self.graph.parameter_sets)
+        self.selection = Selection(tuple(sets), active, fixed, edges, True, parameter_sets)
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""
@@ -367,6 +397,3 @@ def _merged(edges: EdgeList, name: str, values: np.ndarray) -> np.ndarray:
     full[edges.active] = values
     return full
 
-
-class _ByIdentity(dict):
-    """Edge set -> rows."""

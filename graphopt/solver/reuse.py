@@ -107,7 +107,8 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
         among = mask[old.rows]
         if np.count_nonzero(among) != len(edges.rows):
             return None
-        if not np.array_equal(kernels[among], edges.edge_set.kernel[edges.rows]):
+        now = (edges.vertex_rows, edges.parameter_rows, edges.edge_set.kernel[edges.rows])
+        if not all(map(np.array_equal, (old.vertex_rows[among], old.parameter_rows[among], kernels[among]), now)):
             return None
         chosen[id(edges.edge_set)] = mask
     none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)
