@@ -54,10 +54,10 @@ class VertexList:
 
     __slots__ = ("is_python", "objects", "rows", "vertex_set")
 
-    def __init__(self, vertex_set: Any, objects: list[Any]):
+    def __init__(self, vertex_set: Any, objects: list[Any], rows: RowList):
         self.vertex_set = vertex_set
         self.objects = objects
-        self.rows = RowList(objects)
+        self.rows = rows
         self.is_python = [row for row, one in enumerate(objects) if one._is_python]
 
     def take_estimates(self) -> None:
@@ -79,7 +79,7 @@ class EdgeList:
 
     __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "places", "rows")
 
-    def __init__(self, graph: Graph, edge_set: Any, objects: list[Any], is_python: bool):
+    def __init__(self, graph: Graph, edge_set: Any, objects: list[Any], rows: RowList, is_python: bool):
         self.edge_set = edge_set
         vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, slice(None))
         self.places = EdgeSelection(
@@ -91,7 +91,7 @@ class EdgeList:
             parameter_rows.astype(np.int32),
         )
         self.objects = objects
-        self.rows = RowList(objects)
+        self.rows = rows
         self.is_python = is_python
         self.has_planes = not is_python and is_plane_to_plane(objects[0])
         self._active = np.empty(0, np.int64)
@@ -226,9 +226,10 @@ class Problem:
         for kind, places in groups.items():
             objects = [vertices[place] for place in places]
             ids = np.array([one._id for one in objects], np.int64)
-            estimates = RowList(objects).column("estimate", (kind.storage_dim,))
+            rows = RowList(objects)
+            estimates = rows.column("estimate", (kind.storage_dim,))
             self.graph.add_vertices(kind, ids, estimates, order=places)
-            self.vertex_lists.append(VertexList(self.graph.vertex_set(kind), objects))
+            self.vertex_lists.append(VertexList(self.graph.vertex_set(kind), objects, rows))
 
     def _add_parameters(self, parameters: list[Any]) -> None:
         self._parameter_lists: list[tuple[Any, RowList]] = []
@@ -259,7 +260,7 @@ class Problem:
         if kind.parameters:
             parameters = np.array([one.param_ids() for one in objects], np.int64)
         self.graph.add_edges(kind, vertices, measurements, information, parameters=parameters, order=order)
-        return EdgeList(self.graph, self.graph.edge_set(kind), objects, is_python)
+        return EdgeList(self.graph, self.graph.edge_set(kind), objects, rows, is_python)
 
     # ---------------------------------------------------------------- choosing
 
