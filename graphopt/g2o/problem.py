@@ -81,10 +81,11 @@ class EdgeList:
 
     def __init__(self, graph: Graph, edge_set: Any, objects: list[Any], rows: RowList, is_python: bool):
         self.edge_set = edge_set
-        vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, slice(None))
+        rows_of_set = np.arange(len(objects))
+        vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows_of_set)
         self.places = EdgeSelection(
             edge_set,
-            np.arange(len(objects)),
+            rows_of_set,
             tuple(vertex_sets),
             vertex_rows.astype(np.int32),
             tuple(parameter_sets),
@@ -397,4 +398,3 @@ def _merged(edges: EdgeList, name: str, values: np.ndarray) -> np.ndarray:
     full = edges.rows.column(name, values.shape[1:])
     full[edges.active] = values
     return full
-
