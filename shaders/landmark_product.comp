@@ -3,7 +3,8 @@
 //   base = b_l, x = dx_p, sign = +: back-substitution.   base = 0, x = d, sign = +: minus the landmark half of the
 //   implicit product H_pl H_ll^-1 H_pl' d.   PRODUCT = 0: u = H_ll^-1 base without touching W.
 // A workgroup takes a tile of whole landmarks (at most WORKGROUP_SIZE scalars; one landmark may have any number of
-// blocks). Pass 1, one invocation per (block, column): a dot product into shared memory. Pass 2, one per (landmark,
+// blocks), CAPACITY blocks at a time. Where all W have ROWS rows: one invocation per entry of W, so that consecutive
+// invocations read consecutive scalars; then one per (block, column): the sum of a column; then one per (landmark,
 // column): the sum over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 11
@@ -28,19 +29,43 @@ INPUT(9, uint, status)
 INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is given
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
-shared accumulator products[CAPACITY * DIM];
+const uint AREA = ROWS * DIM;
+const uint LOADS = ROWS != 0 ? (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE : 1;
+shared real products[LOADS * WORKGROUP_SIZE];  // of the entries of W with x
+shared accumulator columns[CAPACITY * DIM];
 shared real totals[WORKGROUP_SIZE];
 
-accumulator column_product(uint item, uint column) {
-  const uint block = item_block.at[item], scalar = item_scalar.at[item];
-  accumulator s = sum_zero();
-  if (ROWS != 0) {
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, AT(values, block, column * ROWS + r), vector.at[scalar + r]);
-  } else {
-    const uint rows = item_rows.at[item];
-    for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
+// Entries of the blocks [item, item + count) times x.
+void multiply_entries(uint item, uint count) {
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
+    const uint at = LANE + n * WORKGROUP_SIZE, entry = min(at, count * AREA - 1);
+    const uint k = item + entry / AREA, within = entry % AREA;
+    products[at] = AT(values, item_block.at[k], within) * vector.at[item_scalar.at[k] + within % ROWS];
   }
+}
+
+accumulator column_product(uint item, uint column) {
+  const uint block = item_block.at[item], scalar = item_scalar.at[item], rows = item_rows.at[item];
+  accumulator s = sum_zero();
+  for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
   return s;
+}
+
+// columns[i]: column i % DIM of block item + i / DIM, times x. All invocations call it.
+void sum_columns(uint item, uint count) {
+  if (ROWS != 0) {
+    multiply_entries(item, count);
+    barrier();
+    for (uint i = LANE; i < count * DIM; i += WORKGROUP_SIZE) {
+      accumulator s = sum_zero();
+      [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add(s, products[i * ROWS + r]);
+      columns[i] = s;
+    }
+  } else {
+    barrier();  // earlier readers of columns are done
+    for (uint i = LANE; i < count * DIM; i += WORKGROUP_SIZE) columns[i] = column_product(item + i / DIM, i % DIM);
+  }
+  barrier();
 }
 
 void main() {
@@ -59,14 +84,10 @@ void main() {
     }
     for (uint pass = begin; pass < end; pass += CAPACITY) {
       const uint pass_end = min(pass + CAPACITY, end);
-      for (uint i = LANE; i < (pass_end - pass) * DIM; i += WORKGROUP_SIZE) {
-        products[i] = column_product(pass + i / DIM, i % DIM);
-      }
-      barrier();
+      sum_columns(pass, pass_end - pass);
       for (uint k = max(my_begin, pass); k < min(my_end, pass_end); ++k) {
-        total = merge(total, products[(k - pass) * DIM + column]);
+        total = merge(total, columns[(k - pass) * DIM + column]);
       }
-      barrier();
     }
   }
   uint scalar = 0;

@@ -7,6 +7,7 @@
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
+layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
 PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 INPUT(1, real, jacobi)
@@ -30,9 +31,10 @@ void main() {
   if (!definite && LANE == 0 && WORKGROUP == 0) status.at[INDEFINITE] = 1;
   accumulator dot = sum_zero();
   for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
-    const uint start = jacobi_rows.at[3 * i], first = jacobi_rows.at[3 * i + 1], dim = jacobi_rows.at[3 * i + 2];
+    const uint start = jacobi_rows.at[3 * i], first = jacobi_rows.at[3 * i + 1];
+    const uint dim = DIM != 0 ? DIM : jacobi_rows.at[3 * i + 2];
     accumulator si = sum_zero();
-    for (uint j = 0; j < dim; ++j) {
+    [[unroll]] for (uint j = 0; j < dim; ++j) {
       si = add_product(si, jacobi.at[start + dim * j], r.at[first + j] - alpha * q.at[first + j]);
     }
     const real ri = r.at[i] - alpha * q.at[i];

@@ -62,6 +62,7 @@ class Pcg:
         """
         self._context = context
         self.num_rows = int(dims.sum())
+        self._dim = int(dims[0]) if len(dims) and (dims == dims[0]).all() else 0
         self.num_groups = context.vector_groups(self.num_rows)
         self.d, self.x = d, x
         self.r = (context.reals(self.num_rows), context.reals(self.num_rows))
@@ -130,7 +131,7 @@ class Pcg:
         )
 
     def _update(self, parity: int) -> Launch:
-        kernel = self._context.shader("pcg_update", 12, 4, {0: VECTOR_WORKGROUP})
+        kernel = self._context.shader("pcg_update", 12, 4, {0: VECTOR_WORKGROUP, 1: self._dim})
         buffers = (
             self._jacobi_rows,
             self._jacobi,

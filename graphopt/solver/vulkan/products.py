@@ -21,7 +21,6 @@ from graphopt.solver.vulkan.chunks import (
 from graphopt.solver.vulkan.context import (
     ACCUMULATOR_BYTES,
     LARGE_BYTES,
-    MAX_VECTOR_GROUPS,
     NOTHING,
     VECTOR_WORKGROUP,
     Context,
@@ -31,11 +30,15 @@ from graphopt.solver.vulkan.context import (
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
 PRODUCT_WORKGROUP = 128
+ROW_WORKGROUP = 256
 ITEMS_PER_CHUNK = 256
 GATHER_WORKGROUP = 256
+MAX_GATHER_GROUPS = 1024
 SYMMETRIC_WORKGROUP = 64
-HELD_PER_CHUNK = 8
-"""Blocks of a chunk: so many times what a workgroup holds at once."""
+ROUNDS_PER_CHUNK = 12
+"""Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
+PRODUCT_STAGE_SCALARS = 1536
+"""Entries of H_pl that a workgroup multiplies at a time; in float64 12 KiB, below the 16 KiB every device has."""
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
@@ -87,10 +90,10 @@ class RowProduct:
         launches = []
         for one in self._bins:
             rows, cols = one.dims
-            lanes = rows or MAX_BLOCK_DIM
-            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // lanes)
-            slots = PRODUCT_WORKGROUP // (lanes * parallel)
-            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
+            lanes = rows * cols or MAX_BLOCK_DIM
+            parallel = parallel_items(one.mean_length / 2, ROW_WORKGROUP // lanes)
+            slots = ROW_WORKGROUP // (lanes * parallel)
+            constants = {0: ROW_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
             kernel = self._context.shader("row_product", 7, 3, constants)
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
             params = (one.first, one.num_chunks, parity or 0)
@@ -136,7 +139,7 @@ class SymmetricProduct:
         self._dim = int(layout.dims[0])
         row, col = layout.row_idx, layout.col
         segment, begin, end = split_segments(
-            layout.col_ptr, HELD_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
+            layout.col_ptr, ROUNDS_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
         )
         # The vectors of a block row lie side by side: those of its column's chunks, then one per block.
         given = np.flatnonzero(row != col)
@@ -154,7 +157,7 @@ class SymmetricProduct:
         self._block_place = context.indices(block_place)
         self._rows = context.indices(first)
         self._partial = context.accumulators(self._dim * len(order))
-        self.num_groups = max(1, min(MAX_VECTOR_GROUPS, self._num_rows))
+        self.num_groups = max(1, min(MAX_GATHER_GROUPS, self._num_rows))
 
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """Vectors for the rows. parity: of the conjugate gradient iteration they belong to, if they do."""
@@ -208,10 +211,10 @@ class LandmarkProduct:
         first_tile = 0
         for dim in np.unique(dims).tolist():
             of_dim = np.flatnonzero(dims[order] == dim)
-            capacity = _capacity(dim)
-            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
             mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
             rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
+            capacity = _capacity(rows, dim)
+            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
             self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1))
             tiles.append(starts)
             first_tile += len(starts)
@@ -263,9 +266,11 @@ class LandmarkProduct:
         return result
 
 
-def _capacity(dim: int) -> int:
-    """H_pl blocks per pass: three products per invocation; shared memory stays small, the rest is cache."""
-    return max(1, 3 * PRODUCT_WORKGROUP // dim)
+def _capacity(rows: int, dim: int) -> int:
+    """H_pl blocks per pass: what shared memory holds; rows 0: of any number, three columns per invocation."""
+    if rows == 0:
+        return max(1, 3 * PRODUCT_WORKGROUP // dim)
+    return PRODUCT_STAGE_SCALARS // (rows * dim)
 
 
 def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:
@@ -274,12 +279,12 @@ def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity
     A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single
     landmark.
     """
-    most = PRODUCT_WORKGROUP // dim
-    starts = [first]
-    ptr = landmark_items
-    at = first
-    while at < last:
-        within = int(np.searchsorted(ptr[at : at + most + 1], ptr[at] + capacity, side="right")) - 1
-        at = min(last, at + max(1, within))
+    ptr = landmark_items[first : last + 1]
+    here = np.arange(len(ptr) - 1)
+    fitting = np.searchsorted(ptr, ptr[:-1] + capacity, side="right") - 1
+    end = np.clip(fitting, here + 1, np.minimum(here + PRODUCT_WORKGROUP // dim, last - first)).tolist()
+    starts, at = [0], 0
+    while at < last - first:
+        at = end[at]
         starts.append(at)
-    return np.array(starts, np.int64)
+    return np.array(starts, np.int64) + first
