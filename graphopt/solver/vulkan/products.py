@@ -38,7 +38,7 @@ SYMMETRIC_WORKGROUP = 64
 ROUNDS_PER_CHUNK = 12
 """Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
 PRODUCT_STAGE_SCALARS = 1536
-"""Entries of H_pl that a workgroup multiplies at a time; in float64 12 KiB, below the 16 KiB every device has."""
+"""Entries of H_pl that a workgroup multiplies at a time: 12 KiB of float64; every device has 16 KiB."""
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
