@@ -15,7 +15,7 @@ layout(constant_id = 2) const uint ROWS = 0;      // rows of every W, 0: look th
 layout(constant_id = 3) const uint PRODUCT = 1;
 layout(constant_id = 4) const uint HAS_BASE = 1;
 layout(constant_id = 5) const uint CAPACITY = 256;  // blocks per pass
-PARAMETERS(uint first_tile; uint num_tiles; uint parity;)
+PARAMETERS(uint first_tile; uint num_tiles; uint parity;)  // PRODUCT = 0: first landmark, number of landmarks
 INPUT(0, uint, tiles)           // (num_tiles + 1,): first landmark; one past the end of each group of equal DIM follows
 INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
 INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, offset of H_ll^-1
@@ -30,18 +30,27 @@ INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
 const uint AREA = ROWS * DIM;
-const uint LOADS = ROWS != 0 ? (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE : 1;
+const bool BY_ENTRY = ROWS != 0 && PRODUCT != 0;
+const uint LOADS = BY_ENTRY ? (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE : 1;
 shared real products[LOADS * WORKGROUP_SIZE];  // of the entries of W with x
-shared accumulator columns[CAPACITY * DIM];
+shared accumulator columns[PRODUCT != 0 ? CAPACITY * DIM : 1];
 shared real totals[WORKGROUP_SIZE];
 
 // Entries of the blocks [item, item + count) times x.
 void multiply_entries(uint item, uint count) {
+  uint block[LOADS], scalar[LOADS];
+  real w[LOADS], x[LOADS];  // all of them in flight together
   [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-    const uint at = LANE + n * WORKGROUP_SIZE, entry = min(at, count * AREA - 1);
-    const uint k = item + entry / AREA, within = entry % AREA;
-    products[at] = AT(values, item_block.at[k], within) * vector.at[item_scalar.at[k] + within % ROWS];
+    const uint entry = min(LANE + n * WORKGROUP_SIZE, count * AREA - 1), within = entry % AREA;
+    block[n] = item_block.at[item + entry / AREA];
+    scalar[n] = item_scalar.at[item + entry / AREA] + within % ROWS;
   }
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
+    const uint within = min(LANE + n * WORKGROUP_SIZE, count * AREA - 1) % AREA;
+    w[n] = AT(values, block[n], within);
+    x[n] = vector.at[scalar[n]];
+  }
+  [[unroll]] for (uint n = 0; n < LOADS; ++n) products[LANE + n * WORKGROUP_SIZE] = w[n] * x[n];
 }
 
 accumulator column_product(uint item, uint column) {
@@ -53,7 +62,7 @@ accumulator column_product(uint item, uint column) {
 
 // columns[i]: column i % DIM of block item + i / DIM, times x. All invocations call it.
 void sum_columns(uint item, uint count) {
-  if (ROWS != 0) {
+  if (BY_ENTRY) {
     multiply_entries(item, count);
     barrier();
     for (uint i = LANE; i < count * DIM; i += WORKGROUP_SIZE) {
@@ -70,8 +79,15 @@ void sum_columns(uint item, uint count) {
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
-  if (WORKGROUP >= push.num_tiles) return;
-  const uint first = tiles.at[push.first_tile + WORKGROUP], last = tiles.at[push.first_tile + WORKGROUP + 1];
+  uint first, last;
+  if (PRODUCT != 0) {
+    if (WORKGROUP >= push.num_tiles) return;
+    first = tiles.at[push.first_tile + WORKGROUP];
+    last = tiles.at[push.first_tile + WORKGROUP + 1];
+  } else {
+    first = push.first_tile + WORKGROUP * (WORKGROUP_SIZE / DIM);
+    last = min(first + WORKGROUP_SIZE / DIM, push.first_tile + push.num_tiles);
+  }
   const uint mine = first + LANE / DIM, column = LANE % DIM;
   const bool busy = mine < last;
   accumulator total = sum_zero();

@@ -93,18 +93,37 @@ void share_pairs() {
 
 accumulator tile[TILE * COLS];  // of this invocation: three rows of S_ij, column-major
 
+// Row q of W_jl, column c.
+real right(uint pair, uint q, uint c) {
+  return SAME != 0 ? left_stage[pair * LEFT + q + TEAM * TILE * c] : right_stage[pair * RIGHT + q + COLS * c];
+}
+
 void add_pair(uint pair, uint row0) {
+  real w[TILE * DIM];  // the three rows of W_il H_ll^-1
   [[unroll]] for (uint c = 0; c < DIM; ++c) {
-    real w[3];  // column c of the three rows of W_il H_ll^-1
-    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
+    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r + TILE * c] = ZERO;
     [[unroll]] for (uint m = 0; m < DIM; ++m) {
       const real h = middle_stage[pair * MIDDLE + m + DIM * c];
-      [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] += left_stage[pair * LEFT + row0 + r + TEAM * TILE * m] * h;
+      [[unroll]] for (uint r = 0; r < TILE; ++r) {
+        w[r + TILE * c] += left_stage[pair * LEFT + row0 + r + TEAM * TILE * m] * h;
+      }
     }
-    [[unroll]] for (uint q = 0; q < COLS; ++q) {
-      const real v = SAME != 0 ? left_stage[pair * LEFT + q + TEAM * TILE * c] : right_stage[pair * RIGHT + q + COLS * c];
-      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
+  }
+  [[unroll]] for (uint q = 0; q < COLS; ++q) {
+#if defined(GRAPHOPT_DOUBLE)
+    [[unroll]] for (uint c = 0; c < DIM; ++c) {
+      const real v = right(pair, q, c);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r + TILE * c], v);
     }
+#else  // one term per pair goes into the two-float sum: its own rounding is that of w
+    real term[TILE];
+    [[unroll]] for (uint r = 0; r < TILE; ++r) term[r] = ZERO;
+    [[unroll]] for (uint c = 0; c < DIM; ++c) {
+      const real v = right(pair, q, c);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) term[r] += w[r + TILE * c] * v;
+    }
+    [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add(tile[r + TILE * q], term[r]);
+#endif
   }
 }
 

@@ -37,10 +37,15 @@ class PcgOutcome:
     stopped: bool
 
 
+BYTES_PER_SUBMISSION = 8e9
+"""Traffic worth a submission: waiting costs 40 us; iterations recorded past the stop flag take time, too."""
+
+
 def iterations_per_submission(context: Context, bytes_per_iteration: float) -> int:
-    """Even number of iterations that fit into one submission."""
+    """Even number of iterations for one submission: few where they are long."""
+    worthwhile = max(8.0, BYTES_PER_SUBMISSION / max(bytes_per_iteration, 1.0))
     affordable = context.submission_bytes / max(bytes_per_iteration, 1.0)
-    return int(min(MAX_ITERATIONS_PER_SUBMISSION, max(2, affordable // 2 * 2)))
+    return int(max(2.0, min(MAX_ITERATIONS_PER_SUBMISSION, worthwhile, affordable) // 2 * 2))
 
 
 class Pcg:

@@ -7,6 +7,7 @@ LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the l
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ MAX_GATHER_GROUPS = 1024
 SYMMETRIC_WORKGROUP = 64
 ROUNDS_PER_CHUNK = 12
 """Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
+BATCH_BYTES = 12e6
+"""Of H_pl, for products that pass over it twice: two batches fit into a large GPU's cache."""
 PRODUCT_STAGE_SCALARS = 1536
 """Entries of H_pl that a workgroup multiplies at a time: 12 KiB of float64; every device has 16 KiB."""
 
@@ -52,9 +55,18 @@ class RowProduct:
     """y = A x for chosen blocks of a layout, y over the first `num_rows` block rows."""
 
     def __init__(
-        self, context: Context, layout: BlockLayout, blocks: np.ndarray, uses: np.ndarray, num_rows: int
+        self,
+        context: Context,
+        layout: BlockLayout,
+        blocks: np.ndarray,
+        uses: np.ndarray,
+        num_rows: int,
+        batches: np.ndarray | None = None,
     ):
-        """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each."""
+        """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each.
+
+        batches: (n + 1,) offsets in values; blocks of a batch have `batch_launches` of their own.
+        """
         self._context = context
         self.num_scalars = int(layout.scalar[num_rows])
         distinct, classes = dim_classes(layout.dims)
@@ -70,12 +82,24 @@ class RowProduct:
             classes,
         )
         check_queue(len(item_block), "a product")
+        edges = batches if batches is not None else np.array([0, layout.values_size])
+        self.num_batches = len(edges) - 1
+        segment_ptr, kind, batch_of = _split_by_batch(segment_ptr, item_block, edges)
         segment, begin, end = split_segments(segment_ptr, ITEMS_PER_CHUNK)
-        destination = segment // num_classes
+        batch = batch_of[segment]
+        destination = kind[segment] // num_classes
         rows = layout.dims[destination]
         partial_first = first_of_each(rows.astype(np.int64))
-        cols = distinct[segment % num_classes]
-        order, self._bins = sort_into_bins((rows, cols), end - begin)
+        cols = distinct[kind[segment] % num_classes]
+        by_batch = np.argsort(batch, kind="stable")
+        order, self._bins = sort_into_bins((rows[by_batch], cols[by_batch]), (end - begin)[by_batch])
+        order = by_batch[order]  # by bin, then by batch
+        self._batch_ptr = [
+            np.searchsorted(
+                batch[order[one.first : one.first + one.num_chunks]], np.arange(self.num_batches + 1)
+            )
+            for one in self._bins
+        ]
         self._chunks = context.indices(
             np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order]
         )
@@ -87,8 +111,22 @@ class RowProduct:
 
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
+        return self._launches(0, self.num_batches, values, x, status, parity)
+
+    def batch_launches(
+        self, batch: int, values: Any, x: Any, status: Any, parity: int | None = None
+    ) -> list[Launch]:
+        """The partial sums of one batch."""
+        return self._launches(batch, batch + 1, values, x, status, parity)
+
+    def _launches(
+        self, first_batch: int, last_batch: int, values: Any, x: Any, status: Any, parity: int | None
+    ) -> list[Launch]:
         launches = []
-        for one in self._bins:
+        for one, batch_ptr in zip(self._bins, self._batch_ptr, strict=True):
+            first, last = int(batch_ptr[first_batch]), int(batch_ptr[last_batch])
+            if first == last:
+                continue
             rows, cols = one.dims
             lanes = rows * cols or MAX_BLOCK_DIM
             parallel = parallel_items(one.mean_length / 2, ROW_WORKGROUP // lanes)
@@ -96,8 +134,8 @@ class RowProduct:
             constants = {0: ROW_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
             kernel = self._context.shader("row_product", 7, 3, constants)
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
-            params = (one.first, one.num_chunks, parity or 0)
-            launches.append(Launch(kernel, buffers, params, -(-one.num_chunks // slots)))
+            params = (one.first + first, last - first, parity or 0)
+            launches.append(Launch(kernel, buffers, params, -(-(last - first) // slots)))
         return launches
 
     def product_launch(
@@ -115,6 +153,19 @@ class RowProduct:
         kernel = self._context.shader("row_combine", 8, 3, constants)
         params = (self.num_scalars, self.num_groups, parity or 0)
         return Launch(kernel, (self._row_table, self._partial, *buffers), params, self.num_groups)
+
+
+def _split_by_batch(
+    segment_ptr: np.ndarray, item_block: np.ndarray, edges: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut segments where a batch ends: (n + 1,) pointers, and the segment and the batch of each part."""
+    num_segments = len(segment_ptr) - 1
+    segment = np.repeat(np.arange(num_segments), np.diff(segment_ptr))
+    batch = np.clip(np.searchsorted(edges, item_block, side="right") - 1, 0, len(edges) - 2)
+    starts = np.ones(len(segment), bool)
+    starts[1:] = (segment[1:] != segment[:-1]) | (batch[1:] != batch[:-1])
+    first = np.flatnonzero(starts)
+    return np.append(first, len(segment)), segment[first], batch[first]
 
 
 def _row_table(
@@ -191,12 +242,35 @@ def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | Sym
     return RowProduct(context, layout, every, uses, layout.num_blocks)
 
 
+@dataclass(frozen=True)
+class _LandmarkGroup:
+    """Landmarks of one dimension: a kernel of their own."""
+
+    dim: int
+    rows: int
+    """Rows of all their H_pl blocks; 0: of any number."""
+    capacity: int
+    first_tile: int
+    batch_ptr: list[int]
+    """First tile of each batch, from `first_tile` on."""
+    landmarks: tuple[int, int]
+    """The first one in the order of the dimensions, and how many."""
+
+
 class LandmarkProduct:
     """u_l = H_ll^-1 (base_l - sum_k W_k' x_k) for all landmarks; x and u are parts of one vector."""
 
-    def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
-        """inverse_offset: (num_landmarks,) offset of each H_ll^-1."""
+    def __init__(
+        self,
+        context: Context,
+        layout: BlockLayout,
+        inverse_offset: np.ndarray,
+        batches: np.ndarray | None = None,
+    ):
+        """inverse_offset: (num_landmarks,) offset of each H_ll^-1; batches: as for `RowProduct`."""
         self._context = context
+        edges = batches if batches is not None else np.array([0, layout.values_size])
+        self.num_batches = len(edges) - 1
         dims = layout.dims[layout.num_kept :]
         degree = np.diff(layout.landmark_items)
         order = np.argsort(dims, kind="stable")
@@ -206,7 +280,8 @@ class LandmarkProduct:
         item_rows = layout.dims[layout.item_row[items]]
         landmark_items = np.concatenate([[0], np.cumsum(degree[order])])
         scalars = layout.scalar[layout.num_kept : -1]
-        self._launch_groups: list[tuple[int, int, int, int, int]] = []
+        column = layout.block_offset[layout.col_ptr[layout.num_kept : -1]][order]  # offset in values
+        self._launch_groups: list[_LandmarkGroup] = []
         tiles: list[np.ndarray] = []
         first_tile = 0
         for dim in np.unique(dims).tolist():
@@ -215,7 +290,12 @@ class LandmarkProduct:
             rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
             capacity = _capacity(rows, dim)
             starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
-            self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1))
+            batch_ptr = np.searchsorted(column[starts[:-1]], edges)
+            batch_ptr[0], batch_ptr[-1] = 0, len(starts) - 1
+            landmarks = (int(of_dim[0]), len(of_dim))
+            self._launch_groups.append(
+                _LandmarkGroup(dim, rows, capacity, first_tile, batch_ptr.tolist(), landmarks)
+            )
             tiles.append(starts)
             first_tile += len(starts)
         self._tiles = context.indices(np.concatenate(tiles))
@@ -235,17 +315,26 @@ class LandmarkProduct:
         base: Any | None,
         product: bool = True,
         parity: int | None = None,
+        batch: int | None = None,
     ) -> list[Launch]:
-        """With base None: 0; product False: without the sum over H_pl blocks."""
+        """With base None: 0; product False: without the sum over H_pl blocks; batch None: all landmarks."""
         result = []
-        for dim, rows, capacity, first_tile, num_tiles in self._launch_groups:
+        for group in self._launch_groups:
+            first, last = (0, self.num_batches) if batch is None else (batch, batch + 1)
+            first_tile, num_tiles = group.batch_ptr[first], group.batch_ptr[last] - group.batch_ptr[first]
+            first_tile, num_groups = first_tile + group.first_tile, num_tiles
+            if not product:
+                first_tile, num_tiles = group.landmarks
+                num_groups = -(-num_tiles // (PRODUCT_WORKGROUP // group.dim))
+            if num_groups == 0:
+                continue
             constants = {
                 0: PRODUCT_WORKGROUP,
-                1: dim,
-                2: rows,
+                1: group.dim,
+                2: group.rows,
                 3: int(product),
                 4: int(base is not None),
-                5: capacity,
+                5: group.capacity,
                 6: int(parity is not None),
             }
             kernel = self._context.shader("landmark_product", 11, 3, constants)
@@ -262,8 +351,40 @@ class LandmarkProduct:
                 status,
                 self._item_rows,
             )
-            result.append(Launch(kernel, buffers, (first_tile, num_tiles, parity or 0), num_tiles))
+            result.append(Launch(kernel, buffers, (first_tile, num_tiles, parity or 0), num_groups))
         return result
+
+
+def landmark_batches(context: Context, layout: BlockLayout) -> np.ndarray:
+    """(n + 1,) offsets in values that cut the landmarks' columns into batches of about BATCH_BYTES."""
+    column = layout.block_offset[layout.col_ptr[layout.num_kept :]]
+    num_batches = max(1, round(float(column[-1] - column[0]) * context.real.itemsize / BATCH_BYTES))
+    wanted = np.linspace(float(column[0]), float(column[-1]), num_batches + 1)[1:-1]
+    inner = np.unique(column[np.searchsorted(column, wanted)])
+    return np.concatenate([[0], inner[(inner > column[0]) & (inner < column[-1])], [layout.values_size]])
+
+
+def implicit_steps(
+    landmarks: LandmarkProduct,
+    rows: RowProduct,
+    values: Any,
+    inverse: Any,
+    vector: Any,
+    status: Any,
+    parity: int | None = None,
+) -> list[list[Launch]]:
+    """Steps of the product with the implicit Schur complement, up to the partial sums of its rows.
+
+    H_pl is needed twice: by landmark, then by kept vertex. Batch by batch, the second time finds it in the
+    cache: while the rows of a batch are summed, the landmarks of the next one are.
+    """
+    steps: list[list[Launch]] = [[] for _ in range(landmarks.num_batches + 1)]
+    for batch in range(landmarks.num_batches):
+        steps[batch] += landmarks.launches(
+            values, inverse, vector, status, base=None, parity=parity, batch=batch
+        )
+        steps[batch + 1] += rows.batch_launches(batch, values, vector, status, parity)
+    return [step for step in steps if step]
 
 
 def _capacity(rows: int, dim: int) -> int:

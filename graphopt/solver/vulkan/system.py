@@ -35,6 +35,8 @@ from graphopt.solver.vulkan.products import (
     LandmarkProduct,
     RowProduct,
     SymmetricProduct,
+    implicit_steps,
+    landmark_batches,
     symmetric_product,
     symmetric_uses,
 )
@@ -182,7 +184,8 @@ class VulkanSystem:
             context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
         )
         inverse_offset = self.landmark_inverse.offset
-        self._landmarks = LandmarkProduct(context, layout, inverse_offset)
+        batches = landmark_batches(context, layout) if chosen.schur == "implicit" else None
+        self._landmarks = LandmarkProduct(context, layout, inverse_offset, batches)
         self._work = context.reals(layout.dim)
         items = layout.items
         uses = np.full(len(items), NORMAL, np.uint8)
@@ -199,7 +202,7 @@ class VulkanSystem:
             own = np.arange(len(kept.row_idx))
             blocks = np.concatenate([own, items])
             all_uses = np.concatenate([symmetric_uses(kept.row_idx, kept.col), uses])
-            self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, first)
+            self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, first, batches)
             source = kept.diagonal_offset
             if chosen.preconditioner == "hschur":
                 self.schur = schur_diagonal(context, layout, inverse_offset)
@@ -227,12 +230,16 @@ class VulkanSystem:
         if self.configuration.schur == "implicit":
             assert self.landmark_inverse is not None
             inverse = self.landmark_inverse.buffer
-            step = self._landmarks.launches(values, inverse, pcg.d, pcg.status, base=None, parity=parity)
-            record_step(recorder, step)
-        elif self.configuration.schur == "explicit":
-            assert self.schur is not None
-            values, damping = self.schur.buffer, None  # S has the damping in it
-        record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
+            assert isinstance(self._product, RowProduct)
+            for step in implicit_steps(
+                self._landmarks, self._product, values, inverse, pcg.d, pcg.status, parity
+            ):
+                record_step(recorder, step)
+        else:
+            if self.configuration.schur == "explicit":
+                assert self.schur is not None
+                values, damping = self.schur.buffer, None  # S has the damping in it
+            record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
         self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, pcg.status, damping, parity).record(recorder)
 
     def _record_reduction(self, sequence: Sequence, residual: Any) -> None:
