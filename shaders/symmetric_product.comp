@@ -24,7 +24,11 @@ INPUT(6, uint, status)
 const uint AREA = DIM * DIM;
 const uint BLOCKS = WORKGROUP_SIZE / DIM;  // at a time
 const uint BUSY = BLOCKS * DIM;            // invocations
-const uint AHEAD = 2;
+#if defined(GRAPHOPT_DOUBLE)
+const uint AHEAD = 1;  // blocks in flight: as many bytes in either precision
+#else
+const uint AHEAD = 3;
+#endif
 shared accumulator scratch[DIM * BUSY];
 
 void main() {
