@@ -91,8 +91,8 @@ def fill(
         jp = rng.normal(size=(len(camera[part]), 2, POINT_DIM))
         w = np.einsum("nki,nkj->nji", jc, jp).reshape(-1, CAMERA_DIM * POINT_DIM)  # column-major
         values[items[part][:, None] + np.arange(CAMERA_DIM * POINT_DIM)] = w
-        np.add.at(hpp, camera[part], np.einsum("nki,nkj->nij", jc, jc))
-        np.add.at(hll, point[part], np.einsum("nki,nkj->nij", jp, jp))
+        add_blocks(hpp, camera[part], np.einsum("nki,nkj->nij", jc, jc))
+        add_blocks(hll, point[part], np.einsum("nki,nkj->nij", jp, jp))
     for blocks, offset in (
         (hpp, layout.diagonal_offset[:num_cameras]),
         (hll, layout.diagonal_offset[num_cameras:]),
@@ -100,6 +100,13 @@ def fill(
         size = blocks[0].size
         values[offset[:, None] + np.arange(size)] = blocks.reshape(-1, size)
     b[:] = rng.normal(size=layout.dim)
+
+
+def add_blocks(total: np.ndarray, index: np.ndarray, blocks: np.ndarray) -> None:
+    """total[index[k]] += blocks[k] for all k."""
+    order = np.argsort(index, kind="stable")
+    first = np.flatnonzero(np.diff(index[order], prepend=-1))
+    total[index[order[first]]] += np.add.reduceat(blocks[order], first)
 
 
 def floors(layout: BlockLayout, real: int) -> dict[str, float]:
