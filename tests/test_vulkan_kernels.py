@@ -390,7 +390,7 @@ def test_products_batch_by_batch_give_the_same_step(context, monkeypatch, name):
     problem = PROBLEMS[name]()
     steps = []
     for nbytes in (1e9, 1000.0):
-        monkeypatch.setattr("graphopt.solver.vulkan.products.BATCH_BYTES", nbytes)
+        monkeypatch.setattr("graphopt.solver.vulkan.landmark_product.BATCH_BYTES", nbytes)
         system = start(context, problem, schur="implicit")
         assert system.solve(DAMPING)
         steps.append(system.dx.copy())

@@ -28,15 +28,13 @@ from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mi
 from graphopt.solver.vulkan.direct import HostSolver
 from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
+from graphopt.solver.vulkan.landmark_product import LandmarkProduct, implicit_steps, landmark_batches
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
 from graphopt.solver.vulkan.products import (
     NORMAL,
-    LandmarkProduct,
     RowProduct,
     SymmetricProduct,
-    implicit_steps,
-    landmark_batches,
     symmetric_product,
     symmetric_uses,
 )
