@@ -3,8 +3,7 @@
 //   base = b_l, x = dx_p, sign = +: back-substitution.   base = 0, x = d, sign = +: minus the landmark half of the
 //   implicit product H_pl H_ll^-1 H_pl' d.   PRODUCT = 0: u = H_ll^-1 base without touching W.
 // A workgroup takes a tile of whole landmarks (at most WORKGROUP_SIZE scalars; one landmark may have any number of
-// blocks), CAPACITY blocks at a time. Where all W have ROWS rows: one invocation per entry of W, so that consecutive
-// invocations read consecutive scalars; then one per (block, column): the sum of a column; then one per (landmark,
+// blocks). Pass 1, one invocation per (block, column): a dot product into shared memory. Pass 2, one per (landmark,
 // column): the sum over its blocks in order. Then H_ll^-1. No atomics, no assumption on the subgroup size.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 11
@@ -29,52 +28,19 @@ INPUT(9, uint, status)
 INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is given
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
-const uint AREA = ROWS * DIM;
-const bool BY_ENTRY = ROWS != 0 && PRODUCT != 0;
-const uint LOADS = BY_ENTRY ? (CAPACITY * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE : 1;
-shared real products[LOADS * WORKGROUP_SIZE];  // of the entries of W with x
-shared accumulator columns[PRODUCT != 0 ? CAPACITY * DIM : 1];
+shared accumulator products[PRODUCT != 0 ? CAPACITY * DIM : 1];
 shared real totals[WORKGROUP_SIZE];
 
-// Entries of the blocks [item, item + count) times x.
-void multiply_entries(uint item, uint count) {
-  uint block[LOADS], scalar[LOADS];
-  real w[LOADS], x[LOADS];  // all of them in flight together
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-    const uint entry = min(LANE + n * WORKGROUP_SIZE, count * AREA - 1), within = entry % AREA;
-    block[n] = item_block.at[item + entry / AREA];
-    scalar[n] = item_scalar.at[item + entry / AREA] + within % ROWS;
-  }
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-    const uint within = min(LANE + n * WORKGROUP_SIZE, count * AREA - 1) % AREA;
-    w[n] = AT(values, block[n], within);
-    x[n] = vector.at[scalar[n]];
-  }
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) products[LANE + n * WORKGROUP_SIZE] = w[n] * x[n];
-}
-
 accumulator column_product(uint item, uint column) {
-  const uint block = item_block.at[item], scalar = item_scalar.at[item], rows = item_rows.at[item];
+  const uint block = item_block.at[item], scalar = item_scalar.at[item];
   accumulator s = sum_zero();
-  for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
-  return s;
-}
-
-// columns[i]: column i % DIM of block item + i / DIM, times x. All invocations call it.
-void sum_columns(uint item, uint count) {
-  if (BY_ENTRY) {
-    multiply_entries(item, count);
-    barrier();
-    for (uint i = LANE; i < count * DIM; i += WORKGROUP_SIZE) {
-      accumulator s = sum_zero();
-      [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add(s, products[i * ROWS + r]);
-      columns[i] = s;
-    }
+  if (ROWS != 0) {
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) s = add_product(s, AT(values, block, column * ROWS + r), vector.at[scalar + r]);
   } else {
-    barrier();  // earlier readers of columns are done
-    for (uint i = LANE; i < count * DIM; i += WORKGROUP_SIZE) columns[i] = column_product(item + i / DIM, i % DIM);
+    const uint rows = item_rows.at[item];
+    for (uint r = 0; r < rows; ++r) s = add_product(s, AT(values, block, column * rows + r), vector.at[scalar + r]);
   }
-  barrier();
+  return s;
 }
 
 void main() {
@@ -100,10 +66,14 @@ void main() {
     }
     for (uint pass = begin; pass < end; pass += CAPACITY) {
       const uint pass_end = min(pass + CAPACITY, end);
-      sum_columns(pass, pass_end - pass);
-      for (uint k = max(my_begin, pass); k < min(my_end, pass_end); ++k) {
-        total = merge(total, columns[(k - pass) * DIM + column]);
+      for (uint i = LANE; i < (pass_end - pass) * DIM; i += WORKGROUP_SIZE) {
+        products[i] = column_product(pass + i / DIM, i % DIM);
       }
+      barrier();
+      for (uint k = max(my_begin, pass); k < min(my_end, pass_end); ++k) {
+        total = merge(total, products[(k - pass) * DIM + column]);
+      }
+      barrier();
     }
   }
   uint scalar = 0;

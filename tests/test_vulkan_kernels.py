@@ -384,21 +384,6 @@ def test_segments_are_split_evenly_and_completely():
         assert np.array_equal(covered[1:], np.r_[pointer[s] : pointer[s + 1]])
 
 
-@pytest.mark.parametrize("name", ["long queues", "mixed dimensions"])
-def test_products_batch_by_batch_give_the_same_step(context, monkeypatch, name):
-    """H_pl is passed over in batches where it is large: here in batches of a few blocks."""
-    problem = PROBLEMS[name]()
-    steps = []
-    for nbytes in (1e9, 1000.0):
-        monkeypatch.setattr("graphopt.solver.vulkan.landmark_product.BATCH_BYTES", nbytes)
-        system = start(context, problem, schur="implicit")
-        assert system.solve(DAMPING)
-        steps.append(system.dx.copy())
-        num_batches = system._landmarks.num_batches
-    assert num_batches > 2
-    assert relative_error(*steps) < 1e-2 * TOLERANCE[context.precision]["step"]
-
-
 @pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
 def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
     """Kernels that build a work queue, or do without, take several submissions under a small budget."""

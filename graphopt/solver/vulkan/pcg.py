@@ -37,7 +37,7 @@ class PcgOutcome:
     stopped: bool
 
 
-BYTES_PER_SUBMISSION = 8e9
+BYTES_PER_SUBMISSION = 2.5e9
 """Traffic worth a submission: waiting costs 40 us; iterations recorded past the stop flag take time, too."""
 
 

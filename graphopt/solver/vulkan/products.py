@@ -2,6 +2,7 @@
 
 RowProduct       y = A x          items sorted by block row; chunks give partial sums, added in order
 SymmetricProduct y = A x          A symmetric, equal blocks: each stored one is read once, and used twice
+LandmarkProduct  u = H_ll^-1 (base - H_pl' x)   landmark by landmark, from the landmark's own column
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from graphopt.solver.vulkan.context import (
 )
 from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 
-ROW_WORKGROUP = 256
+PRODUCT_WORKGROUP = 128
 ITEMS_PER_CHUNK = 256
 GATHER_WORKGROUP = 256
 MAX_GATHER_GROUPS = 1024
@@ -48,18 +49,9 @@ class RowProduct:
     """y = A x for chosen blocks of a layout, y over the first `num_rows` block rows."""
 
     def __init__(
-        self,
-        context: Context,
-        layout: BlockLayout,
-        blocks: np.ndarray,
-        uses: np.ndarray,
-        num_rows: int,
-        batches: np.ndarray | None = None,
+        self, context: Context, layout: BlockLayout, blocks: np.ndarray, uses: np.ndarray, num_rows: int
     ):
-        """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each.
-
-        batches: (n + 1,) offsets in values; blocks of a batch have `batch_launches` of their own.
-        """
+        """blocks: stored blocks that take part; uses: NORMAL | TRANSPOSED for each."""
         self._context = context
         self.num_scalars = int(layout.scalar[num_rows])
         distinct, classes = dim_classes(layout.dims)
@@ -75,24 +67,12 @@ class RowProduct:
             classes,
         )
         check_queue(len(item_block), "a product")
-        edges = batches if batches is not None else np.array([0, layout.values_size])
-        self.num_batches = len(edges) - 1
-        segment_ptr, kind, batch_of = _split_by_batch(segment_ptr, item_block, edges)
         segment, begin, end = split_segments(segment_ptr, ITEMS_PER_CHUNK)
-        batch = batch_of[segment]
-        destination = kind[segment] // num_classes
+        destination = segment // num_classes
         rows = layout.dims[destination]
         partial_first = first_of_each(rows.astype(np.int64))
-        cols = distinct[kind[segment] % num_classes]
-        by_batch = np.argsort(batch, kind="stable")
-        order, self._bins = sort_into_bins((rows[by_batch], cols[by_batch]), (end - begin)[by_batch])
-        order = by_batch[order]  # by bin, then by batch
-        self._batch_ptr = [
-            np.searchsorted(
-                batch[order[one.first : one.first + one.num_chunks]], np.arange(self.num_batches + 1)
-            )
-            for one in self._bins
-        ]
+        cols = distinct[segment % num_classes]
+        order, self._bins = sort_into_bins((rows, cols), end - begin)
         self._chunks = context.indices(
             np.stack([begin, end, partial_first, rows + 256 * cols], axis=1)[order]
         )
@@ -104,31 +84,17 @@ class RowProduct:
 
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
-        return self._launches(0, self.num_batches, values, x, status, parity)
-
-    def batch_launches(
-        self, batch: int, values: Any, x: Any, status: Any, parity: int | None = None
-    ) -> list[Launch]:
-        """The partial sums of one batch."""
-        return self._launches(batch, batch + 1, values, x, status, parity)
-
-    def _launches(
-        self, first_batch: int, last_batch: int, values: Any, x: Any, status: Any, parity: int | None
-    ) -> list[Launch]:
         launches = []
-        for one, batch_ptr in zip(self._bins, self._batch_ptr, strict=True):
-            first, last = int(batch_ptr[first_batch]), int(batch_ptr[last_batch])
-            if first == last:
-                continue
+        for one in self._bins:
             rows, cols = one.dims
-            lanes = rows * cols or MAX_BLOCK_DIM
-            parallel = parallel_items(one.mean_length / 2, ROW_WORKGROUP // lanes)
-            slots = ROW_WORKGROUP // (lanes * parallel)
-            constants = {0: ROW_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
+            lanes = rows or MAX_BLOCK_DIM
+            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // lanes)
+            slots = PRODUCT_WORKGROUP // (lanes * parallel)
+            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
             kernel = self._context.shader("row_product", 7, 3, constants)
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
-            params = (one.first + first, last - first, parity or 0)
-            launches.append(Launch(kernel, buffers, params, -(-(last - first) // slots)))
+            params = (one.first, one.num_chunks, parity or 0)
+            launches.append(Launch(kernel, buffers, params, -(-one.num_chunks // slots)))
         return launches
 
     def product_launch(
@@ -146,19 +112,6 @@ class RowProduct:
         kernel = self._context.shader("row_combine", 8, 3, constants)
         params = (self.num_scalars, self.num_groups, parity or 0)
         return Launch(kernel, (self._row_table, self._partial, *buffers), params, self.num_groups)
-
-
-def _split_by_batch(
-    segment_ptr: np.ndarray, item_block: np.ndarray, edges: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cut segments where a batch ends: (n + 1,) pointers, and the segment and the batch of each part."""
-    num_segments = len(segment_ptr) - 1
-    segment = np.repeat(np.arange(num_segments), np.diff(segment_ptr))
-    batch = np.clip(np.searchsorted(edges, item_block, side="right") - 1, 0, len(edges) - 2)
-    starts = np.ones(len(segment), bool)
-    starts[1:] = (segment[1:] != segment[:-1]) | (batch[1:] != batch[:-1])
-    first = np.flatnonzero(starts)
-    return np.append(first, len(segment)), segment[first], batch[first]
 
 
 def _row_table(
@@ -233,3 +186,104 @@ def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | Sym
     every = np.arange(len(layout.row_idx))
     uses = symmetric_uses(layout.row_idx, layout.col)
     return RowProduct(context, layout, every, uses, layout.num_blocks)
+
+
+class LandmarkProduct:
+    """u_l = H_ll^-1 (base_l - sum_k W_k' x_k) for all landmarks; x and u are parts of one vector."""
+
+    def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
+        """inverse_offset: (num_landmarks,) offset of each H_ll^-1."""
+        self._context = context
+        dims = layout.dims[layout.num_kept :]
+        degree = np.diff(layout.landmark_items)
+        order = np.argsort(dims, kind="stable")
+        items = np.repeat(layout.landmark_items[:-1][order], degree[order])
+        items += np.arange(len(items)) - np.repeat(first_of_each(degree[order]), degree[order])
+        item_blocks = layout.items[items]
+        item_rows = layout.dims[layout.item_row[items]]
+        landmark_items = np.concatenate([[0], np.cumsum(degree[order])])
+        scalars = layout.scalar[layout.num_kept : -1]
+        self._launch_groups: list[tuple[int, ...]] = []
+        tiles: list[np.ndarray] = []
+        first_tile = 0
+        for dim in np.unique(dims).tolist():
+            of_dim = np.flatnonzero(dims[order] == dim)
+            capacity = _capacity(dim)
+            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
+            mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
+            rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
+            landmarks = (int(of_dim[0]), len(of_dim))
+            self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1, *landmarks))
+            tiles.append(starts)
+            first_tile += len(starts)
+        self._tiles = context.indices(np.concatenate(tiles))
+        self._landmark_items = context.indices(landmark_items)
+        self._landmarks = context.indices(np.stack([scalars[order], inverse_offset[order]], axis=1))
+        self._item_block = context.indices(layout.block_offset[item_blocks])
+        self._item_scalar = context.indices(layout.scalar[layout.item_row[items]])
+        self._item_rows = context.indices(item_rows)
+
+    def launches(
+        self,
+        values: Any,
+        inverse: Any,
+        vector: Any,
+        status: Any,
+        *,
+        base: Any | None,
+        product: bool = True,
+        parity: int | None = None,
+    ) -> list[Launch]:
+        """With base None: 0; product False: without the sum over H_pl blocks."""
+        result = []
+        for dim, rows, capacity, first_tile, num_tiles, first, count in self._launch_groups:
+            constants = {
+                0: PRODUCT_WORKGROUP,
+                1: dim,
+                2: rows,
+                3: int(product),
+                4: int(base is not None),
+                5: capacity,
+                6: int(parity is not None),
+            }
+            kernel = self._context.shader("landmark_product", 11, 3, constants)
+            buffers = (
+                self._tiles,
+                self._landmark_items,
+                self._landmarks,
+                self._item_block,
+                self._item_scalar,
+                values,
+                inverse,
+                base or inverse,
+                vector,
+                status,
+                self._item_rows,
+            )
+            work, groups = (first_tile, num_tiles), num_tiles
+            if not product:
+                work, groups = (first, count), -(-count // (PRODUCT_WORKGROUP // dim))
+            result.append(Launch(kernel, buffers, (*work, parity or 0), groups))
+        return result
+
+
+def _capacity(dim: int) -> int:
+    """H_pl blocks per pass: three products per invocation; shared memory stays small, the rest is cache."""
+    return max(1, 3 * PRODUCT_WORKGROUP // dim)
+
+
+def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity: int) -> np.ndarray:
+    """Starts of tiles of whole landmarks, and `last`.
+
+    A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single
+    landmark.
+    """
+    ptr = landmark_items[first : last + 1]
+    here = np.arange(len(ptr) - 1)
+    fitting = np.searchsorted(ptr, ptr[:-1] + capacity, side="right") - 1
+    end = np.clip(fitting, here + 1, np.minimum(here + PRODUCT_WORKGROUP // dim, last - first)).tolist()
+    starts, at = [0], 0
+    while at < last - first:
+        at = end[at]
+        starts.append(at)
+    return np.array(starts, np.int64) + first

@@ -28,11 +28,11 @@ from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mi
 from graphopt.solver.vulkan.direct import HostSolver
 from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.landmark_product import LandmarkProduct, implicit_steps, landmark_batches
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
 from graphopt.solver.vulkan.products import (
     NORMAL,
+    LandmarkProduct,
     RowProduct,
     SymmetricProduct,
     symmetric_product,
@@ -182,8 +182,7 @@ class VulkanSystem:
             context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
         )
         inverse_offset = self.landmark_inverse.offset
-        batches = landmark_batches(context, layout) if chosen.schur == "implicit" else None
-        self._landmarks = LandmarkProduct(context, layout, inverse_offset, batches)
+        self._landmarks = LandmarkProduct(context, layout, inverse_offset)
         self._work = context.reals(layout.dim)
         items = layout.items
         uses = np.full(len(items), NORMAL, np.uint8)
@@ -200,7 +199,7 @@ class VulkanSystem:
             own = np.arange(len(kept.row_idx))
             blocks = np.concatenate([own, items])
             all_uses = np.concatenate([symmetric_uses(kept.row_idx, kept.col), uses])
-            self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, first, batches)
+            self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, first)
             source = kept.diagonal_offset
             if chosen.preconditioner == "hschur":
                 self.schur = schur_diagonal(context, layout, inverse_offset)
@@ -228,16 +227,12 @@ class VulkanSystem:
         if self.configuration.schur == "implicit":
             assert self.landmark_inverse is not None
             inverse = self.landmark_inverse.buffer
-            assert isinstance(self._product, RowProduct)
-            for step in implicit_steps(
-                self._landmarks, self._product, values, inverse, pcg.d, pcg.status, parity
-            ):
-                record_step(recorder, step)
-        else:
-            if self.configuration.schur == "explicit":
-                assert self.schur is not None
-                values, damping = self.schur.buffer, None  # S has the damping in it
-            record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
+            step = self._landmarks.launches(values, inverse, pcg.d, pcg.status, base=None, parity=parity)
+            record_step(recorder, step)
+        elif self.configuration.schur == "explicit":
+            assert self.schur is not None
+            values, damping = self.schur.buffer, None  # S has the damping in it
+        record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
         self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, pcg.status, damping, parity).record(recorder)
 
     def _record_reduction(self, sequence: Sequence, residual: Any) -> None:
