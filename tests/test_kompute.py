@@ -62,6 +62,24 @@ def test_steps_equal_dense_numpy(device, precision, linear_solver, schur):
         assert error < STEP_TOLERANCE[precision]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{"schur": "explicit", "work_queues": kind} for kind in ("cpu", "gpu", "lookup")]
+    + [{"schur": "implicit", "preconditioner": "hpp"}],
+    ids=lambda options: "-".join(options.values()),
+)
+def test_work_queues_and_preconditioners(device, options):
+    """Every way to find the pairs of the Schur complement, and block-Jacobi of H_pp."""
+    problem = make_problem([6] * 6, [3] * 20, degree=4)
+    configuration = Configuration("pcg", tolerance=1e-24, max_iterations=60, **options)
+    system = VulkanSystem(device, problem.layout, configuration, "double")
+    system.values[:], system.b[:] = problem.values, problem.b
+    system.upload()
+    assert system.solve(0.37)
+    expected = np.linalg.solve(problem.damped(0.37), problem.b)
+    assert np.abs(system.dx - expected).max() < STEP_TOLERANCE["double"] * np.abs(expected).max()
+
+
 @pytest.mark.parametrize("graph,linear_solver", [(bundle_adjustment, "pcg"), (pose_graph, "cholesky")])
 def test_chi2_of_every_iteration_equals_the_cpus(graph, linear_solver):
     """`optimize(graph, device="kompute")` takes the CPU's path."""
