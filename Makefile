@@ -8,6 +8,8 @@ SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev l
 GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools
 # a software driver, and the layer that finds wrong use of Vulkan
 TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers
+# to build Kompute's Python package, which is optional for users and tested here
+KOMPUTE_PACKAGES = libfmt-dev
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,7 +23,7 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_br
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
 
-test: $(VENV)/.installed-strict
+test: $(VENV)/.installed-strict $(VENV)/.kompute
 	tools/check.sh $(BIN)
 	GRAPHOPT_TEST_INSTALLED=1 $(BIN)/pytest -q tests
 
@@ -50,7 +52,7 @@ $(VENV)/.system: Makefile tools/install_system_packages.sh
 	touch $@
 
 $(VENV)/.test-system: $(VENV)/.system
-	tools/install_system_packages.sh $(TEST_PACKAGES)
+	tools/install_system_packages.sh $(TEST_PACKAGES) $(KOMPUTE_PACKAGES)
 	touch $@
 
 # A demo needs the code for this processor only, tests need all variants.
@@ -68,6 +70,10 @@ $(VENV)/.installed-strict: $(VENV)/.build-requirements $(VENV)/.test-system $(SO
 	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
 	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
 	touch $(VENV)/.installed $@
+
+$(VENV)/.kompute: $(VENV)/.build-requirements $(VENV)/.test-system tools/install_kompute.sh
+	tools/install_kompute.sh $(VENV)
+	touch $@
 
 $(VENV)/.bench: $(VENV)/.installed
 	$(PIP) install --no-build-isolation \

@@ -2,13 +2,15 @@
 
     python benchmarks/vulkan_solver.py steps trafalgar-257 final-961        # ms per solver step, on random H
     python benchmarks/vulkan_solver.py kernels final-961                    # ms per dispatch
-    python benchmarks/vulkan_solver.py queues final-961                     # set-up and multiplication
-    python benchmarks/vulkan_solver.py configurations problem.txt.xz        # time, mean squared error, memory
+    python benchmarks/vulkan_solver.py queues final-4585                    # set-up and multiplication
+    python benchmarks/vulkan_solver.py configurations final-961             # time, mean squared error, memory
 
-`steps` and `queues` need the Vulkan module only. NAME is a published size, or an .npz file with camera_index
-and point_index. H is random, J'J of 2 x 9 and 2 x 3 Jacobians per observation: it says nothing about
-convergence, so PCG runs a fixed number of iterations. Times are the device's own timestamps, medians of the
-repeats, after a second of the same work: clocks rise under load.
+A problem is a published size or a file. With --generator PATH published sizes come from `python PATH NAME
+FILE.npz` (arrays camera_index, point_index, and for `configurations` observations, cameras, points), kept in
+the folder for temporary files; without it `steps`, `kernels` and `queues` draw a random pattern. There H is
+random, J'J of 2 x 9 and 2 x 3 Jacobians per observation: it says nothing about convergence, so PCG runs a
+fixed number of iterations. Times are the device's own timestamps, medians of the repeats, after a second of
+the same work: clocks rise under load. Beside them stands what others reached (vulkan_peers.py).
 """
 
 from __future__ import annotations
@@ -16,104 +18,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import vulkan_peers as peers
+from vulkan_problems import PUBLISHED, fill, floors, generated, layout_of, observations
 
 from graphopt.device import VulkanDevice
 from graphopt.errors import GraphOptError
 from graphopt.solver.vulkan.configuration import CONFIGURATIONS, Configuration
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.schur import explicit_schur
 from graphopt.solver.vulkan.system import VulkanSystem
 
-PUBLISHED = {  # cameras, points, observations; Agarwal et al., Bundle Adjustment in the Large
-    "ladybug-49": (49, 7776, 31843),
-    "trafalgar-257": (257, 65132, 225911),
-    "dubrovnik-356": (356, 226730, 1255268),
-    "final-961": (961, 187103, 1692975),
-    "venice-1778": (1778, 993923, 5001946),
-    "final-4585": (4585, 1324582, 9125125),
-    "final-13682": (13682, 4456117, 28987644),
-}
-CAMERA_DIM, POINT_DIM = 9, 3
 Precision = Literal["double", "mixed"]
-
-
-def observations(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(m,) camera and point of each observation, sorted by point, then camera."""
-    if Path(name).suffix == ".npz":
-        arrays = np.load(name)
-        camera, point = arrays["camera_index"].astype(np.int64), arrays["point_index"].astype(np.int64)
-        key = np.unique(point * (camera.max() + 1) + camera)
-        return key % (camera.max() + 1), key // (camera.max() + 1)
-    num_cameras, num_points, num_observations = PUBLISHED[name]
-    rng = np.random.default_rng(0)
-    # Tracks of geometric length around a camera of their own; duplicates are drawn again.
-    share = rng.exponential(size=num_points) + 0.4
-    center = rng.integers(num_cameras, size=num_points)
-    keys = np.empty(0, np.int64)
-    while len(keys) < num_observations:
-        missing = int(1.1 * (num_observations - len(keys))) + 100
-        point = rng.choice(num_points, size=missing, p=share / share.sum())
-        spread = rng.normal(scale=0.12 * num_cameras, size=missing)
-        camera = (center[point] + np.rint(spread).astype(np.int64)) % num_cameras
-        keys = np.unique(np.concatenate([keys, point * num_cameras + camera]))
-    if len(keys) > num_observations:
-        keys = np.sort(rng.choice(keys, size=num_observations, replace=False))
-    return keys % num_cameras, keys // num_cameras
-
-
-def layout_of(camera: np.ndarray, point: np.ndarray) -> BlockLayout:
-    """Block pattern: cameras kept, points eliminated."""
-    num_cameras, num_points = int(camera.max()) + 1, int(point.max()) + 1
-    degree = np.bincount(point, minlength=num_points)
-    per_column = np.concatenate([np.ones(num_cameras, np.int64), degree + 1])
-    col_ptr = np.concatenate([[0], np.cumsum(per_column)])
-    row_idx = np.empty(col_ptr[-1], np.int32)
-    row_idx[col_ptr[1:] - 1] = np.arange(num_cameras + num_points)
-    place = np.ones(len(row_idx), bool)
-    place[col_ptr[1:] - 1] = False
-    row_idx[place] = camera
-    dims = np.repeat(np.array([CAMERA_DIM, POINT_DIM], np.int32), [num_cameras, num_points])
-    return BlockLayout(dims, col_ptr, row_idx, num_cameras)
-
-
-def fill(
-    layout: BlockLayout, camera: np.ndarray, point: np.ndarray, values: np.ndarray, b: np.ndarray
-) -> None:
-    """Random J'J, with 1 on the diagonal besides."""
-    rng = np.random.default_rng(1)
-    num_cameras = layout.num_kept
-    hpp = np.zeros((num_cameras, CAMERA_DIM, CAMERA_DIM)) + np.eye(CAMERA_DIM)
-    hll = np.zeros((layout.num_landmarks, POINT_DIM, POINT_DIM)) + np.eye(POINT_DIM)
-    items = layout.block_offset[layout.items]
-    for first in range(0, len(camera), 500_000):
-        part = slice(first, first + 500_000)
-        jc = rng.normal(size=(len(camera[part]), 2, CAMERA_DIM))
-        jp = rng.normal(size=(len(camera[part]), 2, POINT_DIM))
-        w = np.einsum("nki,nkj->nji", jc, jp).reshape(-1, CAMERA_DIM * POINT_DIM)  # column-major
-        values[items[part][:, None] + np.arange(CAMERA_DIM * POINT_DIM)] = w
-        np.add.at(hpp, camera[part], np.einsum("nki,nkj->nij", jc, jc))
-        np.add.at(hll, point[part], np.einsum("nki,nkj->nij", jp, jp))
-    for blocks, offset in (
-        (hpp, layout.diagonal_offset[:num_cameras]),
-        (hll, layout.diagonal_offset[num_cameras:]),
-    ):
-        size = blocks[0].size
-        values[offset[:, None] + np.arange(size)] = blocks.reshape(-1, size)
-    b[:] = rng.normal(size=layout.dim)
-
-
-def floors(layout: BlockLayout, real: int) -> dict[str, float]:
-    """Bytes that have to move at least: one pass over H_pl, and twice S's triangle, [GB]."""
-    w = float(np.sum(layout.dims[layout.item_row].astype(np.int64) * POINT_DIM)) * real
-    return {"hpl_gb": w / 1e9, "implicit_product_ms_at_4TBs": 2e3 * w / 4e12}
-
-
 WARM_UP_SECONDS = 1.0
 
 
@@ -133,10 +52,12 @@ def timed_solve(system: VulkanSystem) -> dict[str, float]:
     return {phase: system.device_seconds[phase] - before[phase] for phase in before} | {"solve": wall}
 
 
-def run_kernels(device: VulkanDevice, names: list[str], precision: Precision, repeats: int) -> None:
+def run_kernels(
+    device: VulkanDevice, names: list[str], generator: str, precision: Precision, repeats: int
+) -> None:
     """Milliseconds of each dispatch of a solver step by itself, of the explicit and the implicit solver."""
     for name in names:
-        camera, point = observations(name)
+        camera, point = observations(generated(name, generator))
         layout = layout_of(camera, point)
         for title in ("PCG (GPU)", "PCG Implicit (GPU)"):
             base = CONFIGURATIONS[title]
@@ -198,11 +119,17 @@ def time_dispatches(system: VulkanSystem, repeats: int) -> list[tuple[str, float
 
 
 def run_steps(
-    device: VulkanDevice, names: list[str], repeats: int, precision: Precision, iterations: int, only: str
+    device: VulkanDevice,
+    names: list[str],
+    generator: str,
+    repeats: int,
+    precision: Precision,
+    iterations: int,
+    only: str,
 ) -> None:
     """Milliseconds of the Schur complement, of PCG and of the landmarks, per configuration."""
     for name in names:
-        camera, point = observations(name)
+        camera, point = observations(generated(name, generator))
         layout = layout_of(camera, point)
         print(
             f"# {name}: {layout.num_kept} cameras, {layout.num_landmarks} points, {len(camera)} edges,",
@@ -247,15 +174,15 @@ def run_steps(
                 f"({done} it, {1e6 * best['linear_solver'] / done:7.1f} us/it)"
                 f"   landmarks {1e3 * best['landmarks']:7.3f} ms   solve() {1e3 * wall:8.2f} ms"
                 f"   prepare {system.prepare_seconds:6.2f} s (first solve after {ready:6.2f} s)"
-                f"   {device.memory_statistics()['used'] / 2**20:8.0f} MiB",
+                f"   {device.memory_statistics()['used'] / 2**20:8.0f} MiB" + peers.steps(name, base.schur),
                 flush=True,
             )
 
 
-def run_queues(device: VulkanDevice, names: list[str], precision: Precision) -> None:
+def run_queues(device: VulkanDevice, names: list[str], generator: str, precision: Precision) -> None:
     """Table 5.1: set-up of the large product, and the multiplication at risen clocks."""
     for name in names:
-        camera, point = observations(name)
+        camera, point = observations(generated(name, generator))
         layout = layout_of(camera, point)
         context = Context(device, precision)
         first = layout.num_kept
@@ -289,13 +216,16 @@ def run_queues(device: VulkanDevice, names: list[str], precision: Precision) -> 
                     times.append(1e-9 * program.timestamps()[-1])
                 multiply = float(np.median(times[-5:]))
                 print(
-                    f"{kind:8s} {attempt:5s} setup {setup:8.3f} s   multiplication {multiply:8.4f} s",
+                    f"{kind:8s} {attempt:5s} setup {setup:8.3f} s   multiplication {multiply:8.4f} s"
+                    f"   ({peers.queues(kind)})",
                     flush=True,
                 )
                 del blocks, program, recorder
 
 
-def run_configurations(device: VulkanDevice, files: list[str], iterations: int) -> None:
+def run_configurations(
+    device: VulkanDevice, names: list[str], generator: str, iterations: int, only: str
+) -> None:
     """Table 5.4: time, mean squared error (chi2 / observations) and device memory."""
     from graphopt import io
     from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
@@ -307,10 +237,15 @@ def run_configurations(device: VulkanDevice, files: list[str], iterations: int) 
     from graphopt.solver.structure import Structure
     from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
 
-    for file in files:
-        print(f"# {file}")
+    for name in names:
+        print(f"# {name}: {peers.MEASURED_TOTALS.get(name, '')}")
+        graph = io.read(generated(name, generator))
+        start_values = [one.estimate.copy() for one in graph.vertex_sets]
         for title, base in CONFIGURATIONS.items():
-            graph = io.read(file)
+            if only not in title.lower():
+                continue
+            for one, values in zip(graph.vertex_sets, start_values, strict=True):
+                one.estimate[:] = values
             selection = graph.select()
             limited = Configuration(base.linear_solver, base.schur, base.preconditioner, max_iterations=50)
             start = time.perf_counter()
@@ -329,7 +264,9 @@ def run_configurations(device: VulkanDevice, files: list[str], iterations: int) 
             memory = device.memory_statistics()["used"] / 2**20
             mse = summary.final_chi2 / summary.edges
             print(
-                f"{title:24s} {seconds:8.3f} s   mse {mse:10.5f}   {memory:7.0f} MiB   device ms {phases}",
+                f"{title:24s} {seconds:8.3f} s   {len(summary.iterations)} iterations   mse {mse:10.5f}   "
+                f"chi2 {summary.final_chi2:.6g}   {memory:7.0f} MiB   device ms {phases}"
+                + peers.configuration(name, title),
                 flush=True,
             )
             del solver
@@ -342,23 +279,28 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("steps", "kernels", "queues", "configurations"))
     parser.add_argument("names", nargs="+")
+    parser.add_argument("--generator", default="", help="script that writes a problem of a published size")
     parser.add_argument("--device", default=None)
     parser.add_argument("--precision", default="double", choices=("double", "mixed"))
-    parser.add_argument("--only", default="", help="steps: only configurations whose name has this in it")
+    parser.add_argument("--only", default="", help="only configurations whose name has this in it")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=20)
     arguments = parser.parse_args()
     device = VulkanDevice(arguments.device)
     print(f"# {device.name}, {device.info['driver_info']}, memory {device.memory_scheme}, {device.access}")
+    names, generator, only = arguments.names, arguments.generator, arguments.only.lower()
+    precision, iterations = arguments.precision, arguments.iterations
     if arguments.what == "steps":
-        precision, only = arguments.precision, arguments.only.lower()
-        run_steps(device, arguments.names, arguments.repeats, precision, arguments.iterations, only)
+        run_steps(device, names, generator, arguments.repeats, precision, iterations, only)
     elif arguments.what == "kernels":
-        run_kernels(device, arguments.names, arguments.precision, arguments.repeats)
+        run_kernels(device, names, generator, precision, arguments.repeats)
     elif arguments.what == "queues":
-        run_queues(device, arguments.names, arguments.precision)
+        run_queues(device, names, generator, precision)
     else:
-        run_configurations(device, arguments.names, arguments.iterations)
+        unknown = [name for name in names if name in PUBLISHED and not generator]
+        if unknown:
+            parser.error(f"{', '.join(unknown)}: give --generator, or files with measurements")
+        run_configurations(device, names, generator, iterations, only)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ layout(constant_id = 2) const uint ROWS = 0;      // rows of every W, 0: look th
 layout(constant_id = 3) const uint PRODUCT = 1;
 layout(constant_id = 4) const uint HAS_BASE = 1;
 layout(constant_id = 5) const uint CAPACITY = 256;  // blocks per pass
-PARAMETERS(uint first_tile; uint num_tiles; uint parity;)
+PARAMETERS(uint first_tile; uint num_tiles; uint parity;)  // PRODUCT = 0: first landmark, number of landmarks
 INPUT(0, uint, tiles)           // (num_tiles + 1,): first landmark; one past the end of each group of equal DIM follows
 INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
 INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, offset of H_ll^-1
@@ -28,7 +28,7 @@ INPUT(9, uint, status)
 INPUT(10, uint, item_rows)      // (num_items,): rows of W; unread where ROWS is given
 layout(constant_id = 6) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 
-shared accumulator products[CAPACITY * DIM];
+shared accumulator products[PRODUCT != 0 ? CAPACITY * DIM : 1];
 shared real totals[WORKGROUP_SIZE];
 
 accumulator column_product(uint item, uint column) {
@@ -45,8 +45,15 @@ accumulator column_product(uint item, uint column) {
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
-  if (WORKGROUP >= push.num_tiles) return;
-  const uint first = tiles.at[push.first_tile + WORKGROUP], last = tiles.at[push.first_tile + WORKGROUP + 1];
+  uint first, last;
+  if (PRODUCT != 0) {
+    if (WORKGROUP >= push.num_tiles) return;
+    first = tiles.at[push.first_tile + WORKGROUP];
+    last = tiles.at[push.first_tile + WORKGROUP + 1];
+  } else {
+    first = push.first_tile + WORKGROUP * (WORKGROUP_SIZE / DIM);
+    last = min(first + WORKGROUP_SIZE / DIM, push.first_tile + push.num_tiles);
+  }
   const uint mine = first + LANE / DIM, column = LANE % DIM;
   const bool busy = mine < last;
   accumulator total = sum_zero();

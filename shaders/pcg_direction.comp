@@ -25,11 +25,20 @@ void main() {
     }
     return;
   }
+  uint i = WORKGROUP * WORKGROUP_SIZE + LANE;
+  // Loaded before the sum is known.
+  const real before = scalars.at[SQUARED_NORM + here];
+  real s_i = s.at[min(i, push.num_rows - 1)], d_i = d.at[min(i, push.num_rows - 1)];
   SUM_PARTIALS(total, dots_rs, push.num_groups)
   const real dn = value(total);
-  const real beta = dn / scalars.at[SQUARED_NORM + here];
-  for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
-    d.at[i] = s.at[i] + beta * d.at[i];
+  const real beta = dn / before;
+  while (i < push.num_rows) {
+    d.at[i] = s_i + beta * d_i;
+    i += push.num_groups * WORKGROUP_SIZE;
+    if (i < push.num_rows) {
+      s_i = s.at[i];
+      d_i = d.at[i];
+    }
   }
   if (leader) {
     const uint iterations = status.at[ITERATIONS + here] + 1;

@@ -7,6 +7,7 @@
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
+layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
 PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 INPUT(1, real, jacobi)
@@ -21,25 +22,62 @@ INOUT(9, real, x)
 OUTPUT(10, real, s)
 OUTPUT(11, accumulator, dots_rs)
 
+// What a row needs, loaded before the sums are known. DIM = 0: the row of J is read where it is used.
+struct Row {
+  uint start, first, dim;
+  real d, x, r, q;
+};
+const uint HELD = DIM != 0 ? DIM : 1;
+real of_j[HELD], of_r[HELD], of_q[HELD];
+
+Row load(uint i) {
+  Row row;
+  row.start = jacobi_rows.at[3 * i];
+  row.first = jacobi_rows.at[3 * i + 1];
+  row.dim = DIM != 0 ? DIM : jacobi_rows.at[3 * i + 2];
+  row.d = d.at[i];
+  row.x = x.at[i];
+  row.r = r.at[i];
+  row.q = q.at[i];
+  [[unroll]] for (uint j = 0; j < DIM; ++j) {
+    of_j[j] = jacobi.at[row.start + DIM * j];
+    of_r[j] = r.at[row.first + j];
+    of_q[j] = q.at[row.first + j];
+  }
+  return row;
+}
+
+real preconditioned(Row row, real alpha) {
+  accumulator sum = sum_zero();
+  [[unroll]] for (uint j = 0; j < DIM; ++j) sum = add_product(sum, of_j[j], of_r[j] - alpha * of_q[j]);
+  if (DIM == 0) {
+    for (uint j = 0; j < row.dim; ++j) {
+      sum = add_product(sum, jacobi.at[row.start + row.dim * j], r.at[row.first + j] - alpha * q.at[row.first + j]);
+    }
+  }
+  return value(sum);
+}
+
 void main() {
   if (status.at[STOPPED + push.parity] != 0) return;
+  const uint stride = push.num_groups * WORKGROUP_SIZE;
+  uint i = WORKGROUP * WORKGROUP_SIZE + LANE;
+  Row row = load(min(i, push.num_rows - 1));
+  const real dn = scalars.at[SQUARED_NORM + push.parity];
   SUM_PARTIALS(total, dots_dq, push.num_dots)
   const real dq = value(total);
   const bool definite = dq > ZERO;
-  const real alpha = definite ? scalars.at[SQUARED_NORM + push.parity] / dq : ZERO;
+  const real alpha = definite ? dn / dq : ZERO;
   if (!definite && LANE == 0 && WORKGROUP == 0) status.at[INDEFINITE] = 1;
   accumulator dot = sum_zero();
-  for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
-    const uint start = jacobi_rows.at[3 * i], first = jacobi_rows.at[3 * i + 1], dim = jacobi_rows.at[3 * i + 2];
-    accumulator si = sum_zero();
-    for (uint j = 0; j < dim; ++j) {
-      si = add_product(si, jacobi.at[start + dim * j], r.at[first + j] - alpha * q.at[first + j]);
-    }
-    const real ri = r.at[i] - alpha * q.at[i];
-    x.at[i] += alpha * d.at[i];
+  while (i < push.num_rows) {
+    const real si = preconditioned(row, alpha), ri = row.r - alpha * row.q;
+    x.at[i] = row.x + alpha * row.d;
     r_new.at[i] = ri;
-    s.at[i] = value(si);
-    dot = add_product(dot, ri, value(si));
+    s.at[i] = si;
+    dot = add_product(dot, ri, si);
+    i += stride;
+    if (i < push.num_rows) row = load(i);
   }
   dot = workgroup_sum(dot);
   if (LANE == 0) dots_rs.at[WORKGROUP] = dot;

@@ -9,7 +9,7 @@
 #define NUM_BUFFERS 10
 #include "common.glsl"
 layout(constant_id = 1) const uint CONSTRUCT = 0;
-PARAMETERS(uint num_blocks;)
+PARAMETERS(uint first_block; uint end_block;)
 INPUT(0, uint, blocks)          // (num_blocks, 2): i, j
 INPUT(1, uint, row_items)       // (num_kept + 1,): first entry of each kept vertex in the next two
 INPUT(2, uint, entry_landmark)  // (num_items,): landmarks of a vertex, ascending
@@ -22,8 +22,8 @@ OUTPUT(8, uint, pair_right)
 OUTPUT(9, uint, pair_inverse)
 
 void main() {
-  const uint block = WORKGROUP * WORKGROUP_SIZE + LANE;
-  if (block >= push.num_blocks) return;
+  const uint block = push.first_block + WORKGROUP * WORKGROUP_SIZE + LANE;
+  if (block >= push.end_block) return;
   const uint i = blocks.at[2 * block], j = blocks.at[2 * block + 1];
   uint a = row_items.at[i], b = row_items.at[j];
   const uint a_end = row_items.at[i + 1], b_end = row_items.at[j + 1];

@@ -5,15 +5,15 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 4
 #include "common.glsl"
-PARAMETERS(uint num_items; uint words_per_row;)
+PARAMETERS(uint first_item; uint end_item; uint words_per_row;)
 INPUT(0, uint, item_row)       // (num_items,): kept vertex
 INPUT(1, uint, item_landmark)  // (num_items,)
 INPUT(2, uint, landmark_items) // (num_landmarks + 1,)
 INOUT(3, uint, bitmap)         // (num_kept, words_per_row)
 
 void main() {
-  const uint k = WORKGROUP * WORKGROUP_SIZE + LANE;
-  if (k >= push.num_items) return;
+  const uint k = push.first_item + WORKGROUP * WORKGROUP_SIZE + LANE;
+  if (k >= push.end_item) return;
   const uint row = item_row.at[k] * push.words_per_row;
   for (uint left = landmark_items.at[item_landmark.at[k]]; left <= k; ++left) {
     const uint i = item_row.at[left], word = row + i / 32, bit = 1u << (i % 32);

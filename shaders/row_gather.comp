@@ -19,6 +19,7 @@ OUTPUT(5, accumulator, dots)     // (num_groups,)
 INPUT(6, uint, status)
 
 const uint VECTORS = WORKGROUP_SIZE / DIM;
+const uint AHEAD = 8;
 shared accumulator scratch[WORKGROUP_SIZE];
 
 void main() {
@@ -29,11 +30,11 @@ void main() {
     const uint end = rows.at[row + 1];
     accumulator s = sum_zero();
     if (local < VECTORS) {
-      for (uint k = rows.at[row] + local; k < end; k += 4 * VECTORS) {
-        accumulator four[4];  // in flight together
-        [[unroll]] for (uint n = 0; n < 4; ++n) four[n] = partial.at[min(k + n * VECTORS, end - 1) * DIM + lane];
-        [[unroll]] for (uint n = 0; n < 4; ++n) {
-          if (k + n * VECTORS < end) s = merge(s, four[n]);
+      for (uint k = rows.at[row] + local; k < end; k += AHEAD * VECTORS) {
+        accumulator held[AHEAD];  // in flight together
+        [[unroll]] for (uint n = 0; n < AHEAD; ++n) held[n] = partial.at[min(k + n * VECTORS, end - 1) * DIM + lane];
+        [[unroll]] for (uint n = 0; n < AHEAD; ++n) {
+          if (k + n * VECTORS < end) s = merge(s, held[n]);
         }
       }
     }

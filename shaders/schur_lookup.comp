@@ -9,7 +9,7 @@
 layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint DIM = 3;
 layout(constant_id = 3) const uint PARALLEL = 4;
-PARAMETERS(uint num_blocks;)
+PARAMETERS(uint first_block; uint end_block;)
 INPUT(0, uint, blocks)          // (num_blocks, 4): i, j, H block, damping; NOTHING: none
 INPUT(1, uint, row_items)       // (num_kept + 1,)
 INPUT(2, uint, entry_landmark)  // (num_items,): landmarks of a vertex, ascending
@@ -52,8 +52,8 @@ uint bisect(uint begin, uint end, uint landmark) {
 }
 
 void main() {
-  const uint block = WORKGROUP;
-  if (block >= push.num_blocks) return;
+  const uint block = push.first_block + WORKGROUP;
+  if (block >= push.end_block) return;
   const uint part = LANE / TEAM, team = LANE % TEAM;
   const uint row0 = TILE * (team % SIDE), col0 = TILE * (team / SIDE);
   accumulator tile[9];

@@ -12,6 +12,7 @@ layout(constant_id = 2) const uint COLS = 6;
 layout(constant_id = 3) const uint DIM = 3;
 layout(constant_id = 4) const uint PARALLEL = 4;
 layout(constant_id = 5) const uint SLOTS = 4;
+layout(constant_id = 6) const uint SAME = 0;  // 1: W_jl is W_il in every pair (diagonal blocks), and read once
 PARAMETERS(uint first_chunk; uint num_chunks;)
 INPUT(0, uint, chunks)         // (num_chunks, 6): first pair, one past the last, destination, H block, damping, unused;
                                // NOTHING: no H block, not a diagonal block
@@ -32,14 +33,14 @@ const uint LEFT = TEAM * TILE * DIM, RIGHT = COLS * DIM, MIDDLE = DIM * DIM;  //
 const uint PANELS = (COLS + TILE - 1) / TILE;
 const uint IS_PARTIAL = 0x80000000u;
 shared real left_stage[PAIRS * LEFT];
-shared real right_stage[PAIRS * RIGHT];
+shared real right_stage[SAME != 0 ? 1 : PAIRS * RIGHT];
 shared real middle_stage[PAIRS * MIDDLE];
 shared uint left_at[PAIRS], right_at[PAIRS], middle_at[PAIRS];
 shared uint begins[SLOTS], ends[SLOTS];
 shared accumulator scratch[TILE * TILE * WORKGROUP_SIZE];
 
 const uint LEFT_LOADS = (PAIRS * LEFT + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
-const uint RIGHT_LOADS = (PAIRS * RIGHT + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
+const uint RIGHT_LOADS = SAME != 0 ? 1 : (PAIRS * RIGHT + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 const uint MIDDLE_LOADS = (PAIRS * MIDDLE + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
 uvec3 offsets;  // of the pair whose offsets this invocation brings
 real left_held[LEFT_LOADS], right_held[RIGHT_LOADS], middle_held[MIDDLE_LOADS];  // on their way to the stage
@@ -67,7 +68,7 @@ void load_pairs() {
   }
   [[unroll]] for (uint n = 0; n < RIGHT_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * RIGHT - 1), at = right_at[i / RIGHT];
-    right_held[n] = AT(values, at != NOTHING ? at : 0, i % RIGHT);
+    if (SAME == 0) right_held[n] = AT(values, at != NOTHING ? at : 0, i % RIGHT);
   }
   [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * MIDDLE - 1), at = middle_at[i / MIDDLE];
@@ -82,7 +83,7 @@ void share_pairs() {
   }
   [[unroll]] for (uint n = 0; n < RIGHT_LOADS; ++n) {
     const uint i = LANE + n * WORKGROUP_SIZE;
-    if (i < PAIRS * RIGHT) right_stage[i] = right_held[n];
+    if (SAME == 0 && i < PAIRS * RIGHT) right_stage[i] = right_held[n];
   }
   [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
     const uint i = LANE + n * WORKGROUP_SIZE;
@@ -92,18 +93,37 @@ void share_pairs() {
 
 accumulator tile[TILE * COLS];  // of this invocation: three rows of S_ij, column-major
 
+// Row q of W_jl, column c.
+real right(uint pair, uint q, uint c) {
+  return SAME != 0 ? left_stage[pair * LEFT + q + TEAM * TILE * c] : right_stage[pair * RIGHT + q + COLS * c];
+}
+
 void add_pair(uint pair, uint row0) {
+  real w[TILE * DIM];  // the three rows of W_il H_ll^-1
   [[unroll]] for (uint c = 0; c < DIM; ++c) {
-    real w[3];  // column c of the three rows of W_il H_ll^-1
-    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
+    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r + TILE * c] = ZERO;
     [[unroll]] for (uint m = 0; m < DIM; ++m) {
       const real h = middle_stage[pair * MIDDLE + m + DIM * c];
-      [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] += left_stage[pair * LEFT + row0 + r + TEAM * TILE * m] * h;
+      [[unroll]] for (uint r = 0; r < TILE; ++r) {
+        w[r + TILE * c] += left_stage[pair * LEFT + row0 + r + TEAM * TILE * m] * h;
+      }
     }
-    [[unroll]] for (uint q = 0; q < COLS; ++q) {
-      const real v = right_stage[pair * RIGHT + q + COLS * c];
-      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
+  }
+  [[unroll]] for (uint q = 0; q < COLS; ++q) {
+#if defined(GRAPHOPT_DOUBLE)
+    [[unroll]] for (uint c = 0; c < DIM; ++c) {
+      const real v = right(pair, q, c);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r + TILE * c], v);
     }
+#else  // one term per pair goes into the two-float sum: its own rounding is that of w
+    real term[TILE];
+    [[unroll]] for (uint r = 0; r < TILE; ++r) term[r] = ZERO;
+    [[unroll]] for (uint c = 0; c < DIM; ++c) {
+      const real v = right(pair, q, c);
+      [[unroll]] for (uint r = 0; r < TILE; ++r) term[r] += w[r + TILE * c] * v;
+    }
+    [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add(tile[r + TILE * q], term[r]);
+#endif
   }
 }
 

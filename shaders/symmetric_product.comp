@@ -3,9 +3,9 @@
 // and used twice. A workgroup takes a chunk of column j:
 //   own     = sum over its blocks of B_ij' x_i    one vector for row j
 //   given_i = B_ij x_j, i < j                     one vector per block, for row i
-// Both go where row_gather finds all vectors of a row side by side. Blocks come through shared memory, so that
-// consecutive invocations read consecutive scalars, the next ones while the present ones are used; an invocation
-// computes entry `lane` of both for one block.
+// Both go where row_gather finds all vectors of a row side by side. An invocation takes one row of a block: it sums
+// its entry of `given` itself, and keeps what it adds to each entry of `own` until the end of the chunk. Consecutive
+// invocations read consecutive scalars, AHEAD blocks each in flight.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 7
 #include "common.glsl"
@@ -23,55 +23,59 @@ INPUT(6, uint, status)
 
 const uint AREA = DIM * DIM;
 const uint BLOCKS = WORKGROUP_SIZE / DIM;  // at a time
-const uint LOADS = (BLOCKS * AREA + WORKGROUP_SIZE - 1) / WORKGROUP_SIZE;
-shared real stage[BLOCKS * AREA];
-shared accumulator scratch[WORKGROUP_SIZE];
-real held[LOADS];  // blocks on their way to the stage
-
-void load(uint base, uint end) {
-  const uint last = min(BLOCKS, end - base) * AREA - 1;
-  [[unroll]] for (uint n = 0; n < LOADS; ++n) held[n] = AT(values, base * AREA, min(LANE + n * WORKGROUP_SIZE, last));
-}
+const uint BUSY = BLOCKS * DIM;            // invocations
+#if defined(GRAPHOPT_DOUBLE)
+const uint AHEAD = 1;  // blocks in flight: as many bytes in either precision
+#else
+const uint AHEAD = 3;
+#endif
+shared accumulator scratch[DIM * BUSY];
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
   if (WORKGROUP >= push.num_chunks) return;
-  const uint entry = 4 * WORKGROUP, end = chunks.at[entry + 1], column = chunks.at[entry + 2];
+  const uint chunk = 4 * WORKGROUP, end = chunks.at[chunk + 1], column = chunks.at[chunk + 2];
   const uint local = LANE / DIM, lane = LANE % DIM;
   real x_j[DIM];
-  [[unroll]] for (uint q = 0; q < DIM; ++q) x_j[q] = x.at[column + q];
-  accumulator own = sum_zero();
-  uint base = chunks.at[entry];
-  load(base, end);
-  for (; base < end; base += BLOCKS) {
-    const uint k = base + local;
-    const bool busy = local < BLOCKS && k < end;
-    uint row = 0, place = NOTHING;
-    if (busy) {
-      row = block_scalar.at[k];
-      place = block_place.at[k];
-    }
-    barrier();  // earlier readers of the stage are done
-    [[unroll]] for (uint n = 0; n < LOADS; ++n) {
-      const uint at = LANE + n * WORKGROUP_SIZE;
-      if (at < BLOCKS * AREA) stage[at] = held[n];
-    }
-    barrier();
-    if (base + BLOCKS < end) load(base + BLOCKS, end);
-    if (busy) {
-      accumulator given = sum_zero();
-      [[unroll]] for (uint q = 0; q < DIM; ++q) {
-        given = add_product(given, stage[local * AREA + lane + DIM * q], x_j[q]);
-        own = add_product(own, stage[local * AREA + q + DIM * lane], x.at[row + q]);
-      }
-      if (place != NOTHING) partial.at[place + lane] = given;
-    }
+  accumulator own[DIM];
+  [[unroll]] for (uint q = 0; q < DIM; ++q) {
+    x_j[q] = x.at[column + q];
+    own[q] = sum_zero();
   }
-  scratch[LANE] = own;
+  if (local < BLOCKS) {
+    for (uint k = chunks.at[chunk] + local; k < end; k += AHEAD * BLOCKS) {
+      real b[AHEAD * DIM], x_i[AHEAD];
+      uint place[AHEAD];
+      [[unroll]] for (uint n = 0; n < AHEAD; ++n) {
+        const uint block = min(k + n * BLOCKS, end - 1);
+        [[unroll]] for (uint q = 0; q < DIM; ++q) b[n * DIM + q] = AT(values, block * AREA, lane + DIM * q);
+        x_i[n] = x.at[block_scalar.at[block] + lane];
+        place[n] = block_place.at[block];
+      }
+      [[unroll]] for (uint n = 0; n < AHEAD; ++n) {
+        if (k + n * BLOCKS < end) {
+          accumulator given = sum_zero();
+          [[unroll]] for (uint q = 0; q < DIM; ++q) {
+            given = add_product(given, b[n * DIM + q], x_j[q]);
+            own[q] = add_product(own[q], b[n * DIM + q], x_i[n]);
+          }
+          if (place[n] != NOTHING) partial.at[place[n] + lane] = given;
+        }
+      }
+    }
+    [[unroll]] for (uint q = 0; q < DIM; ++q) scratch[q * BUSY + LANE] = own[q];
+  }
+  barrier();
+  accumulator s = sum_zero();  // entry `lane` of own, over the rows of the blocks `local`
+  if (local < BLOCKS) {
+    [[unroll]] for (uint r = 0; r < DIM; ++r) s = merge(s, scratch[lane * BUSY + local * DIM + r]);
+  }
+  barrier();
+  if (local < BLOCKS) scratch[LANE] = s;
   for (uint n = BLOCKS; n > 1; n = (n + 1) / 2) {  // n sums are left; halve them
     const uint half_n = (n + 1) / 2;
     barrier();
     if (local + half_n < n) scratch[LANE] = merge(scratch[LANE], scratch[LANE + half_n * DIM]);
   }
-  if (LANE < DIM) partial.at[chunks.at[entry + 3] + LANE] = scratch[LANE];
+  if (LANE < DIM) partial.at[chunks.at[chunk + 3] + LANE] = scratch[LANE];
 }

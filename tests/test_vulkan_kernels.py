@@ -12,6 +12,7 @@ from graphopt.errors import SolverError
 from graphopt.solver.vulkan.chunks import split_segments
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import SUBMISSION_SECONDS, Context, record_step
+from graphopt.solver.vulkan.gpu_queues import LandmarkLists, cut_launches
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.system import VulkanSystem
@@ -387,3 +388,25 @@ def test_segments_are_split_evenly_and_completely():
             [[pointer[s]], *[np.r_[b:e] for b, e in zip(begin[mine], end[mine], strict=True)]]
         )
         assert np.array_equal(covered[1:], np.r_[pointer[s] : pointer[s + 1]])
+
+
+@pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
+def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
+    """Kernels that build a work queue, or do without, take several submissions under a small budget."""
+    problem = make_problem([6] * 8, [3] * 30, degree=4)
+    context = Context(shared_device("address"), "double")
+    steps, launches = [], []
+    for budget in (1e9, 2e4):
+        seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
+        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
+        cut = Context(context.device, "double")
+        system = start(cut, problem, schur="explicit", work_queues=work_queues)
+        assert system.solve(DAMPING)
+        steps.append(system.dx.copy())
+        lists = LandmarkLists(cut, problem.layout, system.landmark_inverse.offset)
+        walk = lists.walk_steps(system.reduced)
+        launches.append(cut_launches(cut, None, (), walk, 1))
+    assert np.array_equal(*steps)
+    assert len(launches[0]) == 1 < len(launches[1])
+    assert [one.params[0] for one in launches[1][1:]] == [one.params[1] for one in launches[1][:-1]]
+    assert launches[1][-1].params[1] == len(walk)

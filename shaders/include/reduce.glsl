@@ -16,10 +16,16 @@ accumulator workgroup_sum(accumulator mine) {
   return reduce_scratch[0];
 }
 
-// Sum of num entries of a buffer of partial sums, num <= any.
-#define SUM_PARTIALS(result, buffer, num)                                                       \
-  accumulator result = sum_zero();                                                              \
-  for (uint p_ = LANE; p_ < num; p_ += WORKGROUP_SIZE) result = merge(result, buffer.at[p_]);    \
+// Sum of num entries of a buffer of partial sums, num > 0; eight of an invocation are in flight together.
+#define SUM_PARTIALS(result, buffer, num)                                                                    \
+  accumulator result = sum_zero();                                                                           \
+  for (uint p_ = LANE; p_ < num; p_ += 8 * WORKGROUP_SIZE) {                                                 \
+    accumulator held_[8];                                                                                    \
+    [[unroll]] for (uint n_ = 0; n_ < 8; ++n_) held_[n_] = buffer.at[min(p_ + n_ * WORKGROUP_SIZE, num - 1)]; \
+    [[unroll]] for (uint n_ = 0; n_ < 8; ++n_) {                                                             \
+      if (p_ + n_ * WORKGROUP_SIZE < num) result = merge(result, held_[n_]);                                 \
+    }                                                                                                        \
+  }                                                                                                          \
   result = workgroup_sum(result);
 
 #endif

@@ -15,11 +15,42 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import SolverError
-from graphopt.solver.vulkan.context import NOTHING, Context, Launch, record_step
+from graphopt.solver.vulkan.context import NOTHING, Context, Launch
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.sequence import Sequence
 
 WORKGROUP = 64
 LOOKUP_WORKGROUP = 128
+BYTES_PER_STEP = 64
+"""Of a walk through a list: each step waits for a number from somewhere in it, which costs a cache line."""
+
+
+def cut_launches(
+    context: Context, kernel: Any, buffers: tuple[Any, ...], steps: np.ndarray, per_group: int, *more: int
+) -> list[Launch]:
+    """One launch per part of the work, cut so that none takes longer than a submission may.
+
+    steps: of each piece of work, `per_group` of which a workgroup takes. Parameters: first piece, one past
+    the last, and `more`.
+    """
+    moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps, dtype=np.int64)])
+    count = max(1, int(-(-moved[-1] // context.submission_bytes)))
+    edges = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], count + 1)))
+    edges[0], edges[-1] = 0, len(steps)
+    launches = []
+    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        groups = -(-(last - first) // per_group)
+        launches.append(
+            Launch(kernel, buffers, (first, last, *more), groups, float(moved[last] - moved[first]))
+        )
+    return launches
+
+
+def run_now(context: Context, launches: list[Launch]) -> None:
+    """Submit launches, in as many programs as they need, and wait."""
+    sequence = Sequence(context).begin("set-up")
+    sequence.step(launches)
+    sequence.end().run({"set-up": 0.0})
 
 
 class LandmarkLists:
@@ -50,6 +81,11 @@ class LandmarkLists:
         self.entry_block = context.indices(block)
         self.inverse_offset = context.indices(inverse_offset)
 
+    def walk_steps(self, reduced: BlockLayout) -> np.ndarray:
+        """(num_blocks,): how many entries a walk through the lists of i and j passes, for each S_ij."""
+        length = np.diff(self.ptr)
+        return length[reduced.row_idx] + length[reduced.col]
+
 
 def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
     """Layout of the Schur complement."""
@@ -59,10 +95,10 @@ def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
     bitmap = context.device.allocate(4 * num_kept * words)
     arrays = (layout.item_row, landmark, layout.landmark_items)
     buffers = (*(context.indices(array) for array in arrays), bitmap)
-    kernel = context.shader("queue_pattern", 4, 2, {0: WORKGROUP})
-    recorder = context.device.record().fill(bitmap).barrier()
-    record_step(recorder, [Launch(kernel, buffers, (num_items, words), -(-num_items // WORKGROUP))])
-    context.device.submit(recorder.finish()).wait()
+    kernel = context.shader("queue_pattern", 4, 3, {0: WORKGROUP})
+    context.device.submit(context.device.record().fill(bitmap).finish()).wait()
+    before = np.arange(num_items) - layout.landmark_items[landmark]
+    run_now(context, cut_launches(context, kernel, buffers, before + 1, WORKGROUP, words))
     bits = context.device.download(bitmap, np.uint32, num_kept * words).view(np.uint8)
     mask = np.unpackbits(bits.reshape(num_kept, 4 * words), axis=1, count=num_kept, bitorder="little")
     kept = layout.kept()
@@ -82,13 +118,11 @@ def gpu_pairs(
     blocks = context.indices(np.stack([reduced.row_idx, reduced.col], axis=1))
     counts = device.allocate(4 * num_blocks)
     shared = (blocks, lists.row_items, lists.entry_landmark, lists.entry_block, lists.inverse_offset)
-    groups = -(-num_blocks // WORKGROUP)
+    steps = lists.walk_steps(reduced)
 
     def run(construct: int, first: Any, pairs: tuple[Any, ...]) -> None:
-        kernel = context.shader("queue_pairs", 10, 1, {0: WORKGROUP, 1: construct})
-        recorder = device.record()
-        record_step(recorder, [Launch(kernel, (*shared, first, counts, *pairs), (num_blocks,), groups)])
-        device.submit(recorder.finish()).wait()
+        kernel = context.shader("queue_pairs", 10, 2, {0: WORKGROUP, 1: construct})
+        run_now(context, cut_launches(context, kernel, (*shared, first, counts, *pairs), steps, WORKGROUP))
 
     run(0, counts, (counts, counts, counts))
     pair_ptr = np.concatenate(
@@ -125,13 +159,13 @@ class SchurLookup:
         place = np.where(hpp >= 0, layout.block_offset[hpp], NOTHING)
         damping = np.where(reduced.row_idx == reduced.col, layout.scalar[reduced.row_idx], NOTHING)
         self._blocks = context.indices(np.stack([reduced.row_idx, reduced.col, place, damping], axis=1))
-        self._num_blocks = len(hpp)
+        self._steps = lists.walk_steps(reduced)
 
     def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
         """The whole of S."""
         team = (-(-self._rows // 3)) ** 2
         constants = {0: LOOKUP_WORKGROUP, 1: self._rows, 2: self._lists.dim, 3: LOOKUP_WORKGROUP // team}
-        kernel = self._context.shader("schur_lookup", 9, 1, constants)
+        kernel = self._context.shader("schur_lookup", 9, 2, constants)
         lists = self._lists
         buffers = (
             self._blocks,
@@ -144,7 +178,7 @@ class SchurLookup:
             damping,
             self.buffer,
         )
-        return [Launch(kernel, buffers, (self._num_blocks,), self._num_blocks)]
+        return cut_launches(self._context, kernel, buffers, self._steps, 1)
 
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
         """Nothing is left to combine."""

@@ -37,10 +37,15 @@ class PcgOutcome:
     stopped: bool
 
 
+BYTES_PER_SUBMISSION = 2.5e9
+"""Traffic worth a submission: waiting costs 40 us; iterations recorded past the stop flag take time, too."""
+
+
 def iterations_per_submission(context: Context, bytes_per_iteration: float) -> int:
-    """Even number of iterations that fit into one submission."""
+    """Even number of iterations for one submission: few where they are long."""
+    worthwhile = max(8.0, BYTES_PER_SUBMISSION / max(bytes_per_iteration, 1.0))
     affordable = context.submission_bytes / max(bytes_per_iteration, 1.0)
-    return int(min(MAX_ITERATIONS_PER_SUBMISSION, max(2, affordable // 2 * 2)))
+    return int(max(2.0, min(MAX_ITERATIONS_PER_SUBMISSION, worthwhile, affordable) // 2 * 2))
 
 
 class Pcg:
@@ -63,6 +68,7 @@ class Pcg:
         """
         self._context = context
         self.num_rows = int(dims.sum())
+        self._dim = int(dims[0]) if len(dims) and (dims == dims[0]).all() else 0
         self.num_groups = context.vector_groups(self.num_rows)
         self.d, self.x = d, x
         self.r = (context.reals(self.num_rows), context.reals(self.num_rows))
@@ -131,7 +137,7 @@ class Pcg:
         )
 
     def _update(self, parity: int) -> Launch:
-        kernel = self._context.shader("pcg_update", 12, 4, {0: VECTOR_WORKGROUP})
+        kernel = self._context.shader("pcg_update", 12, 4, {0: VECTOR_WORKGROUP, 1: self._dim})
         buffers = (
             self._jacobi_rows,
             self._jacobi,

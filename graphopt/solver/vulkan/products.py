@@ -21,7 +21,6 @@ from graphopt.solver.vulkan.chunks import (
 from graphopt.solver.vulkan.context import (
     ACCUMULATOR_BYTES,
     LARGE_BYTES,
-    MAX_VECTOR_GROUPS,
     NOTHING,
     VECTOR_WORKGROUP,
     Context,
@@ -33,9 +32,10 @@ from graphopt.solver.vulkan.layout import MAX_BLOCK_DIM, BlockLayout
 PRODUCT_WORKGROUP = 128
 ITEMS_PER_CHUNK = 256
 GATHER_WORKGROUP = 256
+MAX_GATHER_GROUPS = 1024
 SYMMETRIC_WORKGROUP = 64
-HELD_PER_CHUNK = 8
-"""Blocks of a chunk: so many times what a workgroup holds at once."""
+ROUNDS_PER_CHUNK = 12
+"""Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
 
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
@@ -136,7 +136,7 @@ class SymmetricProduct:
         self._dim = int(layout.dims[0])
         row, col = layout.row_idx, layout.col
         segment, begin, end = split_segments(
-            layout.col_ptr, HELD_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
+            layout.col_ptr, ROUNDS_PER_CHUNK * (SYMMETRIC_WORKGROUP // self._dim)
         )
         # The vectors of a block row lie side by side: those of its column's chunks, then one per block.
         given = np.flatnonzero(row != col)
@@ -154,7 +154,7 @@ class SymmetricProduct:
         self._block_place = context.indices(block_place)
         self._rows = context.indices(first)
         self._partial = context.accumulators(self._dim * len(order))
-        self.num_groups = max(1, min(MAX_VECTOR_GROUPS, self._num_rows))
+        self.num_groups = max(1, min(MAX_GATHER_GROUPS, self._num_rows))
 
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """Vectors for the rows. parity: of the conjugate gradient iteration they belong to, if they do."""
@@ -203,7 +203,7 @@ class LandmarkProduct:
         item_rows = layout.dims[layout.item_row[items]]
         landmark_items = np.concatenate([[0], np.cumsum(degree[order])])
         scalars = layout.scalar[layout.num_kept : -1]
-        self._launch_groups: list[tuple[int, int, int, int, int]] = []
+        self._launch_groups: list[tuple[int, ...]] = []
         tiles: list[np.ndarray] = []
         first_tile = 0
         for dim in np.unique(dims).tolist():
@@ -212,7 +212,8 @@ class LandmarkProduct:
             starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
             mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
             rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
-            self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1))
+            landmarks = (int(of_dim[0]), len(of_dim))
+            self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1, *landmarks))
             tiles.append(starts)
             first_tile += len(starts)
         self._tiles = context.indices(np.concatenate(tiles))
@@ -235,7 +236,7 @@ class LandmarkProduct:
     ) -> list[Launch]:
         """With base None: 0; product False: without the sum over H_pl blocks."""
         result = []
-        for dim, rows, capacity, first_tile, num_tiles in self._launch_groups:
+        for dim, rows, capacity, first_tile, num_tiles, first, count in self._launch_groups:
             constants = {
                 0: PRODUCT_WORKGROUP,
                 1: dim,
@@ -259,7 +260,10 @@ class LandmarkProduct:
                 status,
                 self._item_rows,
             )
-            result.append(Launch(kernel, buffers, (first_tile, num_tiles, parity or 0), num_tiles))
+            work, groups = (first_tile, num_tiles), num_tiles
+            if not product:
+                work, groups = (first, count), -(-count // (PRODUCT_WORKGROUP // dim))
+            result.append(Launch(kernel, buffers, (*work, parity or 0), groups))
         return result
 
 
@@ -274,12 +278,12 @@ def _tiles(landmark_items: np.ndarray, first: int, last: int, dim: int, capacity
     A tile has at most PRODUCT_WORKGROUP / dim landmarks, and at most `capacity` items unless it is a single
     landmark.
     """
-    most = PRODUCT_WORKGROUP // dim
-    starts = [first]
-    ptr = landmark_items
-    at = first
-    while at < last:
-        within = int(np.searchsorted(ptr[at : at + most + 1], ptr[at] + capacity, side="right")) - 1
-        at = min(last, at + max(1, within))
+    ptr = landmark_items[first : last + 1]
+    here = np.arange(len(ptr) - 1)
+    fitting = np.searchsorted(ptr, ptr[:-1] + capacity, side="right") - 1
+    end = np.clip(fitting, here + 1, np.minimum(here + PRODUCT_WORKGROUP // dim, last - first)).tolist()
+    starts, at = [0], 0
+    while at < last - first:
+        at = end[at]
         starts.append(at)
-    return np.array(starts, np.int64)
+    return np.array(starts, np.int64) + first

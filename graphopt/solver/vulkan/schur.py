@@ -47,13 +47,16 @@ class SchurBlocks:
         pair_ptr: np.ndarray,
         landmark_dims: np.ndarray,
         pairs: tuple[Any, ...],
+        *,
+        same: bool = False,
     ):
         """block_row, block_col: kept vertices of each block of S; hpp_block: H's block there, -1: none.
 
         pair_ptr: (num_blocks * len(landmark_dims) + 1,) pairs of each block and landmark dimension.
-        pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1.
+        pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1. same: i = j everywhere.
         """
         self._context = context
+        self._same = same
         rows, cols = layout.dims[block_row], layout.dims[block_col]
         area = rows.astype(np.int64) * cols
         self.offset = first_of_each(area)
@@ -126,10 +129,11 @@ class SchurBlocks:
             constants = {0: PAIR_WORKGROUP, 1: 0, 2: 0, 3: 0, 4: parallel}
             return self._context.shader("schur_pairs", 9, 2, constants), PAIR_WORKGROUP // (team * parallel)
         team = -(-rows // 3)
-        scalars = (3 * team + cols + dim) * dim
+        scalars = (3 * team + (0 if self._same else cols) + dim) * dim
         pairs = max(1, min(TILE_WORKGROUP // team, TILE_STAGE_SCALARS // scalars))
         parallel = parallel_items(one.mean_length / TILE_PAIRS_PER_PART, pairs)
         constants = {0: TILE_WORKGROUP, 1: rows, 2: cols, 3: dim, 4: parallel, 5: pairs // parallel}
+        constants[6] = int(self._same)
         return self._context.shader("schur_tiles", 9, 2, constants), pairs // parallel
 
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
@@ -232,4 +236,4 @@ def schur_diagonal(context: Context, layout: BlockLayout, inverse_offset: np.nda
     kept = np.arange(layout.num_kept)
     diagonal_block = layout.col_ptr[1 : layout.num_kept + 1] - 1
     pairs = (own, own, context.indices(inverse_offset[landmark]))
-    return SchurBlocks(context, layout, kept, kept, diagonal_block, pair_ptr, landmark_dims, pairs)
+    return SchurBlocks(context, layout, kept, kept, diagonal_block, pair_ptr, landmark_dims, pairs, same=True)
