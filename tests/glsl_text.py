@@ -7,9 +7,9 @@ import re
 import numpy as np
 
 _STATEMENT = re.compile(r"const (wide|real|bool) (\w+) = (.*)")
-_ADD = re.compile(r"sum\[(\d+)\] = add\(sum\[\d+\], (.*)\)")
+_ADD = re.compile(r"sum_(\w+) (?:\+= (.*)|= add\(sum_\w+, (.*)\))")
 _CHOICE = re.compile(r"\((\w+) \? ([^:()]+) : ([^:()]+)\)")
-_IS_READ = re.compile(r"\.at\[|push\.|value\(|AT\(|^tile ")
+_IS_READ = re.compile(r"\.at\[|_v\d+\.[xyzw]+$|push\.|value\(|AT\(|^tile ")
 """Loads, and what a kernel does with tiles and sums."""
 
 FUNCTIONS = {
@@ -51,10 +51,10 @@ def statements(source: str) -> list[str]:
 
 
 def evaluate(source: str, inputs: dict[str, np.ndarray], arithmetic: str) -> tuple[list, dict]:
-    """Contributions of an edge in order of sum[], and all named values, from values of the loads."""
+    """Contributions of an edge in order of the sums, and all named values, from values of the loads."""
     types = {"wide": np.float64, "real": np.float64 if arithmetic == "double" else np.float32}
     values: dict = dict(inputs)
-    sums: dict[int, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
     with np.errstate(all="ignore"):
         for statement in statements(source):
             if statement.startswith("math_sincos("):
@@ -62,14 +62,14 @@ def evaluate(source: str, inputs: dict[str, np.ndarray], arithmetic: str) -> tup
                 x = values[argument]
                 values[sine], values[cosine] = np.sin(x), np.cos(x)
             elif match := _ADD.fullmatch(statement):
-                # an accumulator may be named several times (transposed blocks): the first is the plain one
-                number, expression = int(match[1]), match[2]
-                sums.setdefault(number, eval(_python(expression), {}, _Scope(values)))
+                # a sum may stand there twice (transposed blocks): the first is the plain one
+                expression = match[2] or match[3]
+                sums.setdefault(match[1], eval(_python(expression), {}, _Scope(values)))
             elif (match := _STATEMENT.fullmatch(statement)) and not _IS_READ.search(match[3]):
                 kind, name, expression = match.groups()
                 value = eval(_python(expression), {}, _Scope(values))
                 values[name] = value if kind == "bool" else np.asarray(value, types[kind])
-    return [sums[k] for k in sorted(sums)], values
+    return list(sums.values()), values
 
 
 class _Scope(dict):
@@ -85,6 +85,6 @@ def loaded_names(source: str) -> list[str]:
     found = []
     for statement in statements(source):
         match = _STATEMENT.fullmatch(statement)
-        if match and ".at[" in match[3]:
+        if match and re.search(r"\.at\[|_v\d+\.", match[3]):
             found.append(match[2])
     return found

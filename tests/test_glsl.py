@@ -13,7 +13,8 @@ from graphopt.codegen.assignment import assign
 from graphopt.codegen.edge import compile_vertex
 from graphopt.codegen.glsl import write
 from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, pair_kernel, product_kernel
-from graphopt.codegen.gpu.kernel import GpuKernel, Interface, edge_loads
+from graphopt.codegen.gpu.inputs import edge_loads
+from graphopt.codegen.gpu.kernel import GpuKernel, Interface
 from graphopt.codegen.gpu.programs import linearize_program, pair_program, product_program
 from graphopt.device import spirv
 from graphopt.errors import ShapeError

@@ -8,7 +8,8 @@ from typing import Any
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.edge import compile_vertex
 from graphopt.codegen.glsl import Arithmetic
-from graphopt.codegen.gpu.kernel import GpuKernel, Interface, Load, compose, edge_body, indent
+from graphopt.codegen.gpu.inputs import Load
+from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import narrow_record_dim, numbered, record_dim
 
 OPLUS_WORKGROUP = 64

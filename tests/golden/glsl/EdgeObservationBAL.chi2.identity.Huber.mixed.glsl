@@ -13,8 +13,8 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_edges; uint first_partial;)
-INPUT(0, wide, estimate0)
-INPUT(1, wide, estimate1)
+RECORDS(0, wide2, estimate0)
+RECORDS(1, wide2, estimate1)
 INPUT(2, uint, rows)
 INPUT(3, wide, data)
 OUTPUT(4, wide, partial)
@@ -34,19 +34,26 @@ void main() {
   wide chi2 = WIDE_ZERO;
   if (e < push.num_edges) {
     const uint camera_row = rows.at[blocked(e, 0, 2)];
-    const wide camera_0 = estimate0.at[camera_row * 10 + 0];
-    const wide camera_1 = estimate0.at[camera_row * 10 + 1];
-    const wide camera_2 = estimate0.at[camera_row * 10 + 2];
-    const wide camera_3 = estimate0.at[camera_row * 10 + 3];
-    const wide camera_4 = estimate0.at[camera_row * 10 + 4];
-    const wide camera_5 = estimate0.at[camera_row * 10 + 5];
-    const wide camera_6 = estimate0.at[camera_row * 10 + 6];
-    const wide camera_7 = estimate0.at[camera_row * 10 + 7];
-    const wide camera_8 = estimate0.at[camera_row * 10 + 8];
+    const wide2 camera_v0 = estimate0.at[camera_row * 5 + 0];
+    const wide2 camera_v1 = estimate0.at[camera_row * 5 + 1];
+    const wide2 camera_v2 = estimate0.at[camera_row * 5 + 2];
+    const wide2 camera_v3 = estimate0.at[camera_row * 5 + 3];
+    const wide2 camera_v4 = estimate0.at[camera_row * 5 + 4];
+    const wide camera_0 = camera_v0.x;
+    const wide camera_1 = camera_v0.y;
+    const wide camera_2 = camera_v1.x;
+    const wide camera_3 = camera_v1.y;
+    const wide camera_4 = camera_v2.x;
+    const wide camera_5 = camera_v2.y;
+    const wide camera_6 = camera_v3.x;
+    const wide camera_7 = camera_v3.y;
+    const wide camera_8 = camera_v4.x;
     const uint point_row = rows.at[blocked(e, 1, 2)];
-    const wide point_0 = estimate1.at[point_row * 4 + 0];
-    const wide point_1 = estimate1.at[point_row * 4 + 1];
-    const wide point_2 = estimate1.at[point_row * 4 + 2];
+    const wide2 point_v0 = estimate1.at[point_row * 2 + 0];
+    const wide2 point_v1 = estimate1.at[point_row * 2 + 1];
+    const wide point_0 = point_v0.x;
+    const wide point_1 = point_v0.y;
+    const wide point_2 = point_v1.x;
     const wide measured_0 = data.at[blocked(e, 0, 3)];
     const wide measured_1 = data.at[blocked(e, 1, 3)];
     const wide width = data.at[blocked(e, 2, 3)];

@@ -13,8 +13,8 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_tiles; uint first_tile; uint accumulate;)
-INPUT(0, real, narrow0)
-INPUT(1, real, narrow1)
+RECORDS(0, real4, narrow0)
+RECORDS(1, real4, narrow1)
 INPUT(2, uint, rows)
 INPUT(3, real, data_narrow)
 INPUT(4, uint, offset0)
@@ -23,32 +23,70 @@ INPUT(6, uint, first)
 INPUT(7, uint, tiles)
 INPUT(8, uint, dest_scalar)
 INOUT(9, real, y)
-const uint OUTPUTS = 3, COLUMNS = 3, TILE = 128;
+const uint COLUMNS = 3, TILE = 128;
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
+uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
+
+void store(uint d, uint o, real total) {
+  const uint place = dest_scalar.at[d] + o;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}
+
+// Adds up the columns in `scratch`, outputs first_output and following, per destination of the tile.
+void sum_columns(uint first_output, uint num_columns) {
+  barrier();
+  const uint num_sums = num_here * num_columns;
+  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);  // invocations for one sum
+  for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
+    const uint s = k + LANE / parts, part = LANE % parts;
+    const uint d = first_destination + s / num_columns, c = s % num_columns;
+    accumulator mine = sum_zero();
+    if (s < num_sums) {
+      const uint last = min(first.at[d + 1] - begin, TILE);
+      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+    }
+    if (parts > 1) {
+      parts_scratch[LANE] = mine;
+      barrier();
+      if (part == 0 && s < num_sums) {
+        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
+      }
+    }
+    if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
+  }
+  barrier();
+}
 
 void main() {
   const uint tile = push.first_tile + WORKGROUP;
   if (tile >= push.num_tiles) return;
-  const uint first_destination = tiles.at[tile], num_here = tiles.at[tile + 1] - first_destination;
-  const uint begin = first.at[first_destination], end = first.at[first_destination + num_here];
-  accumulator sum[3];
-  [[unroll]] for (uint k = 0; k < 3; ++k) sum[k] = sum_zero();
+  first_destination = tiles.at[tile];
+  num_here = tiles.at[tile + 1] - first_destination;
+  begin = first.at[first_destination];
+  end = first.at[first_destination + num_here];
+  accumulator sum_y_0 = sum_zero();
+  accumulator sum_y_1 = sum_zero();
+  accumulator sum_y_2 = sum_zero();
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
     const uint camera_row = rows.at[blocked(e, 0, 2)];
-    const real camera_0 = narrow0.at[camera_row * 12 + 0];
-    const real camera_1 = narrow0.at[camera_row * 12 + 1];
-    const real camera_2 = narrow0.at[camera_row * 12 + 2];
-    const real camera_3 = narrow0.at[camera_row * 12 + 3];
-    const real camera_4 = narrow0.at[camera_row * 12 + 4];
-    const real camera_5 = narrow0.at[camera_row * 12 + 5];
-    const real camera_6 = narrow0.at[camera_row * 12 + 6];
-    const real camera_7 = narrow0.at[camera_row * 12 + 7];
-    const real camera_8 = narrow0.at[camera_row * 12 + 8];
+    const real4 camera_v0 = narrow0.at[camera_row * 3 + 0];
+    const real4 camera_v1 = narrow0.at[camera_row * 3 + 1];
+    const real4 camera_v2 = narrow0.at[camera_row * 3 + 2];
+    const real camera_0 = camera_v0.x;
+    const real camera_1 = camera_v0.y;
+    const real camera_2 = camera_v0.z;
+    const real camera_3 = camera_v0.w;
+    const real camera_4 = camera_v1.x;
+    const real camera_5 = camera_v1.y;
+    const real camera_6 = camera_v1.z;
+    const real camera_7 = camera_v1.w;
+    const real camera_8 = camera_v2.x;
     const uint point_row = rows.at[blocked(e, 1, 2)];
-    const real point_0 = narrow1.at[point_row * 4 + 0];
-    const real point_1 = narrow1.at[point_row * 4 + 1];
-    const real point_2 = narrow1.at[point_row * 4 + 2];
+    const real4 point_v0 = narrow1.at[point_row];
+    const real point_0 = point_v0.x;
+    const real point_1 = point_v0.y;
+    const real point_2 = point_v0.z;
     const real measured_0 = data_narrow.at[blocked(e, 0, 3)];
     const real measured_1 = data_narrow.at[blocked(e, 1, 3)];
     const real width = data_narrow.at[blocked(e, 2, 3)];
@@ -207,39 +245,12 @@ void main() {
     const real y_0 = t119 + camera_2 * t122 - camera_1 * t121;
     const real y_2 = camera_1 * t120 - camera_0 * t122 - t117;
     const real y_1 = t118 + camera_0 * t121 - camera_2 * t120;
-    sum[0] = add(sum[0], y_0);
-    sum[1] = add(sum[1], y_1);
-    sum[2] = add(sum[2], y_2);
+    sum_y_0 = add(sum_y_0, y_0);
+    sum_y_1 = add(sum_y_1, y_1);
+    sum_y_2 = add(sum_y_2, y_2);
   }
-  // Sums of COLUMNS outputs at a time: `parts` lanes for each (destination, output), then their sums.
-  [[unroll]] for (uint first_output = 0; first_output < OUTPUTS; first_output += COLUMNS) {
-    barrier();
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-      if (first_output + c < OUTPUTS) scratch[c * TILE + LANE] = value(sum[first_output + c]);
-    }
-    barrier();
-    const uint num_columns = min(COLUMNS, OUTPUTS - first_output), num_sums = num_here * num_columns;
-    const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);
-    for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
-      const uint s = k + LANE / parts, part = LANE % parts;
-      const uint d = first_destination + s / num_columns, c = s % num_columns, o = first_output + c;
-      accumulator mine = sum_zero();
-      if (s < num_sums) {
-        const uint last = min(first.at[d + 1] - begin, TILE);
-        for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
-      }
-      if (parts > 1) {
-        parts_scratch[LANE] = mine;
-        barrier();
-        if (part == 0 && s < num_sums) {
-          for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
-        }
-      }
-      if (s < num_sums && part == 0) {
-        const real total = value(mine);
-        const uint place = dest_scalar.at[d] + o;
-        y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
-      }
-    }
-  }
+  scratch[0 * TILE + LANE] = value(sum_y_0);
+  scratch[1 * TILE + LANE] = value(sum_y_1);
+  scratch[2 * TILE + LANE] = value(sum_y_2);
+  sum_columns(0, 3);
 }

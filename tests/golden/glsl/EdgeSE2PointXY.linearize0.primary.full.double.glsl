@@ -13,8 +13,8 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_tiles; uint first_tile; uint accumulate; uint num_destinations; uint num_edges; uint first_partial;)
-INPUT(0, wide, estimate0)
-INPUT(1, wide, estimate1)
+RECORDS(0, wide2, estimate0)
+RECORDS(1, wide2, estimate1)
 INPUT(2, uint, rows)
 INPUT(3, wide, data)
 INPUT(4, uint, first)
@@ -24,10 +24,49 @@ INPUT(7, uint, dest_scalar)
 INPUT_OUTPUT_LARGE(8, values)
 INOUT(9, real, b)
 OUTPUT(10, wide, partial)
-const uint OUTPUTS = 9, COLUMNS = 8, TILE = 128;
+const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
+const uint COLUMNS = 8, TILE = 128;
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
-const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
+uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
+
+void store(uint d, uint o, real total) {
+  if (o >= 6) {
+    const uint place = dest_scalar.at[d] + o - 6;
+    b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;
+  } else {
+    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];
+    const uint upper = i + 3 * j, lower = j + 3 * i;
+    const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;
+    AT(values, block, upper) = entry;
+    if (i != j) AT(values, block, lower) = entry;
+  }
+}
+
+// Adds up the columns in `scratch`, outputs first_output and following, per destination of the tile.
+void sum_columns(uint first_output, uint num_columns) {
+  barrier();
+  const uint num_sums = num_here * num_columns;
+  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);  // invocations for one sum
+  for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
+    const uint s = k + LANE / parts, part = LANE % parts;
+    const uint d = first_destination + s / num_columns, c = s % num_columns;
+    accumulator mine = sum_zero();
+    if (s < num_sums) {
+      const uint last = min(first.at[d + 1] - begin, TILE);
+      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+    }
+    if (parts > 1) {
+      parts_scratch[LANE] = mine;
+      barrier();
+      if (part == 0 && s < num_sums) {
+        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
+      }
+    }
+    if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
+  }
+  barrier();
+}
 shared wide chi2_scratch[WORKGROUP_SIZE];
 wide workgroup_chi2(wide mine) {  // a binary tree; the result is in every invocation
   chi2_scratch[LANE] = mine;
@@ -43,24 +82,35 @@ void main() {
   // After the last destination come tiles of edges whose vertex in this slot is fixed: they have only a chi2.
   const uint tile = push.first_tile + WORKGROUP;
   const bool is_fixed = tile >= push.num_tiles;
-  const uint first_destination = is_fixed ? push.num_destinations : tiles.at[tile];
-  const uint num_here = is_fixed ? 0 : tiles.at[tile + 1] - first_destination;
-  uint begin = first.at[first_destination], end = first.at[first_destination + num_here];
+  first_destination = is_fixed ? push.num_destinations : tiles.at[tile];
+  num_here = is_fixed ? 0 : tiles.at[tile + 1] - first_destination;
+  begin = first.at[first_destination];
+  end = first.at[first_destination + num_here];
   if (is_fixed) {
     begin += (tile - push.num_tiles) * TILE;
     end = min(begin + TILE, push.num_edges);
   }
-  accumulator sum[9];
-  [[unroll]] for (uint k = 0; k < 9; ++k) sum[k] = sum_zero();
+  real sum_H_0_0 = ZERO;
+  real sum_H_0_1 = ZERO;
+  real sum_H_1_1 = ZERO;
+  real sum_H_0_2 = ZERO;
+  real sum_H_1_2 = ZERO;
+  real sum_H_2_2 = ZERO;
+  accumulator sum_b_0 = sum_zero();
+  accumulator sum_b_1 = sum_zero();
+  accumulator sum_b_2 = sum_zero();
   wide chi2 = WIDE_ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
     const uint pose_row = rows.at[blocked(e, 0, 2)];
-    const wide pose_0 = estimate0.at[pose_row * 4 + 0];
-    const wide pose_1 = estimate0.at[pose_row * 4 + 1];
-    const wide pose_2 = estimate0.at[pose_row * 4 + 2];
+    const wide2 pose_v0 = estimate0.at[pose_row * 2 + 0];
+    const wide2 pose_v1 = estimate0.at[pose_row * 2 + 1];
+    const wide pose_0 = pose_v0.x;
+    const wide pose_1 = pose_v0.y;
+    const wide pose_2 = pose_v1.x;
     const uint point_row = rows.at[blocked(e, 1, 2)];
-    const wide point_0 = estimate1.at[point_row * 2 + 0];
-    const wide point_1 = estimate1.at[point_row * 2 + 1];
+    const wide2 point_v0 = estimate1.at[point_row];
+    const wide point_0 = point_v0.x;
+    const wide point_1 = point_v0.y;
     const wide measured_0 = data.at[blocked(e, 0, 5)];
     const wide measured_1 = data.at[blocked(e, 1, 5)];
     const wide omega_0 = data.at[blocked(e, 2, 5)];
@@ -96,57 +146,36 @@ void main() {
     const wide rho = t23 * e_0 + t25 * e_1;
     const real b_1 = t23 * J0_1_0 + t25 * t19;
     const real b_2 = -J0_0_2 * t23 - t25 * J0_1_2;
-    sum[0] = add(sum[0], H_0_0);
-    sum[1] = add(sum[1], H_0_1);
-    sum[2] = add(sum[2], H_1_1);
-    sum[3] = add(sum[3], H_0_2);
-    sum[4] = add(sum[4], H_1_2);
-    sum[5] = add(sum[5], H_2_2);
-    sum[6] = add(sum[6], b_0);
-    sum[7] = add(sum[7], b_1);
-    sum[8] = add(sum[8], b_2);
+    sum_H_0_0 += H_0_0;
+    sum_H_0_1 += H_0_1;
+    sum_H_1_1 += H_1_1;
+    sum_H_0_2 += H_0_2;
+    sum_H_1_2 += H_1_2;
+    sum_H_2_2 += H_2_2;
+    sum_b_0 = add(sum_b_0, b_0);
+    sum_b_1 = add(sum_b_1, b_1);
+    sum_b_2 = add(sum_b_2, b_2);
     chi2 = wide_sum(chi2, rho);
   }
   chi2 = workgroup_chi2(chi2);
   if (LANE == 0) partial.at[push.first_partial + tile] = chi2;
   if (is_fixed) return;
-  // Sums of COLUMNS outputs at a time: `parts` lanes for each (destination, output), then their sums.
-  [[unroll]] for (uint first_output = 0; first_output < OUTPUTS; first_output += COLUMNS) {
-    barrier();
-    [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-      if (first_output + c < OUTPUTS) scratch[c * TILE + LANE] = value(sum[first_output + c]);
+  for (uint k = 0; k < 2; ++k) {
+    switch (k) {
+      case 0:
+        scratch[0 * TILE + LANE] = sum_H_0_0;
+        scratch[1 * TILE + LANE] = sum_H_0_1;
+        scratch[2 * TILE + LANE] = sum_H_1_1;
+        scratch[3 * TILE + LANE] = sum_H_0_2;
+        scratch[4 * TILE + LANE] = sum_H_1_2;
+        scratch[5 * TILE + LANE] = sum_H_2_2;
+        scratch[6 * TILE + LANE] = value(sum_b_0);
+        scratch[7 * TILE + LANE] = value(sum_b_1);
+        break;
+      case 1:
+        scratch[0 * TILE + LANE] = value(sum_b_2);
+        break;
     }
-    barrier();
-    const uint num_columns = min(COLUMNS, OUTPUTS - first_output), num_sums = num_here * num_columns;
-    const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);
-    for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
-      const uint s = k + LANE / parts, part = LANE % parts;
-      const uint d = first_destination + s / num_columns, c = s % num_columns, o = first_output + c;
-      accumulator mine = sum_zero();
-      if (s < num_sums) {
-        const uint last = min(first.at[d + 1] - begin, TILE);
-        for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
-      }
-      if (parts > 1) {
-        parts_scratch[LANE] = mine;
-        barrier();
-        if (part == 0 && s < num_sums) {
-          for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
-        }
-      }
-      if (s < num_sums && part == 0) {
-        const real total = value(mine);
-        if (o >= 6) {
-          const uint place = dest_scalar.at[d] + o - 6;
-          b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;
-        } else {
-          const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];
-          const uint upper = i + 3 * j, lower = j + 3 * i;
-          const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;
-          AT(values, block, upper) = entry;
-          if (i != j) AT(values, block, lower) = entry;
-        }
-      }
-    }
+    sum_columns(k * COLUMNS, min(COLUMNS, 9 - k * COLUMNS));
   }
 }

@@ -13,78 +13,105 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_blocks; uint accumulate;)
-INPUT(0, wide, estimate0)
-INPUT(1, wide, estimate1)
+RECORDS(0, wide2, estimate0)
+RECORDS(1, wide2, estimate1)
 INPUT(2, uint, rows)
 INPUT(3, wide, data)
 INPUT(4, uint, pair_first)
 INPUT(5, uint, pair_edge)
 INPUT(6, uint, pair_block)
 INPUT_OUTPUT_LARGE(7, values)
+const uint STAGE = 7;  // entries of a block at a time; odd, for the banks' sake
+shared real staged[STAGE * WORKGROUP_SIZE];
 
-void main() {
-  const uint block = WORKGROUP * WORKGROUP_SIZE + LANE;
-  if (block >= push.num_blocks) return;
-  accumulator sum[6];
-  [[unroll]] for (uint k = 0; k < 6; ++k) sum[k] = sum_zero();
-  for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {
-    const uint e = pair_edge.at[p] & 0x7fffffffu;
-    const uint pose_row = rows.at[blocked(e, 0, 2)];
-    const wide pose_0 = estimate0.at[pose_row * 4 + 0];
-    const wide pose_1 = estimate0.at[pose_row * 4 + 1];
-    const wide pose_2 = estimate0.at[pose_row * 4 + 2];
-    const uint point_row = rows.at[blocked(e, 1, 2)];
-    const wide point_0 = estimate1.at[point_row * 2 + 0];
-    const wide point_1 = estimate1.at[point_row * 2 + 1];
-    const wide omega_0 = data.at[blocked(e, 2, 5)];
-    const wide omega_1 = data.at[blocked(e, 3, 5)];
-    const wide omega_2 = data.at[blocked(e, 4, 5)];
-    wide J0_1_0, J1_0_0;
-    math_sincos(pose_2, J0_1_0, J1_0_0);
-    const real J1_0_0_n = to_real(J1_0_0);
-    const real omega_1_n = to_real(omega_1);
-    const real t15 = J1_0_0_n * omega_1_n;
-    const real J0_1_0_n = to_real(J0_1_0);
-    const real omega_2_n = to_real(omega_2);
-    const real t16 = t15 - J0_1_0_n * omega_2_n;
-    const real t17 = J0_1_0_n * omega_1_n;
-    const real omega_0_n = to_real(omega_0);
-    const real t18 = J1_0_0_n * omega_0_n - t17;
-    const real t19 = J1_0_0_n * omega_2_n + t17;
-    const real t20 = J0_1_0_n * omega_0_n + t15;
-    const real H_0_0 = J0_1_0_n * t16 - J1_0_0_n * t18;
-    const real H_0_1 = J0_1_0_n * t19 - J1_0_0_n * t20;
-    const real H_1_0 = -J0_1_0_n * t18 - J1_0_0_n * t16;
-    const real H_1_1 = -J0_1_0_n * t20 - J1_0_0_n * t19;
-    const wide t21 = point_1 - pose_1;
-    const wide t22 = point_0 - pose_0;
-    const wide J0_0_2 = t21 * J1_0_0 - t22 * J0_1_0;
-    const wide t23 = t21 * J0_1_0;
-    const wide t24 = pose_0 - point_0;
-    const wide J0_1_2 = J1_0_0 * t24 - t23;
-    const real J0_0_2_n = to_real(J0_0_2);
-    const real J0_1_2_n = to_real(J0_1_2);
-    const real H_2_0 = J0_0_2_n * t18 + J0_1_2_n * t16;
-    const real H_2_1 = J0_0_2_n * t20 + J0_1_2_n * t19;
-    if (e == pair_edge.at[p]) {
-      sum[0] = add(sum[0], H_0_0);
-      sum[1] = add(sum[1], H_1_0);
-      sum[2] = add(sum[2], H_2_0);
-      sum[3] = add(sum[3], H_0_1);
-      sum[4] = add(sum[4], H_1_1);
-      sum[5] = add(sum[5], H_2_1);
-    } else {  // the block holds the transpose
-      sum[0] = add(sum[0], H_0_0);
-      sum[2] = add(sum[2], H_1_0);
-      sum[4] = add(sum[4], H_2_0);
-      sum[1] = add(sum[1], H_0_1);
-      sum[3] = add(sum[3], H_1_1);
-      sum[5] = add(sum[5], H_2_1);
+// Writes entries begin .. begin + count of the workgroup's blocks; consecutive ones mostly lie side by side.
+void write_staged(uint first_block, uint begin, uint count) {
+  barrier();
+  for (uint k = LANE; k < WORKGROUP_SIZE * count; k += WORKGROUP_SIZE) {
+    const uint lane = k / count, entry = k % count;
+    if (first_block + lane < push.num_blocks) {
+      const uint place = pair_block.at[first_block + lane];
+      const real total = staged[lane * STAGE + entry];
+      const real before = push.accumulate != 0 ? AT(values, place, begin + entry) : ZERO;
+      AT(values, place, begin + entry) = before + total;
     }
   }
-  const uint place = pair_block.at[block];
-  [[unroll]] for (uint k = 0; k < 6; ++k) {
-    const real total = value(sum[k]);
-    AT(values, place, k) = push.accumulate != 0 ? AT(values, place, k) + total : total;
+  barrier();
+}
+
+void main() {
+  const uint first_block = WORKGROUP * WORKGROUP_SIZE, block = first_block + LANE;
+  real sum_H_0_0 = ZERO;
+  real sum_H_1_0 = ZERO;
+  real sum_H_2_0 = ZERO;
+  real sum_H_0_1 = ZERO;
+  real sum_H_1_1 = ZERO;
+  real sum_H_2_1 = ZERO;
+  if (block < push.num_blocks) {
+    for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {
+      const uint e = pair_edge.at[p] & 0x7fffffffu;
+      const uint pose_row = rows.at[blocked(e, 0, 2)];
+      const wide2 pose_v0 = estimate0.at[pose_row * 2 + 0];
+      const wide2 pose_v1 = estimate0.at[pose_row * 2 + 1];
+      const wide pose_0 = pose_v0.x;
+      const wide pose_1 = pose_v0.y;
+      const wide pose_2 = pose_v1.x;
+      const uint point_row = rows.at[blocked(e, 1, 2)];
+      const wide2 point_v0 = estimate1.at[point_row];
+      const wide point_0 = point_v0.x;
+      const wide point_1 = point_v0.y;
+      const wide omega_0 = data.at[blocked(e, 2, 5)];
+      const wide omega_1 = data.at[blocked(e, 3, 5)];
+      const wide omega_2 = data.at[blocked(e, 4, 5)];
+      wide J0_1_0, J1_0_0;
+      math_sincos(pose_2, J0_1_0, J1_0_0);
+      const real J1_0_0_n = to_real(J1_0_0);
+      const real omega_1_n = to_real(omega_1);
+      const real t15 = J1_0_0_n * omega_1_n;
+      const real J0_1_0_n = to_real(J0_1_0);
+      const real omega_2_n = to_real(omega_2);
+      const real t16 = t15 - J0_1_0_n * omega_2_n;
+      const real t17 = J0_1_0_n * omega_1_n;
+      const real omega_0_n = to_real(omega_0);
+      const real t18 = J1_0_0_n * omega_0_n - t17;
+      const real t19 = J1_0_0_n * omega_2_n + t17;
+      const real t20 = J0_1_0_n * omega_0_n + t15;
+      const real H_0_0 = J0_1_0_n * t16 - J1_0_0_n * t18;
+      const real H_0_1 = J0_1_0_n * t19 - J1_0_0_n * t20;
+      const real H_1_0 = -J0_1_0_n * t18 - J1_0_0_n * t16;
+      const real H_1_1 = -J0_1_0_n * t20 - J1_0_0_n * t19;
+      const wide t21 = point_1 - pose_1;
+      const wide t22 = point_0 - pose_0;
+      const wide J0_0_2 = t21 * J1_0_0 - t22 * J0_1_0;
+      const wide t23 = t21 * J0_1_0;
+      const wide t24 = pose_0 - point_0;
+      const wide J0_1_2 = J1_0_0 * t24 - t23;
+      const real J0_0_2_n = to_real(J0_0_2);
+      const real J0_1_2_n = to_real(J0_1_2);
+      const real H_2_0 = J0_0_2_n * t18 + J0_1_2_n * t16;
+      const real H_2_1 = J0_0_2_n * t20 + J0_1_2_n * t19;
+      if (e == pair_edge.at[p]) {
+        sum_H_0_0 += H_0_0;
+        sum_H_1_0 += H_1_0;
+        sum_H_2_0 += H_2_0;
+        sum_H_0_1 += H_0_1;
+        sum_H_1_1 += H_1_1;
+        sum_H_2_1 += H_2_1;
+      } else {  // the block holds the transpose
+        sum_H_0_0 += H_0_0;
+        sum_H_2_0 += H_1_0;
+        sum_H_1_1 += H_2_0;
+        sum_H_1_0 += H_0_1;
+        sum_H_0_1 += H_1_1;
+        sum_H_2_1 += H_2_1;
+      }
+    }
   }
+  staged[LANE * STAGE + 0] = sum_H_0_0;
+  staged[LANE * STAGE + 1] = sum_H_1_0;
+  staged[LANE * STAGE + 2] = sum_H_2_0;
+  staged[LANE * STAGE + 3] = sum_H_0_1;
+  staged[LANE * STAGE + 4] = sum_H_1_1;
+  staged[LANE * STAGE + 5] = sum_H_2_1;
+  write_staged(first_block, 0, 6);
 }
