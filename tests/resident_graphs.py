@@ -12,7 +12,7 @@ from graphopt.graph import Graph
 
 @functools.cache
 def midpoint_edge():
-    """A user's edge on three points with a parameter: the middle of two, moved, is measured from the third."""
+    """A user's edge on three points with a parameter: the middle of two, seen from the third."""
 
     @graphopt.edge_type(
         tag="EDGE_TEST_MIDPOINT",
@@ -28,10 +28,10 @@ def midpoint_edge():
 
 
 def mixed_plane(seed=0, loops=False) -> Graph:
-    """Poses and points in the plane: several edge types, robust kernels, fixed and marginalized vertices,
-    duplicates, edges with four vertices, a user's type, two levels.
+    """Poses and points in the plane with all that edges can be.
 
-    loops: some edges name one point twice or three times, which the CPU's solver refuses.
+    Several types, robust kernels, fixed and marginalized vertices, duplicates, four vertices, a user's type,
+    two levels. loops: some edges name one point twice or three times, which the CPU's solver refuses.
     """
     rng = np.random.default_rng(seed)
     num = 24

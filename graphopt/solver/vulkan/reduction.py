@@ -40,11 +40,14 @@ class Reduction(Protocol):
     """Dimensions of the block rows of A."""
     direction: Any
     """Buffer of d; its first rows are those of A."""
-    jacobi: BlockInverse | None
-    """Block-Jacobi; None where no conjugate gradients run."""
     num_dots: int
     """Parts of d'q that a product leaves."""
     bytes_per_product: float
+
+    @property
+    def jacobi(self) -> BlockInverse | None:
+        """Block-Jacobi; None where no conjugate gradients run."""
+        ...
 
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Everything that depends on the damping, and r."""
