@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
-    from graphopt.types import edge_type, image_type, parameter_type, vertex_type
+    from graphopt.types import edge_type, group_type, image_type, parameter_type, vertex_type
 
 __version__ = "0.1.0"
 
@@ -80,7 +80,7 @@ _HOME = {
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
-    "graphopt.types": ("edge_type", "image_type", "parameter_type", "vertex_type"),
+    "graphopt.types": ("edge_type", "group_type", "image_type", "parameter_type", "vertex_type"),
 }
 """Module -> public names that it provides."""
 
@@ -114,6 +114,7 @@ __all__ = [
     "everywhere",
     "geometry",
     "graph",
+    "group_type",
     "image_type",
     "indexed",
     "initialize",

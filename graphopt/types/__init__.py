@@ -4,6 +4,7 @@ from graphopt.types import bal, icp, inertial, registry, robust_kernels, sba, si
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
+from graphopt.types.groups import group_type
 from graphopt.types.images import ImageFormat, image_type
 
 BUILTIN_TYPES = tuple(registry.all_types())
@@ -21,6 +22,7 @@ __all__ = [
     "VertexType",
     "bal",
     "edge_type",
+    "group_type",
     "icp",
     "image_type",
     "inertial",
