@@ -45,7 +45,14 @@ if TYPE_CHECKING:
     )
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
-    from graphopt.types import edge_type, group_type, image_type, parameter_type, vertex_type
+    from graphopt.types import (
+        edge_type,
+        group_type,
+        image_type,
+        parameter_type,
+        robust_kernel_type,
+        vertex_type,
+    )
 
 __version__ = "0.1.0"
 
@@ -80,7 +87,14 @@ _HOME = {
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
-    "graphopt.types": ("edge_type", "group_type", "image_type", "parameter_type", "vertex_type"),
+    "graphopt.types": (
+        "edge_type",
+        "group_type",
+        "image_type",
+        "parameter_type",
+        "robust_kernel_type",
+        "vertex_type",
+    ),
 }
 """Module -> public names that it provides."""
 
@@ -125,6 +139,7 @@ __all__ = [
     "parameter_type",
     "read",
     "report",
+    "robust_kernel_type",
     "sequential",
     "solver",
     "types",

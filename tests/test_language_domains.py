@@ -234,7 +234,7 @@ MISTAKES = [
         ShapeError,
         "clear",
     ),
-    (lambda g, p: g.add_edges("Difference", (graphopt.unique(p),) * 2, 1.0), ShapeError, "not clear"),
+    (lambda g, p: g.add_edges("Difference", (graphopt.unique(p),) * 2, 1.0), GraphError, "twice"),
     (lambda g, p: g.add_edges("Difference", (graphopt.unique(p), 1), 1.0), ShapeError, "access per slot"),
     (lambda g, p: graphopt.indexed(p, [12]), GraphError, "has 12 vertices"),
     (lambda g, p: graphopt.indexed(p, [[0, 4]]), GraphError, "axis 1"),

@@ -82,13 +82,17 @@ def trace_edge(edge_type: Any) -> TracedEdge:
     ]
     dim = edge_type.residual_dim
     where = f"{edge_type.name}: the residual function"
-    residual = _checked(_call(where, edge_type.residual, arguments), (dim,), where, edge_type.residual)
+    residual = _checked(
+        call_with_symbols(where, edge_type.residual, arguments), (dim,), where, edge_type.residual
+    )
     own = None
-    again = _checked(_call(where, edge_type.residual, arguments), (dim,), where, edge_type.residual)
+    again = _checked(
+        call_with_symbols(where, edge_type.residual, arguments), (dim,), where, edge_type.residual
+    )
     _refuse_change(residual, again, where, edge_type.residual)
     if edge_type.jacobian is not None:
         where = f"{edge_type.name}: the jacobian function"
-        own = _own_jacobian(_call(where, edge_type.jacobian, arguments), edge_type, where)
+        own = _own_jacobian(call_with_symbols(where, edge_type.jacobian, arguments), edge_type, where)
     moved = [trace_oplus(v, x) for v, x in zip(edge_type.vertices, vertices, strict=True)]
     inputs = [e for x in (*vertices, *parameters, measurement) for e in as_exprs(x)]
     names = [v.name for v in edge_type.vertices]
@@ -101,7 +105,7 @@ def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> Moved
         storage = _constant("storage", vertex_type.storage_dim)
     delta = _constant("delta", vertex_type.tangent_dim)
     where = f"{vertex_type.name}: the oplus function"
-    result = _call(where, vertex_type.oplus, [storage, delta])
+    result = call_with_symbols(where, vertex_type.oplus, [storage, delta])
     moved = _checked(result, (vertex_type.storage_dim,), where, vertex_type.oplus)
     return MovedVertex(storage, delta, list(moved))
 
@@ -117,7 +121,8 @@ def _wrap(wrap: Callable | None, x: SymbolicArray) -> Any:
     return x if wrap is None else wrap(x)
 
 
-def _call(where: str, function: Callable, arguments: Sequence[Any]) -> Any:
+def call_with_symbols(where: str, function: Callable, arguments: Sequence[Any]) -> Any:
+    """`function(*arguments)`; what cannot be compiled becomes a SymbolicError with its line."""
     try:
         return function(*arguments)
     except SymbolicError as error:

@@ -6,6 +6,7 @@ from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.groups import group_type
 from graphopt.types.images import ImageFormat, image_type
+from graphopt.types.robust_kernels import robust_kernel_type
 
 BUILTIN_TYPES = tuple(registry.all_types())
 """The types that this package defines; the registry has those of other packages and users as well."""
@@ -28,6 +29,7 @@ __all__ = [
     "inertial",
     "parameter_type",
     "registry",
+    "robust_kernel_type",
     "robust_kernels",
     "sba",
     "sim3",
