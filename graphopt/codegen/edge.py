@@ -25,9 +25,11 @@ import numpy as np
 from graphopt.codegen.builtin import builtin_program
 from graphopt.codegen.cache import cached
 from graphopt.codegen.program import Program, build_program
-from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
+from graphopt.codegen.rewrites import RewriteStep, rewrite_steps
+from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
+from graphopt.symbolic.expr import without_rules
 
 INFORMATION_VARIANTS = ("full", "diagonal", "identity")
 RobustKernel = Callable[[Any, Any], tuple[Any, Any]]
@@ -59,14 +61,14 @@ class EdgeKernels:
         return _compile(self.edge_type, ("jacobians",), "identity", False)[0]
 
     def explain(self) -> str:
-        """Sizes and operation counts of all programs, and what sharing partial sub-expressions changed."""
+        """Sizes and operation counts of all programs, and what the rewrites of expressions changed."""
         robust = self.kernel is not None
         lines = []
         for kind, program in (("chi2", self.chi2), ("linearize", self.linearize)):
             before = _compile_unshared(self.edge_type, kind, self.information, robust)
             lines += [
                 program.explain(),
-                f"  partial sub-expressions: {before.num_flops} -> {program.num_flops} flops, "
+                f"  rewrites of expressions: {before.num_flops} -> {program.num_flops} flops, "
                 f"{before.num_registers} -> {program.num_registers} registers",
             ]
         if self.kernel is not None:
@@ -85,6 +87,25 @@ def compile_edge(
     kernel = compile_robust_kernel(robust) if robust is not None else None
     chi2, linearize = _compile(edge_type, ("chi2", "linearize"), information, robust is not None)
     return EdgeKernels(edge_type, information, chi2, linearize, kernel)
+
+
+def explain_rewrites(
+    edge_type: Any, information: str = "full", robust: bool = False, kind: str = "linearize"
+) -> list[RewriteStep]:
+    """Operations and live registers of a program after each rewrite, (rule, operations, live_registers).
+
+    `kind` is "linearize", "chi2", "errors" or "jacobians". The first step is the program as it was written,
+    the last one what accumulators would make of it: `build_program(..., few_registers=True)`.
+    """
+    if kind not in _OUTPUTS:
+        raise OptionError(f"kind is '{kind}', expected one of {', '.join(_OUTPUTS)}.")
+
+    def outputs() -> list[Expr]:
+        edge = trace_edge(edge_type)
+        return _OUTPUTS[kind](edge, Information(information, len(edge.residual)), robust)
+
+    with LOCK, fresh_table():
+        return rewrite_steps(outputs, without_rules)
 
 
 def compile_vertex(vertex_type: Any) -> Program:
@@ -107,7 +128,7 @@ def compile_robust_kernel(function: RobustKernel) -> Program:
         return ready
     with LOCK, fresh_table():
         inputs = [var("chi2"), var("width")]
-        result = function(*inputs)
+        result = call_with_symbols(f"{_name(function)}: the robust kernel", function, inputs)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
         outputs = [lift(x) for x in result]
@@ -151,26 +172,6 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
             cached(name, inputs, definition, lambda f=_OUTPUTS[kind]: f(edge, information, robust))
             for kind, name in zip(kinds, names, strict=True)
         ]
-
-
-def explain_sharing(
-    edge_type: Any, information: str = "full", robust: bool = False
-) -> dict[str, dict[str, dict[str, int]]]:
-    """Operations and registers of an edge type's programs as written, and with partial sub-expressions shared.
-
-    {"chi2": {"written": {"operations": n, "registers": n}, "shared": ...}, "linearize": ...}
-    """
-    found = {}
-    for kind in ("chi2", "linearize"):
-        programs = {
-            "written": _compile_unshared(edge_type, kind, information, robust),
-            "shared": _compile(edge_type, (kind,), information, robust)[0],
-        }
-        found[kind] = {
-            name: {"operations": one.num_flops, "registers": one.num_registers}
-            for name, one in programs.items()
-        }
-    return found
 
 
 def _compile_unshared(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
