@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import command
+import numpy as np
 
 import graphopt
 from graphopt.geometry import components
@@ -108,7 +108,7 @@ TRANSFORMS = {"Nelson": np.log}
 """What the model describes, where it is not the response itself."""
 
 MISPRINTS = {"1.20196866396E-0": "2.0196866396E-01"}
-"""Roszman1's b1 in a widespread copy of the files, and NIST's own; the first does not give the certified sum."""
+"""Roszman1's b1 in a widespread copy of the files, and NIST's own; the first misses the certified sum."""
 
 
 # ------------------------------------------------------------------ files

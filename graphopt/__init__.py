@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.marginals import compute_marginals
+    from graphopt.symbolic.imports import from_sympy
     from graphopt.types import edge_type, parameter_type, vertex_type
 
 __version__ = "0.1.0"
@@ -52,6 +53,7 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
 }
 """Module -> public names that it provides."""
@@ -81,6 +83,7 @@ __all__ = [
     "datasets",
     "edge_type",
     "errors",
+    "from_sympy",
     "geometry",
     "graph",
     "initialize",

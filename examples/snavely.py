@@ -1,0 +1,116 @@
+"""Bundle adjustment with types of one's own: Snavely's camera, as in Bundler and BAL.
+
+    point_cam = cam_T_world point,   p = -(x, y) / z,   pixel = f (1 + k1 |p|^2 + k2 |p|^4) p
+
+Nothing built-in is used but the group SE3: the camera is a vertex type with pose and calibration, the
+observation an edge type. Derivatives, Schur complement and kernels come from the library.
+
+Run: python examples/snavely.py [--data PROBLEM.txt] [--device auto|cpu|vulkan] [-o SOLVED.txt]
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import command
+import numpy as np
+
+import graphopt
+from graphopt.datasets import ba
+from graphopt.geometry import SE3, SO3, concatenate
+
+
+class Camera:
+    """Storage (..., 10): cam_T_world (7), focal length [px], k1, k2."""
+
+    def __init__(self, storage):
+        self.cam_T_world = SE3(storage[..., :7])
+        self.calibration = storage[..., 7:]
+
+    def project(self, point_world):
+        """Pixel of a point in front of the camera, which looks along -z."""
+        x, y, z = self.cam_T_world * point_world
+        f, k1, k2 = self.calibration
+        u, v = -x / z, -y / z
+        r2 = u * u + v * v
+        distortion = 1.0 + r2 * (k1 + k2 * r2)
+        return np.stack([f * distortion * u, f * distortion * v], axis=-1)
+
+
+@graphopt.vertex_type(
+    tag="VERTEX_SNAVELY",
+    storage_dim=10,
+    tangent_dim=9,
+    wrap=Camera,
+    identity=(0, 0, 0, 0, 0, 0, 1, 500, 0, 0),
+)
+def VertexSnavely(storage, delta):
+    """Pose and calibration: the pose moves by a motion in its own frame, the calibration by addition."""
+    cam_T_world = SE3.exp(delta[..., :6]) * SE3(storage[..., :7])
+    return concatenate(cam_T_world.storage, storage[..., 7:] + delta[..., 6:])
+
+
+@graphopt.vertex_type(tag="VERTEX_LANDMARK", tangent_dim=3)
+def VertexLandmark(point, delta):
+    """Point of the world."""
+    return point + delta
+
+
+@graphopt.edge_type(tag="EDGE_SNAVELY", vertices=("VERTEX_SNAVELY", "VERTEX_LANDMARK"), measurement_dim=2)
+def EdgeSnavely(camera, point, pixel):
+    """Projected - measured pixel."""
+    return camera.project(point) - pixel
+
+
+def build(bal: graphopt.Graph) -> graphopt.Graph:
+    """The same problem in the types above, from the arrays of a BAL problem."""
+    cameras, points = bal.vertex_set("VERTEX_CAM_BAL"), bal.vertex_set("VERTEX_TRACKXYZ")
+    observations = bal.edge_set("EDGE_OBSERVATION_BAL")
+    rotation, translation, calibration = np.split(cameras.estimate, [3, 6], axis=1)
+    rotation = SO3.exp(rotation).storage
+    graph = graphopt.Graph()
+    graph.add_vertices(VertexSnavely, cameras.ids, np.hstack([translation, rotation, calibration]))
+    graph.add_vertices(VertexLandmark, points.ids, points.estimate, marginalized=True)
+    graph.add_edges(EdgeSnavely, observations.vertices, observations.measurement)
+    return graph
+
+
+def take_back(graph: graphopt.Graph, bal: graphopt.Graph) -> None:
+    """Write the estimates of `graph` into the BAL problem that it was made from."""
+    cameras = graph.vertex_set(VertexSnavely).estimate
+    rotation = SO3(cameras[:, 3:7]).log()
+    bal.vertex_set("VERTEX_CAM_BAL").estimate[:] = np.hstack([rotation, cameras[:, :3], cameras[:, 7:]])
+    bal.vertex_set("VERTEX_TRACKXYZ").estimate[:] = graph.vertex_set(VertexLandmark).estimate
+
+
+def read(paths: list[Path] | None) -> graphopt.Graph:
+    """The problem of a BAL file, by default a generated one."""
+    if not paths:
+        return ba(cameras=8, points=300)
+    bal = graphopt.read(command.existing(paths, 1, "a problem in BAL's format")[0])
+    if not any(one.type.tag == "EDGE_OBSERVATION_BAL" for one in bal.edge_sets):
+        raise command.ExampleError(f"{paths[0]} has no observations of BAL cameras.")
+    return bal
+
+
+def main(argv: list[str] | None = None) -> graphopt.Summary:
+    """Optimize; the summary."""
+    args = command.parser(
+        __doc__, data="problem in BAL's format; default: generated", output="solved problem, BAL"
+    )
+    args = args.parse_args(argv)
+    bal = read(args.data)
+    graph = build(bal)
+    print(graph)
+    summary = graphopt.optimize(graph, device=args.device)
+    print(summary.brief_report())
+    error = np.sqrt(summary.final_chi2 / graph.edge_set(EdgeSnavely).measurement.size)
+    print(f"{error:.3f} px per coordinate")
+    if args.output:
+        take_back(graph, bal)
+        graphopt.write(bal, args.output)
+    return summary
+
+
+if __name__ == "__main__":
+    command.run(main)
