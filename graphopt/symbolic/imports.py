@@ -171,7 +171,9 @@ def _operands(expression: Any) -> tuple[Any, ...]:
     if not expression.is_Piecewise:
         return expression.args
     if expression.args[-1].cond != True:  # noqa: E712  (SymPy's own true)
-        raise SymbolicError(f"{expression} says nothing about other cases: add (value, True) as its last part.")
+        raise SymbolicError(
+            f"{expression} says nothing about other cases: add (value, True) as its last part."
+        )
     parts = [one for part in expression.args[:-1] for one in (part.expr, part.cond)]
     return (*parts, expression.args[-1].expr)
 
@@ -197,7 +199,9 @@ def _numbers(name: str, symbols: list[Any], value: Array) -> list[Array]:
     if len(symbols) == 1 and np.ndim(value) == 0:
         return [value]
     if np.ndim(value) == 0 or np.shape(value)[-1] != len(symbols):
-        raise ShapeError(f"{name} has {len(symbols)} symbols, but the edge hands over shape {np.shape(value)}.")
+        raise ShapeError(
+            f"{name} has {len(symbols)} symbols, but the edge hands over shape {np.shape(value)}."
+        )
     return [value[..., i][()] for i in range(len(symbols))]
 
 
