@@ -64,7 +64,9 @@ def shrink(picture: np.ndarray, factor: int) -> np.ndarray:
         raise command.ExampleError(f"a picture cannot be shrunk by {factor}; expected 1, 2, ...")
     rows, columns = (size // factor for size in picture.shape[:2])
     if min(rows, columns) < 2:
-        raise command.ExampleError(f"a picture of shape {picture.shape} is too small to be shrunk by {factor}.")
+        raise command.ExampleError(
+            f"a picture of shape {picture.shape} is too small to be shrunk by {factor}."
+        )
     cut = picture[: rows * factor, : columns * factor]
     return cut.reshape(rows, factor, columns, factor, *picture.shape[2:]).mean(axis=(1, 3))
 
@@ -75,3 +77,20 @@ def neighbours(shape: tuple[int, int]) -> np.ndarray:
     beside = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
     below = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
     return np.concatenate([beside, below])
+
+
+def largest(picture: np.ndarray, factor: int) -> np.ndarray:
+    """Largest value over squares of factor x factor pixels, cut as by `shrink`."""
+    rows, columns = (size // factor for size in picture.shape)
+    return (
+        picture[: rows * factor, : columns * factor].reshape(rows, factor, columns, factor).max(axis=(1, 3))
+    )
+
+
+def same_size(paths: list[Path], *pictures: np.ndarray) -> None:
+    """Raise unless all pictures have as many rows and columns as the first."""
+    for path, picture in zip(paths, pictures, strict=True):
+        if picture.shape[:2] != pictures[0].shape[:2]:
+            raise command.ExampleError(
+                f"{path} has shape {picture.shape[:2]}, expected {pictures[0].shape[:2]} as {paths[0]}."
+            )

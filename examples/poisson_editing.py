@@ -41,3 +41,45 @@ def paste(target: np.ndarray, source: np.ndarray, mask: np.ndarray, **options):
     result = colors.copy()
     result[ids] = graph.vertex_set(VertexColor).estimate
     return result.reshape(target.shape), summary
+
+
+def generated(size: int = 48) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A blue gradient, a disk with rings on another ground, and the square around the disk."""
+    y, x = np.mgrid[:size, :size] / size
+    target = np.stack([0.2 + 0.2 * x, 0.3 + 0.4 * y, 0.9 - 0.3 * x], axis=2)
+    r = np.hypot(x - 0.5, y - 0.5)
+    rings = np.where(r < 0.25, 0.3 * np.cos(60.0 * r), 0.0)
+    source = np.stack([0.5 + rings, 0.5 + 0.5 * rings, 0.5 - rings], axis=2)
+    return target, source, (abs(x - 0.5) < 0.3) & (abs(y - 0.5) < 0.3)
+
+
+def main(argv: list[str] | None = None) -> tuple[np.ndarray, graphopt.Summary]:
+    """Paste; the picture and the summary."""
+    parser = command.parser(
+        __doc__,
+        data="target, source and mask (white: from the source); default: generated",
+        output="picture, .png",
+    )
+    parser.add_argument(
+        "--shrink", type=int, default=1, metavar="N", help="pixels per side of one; default: 1"
+    )
+    parser.add_argument("--solver", default="auto", choices=("auto", "cholesky", "pcg"), help="default: auto")
+    args = parser.parse_args(argv)
+    if args.data:
+        paths = command.existing(args.data, 3, "target, source and mask")
+        target, source, mask = (images.shrink(images.read(path), args.shrink) for path in paths)
+        images.same_size(paths, target, source, mask)
+        mask = mask[:, :, 0] > 0.5
+    else:
+        target, source, mask = generated()
+    result, summary = paste(target, source, mask, device=args.device, linear_solver=args.solver)
+    print(f"{mask.sum()} pixels pasted")
+    print(summary.brief_report())
+    if args.output:
+        cut = np.where(mask[:, :, None], source, target)
+        images.write(args.output, np.hstack([target, source, cut, result]))
+    return result, summary
+
+
+if __name__ == "__main__":
+    command.run(main)
