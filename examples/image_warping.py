@@ -54,30 +54,27 @@ def warp(inside: np.ndarray, constraints: np.ndarray, fit: float = 100.0, rigid:
     first, so that far targets are reached in few iterations.
     """
     rows, columns = inside.shape
-    pairs = images.neighbours(inside.shape)
-    pairs = pairs[inside.ravel()[pairs].all(axis=1)]
-    pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    ids = np.unique(pairs)
-    before = np.stack([np.arange(inside.size) % columns, np.arange(inside.size) // columns], axis=1).astype(
-        float
-    )
-    x, y = constraints[:, :2].round().astype(int).T
-    held = (x >= 0) & (x < columns) & (y >= 0) & (y < rows) & np.isin(y * columns + x, ids)
-    if not held.any():
-        raise command.ExampleError("no constraint begins at a pixel of the mask.")
-    start = np.column_stack([before, np.zeros(inside.size)])
+    start = np.zeros((rows, columns, 3))
+    start[:, :, 1], start[:, :, 0] = np.mgrid[:rows, :columns]
     if min(rows, columns) >= 2 * SMALLEST:
         start = doubled(
             warp(halved(inside), half_as_far(constraints), fit, rigid, **options)[0], inside.shape
         )
     graph = graphopt.Graph()
-    graph.add_vertices(VertexPixelPlace, ids, start[ids])
-    graph.add_edges(EdgeRigidPixels, pairs, before[pairs[:, 0]] - before[pairs[:, 1]], rigid * np.eye(2))
-    graph.add_edges(EdgePixelTarget, (y * columns + x)[held, None], constraints[held, 2:], fit * np.eye(2))
-    summary = graphopt.optimize(graph, **options)
-    places = np.full((inside.size, 3), np.nan)
-    places[ids] = graph.vertex_set(VertexPixelPlace).estimate
-    return places.reshape(rows, columns, 3), summary
+    pixels = graph.add_grid(VertexPixelPlace, inside.shape, estimates=start, fixed=~inside)
+    for offset in ((0, 1), (0, -1), (1, 0), (-1, 0)):
+        both = graphopt.everywhere(inside, [(0, 0), offset])
+        before = np.array([-offset[1], -offset[0]], float)
+        graph.add_stencil(EdgeRigidPixels, pixels, [(0, 0), offset], before, information=rigid, mask=both)
+    x, y = constraints[:, :2].round().astype(int).T
+    held = [0 <= i < rows and 0 <= j < columns and inside[i, j] for i, j in zip(y, x, strict=True)]
+    if not any(held):
+        raise command.ExampleError("no constraint begins at a pixel of the mask.")
+    beginnings = graphopt.indexed(pixels, np.stack([y, x], axis=1)[held])
+    graph.add_edges(EdgePixelTarget, (beginnings,), constraints[held, 2:], fit * np.eye(2))
+    rules = graphopt.DoglegOptions(100, function_tolerance=1e-6)
+    summary = graphopt.optimize(graph, "dogleg", options=rules, **options)
+    return np.where(inside[:, :, None], pixels.estimate, np.nan), summary
 
 
 def halved(inside: np.ndarray) -> np.ndarray:
@@ -91,7 +88,7 @@ def half_as_far(pixels: np.ndarray) -> np.ndarray:
 
 
 def doubled(places: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Places and angles (rows * columns, 3) of the pixels of a picture of twice the size."""
+    """Places and angles (rows, columns, 3) of the pixels of a picture of twice the size."""
     from scipy.ndimage import distance_transform_edt
 
     y, x = (one.ravel() for one in np.mgrid[: shape[0], : shape[1]])
@@ -101,7 +98,7 @@ def doubled(places: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     parent = places[parent_y, parent_x]
     offset = half_as_far(np.stack([x, y], axis=1)) - np.stack([parent_x, parent_y], axis=1)
     moved = parent[:, :2] + SO2(parent[:, 2:]) * offset
-    return np.column_stack([2.0 * moved + 0.5, parent[:, 2]])
+    return np.column_stack([2.0 * moved + 0.5, parent[:, 2]]).reshape(*shape, 3)
 
 
 def render(picture: np.ndarray, places: np.ndarray, samples: int = 4) -> np.ndarray:

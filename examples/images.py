@@ -1,4 +1,4 @@
-"""Pictures as arrays (rows, columns[, channels]) of numbers from 0 to 1, and the pairs of their pixels."""
+"""Pictures as arrays (rows, columns[, channels]) of numbers from 0 to 1."""
 
 from __future__ import annotations
 
@@ -71,12 +71,9 @@ def shrink(picture: np.ndarray, factor: int) -> np.ndarray:
     return cut.reshape(rows, factor, columns, factor, *picture.shape[2:]).mean(axis=(1, 3))
 
 
-def neighbours(shape: tuple[int, int]) -> np.ndarray:
-    """(n, 2) numbers (row * columns + column) of pixels side by side, then of pixels below each other."""
-    number = np.arange(shape[0] * shape[1]).reshape(shape)
-    beside = np.stack([number[:, :-1].ravel(), number[:, 1:].ravel()], axis=1)
-    below = np.stack([number[:-1].ravel(), number[1:].ravel()], axis=1)
-    return np.concatenate([beside, below])
+def shifted(picture: np.ndarray, offset: tuple[int, int]) -> np.ndarray:
+    """What stands `offset` (rows down, columns right) away from each pixel; beyond the border: the other side."""
+    return np.roll(picture, (-offset[0], -offset[1]), axis=(0, 1))
 
 
 def largest(picture: np.ndarray, factor: int) -> np.ndarray:
@@ -94,3 +91,13 @@ def same_size(paths: list[Path], *pictures: np.ndarray) -> None:
             raise command.ExampleError(
                 f"{path} has shape {picture.shape[:2]}, expected {pictures[0].shape[:2]} as {paths[0]}."
             )
+
+
+def enlarge(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Picture of this shape, each pixel interpolated between the nearest ones of a picture of half the size."""
+    from scipy.ndimage import map_coordinates
+
+    places = (np.mgrid[: shape[0], : shape[1]] + 0.5) / 2.0 - 0.5
+    channels = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
+    larger = [map_coordinates(one, places, order=1, mode="nearest") for one in channels]
+    return np.dstack(larger).reshape(*shape, *picture.shape[2:])

@@ -88,7 +88,9 @@ def read_markers(path: Path, mesh: meshes.Mesh, turn: float) -> tuple[np.ndarray
         raise command.ExampleError(f"{path} cannot be read as markers: {error}.") from error
     rows = table[:, 4].astype(int)
     if rows.min() < 0 or rows.max() >= len(mesh.points):
-        raise command.ExampleError(f"{path} names vertex {rows.max()}, the mesh has {len(mesh.points)}.")
+        raise command.ExampleError(
+            f"{path} names vertex {rows.max()}, the mesh has {len(mesh.points)} vertices."
+        )
     return rows, table[:, :3]
 
 
@@ -133,7 +135,8 @@ def main(argv: list[str] | None = None) -> tuple[meshes.Mesh, graphopt.Summary]:
     if args.output and args.output.suffix == ".obj":
         meshes.write_obj(args.output, deformed)
     elif args.output:
-        meshes.draw(args.output, [mesh, deformed], [rows, rows])
+        view = (0.0, 0.0) if args.data else (30.0, -50.0)
+        meshes.draw(args.output, [mesh, deformed], rows, *view)
     return deformed, summary
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import command
 import numpy as np
 
+from graphopt.geometry import SO3
+
 _PLY_TYPES = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1",
     "short": "i2", "int16": "i2", "ushort": "u2", "uint16": "u2",
@@ -149,10 +151,10 @@ class _PlyNumbers:
         return value.item()
 
 
-def draw(path: Path, meshes: list[Mesh], marks: list[np.ndarray], turn: float = 0.0) -> None:
+def draw(path: Path, drawn: list[Mesh], marks: np.ndarray, turn: float = 0.0, tilt: float = 0.0) -> None:
     """Picture of meshes side by side, lit from the viewer; `marks` are rows of vertices to show as dots.
 
-    They are seen along the axis in which the first is thinnest, turned by `turn` radians.
+    They are seen along the axis in which the first is thinnest, turned and tilted by degrees.
     """
     import matplotlib
 
@@ -160,15 +162,14 @@ def draw(path: Path, meshes: list[Mesh], marks: list[np.ndarray], turn: float = 
     from matplotlib import pyplot
     from matplotlib.collections import PolyCollection
 
-    spread = np.argsort(-np.ptp(meshes[0].points, axis=0), kind="stable")
-    right, up, depth = spread[0], spread[1], spread[2]
-    if up < right:  # keep y above x, and z above both
-        right, up = up, right
-    figure, axes = pyplot.subplots(1, len(meshes), figsize=(5.0 * len(meshes), 5.0), squeeze=False)
-    for axis, mesh, rows in zip(axes[0], meshes, marks, strict=True):
-        x, y, z = mesh.points[:, right], mesh.points[:, up], mesh.points[:, depth]
-        x, z = np.cos(turn) * x + np.sin(turn) * z, np.cos(turn) * z - np.sin(turn) * x
-        corners = np.stack([x, y, z], axis=1)[mesh.triangles]
+    thin = int(np.argmin(np.ptp(drawn[0].points, axis=0)))
+    view = _turned_about(0, tilt) @ _turned_about(1, turn) @ np.eye(3)[[(thin + 1) % 3, (thin + 2) % 3, thin]]
+    if thin == 1:  # keep z upright
+        view = view[[1, 0, 2]]
+    figure, axes = pyplot.subplots(1, len(drawn), figsize=(5.0 * len(drawn), 5.0), squeeze=False)
+    for axis, mesh in zip(axes[0], drawn, strict=True):
+        points = mesh.points @ view.T
+        corners = points[mesh.triangles]
         normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
         normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-30)
         light = 0.25 + 0.75 * np.abs(normal @ np.array([0.3, 0.3, 0.905]))
@@ -177,10 +178,17 @@ def draw(path: Path, meshes: list[Mesh], marks: list[np.ndarray], turn: float = 
         axis.add_collection(
             PolyCollection(corners[back_to_front, :, :2], facecolors=colors, edgecolors=colors)
         )
-        axis.plot(x[rows], y[rows], "r.", markersize=5)
+        axis.plot(*points[marks, :2].T, "r.", markersize=5)
         axis.autoscale_view()
         axis.set_aspect("equal")
         axis.axis("off")
     figure.tight_layout()
     figure.savefig(path, dpi=80)
     pyplot.close(figure)
+
+
+def _turned_about(axis: int, degrees: float) -> np.ndarray:
+    """Rotation matrix about a coordinate axis."""
+    vector = np.zeros(3)
+    vector[axis] = np.radians(degrees)
+    return SO3.exp(vector).to_matrix()

@@ -30,17 +30,13 @@ def EdgeGradient(first, second, wanted):
 
 def paste(target: np.ndarray, source: np.ndarray, mask: np.ndarray, **options):
     """Target (rows, columns, 3) with the source where `mask` (rows, columns) is true; and the summary."""
-    pairs = images.neighbours(mask.shape)
-    inside, colors, wanted = mask.ravel(), target.reshape(-1, 3), source.reshape(-1, 3)
-    pairs = pairs[inside[pairs].any(axis=1)]
-    ids = np.unique(pairs)
     graph = graphopt.Graph()
-    graph.add_vertices(VertexColor, ids, colors[ids], fixed=~inside[ids])
-    graph.add_edges(EdgeGradient, pairs, wanted[pairs[:, 0]] - wanted[pairs[:, 1]])
+    pixels = graph.add_grid(VertexColor, mask.shape, estimates=target, fixed=~mask)
+    for offset in ((0, 1), (1, 0)):
+        wanted = source - images.shifted(source, offset)
+        graph.add_stencil(EdgeGradient, pixels, [(0, 0), offset], wanted)
     summary = graphopt.optimize(graph, "gn", 1, **options)
-    result = colors.copy()
-    result[ids] = graph.vertex_set(VertexColor).estimate
-    return result.reshape(target.shape), summary
+    return pixels.estimate.copy(), summary
 
 
 def generated(size: int = 48) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -111,47 +111,48 @@ def EdgeSmooth(depth, left, right, upper, lower, camera, pixel):
     return 4.0 * point(depth, 0.0, 0.0) - around
 
 
-def build(
-    scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade: float = 0.03
-) -> graphopt.Graph:
-    """The graph of all pixels with a depth; differences of shades above `largest_shade` count less and less."""
-    rows, columns = scan.depth.shape
-    number = np.arange(rows * columns).reshape(rows, columns)
+def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade: float = 0.03):
+    """Graph and grid of the pixels; differences of shades above `largest_shade` count less and less."""
     known = scan.depth > 0.0
+    inner = np.pad(known[1:-1, 1:-1], 1)
     graph = graphopt.Graph()
-    ids = number[known]
-    graph.add_vertices(VertexDepth, ids, scan.depth[known][:, None])
+    depth = graph.add_grid(VertexDepth, known.shape, estimates=scan.depth, fixed=~known)
     graph.add_parameters(Pinhole, [0], [scan.camera])
     graph.add_parameters(Light, [1], [scan.light])
-    graph.add_edges(EdgeDepth, ids[:, None], scan.depth[known][:, None], fit * np.eye(1))
-
-    def shifted(picture, dx, dy):
-        return np.roll(picture, (-dy, -dx), axis=(0, 1))
-
-    inner = np.zeros_like(known)
-    inner[1:-1, 1:-1] = True
-    y, x = np.mgrid[:rows, :columns].astype(float)
-    mean = 0.5 * scan.intensity + 0.25 * (shifted(scan.intensity, -1, 0) + shifted(scan.intensity, 0, -1))
-    for edge, step, corner, free in (
-        (EdgeShadeBeside, (1, 0), (1, -1), scan.beside),
-        (EdgeShadeBelow, (0, 1), (-1, 1), scan.below),
+    graph.add_stencil(EdgeDepth, depth, [(0, 0)], scan.depth, information=fit, mask=known)
+    place = depth.coordinates()
+    left, right, upper, lower = (0, -1), (0, 1), (-1, 0), (1, 0)
+    mean = 0.5 * scan.intensity
+    mean = mean + 0.25 * (images.shifted(scan.intensity, left) + images.shifted(scan.intensity, upper))
+    for edge, free, step, corner in (
+        (EdgeShadeBeside, scan.beside, right, (-1, 1)),
+        (EdgeShadeBelow, scan.below, lower, (1, -1)),
     ):
-        offsets = ((0, 0), (-1, 0), (0, -1), step, corner)
-        where = inner & free & np.all([shifted(known, *one) for one in offsets], axis=0)
-        pixels = np.stack([shifted(number, *one)[where] for one in offsets], axis=1)
-        measured = np.stack([x[where], y[where], (mean - shifted(mean, *step))[where]], axis=1)
-        constants = np.tile([0, 1], (len(pixels), 1))
-        graph.add_edges(edge, pixels, measured, parameters=constants)
-        graph.set_robust_kernel("GemanMcClure", largest_shade, edge)
-    offsets = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
-    near = [np.abs(shifted(scan.depth, *one) - scan.depth) < LARGEST_STEP for one in offsets]
-    where = inner & known & np.all(near, axis=0)
-    pixels = np.stack([shifted(number, *one)[where] for one in offsets], axis=1)
-    places = np.stack([x[where], y[where]], axis=1)
-    graph.add_edges(
-        EdgeSmooth, pixels, places, smooth * np.eye(3), parameters=np.zeros((len(pixels), 1), int)
+        stencil = [(0, 0), left, upper, step, corner]
+        measured = np.dstack([place, mean - images.shifted(mean, step)])
+        where = inner & free & graphopt.everywhere(known, stencil)
+        graph.add_stencil(
+            edge,
+            depth,
+            stencil,
+            measured,
+            mask=where,
+            parameters=[0, 1],
+            kernel="GemanMcClure",
+            kernel_width=largest_shade,
+        )
+    stencil = [(0, 0), left, right, upper, lower]
+    near = [np.abs(images.shifted(scan.depth, one) - scan.depth) < LARGEST_STEP for one in stencil]
+    graph.add_stencil(
+        EdgeSmooth,
+        depth,
+        stencil,
+        place,
+        information=smooth,
+        mask=inner & np.all(near, axis=0),
+        parameters=[0],
     )
-    return graph
+    return graph, depth
 
 
 def read(folder: Path, factor: int) -> Scan:
@@ -211,12 +212,10 @@ def relief(depth: np.ndarray, camera: np.ndarray) -> np.ndarray:
 
 def refine(scan: Scan, **options) -> tuple[np.ndarray, graphopt.Summary]:
     """Depth (rows, columns) that explains scan and picture, 0 where there is none; and the summary."""
-    graph = build(scan)
+    graph, depth = build(scan)
     rules = graphopt.AutoOptions(max_iterations=30, function_tolerance=1e-4)
     summary = graphopt.optimize(graph, options=rules, **options)
-    depth = np.zeros_like(scan.depth)
-    depth[scan.depth > 0.0] = graph.vertex_set(VertexDepth).estimate[:, 0]
-    return depth, summary
+    return depth.estimate[:, :, 0].copy(), summary
 
 
 def main(argv: list[str] | None = None) -> tuple[Scan, np.ndarray, graphopt.Summary]:
