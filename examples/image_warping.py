@@ -1,7 +1,7 @@
 """Warping a picture as rigidly as possible: every pixel has a place and an angle (Opt, section 7.1.1).
 
-    E = w_rigid sum over neighbours (i, j), both ways:  |p_i - p_j - R(a_i) (q_i - q_j)|^2    q: pixel as it was
-      + w_fit   sum over constraints:                   |p_i - target_i|^2
+    E = w_rigid sum over neighbours (i, j), both ways:  |p_i - p_j - R(a_i) (q_i - q_j)|^2
+      + w_fit   sum over constraints:                   |p_i - target_i|^2        q: the pixel as it was
 
 Run: python examples/image_warping.py [--data PICTURE.png MASK.png CONSTRAINTS] [--shrink N] [-o OUT.png]
 MASK: black where pixels move, as Opt's. CONSTRAINTS: a count, then lines `x y x_target y_target` [px].
@@ -50,8 +50,8 @@ def EdgePixelTarget(pixel, target):
 def warp(inside: np.ndarray, constraints: np.ndarray, fit: float = 100.0, rigid: float = 0.01, **options):
     """Places and angles (rows, columns, 3) of all pixels, NaN outside; and the summary.
 
-    `inside` (rows, columns) bool; `constraints` (n, 4): x, y, x_target, y_target [px]. Solved at half the size
-    first, so that far targets are reached in few iterations.
+    `inside` (rows, columns) bool; `constraints` (n, 4): x, y, x_target, y_target [px]. Solved at half the
+    size first, so that far targets are reached in few iterations.
     """
     rows, columns = inside.shape
     start = np.zeros((rows, columns, 3))
@@ -102,7 +102,7 @@ def doubled(places: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 def render(picture: np.ndarray, places: np.ndarray, samples: int = 4) -> np.ndarray:
-    """The picture with its pixels at their places, on white; cells between four pixels are sampled densely."""
+    """The picture with its pixels at their places, on white; squares of four pixels are filled."""
     rows, columns = picture.shape[:2]
     total, weight = np.zeros((rows * columns, 3)), np.zeros(rows * columns)
     steps = (np.arange(samples) + 0.5) / samples

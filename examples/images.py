@@ -72,7 +72,7 @@ def shrink(picture: np.ndarray, factor: int) -> np.ndarray:
 
 
 def shifted(picture: np.ndarray, offset: tuple[int, int]) -> np.ndarray:
-    """What stands `offset` (rows down, columns right) away from each pixel; beyond the border: the other side."""
+    """What stands `offset` (rows down, columns right) away from each pixel, around the border."""
     return np.roll(picture, (-offset[0], -offset[1]), axis=(0, 1))
 
 
@@ -94,7 +94,7 @@ def same_size(paths: list[Path], *pictures: np.ndarray) -> None:
 
 
 def enlarge(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """Picture of this shape, each pixel interpolated between the nearest ones of a picture of half the size."""
+    """Picture of this shape, interpolated in one of half the size."""
     from scipy.ndimage import map_coordinates
 
     places = (np.mgrid[: shape[0], : shape[1]] + 0.5) / 2.0 - 0.5

@@ -95,7 +95,7 @@ def read_markers(path: Path, mesh: meshes.Mesh, turn: float) -> tuple[np.ndarray
 
 
 def _turned(mesh: meshes.Mesh, groups: np.ndarray, angle: float) -> tuple[np.ndarray, np.ndarray]:
-    """Targets of all vertices in groups: group 0 stays, the others turn about the y axis through its centre."""
+    """Targets of the groups' vertices: group 0 stays, the others turn about the y axis through its centre."""
     rows = np.flatnonzero(groups >= 0)
     if not len(rows):
         raise ValueError("no vertex is in a group")

@@ -32,7 +32,7 @@ class Mesh:
         return np.unique(np.sort(pairs, axis=1), axis=0)
 
     def cotangent_weights(self, edges: np.ndarray) -> np.ndarray:
-        """(cot a + cot b) / 2 of the angles opposite each edge, at least 0.05 (Sorkine and Alexa, SGP 2007)."""
+        """(cot a + cot b) / 2 of the angles opposite each edge, between 0.05 and 20 (Sorkine and Alexa)."""
         weights = np.zeros((len(edges),))
         rows = {(int(i), int(j)): row for row, (i, j) in enumerate(edges)}
         for corner in range(3):

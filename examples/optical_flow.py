@@ -3,9 +3,9 @@
     E = sum over pixels      rho((I_next(x + u, y + v) - I(x, y)) / 0.02)^2        brightness stays
       + sum over neighbours  tau(w |(u, v) - (u, v)_neighbour|^2)                  neighbours move alike
 
-I_next is a sampled image: the residual calls it with coordinates, its derivatives come from the pixels. rho is
-Cauchy's kernel, since what is hidden in one picture has no counterpart; tau is Huber's, since motions differ at
-the outline of things, and w = w_0 exp(-|I - I_neighbour| / 0.1) is small where the picture has an edge.
+I_next is a sampled image: the residual calls it with coordinates, its derivatives come from the pixels. rho
+is Cauchy's kernel, since what is hidden in one picture has no counterpart; tau is Huber's, since motions differ
+at the outline of things, and w = w_0 exp(-|I - I_neighbour| / 0.1) is small where the picture has an edge.
 
 Run: python examples/optical_flow.py [--data FIRST.png NEXT.png] [--shrink N] [--device ...] [-o OUT.png]
 The picture: both frames, the next one drawn back along the flow, and the flow (hue: direction, white: none).
@@ -45,7 +45,7 @@ def EdgeSameFlow(first, second):
 
 
 def estimate(first: np.ndarray, following: np.ndarray, smooth: float = 10.0, **options):
-    """Flow (rows, columns, 2) from `first` to `following` (rows, columns), and the summary of the last level."""
+    """Flow (rows, columns, 2) from `first` to `following` (rows, columns); summary of the last level."""
     start = np.zeros((*first.shape, 2))
     if min(first.shape) >= 2 * SMALLEST:
         coarse, _ = estimate(images.shrink(first, 2), images.shrink(following, 2), smooth, **options)

@@ -9,8 +9,8 @@
 Cast shadows and paint are not in this model; a robust kernel on the shades leaves them out.
 
 Run: python examples/shape_from_shading.py [--data FOLDER] [--shrink N] [--device ...] [-o OUT.png]
-FOLDER holds Opt's default_targetDepth, default_targetIntensity, default_maskEdgeMap (.imagedump, plain or .xz)
-and default.SFSSolverParameters.
+FOLDER holds Opt's default_targetDepth, default_targetIntensity, default_maskEdgeMap (.imagedump, plain or
+.xz) and default.SFSSolverParameters.
 """
 
 from __future__ import annotations

@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphopt import datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.errors import GraphOptError
-    from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
+    from graphopt.graph import (
+        Edge,
+        EdgeSet,
+        Graph,
+        Grid,
+        ParameterSet,
+        Vertex,
+        VertexSet,
+        everywhere,
+        indexed,
+        pairwise,
+        sequential,
+        unique,
+    )
     from graphopt.initialization import initialize
     from graphopt.io import read, write
     from graphopt.optimizer import (
@@ -31,14 +44,28 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.marginals import compute_marginals
+    from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
-    from graphopt.types import edge_type, parameter_type, vertex_type
+    from graphopt.types import edge_type, image_type, parameter_type, vertex_type
 
 __version__ = "0.1.0"
 
 _HOME = {
     "graphopt.errors": ("GraphOptError",),
-    "graphopt.graph": ("Edge", "EdgeSet", "Graph", "ParameterSet", "Vertex", "VertexSet"),
+    "graphopt.graph": (
+        "Edge",
+        "EdgeSet",
+        "Graph",
+        "Grid",
+        "ParameterSet",
+        "Vertex",
+        "VertexSet",
+        "everywhere",
+        "indexed",
+        "pairwise",
+        "sequential",
+        "unique",
+    ),
     "graphopt.initialization": ("initialize",),
     "graphopt.io": ("read", "write"),
     "graphopt.optimizer": (
@@ -53,8 +80,9 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
-    "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
+    "graphopt.types": ("edge_type", "image_type", "parameter_type", "vertex_type"),
 }
 """Module -> public names that it provides."""
 
@@ -71,6 +99,8 @@ __all__ = [
     "GaussNewtonOptions",
     "Graph",
     "GraphOptError",
+    "Grid",
+    "Image",
     "Iteration",
     "LevenbergMarquardtOptions",
     "ParameterSet",
@@ -83,18 +113,24 @@ __all__ = [
     "datasets",
     "edge_type",
     "errors",
+    "everywhere",
     "from_sympy",
     "geometry",
     "graph",
+    "image_type",
+    "indexed",
     "initialize",
     "io",
     "optimize",
     "optimizer",
+    "pairwise",
     "parameter_type",
     "read",
     "report",
+    "sequential",
     "solver",
     "types",
+    "unique",
     "vertex_type",
     "write",
 ]

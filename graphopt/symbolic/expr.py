@@ -20,6 +20,7 @@ from graphopt.symbolic.ops import OPS, fold
 from graphopt.symbolic.source import user_line
 
 _COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
+_OPEN = frozenset(op.name for op in OPS.values() if op.is_open)
 _counter = itertools.count()
 _table: dict[tuple, Expr] = {}
 
@@ -297,7 +298,7 @@ def make(op: str, *args: Expr) -> Expr:
         if a.op != "const":
             break
     else:
-        if op not in ("robust_rho", "robust_weight"):
+        if op not in _OPEN:
             return const(fold(op, tuple(a.value for a in args)))
     for rule in RULES[op]:
         simpler = rule(*args)

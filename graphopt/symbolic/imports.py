@@ -7,8 +7,8 @@
         tag="EDGE_RANGE", vertices=("VERTEX_SE2", "VERTEX_XY"), measurement_dim=1, name="EdgeRange"
     )(residual)
 
-An argument is what a vertex stores, number by number: a symbol, a list or matrix of symbols, or an object with
-`to_storage()`, as SymForce's geometry types have. SymForce's expressions convert themselves to SymPy's.
+An argument is what a vertex stores, number by number: a symbol, a list or matrix of symbols, or an object
+with `to_storage()`, as SymForce's geometry types have. SymForce's expressions convert themselves to SymPy's.
 SymPy is the optional extra `graphopt[sympy]`.
 """
 
@@ -35,8 +35,8 @@ def from_sympy(
 ) -> Callable[..., Array]:
     """Function (*arguments) -> (residual_dim,) of a list or a column of expressions; of one: -> scalar.
 
-    `arguments`: the symbols of each vertex, each parameter and the measurement, in the order in which an edge's
-    function takes them; a mapping also names them. `constants` gives symbols a value, such as
+    `arguments`: the symbols of each vertex, each parameter and the measurement, in the order in which an
+    edge's function takes them; a mapping also names them. `constants` gives symbols a value, such as
     `{sf.epsilon(): 1e-12}`.
 
     Raises `SymbolicError` for a function without a counterpart here, for a symbol that is no argument or more

@@ -1,6 +1,6 @@
 """SymPy's functions in numpy: the table that `imports.from_sympy` reads.
 
-Every entry works on float arrays and on symbols, and its derivative is finite wherever that of the function is.
+Every entry works on float arrays and on symbols; its derivative is finite wherever the function has one.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from graphopt.types import bal, icp, inertial, registry, robust_kernels, sba, si
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
+from graphopt.types.images import ImageFormat, image_type
 
 BUILTIN_TYPES = tuple(registry.all_types())
 """The types that this package defines; the registry has those of other packages and users as well."""
@@ -13,6 +14,7 @@ __all__ = [
     "AnyEdgeType",
     "EdgeFile",
     "EdgeType",
+    "ImageFormat",
     "ParameterType",
     "VariadicEdgeType",
     "VertexFile",
@@ -20,6 +22,7 @@ __all__ = [
     "bal",
     "edge_type",
     "icp",
+    "image_type",
     "inertial",
     "parameter_type",
     "registry",
