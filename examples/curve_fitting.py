@@ -49,11 +49,11 @@ def generated(num_samples: int = 80, seed: int = 0) -> np.ndarray:
 def fit(samples: np.ndarray, kernel: str | None, device: str = "auto") -> tuple[np.ndarray, graphopt.Summary]:
     """Coefficients of the curve through samples (n, 2)."""
     graph = graphopt.Graph()
-    graph.add_vertex("VERTEX_OSCILLATION", 0, [1.0, 0.1, 0.45])
-    graph.add_edges(EdgeSample, np.zeros((len(samples), 1)), samples, np.eye(1) / NOISE**2)
+    coefficients = graph.add_array(VertexOscillation, [[1.0, 0.1, 0.45]])
+    graph.add_edges(EdgeSample, graphopt.unique(coefficients), samples, np.eye(1) / NOISE**2)
     graph.set_robust_kernel(kernel, 2.0)
     summary = graphopt.optimize(graph, device=device)
-    return graph.vertex(0).estimate, summary
+    return coefficients.estimate[0].copy(), summary
 
 
 def read(path: Path) -> np.ndarray:

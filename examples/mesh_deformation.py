@@ -51,27 +51,28 @@ def EdgeMarker(frame, target):
     return frame.position - target
 
 
-def build(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, fit: float = 100.0) -> graphopt.Graph:
-    """Graph of a mesh at rest with targets (n, 3) for the vertices `rows` (n,)."""
+def build(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, fit: float = 100.0):
+    """Graph, and its vertices, of a mesh at rest with targets (n, 3) for the vertices `rows` (n,)."""
     graph = graphopt.Graph()
     at_rest = np.zeros((len(mesh.points), 7)) + VertexFrame.identity
     at_rest[:, :3] = mesh.points
-    graph.add_vertices(VertexFrame, np.arange(len(mesh.points)), at_rest)
+    frames = graph.add_array(VertexFrame, at_rest)
     edges = mesh.edges()
-    weights = np.eye(3) * np.tile(mesh.cotangent_weights(edges), 2)[:, None, None]
-    edges = np.concatenate([edges, edges[:, ::-1]])
-    graph.add_edges(EdgeRigid, edges, mesh.points[edges[:, 0]] - mesh.points[edges[:, 1]], weights)
-    graph.add_edges(EdgeMarker, rows[:, None], targets, fit * np.eye(3))
-    return graph
+    weights = mesh.cotangent_weights(edges)[:, None, None] * np.eye(3)
+    for i, j in (edges.T, edges.T[::-1]):
+        ends = graphopt.indexed(frames, i), graphopt.indexed(frames, j)
+        graph.add_edges(EdgeRigid, ends, mesh.points[i] - mesh.points[j], weights)
+    graph.add_edges(EdgeMarker, graphopt.indexed(frames, rows), targets, fit * np.eye(3))
+    return graph, frames
 
 
 def deform(
     mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, **options
 ) -> tuple[meshes.Mesh, graphopt.Summary]:
     """The mesh with the vertices `rows` drawn to `targets`."""
-    graph = build(mesh, rows, targets)
+    graph, frames = build(mesh, rows, targets)
     summary = graphopt.optimize(graph, **options)
-    return meshes.Mesh(graph.vertex_set(VertexFrame).estimate[:, :3].copy(), mesh.triangles), summary
+    return meshes.Mesh(frames.estimate[:, :3].copy(), mesh.triangles), summary
 
 
 def read_markers(path: Path, mesh: meshes.Mesh, turn: float) -> tuple[np.ndarray, np.ndarray]:

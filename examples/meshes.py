@@ -108,7 +108,7 @@ def _read_obj(data: bytes) -> tuple[list, list]:
 
 
 def _read_ply(data: bytes) -> tuple[list, list]:
-    head, _, body = data.partition(b"end_header\n")
+    head, _, body = data.replace(b"end_header\r\n", b"end_header\n", 1).partition(b"end_header\n")
     order, elements = "", []
     for line in head.decode("ascii").splitlines():
         key, *words = line.split() or [""]
@@ -144,7 +144,10 @@ class _PlyNumbers:
 
     def _next(self, kind: str) -> float:
         if self._words is not None:
-            return float(next(self._words))
+            word = next(self._words, None)
+            if word is None:
+                raise ValueError("it ends too early")
+            return float(word)
         dtype = np.dtype(self._order + _PLY_TYPES[kind])
         value = np.frombuffer(self._body, dtype, 1, self._place)[0]
         self._place += dtype.itemsize

@@ -167,11 +167,11 @@ def fit(problem: Problem, start: np.ndarray, **options) -> tuple[np.ndarray, gra
     response = TRANSFORMS.get(problem.name, np.positive)(problem.response)
     edge = edge_type(problem.name, len(start), problem.predictors.shape[1])
     graph = graphopt.Graph()
-    graph.add_vertices(edge.vertices[0], [0], start)
+    coefficients = graph.add_array(edge.vertices[0], [start])
     observations = np.column_stack([problem.predictors, response])
-    graph.add_edges(edge, np.zeros((len(observations), 1)), observations)
+    graph.add_edges(edge, graphopt.unique(coefficients), observations)
     summary = graphopt.optimize(graph, **options)
-    return graph.vertex(0).estimate, summary
+    return coefficients.estimate[0].copy(), summary
 
 
 def digits(value: np.ndarray, certified: np.ndarray) -> float:

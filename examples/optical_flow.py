@@ -4,8 +4,8 @@
       + sum over neighbours  tau(w |(u, v) - (u, v)_neighbour|^2)                  neighbours move alike
 
 I_next is a sampled image: the residual calls it with coordinates, its derivatives come from the pixels. rho
-is Cauchy's kernel, since what is hidden in one picture has no counterpart; tau is Huber's, since motions differ
-at the outline of things, and w = w_0 exp(-|I - I_neighbour| / 0.1) is small where the picture has an edge.
+is Cauchy's kernel, since what is hidden in one picture has no counterpart; tau is Huber's, since motions
+differ at the outline of things. w = w_0 exp(-|I - I_neighbour| / 0.1) is small where the picture has an edge.
 
 Run: python examples/optical_flow.py [--data FIRST.png NEXT.png] [--shrink N] [--device ...] [-o OUT.png]
 The picture: both frames, the next one drawn back along the flow, and the flow (hue: direction, white: none).

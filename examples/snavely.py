@@ -62,25 +62,34 @@ def EdgeSnavely(camera, point, pixel):
     return camera.project(point) - pixel
 
 
-def build(bal: graphopt.Graph) -> graphopt.Graph:
-    """The same problem in the types above, from the arrays of a BAL problem."""
+def build(cameras, points, camera_index, point_index, pixels):
+    """Graph and cameras (n, 10), points (m, 3) in it, seen in `pixels` (k, 2)."""
+    graph = graphopt.Graph()
+    cameras = graph.add_array(VertexSnavely, cameras)
+    points = graph.add_array(VertexLandmark, points, marginalized=True)
+    ends = graphopt.indexed(cameras, camera_index), graphopt.indexed(points, point_index)
+    graph.add_edges(EdgeSnavely, ends, pixels)
+    return graph, cameras, points
+
+
+def arrays(bal: graphopt.Graph) -> tuple[np.ndarray, ...]:
+    """Arguments of `build` from a BAL problem."""
     cameras, points = bal.vertex_set("VERTEX_CAM_BAL"), bal.vertex_set("VERTEX_TRACKXYZ")
     observations = bal.edge_set("EDGE_OBSERVATION_BAL")
     rotation, translation, calibration = np.split(cameras.estimate, [3, 6], axis=1)
-    rotation = SO3.exp(rotation).storage
-    graph = graphopt.Graph()
-    graph.add_vertices(VertexSnavely, cameras.ids, np.hstack([translation, rotation, calibration]))
-    graph.add_vertices(VertexLandmark, points.ids, points.estimate, marginalized=True)
-    graph.add_edges(EdgeSnavely, observations.vertices, observations.measurement)
-    return graph
+    stored = np.hstack([translation, SO3.exp(rotation).storage, calibration])
+    index = [
+        np.searchsorted(one.ids, ids)
+        for one, ids in zip((cameras, points), observations.vertices.T, strict=True)
+    ]
+    return stored, points.estimate, *index, observations.measurement
 
 
-def take_back(graph: graphopt.Graph, bal: graphopt.Graph) -> None:
-    """Write the estimates of `graph` into the BAL problem that it was made from."""
-    cameras = graph.vertex_set(VertexSnavely).estimate
+def take_back(bal: graphopt.Graph, cameras: np.ndarray, points: np.ndarray) -> None:
+    """Write cameras (n, 10) and points into the BAL problem that they were made from."""
     rotation = SO3(cameras[:, 3:7]).log()
     bal.vertex_set("VERTEX_CAM_BAL").estimate[:] = np.hstack([rotation, cameras[:, :3], cameras[:, 7:]])
-    bal.vertex_set("VERTEX_TRACKXYZ").estimate[:] = graph.vertex_set(VertexLandmark).estimate
+    bal.vertex_set("VERTEX_TRACKXYZ").estimate[:] = points
 
 
 def read(paths: list[Path] | None) -> graphopt.Graph:
@@ -100,14 +109,14 @@ def main(argv: list[str] | None = None) -> graphopt.Summary:
     )
     args = args.parse_args(argv)
     bal = read(args.data)
-    graph = build(bal)
+    graph, cameras, points = build(*arrays(bal))
     print(graph)
     summary = graphopt.optimize(graph, device=args.device)
     print(summary.brief_report())
     error = np.sqrt(summary.final_chi2 / graph.edge_set(EdgeSnavely).measurement.size)
     print(f"{error:.3f} px per coordinate")
     if args.output:
-        take_back(graph, bal)
+        take_back(bal, cameras.estimate, points.estimate)
         graphopt.write(bal, args.output)
     return summary
 

@@ -76,10 +76,10 @@ def calibrate(readings: np.ndarray, **options) -> tuple[np.ndarray, graphopt.Sum
     """Calibration that explains the readings best."""
     edge = define_edge()
     graph = graphopt.Graph()
-    graph.add_vertex(edge.vertices[0], 0, NOMINAL)
-    graph.add_edges(edge, np.zeros((len(readings), 1)), readings, np.eye(2) / NOISE**2)
+    calibration = graph.add_array(edge.vertices[0], [NOMINAL])
+    graph.add_edges(edge, graphopt.unique(calibration), readings, np.eye(2) / NOISE**2)
     summary = graphopt.optimize(graph, **options)
-    return graph.vertex(0).estimate, summary
+    return calibration.estimate[0].copy(), summary
 
 
 def main(argv: list[str] | None = None) -> np.ndarray:

@@ -66,7 +66,7 @@ class _Program:
     def __init__(self, outputs: list[Any], groups: dict[str, list[Any]]) -> None:
         self._groups = groups
         self._places: dict[Any, int] = {}
-        self._steps: list[tuple[Callable[..., Array], tuple[int, ...]] | float] = []
+        self._steps: list[tuple[Callable[..., Array], tuple[int, ...]]] = []
         for symbol in (symbol for group in groups.values() for symbol in group):
             if symbol in self._places:
                 raise SymbolicError(f"The symbol {symbol} is in two arguments, or twice in one.")
@@ -82,12 +82,8 @@ class _Program:
         values: list[Array] = []
         for (name, symbols), value in zip(self._groups.items(), stored, strict=True):
             values += _numbers(name, symbols, value)
-        for step in self._steps:
-            if isinstance(step, float):
-                values.append(step)
-            else:
-                function, operands = step
-                values.append(function(*(values[one] for one in operands)))
+        for function, operands in self._steps:
+            values.append(function(*(values[one] for one in operands)))
         return [values[one] for one in self._outputs]
 
     def _place(self, root: Any) -> int:
@@ -108,9 +104,12 @@ class _Program:
             self._steps.append(self._step(expression, operands))
         return self._places[root]
 
-    def _step(self, expression: Any, operands: tuple[Any, ...]) -> Any:
+    def _step(
+        self, expression: Any, operands: tuple[Any, ...]
+    ) -> tuple[Callable[..., Array], tuple[int, ...]]:
         if not operands:
-            return _number(expression, self._groups)
+            value = _number(expression, self._groups)
+            return (lambda: value), ()
         kind = type(expression).__name__
         if kind not in FUNCTIONS:
             raise SymbolicError(
