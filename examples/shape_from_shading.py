@@ -111,7 +111,7 @@ def EdgeSmooth(depth, left, right, upper, lower, camera, pixel):
     return 4.0 * point(depth, 0.0, 0.0) - around
 
 
-def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade: float = 0.03):
+def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade: float = 0.17):
     """Graph and grid of the pixels; differences of shades above `largest_shade` count less and less."""
     known = scan.depth > 0.0
     inner = np.pad(known[1:-1, 1:-1], 1)
@@ -139,7 +139,7 @@ def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade
             mask=where,
             parameters=[0, 1],
             kernel="GemanMcClure",
-            kernel_width=largest_shade,
+            kernel_width=largest_shade**2,
         )
     stencil = [(0, 0), left, right, upper, lower]
     near = [np.abs(images.shifted(scan.depth, one) - scan.depth) < LARGEST_STEP for one in stencil]
