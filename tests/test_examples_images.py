@@ -188,14 +188,14 @@ def test_refined_depth_is_the_minimum_of_scipy():
     """Same energy, same minimum; nearer to the true depth than the scan."""
     from scipy.optimize import least_squares
 
-    scan = shape_from_shading.generated(12)
+    scan = shape_from_shading.generated(18)
     depth, summary = shape_from_shading.refine(scan, device="cpu")
     residual = shading_residual(scan)
     error = residual(depth.ravel())
     assert error @ error == pytest.approx(summary.final_chi2, rel=1e-9)
     found = least_squares(residual, depth.ravel(), xtol=1e-12, ftol=1e-10)
     assert summary.final_chi2 == pytest.approx(2.0 * found.cost, rel=1e-3)
-    truth = shape_from_shading.generated(12, noise=0.0).depth
+    truth = shape_from_shading.generated(18, noise=0.0).depth
     assert np.abs(depth - truth).mean() < 0.8 * np.abs(scan.depth - truth).mean()
 
 
