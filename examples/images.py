@@ -50,7 +50,8 @@ def read_dump(path: Path) -> np.ndarray:
         raise command.ExampleError(
             f"{path}: {width} x {height} x {channels} numbers of type {kind} do not fit {len(data)} bytes."
         )
-    return np.frombuffer(data[16:], _DUMP_TYPES[kind]).reshape(height, width, channels).squeeze(axis=2)
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    return np.frombuffer(data[16:], _DUMP_TYPES[kind]).reshape(shape)
 
 
 def gray(picture: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 import graphopt
 from graphopt.datasets import manhattan, sphere
 from graphopt.geometry import SE2, SE3
+from graphopt.initialization import METHODS
 
 
 @graphopt.vertex_type(tag="VERTEX_POSE2", tangent_dim=3, wrap=SE2)
@@ -66,17 +67,27 @@ def build(given: graphopt.Graph) -> graphopt.Graph:
     return graph
 
 
+def has_estimates(graph: graphopt.Graph) -> bool:
+    """Not all poses are at the same place, as where a file has edges only."""
+    return any(np.ptp(one.estimate, axis=0).any() for one in graph.vertex_sets)
+
+
 def main(argv: list[str] | None = None) -> graphopt.Summary:
     """Optimize; the summary."""
     parser = command.parser(
         __doc__, data="graph of SE2 or SE3 poses; default: generated", output="poses, .csv"
     )
     parser.add_argument("--plane", action="store_true", help="generate a graph in the plane, not in space")
+    parser.add_argument(
+        "--initialize", choices=METHODS, help="start values from the motions; default: where there are none"
+    )
     args = parser.parse_args(argv)
     if args.data:
         given = graphopt.read(command.existing(args.data, 1, "one graph")[0])
     else:
         given = manhattan(nodes=300, seed=1) if args.plane else sphere(nodes_per_level=20, laps=15, seed=1)
+    if args.initialize or not has_estimates(given):
+        print(graphopt.initialize(given, args.initialize or "chordal"))
     graph = build(given)
     print(graph)
     summary = graphopt.optimize(graph, device=args.device)

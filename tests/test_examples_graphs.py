@@ -62,6 +62,20 @@ def test_pose_graph_reaches_the_known_minimum(shared_data, name, best):
     assert summary.final_chi2 == pytest.approx(best, rel=2e-5)
 
 
+@pytest.mark.data
+def test_start_values_from_the_motions(shared_data):
+    """Where the file has none, and where they are asked for: MIT's minimum is found from there only."""
+    folder = shared_data / "posegraph"
+    edges_only = pose_graph.main(["--data", str(folder / "CSAIL.g2o"), "--device", "cpu"])
+    built_in = graphopt.read(folder / "CSAIL.g2o")
+    graphopt.initialize(built_in)
+    graphopt.optimize(built_in, device="cpu")
+    assert edges_only.final_chi2 == pytest.approx(built_in.chi2(), rel=1e-4)
+    assert edges_only.final_chi2 < 41.0
+    asked = pose_graph.main(["--data", str(folder / "MIT.g2o"), "--initialize", "chordal", "--device", "cpu"])
+    assert asked.final_chi2 == pytest.approx(41.1632688, rel=1e-4)
+
+
 @pytest.mark.parametrize("plane", [True, False])
 def test_generated_pose_graph(tmp_path, plane):
     """The built-in types' minimum, and a row per pose."""

@@ -236,3 +236,22 @@ def test_symforce_poses():
     expected = c.inverse() * (a.inverse() * b)
     found = residual(a.storage, b.storage, c.storage)
     np.testing.assert_allclose(found, [*expected.rotation.log(), *expected.translation], atol=1e-8)
+
+
+def test_code_of_the_documentation_runs():
+    """docs/examples.md: the block for SymPy; SymForce's where it is installed."""
+    import re
+    from pathlib import Path
+
+    from graphopt.types import registry
+
+    text = (Path(__file__).resolve().parents[1] / "docs" / "examples.md").read_text(encoding="utf-8")
+    plain, poses = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict = {}
+    exec(plain, names)
+    registry.unregister(names["EdgeRange"])
+    assert names["residual"](np.array([0.0, 0.0, 1.0]), np.array([3.0, 4.0]), 2.0) == 3.0
+    pytest.importorskip("symforce").set_epsilon_to_symbol()
+    import symforce.symbolic as sf
+
+    exec(poses, {"sf": sf, "graphopt": graphopt})
