@@ -1,5 +1,9 @@
 """Expressions of SymPy and SymForce as residuals."""
 
+import functools
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,6 +12,7 @@ from graphopt.errors import ShapeError, SymbolicError
 from graphopt.geometry import SE3
 from graphopt.symbolic import as_exprs, const, evaluate, jacobian, variables
 from graphopt.symbolic.sympy_functions import FUNCTIONS
+from graphopt.types import registry
 
 sympy = pytest.importorskip("sympy")
 x, y, z = sympy.symbols("x y z", real=True)
@@ -216,12 +221,18 @@ def test_functions_and_storage_of_symforce():
         assert residual(np.array(point)) == expected
 
 
+@functools.cache
+def symforce_symbolic():
+    """SymForce, with its epsilon as a symbol; this can be set only once."""
+    pytest.importorskip("symforce").set_epsilon_to_symbol()
+    import symforce.symbolic
+
+    return symforce.symbolic
+
+
 def test_symforce_poses():
     """SymForce's Pose3 against SE3: the same difference of two motions."""
-    symforce = pytest.importorskip("symforce")
-    symforce.set_epsilon_to_symbol()
-    import symforce.symbolic as sf
-
+    sf = symforce_symbolic()
     first, second, measured = (sf.Pose3.symbolic(name) for name in ("first", "second", "measured"))
     error = measured.inverse() * (first.inverse() * second)
     arguments = {
@@ -238,20 +249,23 @@ def test_symforce_poses():
     np.testing.assert_allclose(found, [*expected.rotation.log(), *expected.translation], atol=1e-8)
 
 
-def test_code_of_the_documentation_runs():
-    """docs/examples.md: the block for SymPy; SymForce's where it is installed."""
-    import re
-    from pathlib import Path
-
-    from graphopt.types import registry
-
+def documented_code():
+    """The Python blocks of docs/examples.md: SymPy's and SymForce's."""
     text = (Path(__file__).resolve().parents[1] / "docs" / "examples.md").read_text(encoding="utf-8")
-    plain, poses = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_documented_code_for_sympy_runs():
+    """And gives a range."""
     names: dict = {}
-    exec(plain, names)
+    exec(documented_code()[0], names)
     registry.unregister(names["EdgeRange"])
     assert names["residual"](np.array([0.0, 0.0, 1.0]), np.array([3.0, 4.0]), 2.0) == 3.0
-    pytest.importorskip("symforce").set_epsilon_to_symbol()
-    import symforce.symbolic as sf
 
-    exec(poses, {"sf": sf, "graphopt": graphopt})
+
+def test_documented_code_for_symforce_runs():
+    """And gives a motion of no rotation."""
+    names = {"sf": symforce_symbolic(), "graphopt": graphopt}
+    exec(documented_code()[1], names)
+    still, moved = SE3.identity().storage, np.array([1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 1.0])
+    np.testing.assert_allclose(names["residual"](still, moved), [1.0, 2.0, 3.0, 0.0, 0.0, 0.0], atol=1e-9)
