@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
-    from graphopt.types import edge_type, image_type, parameter_type, vertex_type
+    from graphopt.types import (
+        edge_type,
+        group_type,
+        image_type,
+        parameter_type,
+        robust_kernel_type,
+        vertex_type,
+    )
 
 __version__ = "0.1.0"
 
@@ -82,7 +89,14 @@ _HOME = {
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
-    "graphopt.types": ("edge_type", "image_type", "parameter_type", "vertex_type"),
+    "graphopt.types": (
+        "edge_type",
+        "group_type",
+        "image_type",
+        "parameter_type",
+        "robust_kernel_type",
+        "vertex_type",
+    ),
 }
 """Module -> public names that it provides."""
 
@@ -117,6 +131,7 @@ __all__ = [
     "from_sympy",
     "geometry",
     "graph",
+    "group_type",
     "image_type",
     "indexed",
     "initialize",
@@ -127,6 +142,7 @@ __all__ = [
     "parameter_type",
     "read",
     "report",
+    "robust_kernel_type",
     "sequential",
     "solver",
     "types",

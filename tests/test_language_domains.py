@@ -1,5 +1,7 @@
 """Grids, stencils and access per argument: the edges they make are those that index arrays would make."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -195,8 +197,11 @@ def test_access_per_argument_equals_index_arrays(kinds):
     ids = x.ids
     np.testing.assert_array_equal(
         difference,
-        [*zip(ids[index], ids[[0, 1, 3]], strict=True), *zip(ids[:-1], ids[1:], strict=True)]
-        + [(grid.ids[1, 2], ids[0])],
+        [
+            *zip(ids[index], ids[[0, 1, 3]], strict=True),
+            *itertools.pairwise(ids),
+            (grid.ids[1, 2], ids[0]),
+        ],
     )
     np.testing.assert_array_equal(scaled, [(i, grid.ids[0, 2]) for i in ids])
 
@@ -229,7 +234,7 @@ MISTAKES = [
         ShapeError,
         "clear",
     ),
-    (lambda g, p: g.add_edges("Difference", (graphopt.unique(p),) * 2, 1.0), ShapeError, "not clear"),
+    (lambda g, p: g.add_edges("Difference", (graphopt.unique(p),) * 2, 1.0), GraphError, "twice"),
     (lambda g, p: g.add_edges("Difference", (graphopt.unique(p), 1), 1.0), ShapeError, "access per slot"),
     (lambda g, p: graphopt.indexed(p, [12]), GraphError, "has 12 vertices"),
     (lambda g, p: graphopt.indexed(p, [[0, 4]]), GraphError, "axis 1"),

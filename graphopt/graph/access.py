@@ -6,7 +6,7 @@
     graph.add_edges(Curve, unique(coefficients), samples)                     # every edge: the same vertex
 
 The arrays are grids of vertices (`Graph.add_array`, `Graph.add_grid`), numbered in row-major order. Accesses
-of one call must agree in their number of edges; `unique` takes any.
+of one call must agree in their number of edges; `unique` takes any (one edge where nothing else says).
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ def ids_of_accesses(
             )
     counts = {access.count for access in accesses if access.count is not None}
     counts |= set() if num_measurements is None else {num_measurements}
-    if len(counts) != 1:
+    if len(counts) > 1:
         found = ", ".join(f"{one.kind} {one.count or ''}".strip() for one in accesses)
         raise ShapeError(
             f"{tag}: the number of edges is not clear: {found}, measurements "
             f"{'one that all share' if num_measurements is None else num_measurements}."
         )
-    (count,) = counts
+    count = counts.pop() if counts else 1
     return np.stack([access.ids(count) for access in accesses], axis=1)
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from graphopt.graph.selection import Selection
     from graphopt.types.base import ParameterType, VertexType
     from graphopt.types.registry import AnyEdgeType
+    from graphopt.types.robust_kernels import RobustKernel
 
 
 class Graph(GraphDomains):
@@ -265,7 +266,10 @@ class Graph(GraphDomains):
             self.vertex_sets[number].fixed[rows[numbers == number]] = fixed
 
     def set_robust_kernel(
-        self, kernel: str | int | None, width: float = 1.0, edge_type: AnyEdgeType | str | None = None
+        self,
+        kernel: str | int | RobustKernel | None,
+        width: float = 1.0,
+        edge_type: AnyEdgeType | str | None = None,
     ) -> None:
         """Give all edges (of one type) a robust kernel of this width; None removes it."""
         number = robust_kernel(kernel).number

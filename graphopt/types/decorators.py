@@ -25,6 +25,7 @@ import numpy as np
 
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
+from graphopt.symbolic.source import raising_line
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
@@ -58,7 +59,8 @@ def vertex_type(
             len(start) == length,
             f"vertex type {label}: identity has {len(start)} numbers, expected {length}.",
         )
-        result = _call(f"oplus of vertex type {label}", oplus, np.array(start), np.zeros(tangent_dim))
+        arguments = _frozen(np.array(start)), _frozen(np.zeros(tangent_dim))
+        result = _call(f"oplus of vertex type {label}", oplus, *arguments)
         _expect(
             np.shape(result) == (length,),
             f"oplus of vertex type {label} returned shape {np.shape(result)}, "
@@ -192,7 +194,14 @@ def _samples(
         for kind in vertices
     ]
     constants = [np.tile(np.array(kind.identity), (3, 1)) for kind in parameters]
-    return [*states, *constants, generator.uniform(0.1, 0.3, (3, measurement_dim))]
+    samples = [*states, *constants, generator.uniform(0.1, 0.3, (3, measurement_dim))]
+    return [_frozen(sample) for sample in samples]
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """The array, which the user's function must not change."""
+    array.flags.writeable = False
+    return array
 
 
 def _residual_shape(
@@ -242,9 +251,15 @@ def _call(what: str, function: Callable[..., Array], *arguments: Any) -> Array:
     except GraphOptError:
         raise
     except Exception as error:
+        if "read-only" in str(error):
+            raise ShapeError(
+                f"{what} changes its argument in place ({error}).\n  {raising_line(error)}\n"
+                "Take a copy first, x = x.copy(), or build a new array with np.stack([...], axis=-1)."
+            ) from error
         shapes = ", ".join(_shape_of(argument) for argument in arguments)
         raise ShapeError(
-            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}. "
+            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}.\n"
+            f"  {raising_line(error)}\n"
             "An edge's function takes its vertices, then its parameters, then the measurement."
         ) from error
 
