@@ -19,10 +19,8 @@ TRUTH = np.array([2.0, 0.4, 0.5])
 NOISE = 0.05
 
 
-@graphopt.vertex_type(tag="VERTEX_OSCILLATION", tangent_dim=3)
-def VertexOscillation(coefficients, delta):
-    """Amplitude, decay [1/s], frequency [Hz]."""
-    return coefficients + delta
+Oscillation = graphopt.group_type("Oscillation", 3)
+"""Amplitude, decay [1/s], frequency [Hz]."""
 
 
 def oscillation(coefficients, x):
@@ -31,7 +29,7 @@ def oscillation(coefficients, x):
     return amplitude * np.exp(-decay * x) * np.cos(2.0 * np.pi * frequency * x)
 
 
-@graphopt.edge_type(tag="EDGE_SAMPLE", vertices=("VERTEX_OSCILLATION",), measurement_dim=2)
+@graphopt.edge_type(vertices=(Oscillation,), measurement_dim=2)
 def EdgeSample(coefficients, sample):
     """Curve - measured."""
     return oscillation(coefficients, sample[0]) - sample[1]
@@ -49,7 +47,7 @@ def generated(num_samples: int = 80, seed: int = 0) -> np.ndarray:
 def fit(samples: np.ndarray, kernel: str | None, device: str = "auto") -> tuple[np.ndarray, graphopt.Summary]:
     """Coefficients of the curve through samples (n, 2)."""
     graph = graphopt.Graph()
-    coefficients = graph.add_array(VertexOscillation, [[1.0, 0.1, 0.45]])
+    coefficients = graph.add_array(Oscillation, [[1.0, 0.1, 0.45]])
     graph.add_edges(EdgeSample, graphopt.unique(coefficients), samples, np.eye(1) / NOISE**2)
     graph.set_robust_kernel(kernel, 2.0)
     summary = graphopt.optimize(graph, device=device)

@@ -21,27 +21,17 @@ from graphopt.geometry import SO2
 SMALLEST = 32  # rows or columns of the coarsest picture
 
 
-class Place:
-    """Storage (..., 3): x, y [px], angle [rad]."""
-
-    def __init__(self, storage):
-        self.position = storage[..., :2]
-        self.rotation = SO2(storage[..., 2:])
+Place = graphopt.group_type("PixelPlace", position=2, rotation=SO2)
+"""Storage (3,): where a pixel goes, x, y [px], and how far it turns [rad]."""
 
 
-@graphopt.vertex_type(tag="VERTEX_PIXEL_PLACE", tangent_dim=3, wrap=Place)
-def VertexPixelPlace(storage, delta):
-    """Where a pixel goes, and how far it turns."""
-    return storage + delta
-
-
-@graphopt.edge_type(tag="EDGE_RIGID_PIXELS", vertices=(VertexPixelPlace,) * 2, measurement_dim=2)
+@graphopt.edge_type(vertices=(Place, Place), measurement_dim=2)
 def EdgeRigidPixels(first, second, before):
     """Difference of two places - difference before, turned with the first."""
     return first.position - second.position - first.rotation * before
 
 
-@graphopt.edge_type(tag="EDGE_PIXEL_TARGET", vertices=(VertexPixelPlace,), measurement_dim=2)
+@graphopt.edge_type(vertices=(Place,), measurement_dim=2)
 def EdgePixelTarget(pixel, target):
     """Place - target [px]."""
     return pixel.position - target
@@ -61,7 +51,7 @@ def warp(inside: np.ndarray, constraints: np.ndarray, fit: float = 100.0, rigid:
             warp(halved(inside), half_as_far(constraints), fit, rigid, **options)[0], inside.shape
         )
     graph = graphopt.Graph()
-    pixels = graph.add_grid(VertexPixelPlace, inside.shape, estimates=start, fixed=~inside)
+    pixels = graph.add_grid(Place, inside.shape, estimates=start, fixed=~inside)
     for offset in ((0, 1), (0, -1), (1, 0), (-1, 0)):
         both = graphopt.everywhere(inside, [(0, 0), offset])
         before = np.array([-offset[1], -offset[0]], float)

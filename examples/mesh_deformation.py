@@ -19,33 +19,19 @@ import meshes
 import numpy as np
 
 import graphopt
-from graphopt.geometry import SO3, concatenate
+from graphopt.geometry import SO3
+
+Frame = graphopt.group_type("MeshFrame", position=3, rotation=SO3)
+"""Storage (7,): position of a mesh vertex, rotation of what surrounds it as unit quaternion."""
 
 
-class Frame:
-    """Storage (..., 7): position, rotation as unit quaternion."""
-
-    def __init__(self, storage):
-        self.position = storage[..., :3]
-        self.rotation = SO3(storage[..., 3:])
-
-
-@graphopt.vertex_type(
-    tag="VERTEX_FRAME", storage_dim=7, tangent_dim=6, wrap=Frame, identity=(0, 0, 0, 0, 0, 0, 1)
-)
-def VertexFrame(storage, delta):
-    """Position of a mesh vertex and rotation of what surrounds it."""
-    rotation = SO3.exp(delta[..., 3:]) * SO3(storage[..., 3:])
-    return concatenate(storage[..., :3] + delta[..., :3], rotation.storage)
-
-
-@graphopt.edge_type(tag="EDGE_RIGID", vertices=("VERTEX_FRAME", "VERTEX_FRAME"), measurement_dim=3)
+@graphopt.edge_type(vertices=(Frame, Frame), measurement_dim=3)
 def EdgeRigid(first, second, at_rest):
     """The edge as it is - the edge at rest, rotated with its first vertex."""
     return first.position - second.position - first.rotation * at_rest
 
 
-@graphopt.edge_type(tag="EDGE_MARKER", vertices=("VERTEX_FRAME",), measurement_dim=3)
+@graphopt.edge_type(vertices=(Frame,), measurement_dim=3)
 def EdgeMarker(frame, target):
     """Position - target."""
     return frame.position - target
@@ -54,9 +40,9 @@ def EdgeMarker(frame, target):
 def build(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, fit: float = 100.0):
     """Graph, and its vertices, of a mesh at rest with targets (n, 3) for the vertices `rows` (n,)."""
     graph = graphopt.Graph()
-    at_rest = np.zeros((len(mesh.points), 7)) + VertexFrame.identity
+    at_rest = np.zeros((len(mesh.points), 7)) + Frame.identity
     at_rest[:, :3] = mesh.points
-    frames = graph.add_array(VertexFrame, at_rest)
+    frames = graph.add_array(Frame, at_rest)
     edges = mesh.edges()
     weights = mesh.cotangent_weights(edges)[:, None, None] * np.eye(3)
     for i, j in (edges.T, edges.T[::-1]):

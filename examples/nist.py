@@ -146,20 +146,16 @@ def edge_type(name: str, num_coefficients: int, num_predictors: int) -> graphopt
     """Model `name` as an edge: one vertex with the coefficients, a measurement (x ..., y)."""
     if name not in MODELS:
         raise command.ExampleError(f"no model for {name}; there are {', '.join(MODELS)}.")
-    coefficients = graphopt.vertex_type(
-        tag=f"VERTEX_{name}", tangent_dim=num_coefficients, name=f"Vertex{name}"
-    )
+    coefficients = graphopt.group_type(f"Nist{name}", num_coefficients)
 
     def residual(b, observation):
         *x, y = components(observation)
         return MODELS[name](components(b), *x) - y
 
-    return graphopt.edge_type(
-        tag=f"EDGE_{name}",
-        vertices=(coefficients(np.add),),
-        measurement_dim=num_predictors + 1,
-        name=f"Edge{name}",
-    )(residual)
+    edge = graphopt.edge_type(
+        vertices=(coefficients,), measurement_dim=num_predictors + 1, name=f"EdgeNist{name}"
+    )
+    return edge(residual)
 
 
 def fit(problem: Problem, start: np.ndarray, **options) -> tuple[np.ndarray, graphopt.Summary]:

@@ -21,24 +21,19 @@ import graphopt
 
 NOISE = 0.02  # of the brightness
 SMALLEST = 24  # rows or columns of the coarsest picture
+Flow = graphopt.group_type("PixelFlow", 2)  # to the right and down [px]
 NextImage = graphopt.image_type(tag="IMAGE_NEXT", channels=1)
 
 
-@graphopt.vertex_type(tag="VERTEX_FLOW", tangent_dim=2)
-def VertexFlow(flow, delta):
-    """Motion of a pixel to the right and down [px]."""
-    return flow + delta
-
-
-@graphopt.edge_type(tag="EDGE_BRIGHTNESS", vertices=(VertexFlow,), parameters=(NextImage,), measurement_dim=3)
-def EdgeBrightness(flow, next_image, pixel):
+@graphopt.edge_type(vertices=(Flow,), parameters=(NextImage,), measurement_dim=3)
+def EdgeSameBrightness(flow, next_image, pixel):
     """Brightness where the pixel (x, y, brightness) has gone - what it was."""
     u, v = flow
     x, y, brightness = pixel
     return next_image(x + u, y + v) - brightness
 
 
-@graphopt.edge_type(tag="EDGE_SAME_FLOW", vertices=(VertexFlow, VertexFlow))
+@graphopt.edge_type(vertices=(Flow, Flow))
 def EdgeSameFlow(first, second):
     """Difference of two motions."""
     return first - second
@@ -51,10 +46,10 @@ def estimate(first: np.ndarray, following: np.ndarray, smooth: float = 10.0, **o
         coarse, _ = estimate(images.shrink(first, 2), images.shrink(following, 2), smooth, **options)
         start = images.enlarge(2.0 * coarse, first.shape)
     graph = graphopt.Graph()
-    flow = graph.add_grid(VertexFlow, first.shape, estimates=start)
+    flow = graph.add_grid(Flow, first.shape, estimates=start)
     pixels = np.dstack([flow.coordinates(), first])
     graph.add_stencil(
-        EdgeBrightness, flow, [(0, 0)], pixels, information=NOISE**-2, kernel="Cauchy", kernel_width=1.0,
+        EdgeSameBrightness, flow, [(0, 0)], pixels, information=NOISE**-2, kernel="Cauchy", kernel_width=1.0,
         parameters=graphopt.Image(following),
     )  # fmt: skip
     for offset in ((0, 1), (1, 0)):

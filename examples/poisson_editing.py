@@ -15,14 +15,10 @@ import numpy as np
 
 import graphopt
 
-
-@graphopt.vertex_type(tag="VERTEX_COLOR", tangent_dim=3)
-def VertexColor(color, delta):
-    """Red, green, blue of a pixel."""
-    return color + delta
+Color = graphopt.group_type("PixelColor", 3)
 
 
-@graphopt.edge_type(tag="EDGE_GRADIENT", vertices=("VERTEX_COLOR", "VERTEX_COLOR"), measurement_dim=3)
+@graphopt.edge_type(vertices=(Color, Color), measurement_dim=3)
 def EdgeGradient(first, second, wanted):
     """Difference of two neighbours - that of the source."""
     return first - second - wanted
@@ -31,7 +27,7 @@ def EdgeGradient(first, second, wanted):
 def paste(target: np.ndarray, source: np.ndarray, mask: np.ndarray, **options):
     """Target (rows, columns, 3) with the source where `mask` (rows, columns) is true; and the summary."""
     graph = graphopt.Graph()
-    pixels = graph.add_grid(VertexColor, mask.shape, estimates=target, fixed=~mask)
+    pixels = graph.add_grid(Color, mask.shape, estimates=target, fixed=~mask)
     for offset in ((0, 1), (1, 0)):
         wanted = source - images.shifted(source, offset)
         graph.add_stencil(EdgeGradient, pixels, [(0, 0), offset], wanted)

@@ -16,39 +16,24 @@ from graphopt.datasets import manhattan, sphere
 from graphopt.geometry import SE2, SE3
 from graphopt.initialization import METHODS
 
-
-@graphopt.vertex_type(tag="VERTEX_POSE2", tangent_dim=3, wrap=SE2)
-def VertexPose2(storage, delta):
-    """world_T_body in the plane, moved by a motion in the body's frame."""
-    return (SE2(storage) * SE2.exp(delta)).storage
+PlanePose = graphopt.group_type("PlanePose", SE2)
+SpacePose = graphopt.group_type("SpacePose", SE3)
 
 
-@graphopt.vertex_type(
-    tag="VERTEX_POSE3", storage_dim=7, tangent_dim=6, wrap=SE3, identity=SE3.identity_storage
-)
-def VertexPose3(storage, delta):
-    """world_T_body in space, moved by a motion in the body's frame."""
-    return (SE3(storage) * SE3.exp(delta)).storage
-
-
-@graphopt.edge_type(
-    tag="EDGE_MOTION2", vertices=(VertexPose2, VertexPose2), measurement_dim=3, wrap_measurement=SE2
-)
-def EdgeMotion2(world_T_first, world_T_second, measured):
+@graphopt.edge_type(vertices=(PlanePose, PlanePose), measurement_dim=3, wrap_measurement=SE2)
+def EdgePlaneMotion(world_T_first, world_T_second, measured):
     """Difference between the estimated and the measured motion in the plane."""
     return (measured.inverse() * (world_T_first.inverse() * world_T_second)).storage
 
 
-@graphopt.edge_type(
-    tag="EDGE_MOTION3", vertices=(VertexPose3, VertexPose3), measurement_dim=7, wrap_measurement=SE3
-)
-def EdgeMotion3(world_T_first, world_T_second, measured):
+@graphopt.edge_type(vertices=(SpacePose, SpacePose), measurement_dim=7, wrap_measurement=SE3)
+def EdgeSpaceMotion(world_T_first, world_T_second, measured):
     """Difference between the estimated and the measured motion in space."""
     error = measured.inverse() * (world_T_first.inverse() * world_T_second)
     return error.normalize().storage[..., :6]
 
 
-OWN = {"EDGE_SE2": EdgeMotion2, "EDGE_SE3:QUAT": EdgeMotion3}
+OWN = {"EDGE_SE2": EdgePlaneMotion, "EDGE_SE3:QUAT": EdgeSpaceMotion}
 """Edge type of the file -> edge type of this program."""
 
 
@@ -94,7 +79,7 @@ def main(argv: list[str] | None = None) -> graphopt.Summary:
     print(summary.brief_report())
     if args.output:
         poses = graph.vertex_sets[0]
-        names = ("x", "y", "theta") if poses.type is VertexPose2 else ("x", "y", "z", "qx", "qy", "qz", "qw")
+        names = ("x", "y", "theta") if poses.type is PlanePose else ("x", "y", "z", "qx", "qy", "qz", "qw")
         command.write_table(
             args.output, ("id", *names), np.column_stack([poses.ids, poses.estimate]).tolist()
         )

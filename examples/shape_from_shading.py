@@ -70,15 +70,13 @@ def shade(depth, left, upper, x, y, camera, light):
     return sum(weight * value for weight, value in zip(light, harmonics, strict=True))
 
 
-@graphopt.edge_type(tag="EDGE_DEPTH", vertices=(VertexDepth,), measurement_dim=1)
+@graphopt.edge_type(vertices=(VertexDepth,), measurement_dim=1)
 def EdgeDepth(depth, scanned):
     """Depth - scanned."""
     return depth - scanned
 
 
-@graphopt.edge_type(
-    tag="EDGE_SHADE_BESIDE", vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3
-)
+@graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3)
 def EdgeShadeBeside(depth, left, upper, right, upper_right, camera, light, pixel):
     """Difference of the shades here and to the right - that of the picture."""
     x, y, difference = components(pixel)
@@ -86,9 +84,7 @@ def EdgeShadeBeside(depth, left, upper, right, upper_right, camera, light, pixel
     return here - shade(right, depth, upper_right, x + 1.0, y, camera, light) - difference
 
 
-@graphopt.edge_type(
-    tag="EDGE_SHADE_BELOW", vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3
-)
+@graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3)
 def EdgeShadeBelow(depth, left, upper, lower, lower_left, camera, light, pixel):
     """Difference of the shades here and below - that of the picture."""
     x, y, difference = components(pixel)
@@ -96,8 +92,8 @@ def EdgeShadeBelow(depth, left, upper, lower, lower_left, camera, light, pixel):
     return here - shade(lower, lower_left, depth, x, y + 1.0, camera, light) - difference
 
 
-@graphopt.edge_type(tag="EDGE_SMOOTH", vertices=(VertexDepth,) * 5, parameters=(Pinhole,), measurement_dim=2)
-def EdgeSmooth(depth, left, right, upper, lower, camera, pixel):
+@graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole,), measurement_dim=2)
+def EdgeSmoothSurface(depth, left, right, upper, lower, camera, pixel):
     """Laplacian of the points."""
     f_x, f_y, c_x, c_y = camera
     x, y = components(pixel)
@@ -144,7 +140,7 @@ def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade
     stencil = [(0, 0), left, right, upper, lower]
     near = [np.abs(images.shifted(scan.depth, one) - scan.depth) < LARGEST_STEP for one in stencil]
     graph.add_stencil(
-        EdgeSmooth,
+        EdgeSmoothSurface,
         depth,
         stencil,
         place,

@@ -17,56 +17,31 @@ import numpy as np
 
 import graphopt
 from graphopt.datasets import ba
-from graphopt.geometry import SE3, SO3, concatenate
+from graphopt.geometry import SE3, SO3
 
-
-class Camera:
-    """Storage (..., 10): cam_T_world (7), focal length [px], k1, k2."""
-
-    def __init__(self, storage):
-        self.cam_T_world = SE3(storage[..., :7])
-        self.calibration = storage[..., 7:]
-
-    def project(self, point_world):
-        """Pixel of a point in front of the camera, which looks along -z."""
-        x, y, z = self.cam_T_world * point_world
-        f, k1, k2 = self.calibration
-        u, v = -x / z, -y / z
-        r2 = u * u + v * v
-        distortion = 1.0 + r2 * (k1 + k2 * r2)
-        return np.stack([f * distortion * u, f * distortion * v], axis=-1)
-
-
-@graphopt.vertex_type(
-    tag="VERTEX_SNAVELY",
-    storage_dim=10,
-    tangent_dim=9,
-    wrap=Camera,
-    identity=(0, 0, 0, 0, 0, 0, 1, 500, 0, 0),
+Camera = graphopt.group_type(
+    "Snavely", cam_T_world=SE3, calibration=3, side="left", identity=(0, 0, 0, 0, 0, 0, 1, 500, 0, 0)
 )
-def VertexSnavely(storage, delta):
-    """Pose and calibration: the pose moves by a motion in its own frame, the calibration by addition."""
-    cam_T_world = SE3.exp(delta[..., :6]) * SE3(storage[..., :7])
-    return concatenate(cam_T_world.storage, storage[..., 7:] + delta[..., 6:])
+"""Storage (10,): cam_T_world (7), focal length [px], k1, k2."""
+
+Landmark = graphopt.group_type("MapPoint", 3)
 
 
-@graphopt.vertex_type(tag="VERTEX_LANDMARK", tangent_dim=3)
-def VertexLandmark(point, delta):
-    """Point of the world."""
-    return point + delta
-
-
-@graphopt.edge_type(tag="EDGE_SNAVELY", vertices=("VERTEX_SNAVELY", "VERTEX_LANDMARK"), measurement_dim=2)
-def EdgeSnavely(camera, point, pixel):
-    """Projected - measured pixel."""
-    return camera.project(point) - pixel
+@graphopt.edge_type(vertices=(Camera, Landmark), measurement_dim=2)
+def EdgeSnavely(camera, point_world, pixel):
+    """Projected - measured pixel of a point in front of the camera, which looks along -z."""
+    x, y, z = camera.cam_T_world * point_world
+    f, k1, k2 = camera.calibration
+    p = np.stack([-x / z, -y / z])
+    r2 = p @ p
+    return f * (1.0 + r2 * (k1 + k2 * r2)) * p - pixel
 
 
 def build(cameras, points, camera_index, point_index, pixels):
     """Graph and cameras (n, 10), points (m, 3) in it, seen in `pixels` (k, 2)."""
     graph = graphopt.Graph()
-    cameras = graph.add_array(VertexSnavely, cameras)
-    points = graph.add_array(VertexLandmark, points, marginalized=True)
+    cameras = graph.add_array(Camera, cameras)
+    points = graph.add_array(Landmark, points, marginalized=True)
     ends = graphopt.indexed(cameras, camera_index), graphopt.indexed(points, point_index)
     graph.add_edges(EdgeSnavely, ends, pixels)
     return graph, cameras, points

@@ -44,10 +44,8 @@ def symbolic_residual():
 @cache
 def define_edge() -> graphopt.types.EdgeType:
     """Register the vertex and the edge type."""
-    calibration = graphopt.vertex_type(tag="VERTEX_ARM", tangent_dim=len(TRUTH), name="VertexArm")(np.add)
-    edge = graphopt.edge_type(
-        tag="EDGE_HAND", vertices=(calibration,), measurement_dim=NUM_JOINTS + 2, name="EdgeHand"
-    )
+    calibration = graphopt.group_type("Arm", len(TRUTH))
+    edge = graphopt.edge_type(vertices=(calibration,), measurement_dim=NUM_JOINTS + 2, name="EdgeHand")
     return edge(symbolic_residual())
 
 
