@@ -10,12 +10,21 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 
+from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.bytecode import Instruction
 
 
-def order(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
-    """Reorder instructions so that they need few registers. `constants` never occupy one."""
-    candidates = [_depth_first(instructions, outputs), _greedy(instructions, outputs, constants)]
+def order(
+    instructions: list[Instruction], outputs: Sequence[int], constants: set[int], accumulates: bool = False
+) -> list[Instruction]:
+    """Reorder instructions so that they need few registers. `constants` never occupy one.
+
+    `accumulates`: long sums may be taken apart (`accumulate`). That trades registers for instructions.
+    """
+    by_output = depth_first(instructions, outputs)
+    candidates = [by_output, _greedy(by_output, outputs, constants)]
+    if accumulates:
+        candidates.append(accumulate(by_output, outputs, constants))
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
 
 
@@ -41,7 +50,8 @@ def _count_uses(instructions: list[Instruction], outputs: Sequence[int]) -> Coun
     return uses
 
 
-def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
+def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
+    """Each output with everything that it needs and that is not there yet, one after the other."""
     producer = {d: i for i in instructions for d in i.destinations}
     weight: dict[int, int] = {}
     for i in instructions:
