@@ -62,6 +62,7 @@ EXPRESSIONS = [
     sympy.Piecewise((x, sympy.And(x > 0, y <= 0)), (-x, sympy.Not(sympy.Or(z <= 0, x > 1))), (z, True)),
     sympy.Piecewise((x, sympy.ITE(x > 0, y > 0, z > 0)), (2 * x, sympy.Ne(x, y)), (z, True)),
     sympy.Piecewise((x, sympy.Not(sympy.And(x > 0, y > 0), evaluate=False)), (z, True)),
+    sympy.Piecewise((x, sympy.Xor(x > 0, y > 0)), (z, True)),
     sympy.Sum(x ** sympy.Symbol("k"), (sympy.Symbol("k"), 0, 3)),
     sympy.Derivative(sympy.sin(x * y), x),
 ]
