@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     )
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
+    from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
         edge_type,
         group_type,
@@ -87,6 +88,7 @@ _HOME = {
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
+    "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
         "edge_type",
         "group_type",
@@ -138,6 +140,7 @@ __all__ = [
     "edge_type",
     "errors",
     "everywhere",
+    "from_sympy",
     "geometry",
     "graph",
     "group_type",

@@ -35,14 +35,14 @@ def _cosh(x: Expr) -> Expr:
 
 
 def _tanh(x: Expr) -> Expr:
-    """By exp(-2 |x|), which cannot overflow."""
-    small = make("exp", -2.0 * abs(x))
-    return make("sign", x) * div(1.0 - small, 1.0 + small)
+    """1 to the last digit beyond 20, so that the exponential cannot overflow; its derivative at 0 is 1."""
+    twice = make("min", make("max", 2.0 * x, const(-40.0)), const(40.0))
+    return 1.0 - div(const(2.0), 1.0 + make("exp", twice))
 
 
 def _arcsinh(x: Expr) -> Expr:
-    size = abs(x)
-    return make("sign", x) * make("log", size + make("sqrt", size * size + 1.0))
+    root = make("sqrt", x * x + 1.0)
+    return make("select", x < 0.0, -make("log", root - x), make("log", root + x))
 
 
 def _cbrt(x: Expr) -> Expr:

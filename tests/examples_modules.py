@@ -1,0 +1,38 @@
+"""The examples as modules, for their tests: `from examples_modules import nist`."""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "examples"
+sys.path.insert(0, str(FOLDER))
+
+import command  # noqa: E402
+import curve_fitting  # noqa: E402
+import image_warping  # noqa: E402
+import images  # noqa: E402
+import mesh_deformation  # noqa: E402
+import meshes  # noqa: E402
+import nist  # noqa: E402
+import optical_flow  # noqa: E402
+import poisson_editing  # noqa: E402
+import pose_graph  # noqa: E402
+import shape_from_shading  # noqa: E402
+import snavely  # noqa: E402
+import sympy_residual  # noqa: E402
+
+__all__ = [
+    "command",
+    "curve_fitting",
+    "image_warping",
+    "images",
+    "mesh_deformation",
+    "meshes",
+    "nist",
+    "optical_flow",
+    "poisson_editing",
+    "pose_graph",
+    "shape_from_shading",
+    "snavely",
+    "sympy_residual",
+]

@@ -1,0 +1,107 @@
+"""Every example from the command line: a run on what it generates, its help, and its errors."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from examples_modules import FOLDER, ROOT, images, mesh_deformation, meshes, nist, optical_flow
+from vulkan_devices import shared_device
+
+OUTPUTS = {
+    "curve_fitting": "png",
+    "image_warping": "png",
+    "mesh_deformation": "png",
+    "nist": "csv",
+    "optical_flow": "png",
+    "poisson_editing": "png",
+    "pose_graph": "csv",
+    "shape_from_shading": "png",
+    "snavely": "txt",
+    "sympy_residual": "csv",
+}
+"""Example -> suffix of what it writes."""
+OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors"}
+HELPERS = {"command", "images", "meshes"}
+
+
+def run(name, *arguments):
+    """A finished process."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GRAPHOPT_NUM_THREADS": "1"}
+    if os.environ.get("GRAPHOPT_TEST_INSTALLED"):
+        environment.pop("PYTHONPATH")
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=120)
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUTS))
+def test_runs_and_writes(name, tmp_path):
+    """Without data it makes its own."""
+    output = tmp_path / f"out.{OUTPUTS[name]}"
+    done = run(name, "--device", "cpu", "-o", output)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert done.stdout.strip()
+    assert output.stat().st_size > 100
+    if output.suffix == ".png":
+        assert output.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["trajectory_errors"])
+def test_older_examples_run(name):
+    """They have no options."""
+    assert run(name).returncode == 0
+
+
+def test_no_example_is_left_out():
+    """A new one gets its test."""
+    found = {path.stem for path in FOLDER.glob("*.py")}
+    assert found == set(OUTPUTS) | OLDER | HELPERS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "nowhere.png", "nowhere.png"], "error: nowhere.png does not exist."),
+        (["--data", "one.png"], "error: --data got 1 paths, expected 2: two frames."),
+        (["--device", "abacus"], "abacus"),
+        (["--shrink", "much"], "invalid int value"),
+    ],
+)
+def test_errors_are_one_line_and_status_2(arguments, message):
+    """No traceback."""
+    done = run("optical_flow", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_example_is_in_the_table():
+    """docs/examples.md names each with its command."""
+    text = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert not [name for name in sorted(set(OUTPUTS) | OLDER) if f"`{name}.py`" not in text]
+
+
+def test_a_gpu_gives_the_same(monkeypatch):
+    """A fit, a mesh and a flow with sampled images, on Vulkan under the validation layer."""
+    monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
+    problem = nist.generated()[1]
+    mesh = meshes.grid(3, 6)
+    rows = np.array([0, 6, 12, 5, 11, 17])
+    targets = mesh.points[rows] + np.array([[0.0, 0.0, 0.0]] * 3 + [[-1.0, 0.0, 1.5]] * 3)
+    frames = [images.gray(one) for one in optical_flow.generated(24)[:2]]
+    found = {}
+    for device in ("cpu", "vulkan"):
+        coefficients, _ = nist.fit(problem, problem.starts[0], device=device)
+        deformed, _ = mesh_deformation.deform(mesh, rows, targets, device=device)
+        flow, summary = optical_flow.estimate(*frames, device=device)
+        assert summary.device.startswith("vulkan") == (device == "vulkan")
+        found[device] = coefficients, deformed.points, flow
+    for host, gpu in zip(found["cpu"], found["vulkan"], strict=True):
+        np.testing.assert_allclose(gpu, host, atol=1e-5)
+    assert shared_device("address").messages == []
