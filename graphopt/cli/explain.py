@@ -48,21 +48,28 @@ def _problem(structure: Structure) -> dict[str, Any]:
 
 
 def _edges(structure: Structure) -> list[dict[str, Any]]:
-    """Operations and registers per edge group: as written, and with partial sub-expressions shared."""
-    from graphopt.codegen import explain_sharing
+    """Operations and live registers of each edge group's programs after each rewrite of the compiler."""
+    from graphopt.codegen import explain_rewrites
     from graphopt.types.base import working_edge_type
-    from graphopt.types.robust_kernels import KERNELS
+    from graphopt.types.robust_kernels import robust_kernel
 
     found = []
     for group in structure.groups:
         edge_type = working_edge_type(group.edge_set.type)
+        programs = {
+            kind: [
+                step._asdict()
+                for step in explain_rewrites(edge_type, group.information, bool(group.kernel), kind)
+            ]
+            for kind in ("chi2", "linearize")
+        }
         found.append(
             {
                 "edge": group.edge_set.type.tag,
                 "count": len(group.rows),
                 "information": group.information,
-                "robust_kernel": KERNELS[group.kernel].name if group.kernel else None,
-                "programs": explain_sharing(edge_type, group.information, bool(group.kernel)),
+                "robust_kernel": robust_kernel(group.kernel).name if group.kernel else None,
+                "programs": programs,
             }
         )
     return found
@@ -148,26 +155,7 @@ def _print(document: dict[str, Any]) -> None:
         ]
     )
     print()
-    columns = (
-        "edge",
-        "count",
-        "information",
-        "kernel",
-        "program",
-        "operations",
-        "shared",
-        "registers",
-        "shared ",
-    )
-    rows = []
-    for edge in document["edges"]:
-        names = (edge["edge"], str(edge["count"]), edge["information"], edge["robust_kernel"] or "none")
-        for name, counts in edge["programs"].items():
-            before, after = counts["written"], counts["shared"]
-            numbers = (before["operations"], after["operations"], before["registers"], after["registers"])
-            rows.append((*names, name, *map(str, numbers)))
-            names = ("", "", "", "")
-    output.print_table(columns, rows, numeric=("count", *columns[5:]))
+    _print_edges(document["edges"])
     print()
     output.print_facts(
         [
@@ -182,6 +170,23 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
+
+
+def _print_edges(edges: list[dict[str, Any]]) -> None:
+    """The rewrites that changed something, per program."""
+    rows = []
+    for edge in edges:
+        kernel = f", {edge['robust_kernel']}" if edge["robust_kernel"] else ""
+        name, count = f"{edge['edge']} ({edge['information']}{kernel})", str(edge["count"])
+        for kind, steps in edge["programs"].items():
+            program = kind
+            for before, step in zip([None, *steps], steps, strict=False):
+                if before is None or any(step[key] != before[key] for key in ("operations", "live_registers")):
+                    numbers = (str(step["operations"]), str(step["live_registers"]))
+                    rows.append((name, count, program, step["rule"], *numbers))
+                    name = count = program = ""
+    columns = ("edge", "count", "program", "after", "operations", "live registers")
+    output.print_table(columns, rows, numeric=("count", "operations", "live registers"))
 
 
 def _print_schedules(schedules: list[dict[str, Any]]) -> None:
