@@ -10,14 +10,14 @@ Of the symmetric H the upper triangle of blocks is stored, by block column, rows
 
     dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,)
 
-Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. Numbering and
-pattern are native (native/src/linear/block_structure.cpp).
+Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. All
+of this is vectorised.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
+from graphopt.solver.pattern import PairPlaces, Pattern
 
 if TYPE_CHECKING:
     from graphopt.graph import Selection
@@ -50,10 +51,18 @@ class EdgeGroup:
     parameter_sets: tuple[int, ...]
     parameter_rows: np.ndarray
     """(m, num_parameters) int32."""
-    block_offset: np.ndarray
-    """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
-    block_transposed: np.ndarray
-    """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+    places: PairPlaces
+    """Where the blocks of the group's pairs are, once it is asked."""
+
+    @cached_property
+    def block_offset(self) -> np.ndarray:
+        """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
+        return self.places.offset()
+
+    @cached_property
+    def block_transposed(self) -> np.ndarray:
+        """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+        return self.places.transposed()
 
 
 class Structure:
@@ -62,10 +71,10 @@ class Structure:
     def __init__(self, selection: Selection):
         self.selection = selection
         self._number_blocks()
-        places = self._pattern()
+        self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
         self.groups: list[EdgeGroup] = []
-        for edges, (offsets, transposed) in zip(selection.edges, places, strict=True):
-            self.groups.extend(_split(edges, offsets, transposed))
+        for number, edges in enumerate(selection.edges):
+            self.groups.extend(_split(edges, self._pattern, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -85,6 +94,21 @@ class Structure:
         return int(self.offsets[self.num_kept])
 
     @property
+    def col_ptr(self) -> np.ndarray:
+        """(nb + 1,) int64: first block of each column."""
+        return self._pattern.blocks.col_ptr
+
+    @property
+    def row_idx(self) -> np.ndarray:
+        """(nnzb,) int32: block row of each stored block."""
+        return self._pattern.blocks.row_idx
+
+    @property
+    def block_ptr(self) -> np.ndarray:
+        """(nnzb + 1,) int64: first scalar of each block in `values`."""
+        return self._pattern.blocks.block_ptr
+
+    @property
     def values_size(self) -> int:
         """Scalars of the stored blocks of H."""
         return int(self.block_ptr[-1])
@@ -102,10 +126,10 @@ class Structure:
     @property
     def nbytes(self) -> int:
         """Memory of the index arrays."""
-        arrays = [self.dims, self.col_ptr, self.row_idx, self.block_ptr, self.offsets, *self.vertex_offsets]
+        arrays = [self.dims, self.offsets, *self.vertex_offsets]
         for group in self.groups:
-            arrays += [group.vertex_rows, group.parameter_rows, group.block_offset, group.block_transposed]
-        return sum(array.nbytes for array in arrays)
+            arrays += [group.vertex_rows, group.parameter_rows]
+        return self._pattern.nbytes + sum(array.nbytes for array in arrays)
 
     def block_of(self, set_number: int, row: int) -> int:
         """Block of a vertex, -1 if it is not optimized."""
@@ -154,43 +178,29 @@ class Structure:
         pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
         return np.split(independent_set(is_wanted, pairs), first[1:-1])
 
-    # ---------------------------------------------------------------- pattern
 
-    def _pattern(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Build the block pattern; per edge selection (m, num_pairs) `block_offset`, `block_transposed`."""
-        edges = [(one.vertex_sets, one.vertex_rows) for one in self.selection.edges]
-        col_ptr, row_idx, block_ptr, places = kernels.block_pattern(self.dims, self.vertex_blocks, edges)
-        self.col_ptr: np.ndarray = col_ptr
-        """(nb + 1,) int64: first block of each column."""
-        self.row_idx: np.ndarray = row_idx
-        """(nnzb,) int32: block row of each stored block."""
-        self.block_ptr: np.ndarray = block_ptr
-        """(nnzb + 1,) int64: first scalar of each block in `values`."""
-        return places
-
-
-def _split(edges: EdgeSelection, offsets: np.ndarray, transposed: np.ndarray) -> list[EdgeGroup]:
+def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
     """One group per robust kernel that the edges have."""
     edge_set = edges.edge_set
     kernel = edge_set.kernel if edges.takes_all else edge_set.kernel[edges.rows]
+    masks: list[tuple[int, slice | np.ndarray]]
     if bool((kernel == kernel[0]).all()):
         masks = [(int(kernel[0]), slice(None))]
     else:
-        masks = [(number, kernel == number) for number in np.unique(kernel).tolist()]
+        masks = [(one, kernel == one) for one in np.unique(kernel).tolist()]
     return [
         EdgeGroup(
             edge_set,
             rows := edges.rows[mask],
             information_variant(edge_set, rows),
-            number,
+            robust,
             edges.vertex_sets,
             np.ascontiguousarray(edges.vertex_rows[mask]),
             edges.parameter_sets,
             np.ascontiguousarray(edges.parameter_rows[mask]),
-            np.ascontiguousarray(offsets[mask]),
-            np.ascontiguousarray(transposed[mask]),
+            PairPlaces(pattern, number, mask),
         )
-        for number, mask in masks
+        for robust, mask in masks
     ]
 
 

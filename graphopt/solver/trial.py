@@ -25,8 +25,8 @@ class Damping:
     floor: float = 0.0
     ceiling: float = np.inf
     accuracy: float | None = None
-    """Part of the residual (its norm) that conjugate gradients may leave; None: as little as they are set to. Direct
-    solvers leave none, and nothing keeps others from leaving less."""
+    """Share of the residual's norm that conjugate gradients may leave; None: as little as they are set to.
+    Solvers may leave less."""
 
     def of(self, diagonal: np.ndarray) -> float | np.ndarray:
         """D as `BlockSolver.solve` takes it; diagonal (dim,): that of H."""

@@ -1,15 +1,15 @@
 """Products J_a' w Omega sum_t J_t x_t for conjugate gradients without H, tuned for caches.
 
-What limits such a product on a GPU is the number of cache lines that each edge fetches from its vertices. So a
-vertex's estimate and its part of x lie in one *packed record* of 16-byte words, in the type `real`:
+What limits such a product on a GPU is the number of cache lines that each edge fetches from its vertices. So
+a vertex's estimate and its part of x lie in one *packed record* of 16-byte words, in the type `real`:
 
     storage_dim numbers of the estimate, tangent_dim numbers of x, filled up to a multiple of four
 
 and two shapes of kernels read them:
 
     tiles   one invocation per edge, a workgroup for a tile of whole destinations: vertices with few edges.
-            With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the first half of
-            a product with the implicit Schur complement.
+            With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the
+            first half of a product with the implicit Schur complement.
     rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
             computed before the loop over its edges.
 
@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
-from graphopt.codegen.glsl import write
+from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.kernel import (
     Body,
     GpuKernel,
@@ -41,7 +41,7 @@ from graphopt.errors import OptionError
 
 ROWS_WORKGROUP = 128
 STOPPABLE = 1
-"""Specialization constant; 1: return at once where `status` says that the conjugate gradients have stopped."""
+"""Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
 _COMPONENTS = "xyzw"
 
 
@@ -52,19 +52,22 @@ def packed_record_dim(storage_dim: int, tangent_dim: int) -> int:
 
 @cache
 def packed_tiles_kernel(
-    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str, solve: bool = False
+    signature: EdgeSignature,
+    slot: int,
+    sources: tuple[int, ...],
+    arithmetic: Arithmetic,
+    solve: bool = False,
 ) -> GpuKernel:
-    """Products over tiles of whole destinations of a slot; x_t from the packed records of the slots `sources`.
+    """Products over tiles of whole destinations of a slot; x_t from packed records of the slots `sources`.
 
     solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
     destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
     destinations, first edge, one past the last.
     """
-    parts = _Parts(signature, slot, sources, precision)
+    parts = _Parts(signature, slot, sources, arithmetic)
     count = len(parts.sums)
-    interface = Interface(
-        ("num_tiles", "first_tile", "parity") if solve else ("num_tiles", "first_tile", "parity", "accumulate")
-    )
+    params = ("num_tiles", "first_tile", "parity")
+    interface = Interface(params if solve else (*params, "accumulate"))
     parts.declare(interface, written=slot if solve else None)
     interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
     for name in ("first", "dest_inverse" if solve else "dest_scalar"):
@@ -88,10 +91,10 @@ def packed_tiles_kernel(
 
 @cache
 def packed_rows_kernel(
-    signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> GpuKernel:
     """Products with a workgroup per destination."""
-    parts = _Parts(signature, slot, sources, precision)
+    parts = _Parts(signature, slot, sources, arithmetic)
     count = len(parts.sums)
     interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
     parts.declare(interface, written=None)
@@ -124,14 +127,14 @@ def packed_rows_kernel(
 class _Parts:
     """What the kernels of one product share."""
 
-    def __init__(self, signature: EdgeSignature, slot: int, sources: tuple[int, ...], precision: str):
+    def __init__(self, signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic):
         arity = signature.arity
         if not sources or len(set(sources)) != len(sources) or not {slot, *sources} <= set(range(arity)):
             raise OptionError(
-                f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or several "
-                f"different slots below {arity}."
+                f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or "
+                f"several different slots below {arity}."
             )
-        self.signature, self.slot, self.sources, self.precision = signature, slot, sources, precision
+        self.signature, self.slot, self.sources, self.arithmetic = signature, slot, sources, arithmetic
         self.names = argument_names(signature.edge_type)
         self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
         self.program = product_program(signature, slot, sources)
@@ -145,7 +148,7 @@ class _Parts:
 
     def _loads(self) -> list[list[Load]]:
         """Inputs per vertex, parameter and data; those of vertices in words of their packed records."""
-        narrow = self.precision != "double"
+        narrow = self.arithmetic != "double"
         groups = edge_loads(self.signature, narrow)
         for k in range(self.signature.arity):
             groups[k] = [replace(load, expression="") for load in groups[k]]
@@ -166,7 +169,7 @@ class _Parts:
 
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
-        narrow = self.precision != "double"
+        narrow = self.arithmetic != "double"
         for k in range(self.signature.arity):
             qualifier = "" if k == written else "readonly"
             interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
@@ -201,7 +204,7 @@ class _Parts:
 
     def body(self, assignment: Assignment) -> Body:
         """Statements of a part, all in `real`."""
-        text = write(assignment, self.kinds, "double" if self.precision == "double" else "mixed")
+        text = write(assignment, self.kinds, self.arithmetic)
         for statement in assignment.statements:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
             self.kinds.update(dict.fromkeys(statement.targets, "bool" if boolean else "real"))
@@ -256,14 +259,13 @@ class _Parts:
             *describe_type(self.program, self.signature),
         ]
         name = f"{self.signature.edge_type.name}.packed_{kind}{self.slot}.{'_'.join(map(str, self.sources))}"
-        real4 = f"#define real4 {'dvec4' if self.precision == 'double' else 'vec4'}"
-        arithmetic = "double" if self.precision == "double" else "mixed"
+        real4 = f"#define real4 {'dvec4' if self.arithmetic == 'double' else 'vec4'}"
         return compose(
             f"{name}.{self.signature.information}.{self.signature.kernel}",
             interface,
             header,
             main,
-            arithmetic,
+            self.arithmetic,
             body,
             workgroup,
             len(self.sums),
@@ -288,7 +290,7 @@ _TILE_START = [
     _STOP,
     "const uint tile = push.first_tile + WORKGROUP;",
     "if (tile >= push.num_tiles) return;",
-    "const uvec4 range = tile_ranges.at[tile];  // first destination, their number; first edge, one past the last",
+    "const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last",
     "const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
 ]
 

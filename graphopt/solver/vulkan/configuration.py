@@ -50,16 +50,19 @@ class Configuration:
         if not 0.0 < self.tolerance < 1.0:
             raise OptionError(f"tolerance is {self.tolerance}, must be between 0 and 1.")
 
+    def choose_linear_solver(self, kept_dim: int | None) -> str:
+        """What "auto" stands for; kept_dim: rows that elimination leaves, None if nothing is eliminated."""
+        if self.linear_solver != "auto":
+            return self.linear_solver
+        if kept_dim is None:
+            return "cholesky"  # pose graphs: block-Jacobi is weak
+        return "cholesky" if kept_dim <= DIRECT_MAX_DIM and self.schur != "implicit" else "pcg"
+
     def resolve(self, layout: BlockLayout) -> Configuration:
         """The same without "auto", for a problem."""
-        schur = self.schur if layout.num_landmarks > 0 and layout.num_kept > 0 else "off"
-        linear_solver = self.linear_solver
-        if linear_solver == "auto":
-            # Without landmarks (pose graphs) block-Jacobi is weak; with few kept rows a
-            # factorization is cheap.
-            small = layout.kept_dim <= DIRECT_MAX_DIM
-            direct = schur == "off" or (small and schur != "implicit")
-            linear_solver = "cholesky" if direct else "pcg"
+        eliminates = layout.num_landmarks > 0 and layout.num_kept > 0 and self.schur != "off"
+        linear_solver = self.choose_linear_solver(layout.kept_dim if eliminates else None)
+        schur = self.schur if eliminates else "off"
         if schur == "auto":
             schur = "explicit" if linear_solver != "pcg" or _explicit_is_cheaper(layout) else "implicit"
         return replace(self, linear_solver=linear_solver, schur=schur)

@@ -1,20 +1,23 @@
 """What an iteration of Levenberg-Marquardt costs on a device, by schedule, and the cheapest one.
 
-A schedule says what is stored of H: all blocks ("blocks") or, beside the diagonal, nothing, so that every product
-recomputes the Jacobians ("matrix-free"); and whether Schur elimination forms S ("explicit"), multiplies through
-H_pl ("implicit") or is left out ("off"). Each pass over edges, blocks or vectors takes the longest of
+A schedule says what is stored of H: all blocks ("blocks") or, beside the diagonal, nothing, so that every
+product recomputes the Jacobians ("matrix-free"); and whether Schur elimination forms S ("explicit"),
+multiplies through H_pl ("implicit") or is left out ("off"). Each pass over edges, blocks or vectors takes the
+longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
 
-and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x costs
-about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients are taken to
-run `PCG_ITERATIONS` times. The space is Thallo's (Mara et al. 2021), with the Schur complement as a part of it.
+and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
+costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients
+are taken to run `PCG_ITERATIONS` times. The space is Thallo's (Mara et al. 2021), with the Schur complement as
+a part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -23,6 +26,7 @@ from graphopt.codegen import information_dim
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
+from graphopt.graph.sets import VertexSet
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.types.base import working_edge_type
@@ -128,20 +132,19 @@ class Prediction:
 
 
 def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
-    """Sizes of a structure; compiles the programs of its edge types if they are not."""
-    num_kept = structure.num_kept
+    """Sizes of a structure; compiles the programs of its edge types if they are not.
+
+    Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
+    """
     squares = structure.dims.astype(np.int64) ** 2
-    kept = int(structure.block_ptr[structure.col_ptr[num_kept]])
-    kept_diagonal = int(squares[:num_kept].sum())
-    diagonal = int(squares.sum())
-    coupling = structure.values_size - kept - (diagonal - kept_diagonal)
+    kept_off_diagonal, coupling = _off_diagonal(structure)
     pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
     return ProblemSize(
         groups=tuple(_group_size(structure, group, precision) for group in structure.groups),
         dim=structure.dim,
         kept_dim=structure.kept_dim,
-        diagonal=diagonal,
-        kept_off_diagonal=kept - kept_diagonal,
+        diagonal=int(squares.sum()),
+        kept_off_diagonal=kept_off_diagonal,
         coupling=coupling,
         pair_flops=flops,
         num_pairs=pairs,
@@ -149,13 +152,47 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     )
 
 
+def _off_diagonal(structure: Structure) -> tuple[int, int]:
+    """Numbers in off-diagonal blocks between kept vertices, and between a kept and an eliminated one."""
+    kept, coupling = 0, 0
+    for group in structure.groups:
+        dims = [one.type.tangent_dim for one in _vertex_sets(structure, group)]
+        blocks = [_blocks(structure, group, slot) for slot in range(len(dims))]
+        for a, b in combinations(range(len(dims)), 2):
+            optimized = (blocks[a] >= 0) & (blocks[b] >= 0)
+            eliminated = (blocks[a] >= structure.num_kept) | (blocks[b] >= structure.num_kept)
+            across = int(np.count_nonzero(optimized & eliminated))
+            coupling += across * dims[a] * dims[b]
+            kept += (int(np.count_nonzero(optimized)) - across) * dims[a] * dims[b]
+    return kept, coupling
+
+
+def _vertex_sets(structure: Structure, group: EdgeGroup) -> list[VertexSet]:
+    return [structure.selection.vertex_sets[number] for number in group.vertex_sets]
+
+
+def _blocks(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
+    """(m,) block of each edge's vertex in a slot, -1: not optimized."""
+    return structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
+
+
 def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
     """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
 
     All kept neighbours count as of the same, mean dimension.
     """
-    degree = (np.diff(structure.col_ptr[structure.num_kept :]) - 1).astype(np.float64)
-    own = structure.dims[structure.num_kept :].astype(np.float64)
+    num_kept, num_blocks = structure.num_kept, structure.num_blocks
+    degree = np.zeros(num_blocks - num_kept)
+    for group in structure.groups:
+        arity = len(group.vertex_sets)
+        blocks = [_blocks(structure, group, slot) for slot in range(arity)]
+        for a in range(arity):
+            is_kept = [(0 <= blocks[b]) & (blocks[b] < num_kept) for b in range(arity) if b != a]
+            others = np.sum(is_kept, axis=0) if is_kept else np.zeros(len(blocks[a]))
+            mine = blocks[a] >= num_kept
+            if mine.any():
+                degree += np.bincount(blocks[a][mine] - num_kept, others[mine], len(degree))
+    own = structure.dims[num_kept:].astype(np.float64)
     mean_dim = coupling / max(float((degree * own).sum()), 1.0)
     pairs = 0.5 * degree * (degree + 1.0)
     flops = 2.0 * float((pairs * (mean_dim**2 * own + mean_dim * own**2)).sum())
@@ -262,7 +299,7 @@ def _linearize(size: ProblemSize, real: int, products: Products) -> list[Pass]:
 def _edge_pass(
     g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
 ) -> Pass:
-    """A pass over the edges of a view; the records of the slot it is sorted by are read once, not per edge."""
+    """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
     words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + more_words
     return Pass(
         nbytes=g.num_edges * g.edge_bytes + more_bytes,
@@ -312,7 +349,7 @@ def _vectors(dim: int, real: int) -> list[Pass]:
 
 
 def _memory(size: ProblemSize, real: int, schur: Elimination, products: Products) -> float:
-    """Edges once per slot, H as far as it is stored, S and its queue, vectors and two versions of estimates."""
+    """Edges once per slot, H as far as it is stored, S and its queue, vectors, two versions of estimates."""
     views = sum(g.num_edges * g.edge_bytes * len(g.record_words) for g in size.groups)
     blocks = size.values if products == "blocks" else size.diagonal
     explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0

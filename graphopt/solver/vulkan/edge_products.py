@@ -25,7 +25,7 @@ import numpy as np
 from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_rows_kernel, packed_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, bound
+from graphopt.solver.vulkan.edges import DeviceEdges, arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
 from graphopt.solver.vulkan.packed_records import PackedRecords
@@ -169,12 +169,10 @@ class EdgeProducts:
             steps[-1].append(self._product_launch(one, y, status, parity, adds))
         return [step for step in steps if step]
 
-    def _product_launch(
-        self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
-    ) -> Launch:
+    def _product_launch(self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool) -> Launch:
         by_rows = one.has_many_edges
         make = packed_rows_kernel if by_rows else packed_tiles_kernel
-        kernel = make(one.edges.signature, one.slot, one.sources, self._context.precision)
+        kernel = make(one.edges.signature, one.slot, one.sources, arithmetic_of(self._context))
         view = one.edges.views[one.slot].view
         first, last = one.tiles
         params = {"first_tile": first, "num_tiles": last, "parity": parity or 0, "accumulate": int(adds)}
@@ -185,7 +183,7 @@ class EdgeProducts:
 
     def _solve_launch(self, one: _Part, inverse: BlockInverse, status: Any, parity: int | None) -> Launch:
         kernel = packed_tiles_kernel(
-            one.edges.signature, one.slot, one.sources, self._context.precision, True
+            one.edges.signature, one.slot, one.sources, arithmetic_of(self._context), True
         )
         arrays = self._own_arrays(one)
         if "dest_inverse" not in arrays:

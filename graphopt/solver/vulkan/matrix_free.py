@@ -184,7 +184,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
     def record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
         """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
         own, status = self._equations, self._equations.status
-        if self._products.can_solve:
+        if self._products.can_solve and self.landmark_inverse is not None:
             if self._products.clears("kept"):
                 recorder.fill(pcg.q)
                 recorder.barrier()

@@ -29,13 +29,15 @@ COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 
 
-def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> str:
+def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> Precision:
     """What "auto" stands for; `DeviceError` where the device cannot do what was asked."""
     if asked == "auto":
         return "double" if device.has_float64 else "mixed"
-    if asked == "double" and not device.has_float64:
+    if asked == "mixed":
+        return "mixed"
+    if not device.has_float64:
         raise DeviceError(f"{device.name} has no float64. Use precision='mixed' or 'auto'.")
-    return asked
+    return "double"
 
 
 def configuration_of(options: SolverOptions, precision: str) -> Configuration:
@@ -75,21 +77,22 @@ def choose_plan(
 
     Factorizations need blocks. With conjugate gradients the cost model picks, among what was asked for.
     """
-    eliminate = structure.has_schur and configuration.schur != "off"
-    num_kept = structure.num_kept if eliminate else structure.num_blocks
-    resolved = configuration.resolve(
-        BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
-    )
-    if resolved.linear_solver != "pcg" or asked == "host" or not device.has_float64:
+    eliminates = structure.has_schur and configuration.schur != "off"
+    linear_solver = configuration.choose_linear_solver(structure.kept_dim if eliminates else None)
+    if linear_solver != "pcg":
+        schur = "explicit" if eliminates else "off"
+    else:
+        schur = configuration.schur if eliminates else "off"
+    resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
+    if linear_solver != "pcg":
         _check_matrix_free(asked, resolved)
-        default = "blocks" if device.has_float64 else "host"  # residuals need float64
-        return Plan(resolved, default if asked == "auto" else asked)
+        return Plan(resolved, "blocks" if asked == "auto" else asked)
     predictions = _allowed(asked, device, structure, configuration, precision)
     if not predictions:
         _check_matrix_free(asked, resolved)
     best = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
-    schur = best.schur if resolved.schur != "off" else "off"
-    return Plan(replace(resolved, schur=schur), best.products, tuple(predictions))
+    schedule = "host" if asked == "host" else best.products
+    return Plan(replace(resolved, schur=best.schur), schedule, tuple(predictions))
 
 
 def _allowed(
