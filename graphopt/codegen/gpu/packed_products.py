@@ -24,17 +24,8 @@ from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
-from graphopt.codegen.gpu.kernel import (
-    Body,
-    GpuKernel,
-    Interface,
-    Load,
-    compose,
-    describe_type,
-    edge_loads,
-    indent,
-    load_lines,
-)
+from graphopt.codegen.gpu.inputs import Load, describe_type, edge_loads, load_lines, record_buffer
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, closed_forms, compose, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.programs import product_program, vector_names
 from graphopt.errors import OptionError
@@ -144,14 +135,14 @@ class _Parts:
         guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
         whole = assign(self.program, inputs, [*self.sums, *guides])
         self.assignment = whole.keep(self.sums)
+        self.wide = closed_forms(whole, self.loads) if arithmetic != "double" else set()
         self.kinds = dict.fromkeys(inputs, "real")
 
     def _loads(self) -> list[list[Load]]:
         """Inputs per vertex, parameter and data; those of vertices in words of their packed records."""
-        narrow = self.arithmetic != "double"
-        groups = edge_loads(self.signature, narrow)
+        groups = edge_loads(self.signature, self.arithmetic != "double", self.arithmetic)
         for k in range(self.signature.arity):
-            groups[k] = [replace(load, expression="") for load in groups[k]]
+            groups[k] = [replace(load, expression="", needs="") for load in groups[k]]
         return [[replace(load, kind="real") for load in group] for group in groups]
 
     def places(self, k: int) -> dict[str, int]:
@@ -173,9 +164,9 @@ class _Parts:
         for k in range(self.signature.arity):
             qualifier = "" if k == written else "readonly"
             interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
-        for k in range(len(self.signature.edge_type.parameters)):
-            name = f"parameter_narrow{k}" if narrow else f"parameter{k}"
-            interface.add(name, f"INPUT(%, real, {name})")
+        for k in range(self.signature.arity, self.signature.num_rows):
+            name = record_buffer(self.signature, k, narrow)
+            interface.add(name, f"RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
         interface.add("rows", "INPUT(%, uint, rows)")
         if self.uses_data():
             name = "data_narrow" if narrow else "data"
@@ -203,11 +194,14 @@ class _Parts:
         return Assignment(tuple(before), outputs), rest
 
     def body(self, assignment: Assignment) -> Body:
-        """Statements of a part, all in `real`."""
-        text = write(assignment, self.kinds, self.arithmetic)
+        """Statements of a part, in `real` but for closed forms."""
+        text = write(
+            assignment, self.kinds, self.arithmetic, self.wide, dict.fromkeys(assignment.outputs, "real")
+        )
         for statement in assignment.statements:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
-            self.kinds.update(dict.fromkeys(statement.targets, "bool" if boolean else "real"))
+            kind = "bool" if boolean else "wide" if self.wide & set(statement.targets) else "real"
+            self.kinds.update(dict.fromkeys(statement.targets, kind))
         return Body(text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs())
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
@@ -217,7 +211,7 @@ class _Parts:
         for word in sorted({place // 4 for place in wanted.values()}):
             name = f"{self.names[k]}_w{word}"
             lines.append(
-                f"const real4 {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];"
+                f"const packed_word {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];"
             )
         lines += [
             f"const real {name} = {self.names[k]}_w{place // 4}.{_COMPONENTS[place % 4]};"
@@ -256,10 +250,10 @@ class _Parts:
         header = [
             f"product over {'tiles' if kind == 'solve' else kind}: {what}"
             f"y = J_{self.slot}' w omega ({listed}), slots: {slots}",
-            *describe_type(self.program, self.signature),
+            *describe_type(self.signature),
         ]
         name = f"{self.signature.edge_type.name}.packed_{kind}{self.slot}.{'_'.join(map(str, self.sources))}"
-        real4 = f"#define real4 {'dvec4' if self.arithmetic == 'double' else 'vec4'}"
+        packed_word = f"#define packed_word {'dvec4' if self.arithmetic == 'double' else 'vec4'}"
         return compose(
             f"{name}.{self.signature.information}.{self.signature.kernel}",
             interface,
@@ -270,7 +264,7 @@ class _Parts:
             workgroup,
             len(self.sums),
             declarations,
-            macros=[real4, *_INCLUDES],
+            macros=[packed_word, *_INCLUDES],
         )
 
 

@@ -21,7 +21,6 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.cost import Prediction, cheapest, predict, problem_size
-from graphopt.solver.vulkan.layout import BlockLayout
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
