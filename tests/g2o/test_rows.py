@@ -98,7 +98,7 @@ def test_camera_numbers():
 
 
 def test_one_edge_has_the_digits_of_many():
-    """`compute_error` of one edge equals that of the whole list, also for a list longer than a chunk of lanes."""
+    """`compute_error` of one edge equals that of a list longer than a chunk of lanes."""
     edges = []
     random = np.random.default_rng(0)
     vertex = g2o.VertexSE3Expmap(0)

@@ -133,7 +133,7 @@ def test_kernels_that_change_are_seen(narrowed):
 
 
 def test_measurements_that_change_are_seen(narrowed):
-    """New numbers count in a narrowed block solver, of the edges that take part and of those that come back."""
+    """New numbers count, of the edges that take part and of those that come back."""
     optimizer, edges = bundle()
     optimized(optimizer, 3)
     edges[1].set_level(1)
