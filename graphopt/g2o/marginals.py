@@ -25,7 +25,7 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
         )
     mapping = native(optimizer).index_mapping(optimizer)
     pairs = _pairs(optimizer, arguments[0])
-    solver = optimizer._block_solver()
+    solver = optimizer._with_blocks(optimizer._block_solver())
     structure = solver.structure
     problem = optimizer._active_problem("compute_marginals")
     block = [structure.block_of(*problem.place_of(one)) for one in mapping]

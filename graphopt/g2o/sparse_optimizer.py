@@ -31,6 +31,7 @@ from graphopt.graph.components import connected_components
 from graphopt.optimizer.run import run
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
@@ -262,9 +263,7 @@ class SparseOptimizer(OptimizableGraph):
         assert self._algorithm is not None and problem.selection is not None
         linear_solver = self._algorithm.solver().linear_solver()._linear_solver
         has_python = needs_python(problem)
-        options = SolverOptions(
-            device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver
-        )
+        options = devices.solver_options(linear_solver, on_host=has_python)
         solver = prepared_solver(problem.graph, problem.selection, options, seconds)
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
@@ -363,11 +362,21 @@ class SparseOptimizer(OptimizableGraph):
 
     def _hessian_block(self, vertex: Any) -> np.ndarray:
         solver, block = self._block_of(vertex)
+        solver = self._with_blocks(solver)
         structure = solver.structure
         last = int(structure.col_ptr[block + 1]) - 1
         dim = int(structure.dims[block])
         values = solver.values[structure.block_ptr[last] : structure.block_ptr[last + 1]]
         return values.reshape(dim, dim).copy()
+
+    def _with_blocks(self, solver: Any) -> Any:
+        """A block solver whose H the CPU can read: a device may keep its own for itself."""
+        if hasattr(solver, "values"):
+            return solver
+        problem = self._active_problem("hessian")
+        found = CpuBlockSolver(problem.graph, solver.structure, SolverOptions("cpu"))
+        found.linearize()
+        return found
 
     def _b_block(self, vertex: Any) -> np.ndarray:
         solver, block = self._block_of(vertex)
