@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import scalar
 from graphopt.g2o.cameras import VelocityMeasurement
@@ -19,7 +20,7 @@ from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.gicp import DEFAULT_MEASUREMENT, EdgeVVGicp
 from graphopt.g2o.isometries import Isometry3d
 from graphopt.g2o.poses import SE2, SE3Quat, Sim3
-from graphopt.g2o.storage import Pool, edge_pool
+from graphopt.g2o.storage import Pool, edge_pool, fast_setter
 from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, icp, registry, sba
 from graphopt.types.files import measurement_then_information, plain
@@ -77,7 +78,7 @@ def _image_members(count: int, point_at: int | None, camera_at: int) -> dict[str
 
     members: dict[str, Any] = {
         "measurement": measurement,
-        "set_measurement": set_measurement,
+        "set_measurement": fast_setter("measurement", 0, count)(set_measurement),
         "get_measurement_data": measurement,
         "measurement_dimension": lambda self: count,
         "cam_project": cam_project,
@@ -101,7 +102,9 @@ def _camera_number(at: int, name: str) -> property:
     def put_single(self: Any, value: float) -> None:
         self._chunk.measurement[self._row, at] = np.float32(value)  # g2o computes with bf in single precision
 
-    return property(get, put_single if name == "bf" else put, doc=f"{name} of the camera [px].")
+    is_single = name == "bf"
+    python = property(get, put_single if is_single else put, doc=f"{name} of the camera [px].")
+    return kernels.fast_property(python, "measurement", at, single=is_single)
 
 
 def _point_property(at: int) -> property:
@@ -114,7 +117,8 @@ def _point_property(at: int) -> property:
         except ValueError:
             self._chunk.measurement[self._row, at : at + 3] = scalar.floats(value, 3, "Xw")
 
-    return property(get, put, doc="(3,) the point in the world; live.")
+    python = property(get, put, doc="(3,) the point in the world; live.")
+    return kernels.fast_property(python, "measurement", at, 3)
 
 
 def _depth_in_first(self: Any) -> bool:

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 from graphopt.g2o import evaluate, scalar
 from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.robust_kernels import BaseRobustKernel
-from graphopt.g2o.storage import Chunk, Pool
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
 from graphopt.g2o.vertex_types import vertex_class
 from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
 from graphopt.types import EdgeType
@@ -41,10 +42,10 @@ class CallableArray(np.ndarray):
         return self
 
 
-class Edge(HyperGraphElement):
+class Edge(HyperGraphElement, kernels.EdgeRow):
     """An edge of a hyper graph: an id and vertices."""
 
-    __slots__ = ("_data", "_graph", "_id", "_vertices")
+    __slots__ = ()
 
     def __init__(self, id: int = INVALID_ID) -> None:
         self._id = id
@@ -114,25 +115,18 @@ class Edge(HyperGraphElement):
 class OptimizableGraph_Edge(Edge):
     """An edge with a measurement, an information matrix and an error."""
 
-    __slots__ = ("_chunk", "_internal_id", "_jacobians", "_kernel", "_parameters", "_row")
+    __slots__ = ()
     _pool: ClassVar[Pool]
     _type: EdgeType
     _arity: ClassVar[int]
     _error_is_python: ClassVar[bool] = False
     _jacobian_is_python: ClassVar[bool] = False
     _value: ClassVar[Any] = None
-
-    def __init__(self, id: int = INVALID_ID) -> None:
-        self._id = id
-        self._graph = None
-        self._data = None
-        self._vertices = [None] * self._arity
-        self._kernel: BaseRobustKernel | None = None
-        self._internal_id = -1
-        self._parameters: list[int] | None = None
-        self._jacobians: list[np.ndarray] | None = None
-        self._chunk: Chunk
-        self._chunk, self._row = self._pool.take()
+    _kernel: BaseRobustKernel | None
+    _parameters: list[int] | None
+    _jacobians: list[np.ndarray] | None
+    _chunk: Chunk
+    __init__ = kernels.EdgeRow.__init__
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -207,6 +201,7 @@ class OptimizableGraph_Edge(Edge):
         """(d, d) information matrix (a copy)."""
         return self._chunk.information[self._row].copy()
 
+    @fast_setter("information", forgets_chi2=True)
     def set_information(self, information: Any) -> None:
         """Replace the (d, d) information matrix."""
         try:
@@ -236,11 +231,15 @@ class OptimizableGraph_Edge(Edge):
 
     def compute_error(self) -> Any:
         """Compute `error` at the present estimates. Override it to define an edge in Python."""
+        kind = self._type
+        if not kind.parameters and evaluate.evaluator(kind).one(self):
+            return
         chunk, row = self._chunk, self._row
-        error = evaluate.errors(self._type, self._inputs())[0]
+        error = evaluate.errors(kind, self._inputs())[0]
         chunk.error[row] = error
         chunk.chi2[row] = error @ chunk.information[row] @ error
 
+    @fast_getter("chi2")
     def chi2(self) -> float:
         """error' information error, of the last `compute_error`, without robust kernel."""
         chunk, row = self._chunk, self._row
@@ -323,10 +322,12 @@ class OptimizableGraph_Edge(Edge):
         """Set (or with None remove) the robust kernel; later changes of its delta count."""
         self._kernel = ptr
 
+    @fast_getter("level")
     def level(self) -> int:
         """Level; an optimization takes the edges of one level."""
         return int(self._chunk.level[self._row])
 
+    @fast_setter("level")
     def set_level(self, l: int) -> None:  # noqa: E741 - g2o's name of the argument
         """Set the level; `initialize_optimization` reads it."""
         self._chunk.level[self._row] = l

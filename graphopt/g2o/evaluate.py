@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import codegen
+from graphopt.cpu_kernels import kernels as native_kernels
 from graphopt.types import EdgeType
 
 
@@ -17,8 +18,9 @@ def _kernels(kind: EdgeType) -> codegen.EdgeKernels:
 
 
 @cache
-def _error_program(kind: EdgeType) -> Any:
-    return _kernels(kind).errors.native.run
+def evaluator(kind: EdgeType) -> Any:
+    """Computes errors and chi2 of edge objects without parameters, see `kernels.EdgeEvaluator`."""
+    return native_kernels.EdgeEvaluator(_kernels(kind).errors.native)
 
 
 @cache
@@ -28,7 +30,7 @@ def _jacobian_program(kind: EdgeType) -> Any:
 
 def errors(kind: EdgeType, inputs: np.ndarray) -> np.ndarray:
     """(n, residual_dim) errors; `inputs` (n, k): estimates, parameters, measurement."""
-    return _error_program(kind)(inputs)
+    return _kernels(kind).errors.native.run(inputs)
 
 
 def jacobians(kind: EdgeType, inputs: np.ndarray) -> list[np.ndarray]:

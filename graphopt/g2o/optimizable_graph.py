@@ -95,22 +95,13 @@ class HyperGraph:
 
     def add_edge(self, e: Any) -> bool:
         """Add an edge; False if a vertex is missing or given twice, or it is in a graph already."""
-        vertices = e._vertices
-        if e._graph is not None or None in vertices:
+        if not e._fits(self):
             return False
-        if len(vertices) == 2:
-            if vertices[0] is vertices[1]:
-                return False
-        elif len(set(vertices)) != len(vertices):
-            return False
-        for one in vertices:
-            if one._graph is not self:
-                return False
         self._edges[e] = None
         e._graph = self
         self._version += 1
         if self._incidence is not None:
-            for one in vertices:
+            for one in e._vertices:
                 self._incidence.setdefault(one, {})[e] = None
         return True
 
@@ -233,7 +224,7 @@ class OptimizableGraph(HyperGraph):
         """
         if e._type.parameters and not self._parameters_fit(e):
             return False
-        if not super().add_edge(e):
+        if not HyperGraph.add_edge(self, e):
             return False
         e._internal_id = self._next_edge
         self._next_edge += 1

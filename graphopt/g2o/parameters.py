@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.isometries import Isometry2d, Isometry3d
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Parameter(HyperGraphElement):
+class Parameter(HyperGraphElement, kernels.Row):
     """A parameter."""
 
-    __slots__ = ("_chunk", "_graph", "_id", "_row")
+    __slots__ = ("_graph", "_id")
     _type: ClassVar[ParameterType]
     _pool: ClassVar[Pool]
 

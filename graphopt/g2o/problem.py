@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import evaluate
 from graphopt.g2o.gicp import is_plane_to_plane, plane_information
-from graphopt.g2o.robust_kernels import BaseRobustKernel, RobustKernelScaleDelta
+from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
 from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection, residuals
 from graphopt.types import EdgeType, VertexType
@@ -145,26 +146,39 @@ class EdgeList:
         return float(values.sum())
 
 
-_NO_KERNEL = BaseRobustKernel()
 _FULL = np.eye(3) + 0.1
 
 
 def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
     """(m,) numbers and (m,) widths of the robust kernels, None if no edge has one."""
-    objects = [one._kernel for one in edges]
-    classes = set(map(type, objects))
-    if classes <= {type(None)}:
+    classes, which, widths = kernels.robust_kernels(edges)
+    if not classes:
         return None
-    if type(None) in classes:
-        objects = [_NO_KERNEL if one is None else one for one in objects]
-    count = len(objects)
     if RobustKernelScaleDelta in classes:
-        pairs = [one._for_solver() for one in objects]
+        none = (0, 1.0)
+        pairs = [none if one._kernel is None else one._kernel._for_solver() for one in edges]
         return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
-    widths = np.fromiter((one._delta for one in objects), np.float64, count)
+    return np.array([one._number for one in classes] + [0], np.int32)[which], widths
+
+
+def _grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:
+    """Places of the edges by (defined in Python, type)."""
+    classes = set(map(type, edges))
     if len(classes) == 1:
-        return np.full(count, objects[0]._number, np.int32), widths
-    return np.fromiter((one._number for one in objects), np.int32, count), widths
+        one = classes.pop()
+        is_python = one._error_is_python or one._jacobian_is_python
+        if not is_python and isinstance(one._type, EdgeType):
+            return {(False, one._type): range(len(edges))}
+    groups: dict[tuple[bool, EdgeType], list[int]] = {}
+    for place, one in enumerate(edges):
+        groups.setdefault(_group_of(one), []).append(place)
+    return groups
+
+
+def _group_of(edge: Any) -> tuple[bool, EdgeType]:
+    if edge._error_is_python or edge._jacobian_is_python:
+        return True, placeholder_type(edge.dimension(), tuple(v._type for v in edge._vertices))
+    return False, edge._type
 
 
 class Problem:
@@ -176,7 +190,7 @@ class Problem:
         self.selection: Selection | None = None
         self._add_vertices(list(owner._vertices.values()))
         self._add_parameters(list(owner._parameter_container._by_id.values()))
-        edges = [one for one in owner._edges if None not in one._vertices]
+        edges = kernels.complete_edges(list(owner._edges))
         self._add_edges(edges, len(owner._vertices) + len(owner._parameter_container))
 
     # ---------------------------------------------------------------- building
@@ -205,21 +219,13 @@ class Problem:
             self._parameter_lists.append((self.graph.parameter_set(kind), rows))
 
     def _add_edges(self, edges: list[Any], first_order: int) -> None:
-        groups: dict[tuple[bool, EdgeType], list[int]] = {}
-        for place, one in enumerate(edges):
-            is_python = one._error_is_python or one._jacobian_is_python
-            kind = one._type
-            if is_python:
-                kind = placeholder_type(one.dimension(), tuple(v._type for v in one._vertices))
-            groups.setdefault((is_python, kind), []).append(place)
         self.edge_lists: list[EdgeList] = []
-        for (is_python, kind), places in groups.items():
-            objects = [edges[place] for place in places] if len(groups) > 1 else edges
+        for (is_python, kind), places in _grouped(edges).items():
+            objects = edges if len(places) == len(edges) else [edges[place] for place in places]
             self.edge_lists.append(self._add_group(kind, objects, is_python, np.array(places) + first_order))
 
     def _add_group(self, kind: EdgeType, objects: list[Any], is_python: bool, order: np.ndarray) -> EdgeList:
-        ids = [v._id for one in objects for v in one._vertices]
-        vertices = np.array(ids, np.int64).reshape(len(objects), len(kind.vertices))
+        vertices = kernels.vertex_ids(objects, len(kind.vertices))
         rows = RowList(objects)
         if is_python:
             measurements, information = np.zeros((len(objects), 1)), None
@@ -303,7 +309,7 @@ class Problem:
             one.give_estimates()
 
     def compute_errors(self) -> None:
-        """Errors and chi2 of all active edges -> objects, at the graph's estimates."""
+        """Errors and chi2 of all active edges -> objects, at the estimates, which both have."""
         for one in self.edge_lists:
             if not len(one.active):
                 continue
@@ -314,6 +320,9 @@ class Problem:
             if one.has_planes:
                 one.set_plane_information(self.graph)
                 one.rows.scatter("information", one.edge_set.information)
+            if not one.edge_set.type.parameters:
+                evaluate.evaluator(one.edge_set.type).many(one.active_objects())
+                continue
             error = self._errors(one.edge_set, one.active)
             information = one.edge_set.information
             if len(one.active) == len(one.objects):

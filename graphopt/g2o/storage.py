@@ -6,45 +6,48 @@
 
 An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
 or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
-from the arrays of a `graphopt.Graph`, with one copy per chunk. Rows are handed out by `list.pop`, which is
-safe between threads.
+from the arrays of a `graphopt.Graph`, with one copy per chunk. The native part is native/bindings/rows.cpp:
+base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_property`) through the methods
+that programs call for each edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 
 CHUNK = 1024
 """Rows of a chunk."""
 
 _numbers = count()
+_Method = TypeVar("_Method")
 
 
-class Chunk:
-    """Arrays with a common number of rows; `free` are those that no object has yet."""
+def fast_getter(column: str) -> Callable[[_Method], _Method]:
+    """Decorate a method that returns the one number of a column."""
+    return lambda method: kernels.fast_getter(method, column)
 
-    __slots__ = (
-        "chi2",
-        "error",
-        "estimate",
-        "fixed",
-        "free",
-        "information",
-        "level",
-        "marginalized",
-        "measurement",
-        "number",
-    )
+
+def fast_setter(
+    column: str, first: int = 0, count: int = -1, forgets_chi2: bool = False
+) -> Callable[[_Method], _Method]:
+    """Decorate a method that sets `count` numbers (-1: all) of a column."""
+    return lambda method: kernels.fast_setter(method, column, first, count, forgets_chi2)
+
+
+class Chunk(kernels.Chunk):
+    """Columns with a common number of rows, and how many of them objects have taken."""
+
+    __slots__ = ()
 
     def __init__(self, columns: Mapping[str, Any], num_rows: int):
-        self.number = next(_numbers)
-        self.free = list(range(num_rows - 1, -1, -1))
+        super().__init__(num_rows, next(_numbers))
         for name, default in columns.items():
             value = np.asarray(default)
             column = np.empty((num_rows, *value.shape), value.dtype)
@@ -53,7 +56,7 @@ class Chunk:
 
 
 class Pool:
-    """Rows for the objects of one type."""
+    """Rows for the objects of one type; `kernels.VertexRow` and `EdgeRow` take theirs from `chunk`."""
 
     __slots__ = ("_columns", "_num_rows", "chunk")
 
@@ -62,20 +65,23 @@ class Pool:
         self._num_rows = num_rows
         self.chunk = Chunk(columns, 0)
 
+    def grow(self) -> Chunk:
+        """A new chunk, because the rows of the present one are taken."""
+        self.chunk = chunk = Chunk(self._columns, self._num_rows)
+        return chunk
+
     def take(self) -> tuple[Chunk, int]:
         """A row that no other object has."""
-        while True:
-            chunk = self.chunk
-            try:
-                return chunk, chunk.free.pop()
-            except IndexError:
-                self.chunk = Chunk(self._columns, self._num_rows)
+        chunk = self.chunk
+        row = chunk.take()
+        while row < 0:
+            chunk = self.grow()
+            row = chunk.take()
+        return chunk, row
 
     def take_many(self, num_rows: int) -> Chunk:
         """A chunk of its own for `num_rows` objects."""
-        chunk = Chunk(self._columns, num_rows)
-        chunk.free.clear()
-        return chunk
+        return Chunk(self._columns, num_rows)
 
 
 def vertex_pool(kind: VertexType, num_rows: int = CHUNK) -> Pool:
@@ -106,15 +112,16 @@ class RowList:
 
     __slots__ = ("_parts", "size")
 
-    def __init__(self, objects: Sequence[Any]):
+    def __init__(self, objects: list[Any]):
         self.size = len(objects)
-        numbers = np.fromiter((one._chunk.number for one in objects), np.int64, self.size)
-        rows = np.fromiter((one._row for one in objects), np.int64, self.size)
+        chunks, which, rows = kernels.places_of(objects)
         self._parts: list[tuple[Chunk, Any, Any]] = []
-        order = np.argsort(numbers, kind="stable")
-        starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-        for places in np.split(order, starts[1:]) if self.size else []:
-            chunk = objects[int(places[0])]._chunk
+        if len(chunks) == 1:
+            self._parts.append((chunks[0], slice(None), _compact(rows)))
+            return
+        order = np.argsort(which, kind="stable")
+        starts = np.searchsorted(which[order], np.arange(len(chunks)))
+        for chunk, places in zip(chunks, np.split(order, starts[1:]), strict=False):
             self._parts.append((chunk, _compact(places), _compact(rows[places])))
 
     def gather(self, name: str, out: np.ndarray) -> np.ndarray:
@@ -136,6 +143,6 @@ class RowList:
 def _compact(numbers: np.ndarray) -> Any:
     """A slice where the numbers are consecutive, else the numbers."""
     first, last = int(numbers[0]), int(numbers[-1])
-    if last - first + 1 == len(numbers) and bool((np.diff(numbers) == 1).all()):
+    if last - first + 1 == len(numbers) and bool((numbers[1:] - numbers[:-1] == 1).all()):
         return slice(first, last + 1)
     return numbers

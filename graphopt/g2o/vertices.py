@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import (
@@ -21,7 +22,7 @@ from graphopt.g2o.elements import (
     HyperGraphElementType,
     native,
 )
-from graphopt.g2o.storage import Pool
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
 from graphopt.types import VertexType
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Vertex(HyperGraphElement):
+class Vertex(HyperGraphElement, kernels.VertexRow):
     """A vertex of a hyper graph: an id and user data."""
 
-    __slots__ = ("_data", "_graph", "_id")
+    __slots__ = ()
 
     def __init__(self, id: int = UNASSIGNED_ID) -> None:
         self._id = id
@@ -81,18 +82,13 @@ class Vertex(HyperGraphElement):
 class OptimizableGraph_Vertex(Vertex):
     """A vertex with an estimate that the optimizer moves by `oplus`."""
 
-    __slots__ = ("_chunk", "_col", "_hessian_index", "_row", "_stack")
+    __slots__ = ()
     _pool: ClassVar[Pool]
     _type: VertexType
     _is_python: ClassVar[bool] = False
-
-    def __init__(self, id: int = INVALID_ID) -> None:
-        self._id = id
-        self._graph = None
-        self._data = None
-        self._stack: list[np.ndarray] | None = None
-        self._hessian_index = self._col = -1
-        self._chunk, self._row = self._pool.take()
+    _stack: list[np.ndarray] | None
+    _chunk: Chunk
+    __init__ = kernels.VertexRow.__init__
 
     # ---------------------------------------------------------------- estimate
 
@@ -208,18 +204,22 @@ class OptimizableGraph_Vertex(Vertex):
 
     # ---------------------------------------------------------------- flags and Hessian
 
+    @fast_getter("fixed")
     def fixed(self) -> bool:
         """Held constant."""
         return bool(self._chunk.fixed[self._row])
 
+    @fast_setter("fixed")
     def set_fixed(self, fixed: bool) -> None:
         """Hold constant."""
         self._chunk.fixed[self._row] = fixed
 
+    @fast_getter("marginalized")
     def marginalized(self) -> bool:
         """Eliminated by the Schur complement."""
         return bool(self._chunk.marginalized[self._row])
 
+    @fast_setter("marginalized")
     def set_marginalized(self, marginalized: bool) -> None:
         """Eliminate by the Schur complement."""
         self._chunk.marginalized[self._row] = marginalized

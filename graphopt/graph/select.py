@@ -67,9 +67,9 @@ def _take(
         edge_set,
         rows,
         tuple(vertex_sets),
-        vertex_rows.astype(np.int32),
+        vertex_rows,
         tuple(parameter_sets),
-        parameter_rows.astype(np.int32),
+        parameter_rows,
     )
 
 

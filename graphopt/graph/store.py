@@ -54,6 +54,8 @@ class GraphStore:
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         self._next_order = 0
+        self._places: dict[EdgeSet, tuple[list[int], np.ndarray, list[int], np.ndarray]] = {}
+        self._places_version = 0
         self.version = 0
         """Increases when vertices, edges or parameters are added or removed."""
 
@@ -137,19 +139,27 @@ class GraphStore:
     def edge_places(
         self, edge_set: EdgeSet, rows: np.ndarray
     ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
-        """Where the vertices and parameters of edges are.
+        """Where the vertices and parameters of edges are (looked up once per version of the graph).
 
         Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
         """
-        vertices = edge_set.vertices[rows]
-        _, vertex_rows = self._vertex_index.find(vertices)
+        if self._places_version != self.version:
+            self._places.clear()
+            self._places_version = self.version
+        if edge_set not in self._places:
+            self._places[edge_set] = self._all_edge_places(edge_set)
+        vertex_sets, vertex_rows, parameter_sets, parameter_rows = self._places[edge_set]
+        return vertex_sets, vertex_rows[rows], parameter_sets, parameter_rows[rows]
+
+    def _all_edge_places(self, edge_set: EdgeSet) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
+        _, vertex_rows = self._vertex_index.find(edge_set.vertices)
         if len(vertex_rows) and vertex_rows.min() < 0:
-            missing = int(vertices.ravel()[np.argmin(vertex_rows)])
+            missing = int(edge_set.vertices.ravel()[np.argmin(vertex_rows)])
             raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
-        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
+        _, parameter_rows = self._parameter_index.find(edge_set.parameters)
         vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
         parameter_sets = [number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
-        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
+        return vertex_sets, vertex_rows.astype(np.int32), parameter_sets, parameter_rows.astype(np.int32)
 
     # ---------------------------------------------------------------- helpers
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
 from graphopt.optimizer.meter import MeteredSolver
+from graphopt.optimizer.native_loop import NativeLoop, native_loop_for
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
@@ -33,6 +34,9 @@ def run(
     callback: Callback | None = None,
 ) -> Summary:
     """Optimize until something ends it; fills `summary` and leaves the estimates in the graph."""
+    native = native_loop_for(algorithm, solver) if callback is None else None
+    if native is not None:
+        return _run_native(native, rules, solver, summary, signals)
     metered = MeteredSolver(solver, summary.seconds)
     try:
         with signals.catching_interrupts():
@@ -41,6 +45,24 @@ def run(
         while metered.depth > 0:  # an exception in the middle of a trial: back to the last accepted estimate
             metered.pop()
         metered.finish()
+    return summary
+
+
+def _run_native(
+    native: NativeLoop, rules: StopRules, solver: BlockSolver, summary: Summary, signals: StopSignals
+) -> Summary:
+    """All iterations without Python between them."""
+    try:
+        with signals.catching_interrupts():
+            outcome = native.run(rules, summary, signals)
+    finally:
+        solver.finish()
+    summary.termination = _ENDINGS.get(outcome, TerminationType.NO_CONVERGENCE)
+    if outcome is Outcome.NON_FINITE:
+        overflow = "" if summary.iterations else "chi2 overflows: the errors are too large."
+        summary.message = solver.first_non_finite() or overflow
+    elif signals.reason is not None and outcome is Outcome.CONTINUE:
+        summary.termination = signals.reason
     return summary
 
 

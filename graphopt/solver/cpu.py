@@ -136,9 +136,12 @@ class CpuBlockSolver:
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
+        return self._symmetric_product().multiply(self.values, vector)
+
+    def _symmetric_product(self) -> Any:
         if self._product is None:
             self._product = kernels.SymmetricProduct(block_pattern(self.structure))
-        return self._product.multiply(self.values, vector)
+        return self._product
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""

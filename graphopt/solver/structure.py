@@ -10,18 +10,20 @@ Of the symmetric H the upper triangle of blocks is stored, by block column, rows
 
     dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,)
 
-Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. All
-of this is vectorised.
+Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. Numbering and
+pattern are native (native/src/linear/block_structure.cpp).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from functools import cache
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
 
@@ -60,12 +62,9 @@ class Structure:
     def __init__(self, selection: Selection):
         self.selection = selection
         self._number_blocks()
-        pairs = [self._pair_blocks(edges) for edges in selection.edges]
-        slots = self._pattern(pairs)
+        places = self._pattern()
         self.groups: list[EdgeGroup] = []
-        for edges, (rows, cols), positions in zip(selection.edges, pairs, slots, strict=True):
-            offsets = np.where(positions >= 0, self.block_ptr[positions], -1)
-            transposed = (rows > cols) & (positions >= 0)
+        for edges, (offsets, transposed) in zip(selection.edges, places, strict=True):
             self.groups.extend(_split(edges, offsets, transposed))
 
     # ---------------------------------------------------------------- sizes
@@ -116,138 +115,82 @@ class Structure:
 
     def _number_blocks(self) -> None:
         selection = self.selection
-        free = [selection.free(number) for number in range(len(selection.vertex_sets))]
-        counts = [int(np.count_nonzero(mask)) for mask in free]
-        if not sum(counts):
+        sets = selection.vertex_sets
+        free = [selection.free(number) for number in range(len(sets))]
+        if not any(mask.any() for mask in free):
             raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
-        ids = np.concatenate([one.ids[mask] for one, mask in zip(selection.vertex_sets, free, strict=True)])
-        dims = np.repeat([one.type.tangent_dim for one in selection.vertex_sets], counts).astype(np.int32)
-        eliminated = np.concatenate(self._eliminated(free))
-        order = np.lexsort((ids, eliminated))
-        block = np.empty(len(order), np.int64)
-        block[order] = np.arange(len(order))
-
-        self.dims: np.ndarray = dims[order]
+        numbering = kernels.number_blocks(
+            free, self._eliminated(free), [one.ids for one in sets], [one.type.tangent_dim for one in sets]
+        )
+        dims, ids, offsets, num_kept, blocks, vertex_offsets = numbering
+        self.dims: np.ndarray = dims
         """(nb,) int32: size of each block."""
-        self.ids: np.ndarray = ids[order]
+        self.ids: np.ndarray = ids
         """(nb,) int64: vertex of each block."""
-        self.num_kept: int = len(order) - int(np.count_nonzero(eliminated))
+        self.num_kept: int = num_kept
         """Blocks before this one stay, the others may be eliminated."""
-        self.offsets: np.ndarray = np.concatenate([[0], np.cumsum(self.dims, dtype=np.int64)])
+        self.offsets: np.ndarray = offsets
         """(nb + 1,) int64: first scalar of each block."""
-        self.vertex_blocks: list[np.ndarray] = []
+        self.vertex_blocks: list[np.ndarray] = blocks
         """Per vertex set (n,) int64: block of each vertex, -1 where not optimized."""
-        self.vertex_offsets: list[np.ndarray] = []
+        self.vertex_offsets: list[np.ndarray] = vertex_offsets
         """Per vertex set (n,) int64: first scalar in dx, -1 where not optimized."""
-        for mask, numbers in zip(free, np.split(block, np.cumsum(counts)[:-1]), strict=True):
-            blocks = np.full(len(mask), -1, np.int64)
-            blocks[mask] = numbers
-            self.vertex_blocks.append(blocks)
-            self.vertex_offsets.append(np.where(mask, self.offsets[blocks], -1))
 
     def _eliminated(self, free: list[np.ndarray]) -> list[np.ndarray]:
-        """Per vertex set, for its free vertices: eliminated (no two of them share an edge)."""
+        """Per vertex set (n,) bool: free and eliminated (no two of them share an edge)."""
         selection = self.selection
         wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
         if not any(mask.any() for mask in wanted):
-            return [wish[mask] for wish, mask in zip(wanted, free, strict=True)]
+            return wanted
         first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
         is_wanted = np.concatenate(wanted)
         conflicts = []
         for edges in selection.edges:
             numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
-            for i, j in combinations_with_replacement(range(numbers.shape[1]), 2):
-                if i != j:
-                    both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
-                    conflicts.append(numbers[both][:, [i, j]])
+            for i, j in combinations(range(numbers.shape[1]), 2):
+                both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+                conflicts.append(numbers[both][:, [i, j]])
         pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
-        taken = independent_set(is_wanted, pairs)
-        return [part[mask] for part, mask in zip(np.split(taken, first[1:-1]), free, strict=True)]
+        return np.split(independent_set(is_wanted, pairs), first[1:-1])
 
     # ---------------------------------------------------------------- pattern
 
-    def _pair_blocks(self, edges: EdgeSelection) -> tuple[np.ndarray, np.ndarray]:
-        """(m, num_pairs) blocks of the first and second vertex of each pair, -1 where not optimized."""
-        blocks = np.stack(
-            [
-                self.vertex_blocks[number][edges.vertex_rows[:, slot]]
-                for slot, number in enumerate(edges.vertex_sets)
-            ],
-            axis=1,
-        )
-        first, second = zip(*combinations_with_replacement(range(blocks.shape[1]), 2), strict=True)
-        return blocks[:, list(first)], blocks[:, list(second)]
-
-    def _pattern(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-        """Build the block pattern; returns per edge selection (m, num_pairs) block numbers, -1: none."""
-        num_blocks = np.int64(self.num_blocks)
-        keys, places = [], []
-        for rows, cols in pairs:
-            off_diagonal = (rows >= 0) & (cols >= 0) & (rows != cols)
-            low, high = np.minimum(rows, cols)[off_diagonal], np.maximum(rows, cols)[off_diagonal]
-            keys.append(high * num_blocks + low)
-            places.append(off_diagonal)
-        unique, inverse = _unique(np.concatenate(keys))
-        col, row = unique // num_blocks, unique % num_blocks
-        position = np.arange(len(unique)) + col  # one diagonal block ends each column before this one
-        per_column = np.bincount(col, minlength=self.num_blocks) + 1
-        self.col_ptr: np.ndarray = np.concatenate([[0], np.cumsum(per_column, dtype=np.int64)])
+    def _pattern(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Build the block pattern; per edge selection (m, num_pairs) `block_offset`, `block_transposed`."""
+        edges = [(one.vertex_sets, one.vertex_rows) for one in self.selection.edges]
+        col_ptr, row_idx, block_ptr, places = kernels.block_pattern(self.dims, self.vertex_blocks, edges)
+        self.col_ptr: np.ndarray = col_ptr
         """(nb + 1,) int64: first block of each column."""
-        diagonal = self.col_ptr[1:] - 1
-        self.row_idx: np.ndarray = np.empty(len(unique) + self.num_blocks, np.int32)
+        self.row_idx: np.ndarray = row_idx
         """(nnzb,) int32: block row of each stored block."""
-        self.row_idx[position] = row
-        self.row_idx[diagonal] = np.arange(self.num_blocks)
-        columns = np.repeat(np.arange(self.num_blocks), per_column)
-        sizes = self.dims[self.row_idx].astype(np.int64) * self.dims[columns]
-        self.block_ptr: np.ndarray = np.concatenate([[0], np.cumsum(sizes)])
+        self.block_ptr: np.ndarray = block_ptr
         """(nnzb + 1,) int64: first scalar of each block in `values`."""
-
-        result, first = [], 0
-        for (rows, cols), off_diagonal in zip(pairs, places, strict=True):
-            found = np.full(rows.shape, -1, np.int64)
-            on_diagonal = (rows == cols) & (rows >= 0)
-            found[on_diagonal] = diagonal[rows[on_diagonal]]
-            count = int(np.count_nonzero(off_diagonal))
-            found[off_diagonal] = position[inverse[first : first + count]]
-            first += count
-            result.append(found)
-        return result
-
-
-def _unique(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted distinct keys, and for each key its place among them."""
-    order = np.argsort(keys)
-    ordered = keys[order]
-    is_new = np.ones(len(keys), bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    inverse = np.empty(len(keys), np.int64)
-    inverse[order] = np.cumsum(is_new) - 1
-    return ordered[is_new], inverse
+        return places
 
 
 def _split(edges: EdgeSelection, offsets: np.ndarray, transposed: np.ndarray) -> list[EdgeGroup]:
     """One group per robust kernel that the edges have."""
-    kernel = edges.edge_set.kernel[edges.rows]
-    groups = []
-    for number in np.unique(kernel).tolist():
-        mask = slice(None) if bool((kernel == number).all()) else kernel == number
-        rows = edges.rows[mask]
-        groups.append(
-            EdgeGroup(
-                edges.edge_set,
-                rows,
-                information_variant(edges.edge_set, rows),
-                number,
-                edges.vertex_sets,
-                np.ascontiguousarray(edges.vertex_rows[mask]),
-                edges.parameter_sets,
-                np.ascontiguousarray(edges.parameter_rows[mask]),
-                np.ascontiguousarray(offsets[mask]),
-                np.ascontiguousarray(transposed[mask]),
-            )
+    edge_set = edges.edge_set
+    kernel = edge_set.kernel if edges.takes_all else edge_set.kernel[edges.rows]
+    if bool((kernel == kernel[0]).all()):
+        masks = [(int(kernel[0]), slice(None))]
+    else:
+        masks = [(number, kernel == number) for number in np.unique(kernel).tolist()]
+    return [
+        EdgeGroup(
+            edge_set,
+            rows := edges.rows[mask],
+            information_variant(edge_set, rows),
+            number,
+            edges.vertex_sets,
+            np.ascontiguousarray(edges.vertex_rows[mask]),
+            edges.parameter_sets,
+            np.ascontiguousarray(edges.parameter_rows[mask]),
+            np.ascontiguousarray(offsets[mask]),
+            np.ascontiguousarray(transposed[mask]),
         )
-    return groups
+        for number, mask in masks
+    ]
 
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
@@ -257,8 +200,15 @@ def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
     if len(rows) != len(information):
         information = information[rows]
     flat = information.reshape(len(information), dim * dim)
+    off_diagonal = _off_diagonal(dim)
     for first in range(0, len(flat), 4096):
-        if flat[first : first + 4096][:, ~np.eye(dim, dtype=bool).ravel()].any():
+        if dim > 1 and flat[first : first + 4096, off_diagonal].any():
             return "full"
     diagonal = flat[:, :: dim + 1]
     return "identity" if bool((diagonal == 1.0).all()) else "diagonal"
+
+
+@cache
+def _off_diagonal(dim: int) -> np.ndarray:
+    """Places of the off-diagonal entries in a flattened matrix."""
+    return np.flatnonzero(~np.eye(dim, dtype=bool).ravel())

@@ -5,8 +5,11 @@
 
 namespace py = pybind11;
 
-void bind_vm(py::module_& m);      // vm.cpp: bytecode interpreter, linearisation
-void bind_linear(py::module_& m);  // linear.cpp: block linear algebra
+void bind_vm(py::module_& m);               // vm.cpp: bytecode interpreter, linearisation
+void bind_linear(py::module_& m);           // linear.cpp: block linear algebra
+void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizations of small systems
+void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
+void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
@@ -18,4 +21,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
   bind_vm(m);
   bind_linear(m);
+  bind_block_structure(m);
+  bind_small_loop(m);
+  bind_rows(m);
 }

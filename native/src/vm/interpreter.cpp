@@ -1,4 +1,4 @@
-// The interpreter: one instruction at a time on all lanes of a chunk.
+// The interpreter: one instruction at a time on all lanes of a chunk, or on the first vector of lanes.
 #include <cmath>
 #include <cstdint>
 
@@ -10,43 +10,47 @@
 namespace graphopt::vm {
 namespace {
 
-constexpr int kUnroll = 4;                      // vectors that a SUM keeps in processor registers
-constexpr int kBlock = kUnroll * kVectorLanes;  // lanes of one block
-static_assert(kLanes % kBlock == 0, "a chunk is made of whole blocks");
+static_assert(kLanes % (4 * kVectorLanes) == 0, "a chunk is made of whole blocks");
 
-template <class F>
+template <int kWidth>
+void run(const Program& program, double* frame, const RobustContext& robust);
+
+// kWidth: lanes that are worked on, kLanes or those of one vector.
+template <int kWidth, class F>
 inline void map1(double* d, const double* a, F f) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i)));
+  for (int i = 0; i < kWidth; i += kVectorLanes) store(d + i, f(load(a + i)));
 }
 
-template <class F>
+template <int kWidth, class F>
 inline void map2(double* d, const double* a, const double* b, F f) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i)));
+  for (int i = 0; i < kWidth; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i)));
 }
 
-template <class F>
+template <int kWidth, class F>
 inline void map3(double* d, const double* a, const double* b, const double* c, F f) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i), load(c + i)));
+  for (int i = 0; i < kWidth; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i), load(c + i)));
 }
 
-template <class F>
+template <int kWidth, class F>
 inline void scalar1(double* d, const double* a, F f) {
-  for (int i = 0; i < kLanes; ++i) d[i] = f(a[i]);
+  for (int i = 0; i < kWidth; ++i) d[i] = f(a[i]);
 }
 
-template <class F>
+template <int kWidth, class F>
 inline void scalar2(double* d, const double* a, const double* b, F f) {
-  for (int i = 0; i < kLanes; ++i) d[i] = f(a[i], b[i]);
+  for (int i = 0; i < kWidth; ++i) d[i] = f(a[i], b[i]);
 }
 
 inline Vec truth(IntVec mask) { return mask ? broadcast(1.0) : broadcast(0.0); }
 
 // Signed sum of products and terms; `s` is the code after the destination.
+template <int kWidth>
 inline const std::uint16_t* sum(double* frame, double* d, const std::uint16_t* s) {
+  constexpr int kUnroll = kWidth < 4 * kVectorLanes ? 1 : 4;  // vectors kept in processor registers
   const int num_pos = s[0], num_neg = s[1], num_plus = s[2], num_minus = s[3];
   s += 4;
   const std::uint16_t* end = s + 2 * (num_pos + num_neg) + num_plus + num_minus;
-  for (int i = 0; i < kLanes; i += kBlock) {
+  for (int i = 0; i < kWidth; i += kUnroll * kVectorLanes) {
     const double* base = frame + i;
     const auto reg = [base](std::uint16_t r) { return base + static_cast<std::size_t>(r) * kLanes; };
     const std::uint16_t* pair = s;
@@ -86,12 +90,12 @@ inline const std::uint16_t* sum(double* frame, double* d, const std::uint16_t* s
 
 // Matrix product of M x R and R x N registers; R = num_pos + num_neg. All sources of a block of lanes are
 // read before its destinations are written: they may be the same registers.
-template <int M, int N>
+template <int kWidth, int M, int N>
 void block(double* frame, const std::uint16_t* d, int num_pos, int num_neg) {
-  constexpr int kVectors = M * N <= 4 && kVectorLanes == 8 ? 4 : kVectorLanes == 8 ? 2 : 1;
+  constexpr int kVectors = kWidth == kVectorLanes || kVectorLanes < 8 ? 1 : M * N <= 4 ? 4 : 2;
   const int length = num_pos + num_neg;
   const std::uint16_t *a = d + M * N, *b = a + M * length;
-  for (int i = 0; i < kLanes; i += kVectors * kVectorLanes) {
+  for (int i = 0; i < kWidth; i += kVectors * kVectorLanes) {
     double* base = frame + i;
     const auto reg = [base](std::uint16_t r) { return base + static_cast<std::size_t>(r) * kLanes; };
     Vec acc[M][N][kVectors] = {};
@@ -116,34 +120,35 @@ void block(double* frame, const std::uint16_t* d, int num_pos, int num_neg) {
 }
 
 // `s` is the code after the opcode.
+template <int kWidth>
 const std::uint16_t* run_block(double* frame, const std::uint16_t* s) {
   using Run = void (*)(double*, const std::uint16_t*, int, int);
   static_assert(kLargestBlockSide == 3, "the table has all sizes");
-  static constexpr Run kRun[3][3] = {{block<1, 1>, block<1, 2>, block<1, 3>},
-                                     {block<2, 1>, block<2, 2>, block<2, 3>},
-                                     {block<3, 1>, block<3, 2>, block<3, 3>}};
+  static constexpr Run kRun[3][3] = {{block<kWidth, 1, 1>, block<kWidth, 1, 2>, block<kWidth, 1, 3>},
+                                     {block<kWidth, 2, 1>, block<kWidth, 2, 2>, block<kWidth, 2, 3>},
+                                     {block<kWidth, 3, 1>, block<kWidth, 3, 2>, block<kWidth, 3, 3>}};
   const int rows = s[0], columns = s[1], num_pos = s[2], num_neg = s[3];
   kRun[rows - 1][columns - 1](frame, s + 4, num_pos, num_neg);
   return s + 4 + rows * columns + (rows + columns) * (num_pos + num_neg);
 }
 
+template <int kWidth>
 void run_robust(const RobustContext& robust, double* rho, double* weight, const double* chi2) {
   const Program& kernel = *robust.kernel;
   const double* inputs[2] = {chi2, robust.width};
   for (int k = 0; k < 2; ++k)
     if (kernel.input_registers[k] >= 0)
-      map1(robust.frame + static_cast<std::size_t>(kernel.input_registers[k]) * kLanes, inputs[k],
-           [](Vec x) { return x; });
-  execute(kernel, robust.frame, RobustContext{});
+      map1<kWidth>(robust.frame + static_cast<std::size_t>(kernel.input_registers[k]) * kLanes, inputs[k],
+                   [](Vec x) { return x; });
+  run<kWidth>(kernel, robust.frame, RobustContext{});
   double* outputs[2] = {rho, weight};
   for (int k = 0; k < 2; ++k)
-    map1(outputs[k], robust.frame + static_cast<std::size_t>(kernel.output_registers[k]) * kLanes,
-         [](Vec x) { return x; });
+    map1<kWidth>(outputs[k], robust.frame + static_cast<std::size_t>(kernel.output_registers[k]) * kLanes,
+                 [](Vec x) { return x; });
 }
 
-}  // namespace
-
-void execute(const Program& program, double* frame, const RobustContext& robust) {
+template <int kWidth>
+void run(const Program& program, double* frame, const RobustContext& robust) {
   static const void* const labels[] = {
 #define X(name, destinations, sources) &&do_##name,
       GRAPHOPT_OPCODES(X)
@@ -152,29 +157,31 @@ void execute(const Program& program, double* frame, const RobustContext& robust)
   const std::uint16_t* pc = program.code.data();
   const auto reg = [&](int k) { return frame + static_cast<std::size_t>(pc[k]) * kLanes; };
 #define NEXT goto* labels[*pc]
-#define MAP1(name, expression)                                               \
-  do_##name : map1(reg(1), reg(2), [](Vec x) -> Vec { return expression; }); \
-  pc += 3;                                                                   \
+#define MAP1(name, expression)                                                       \
+  do_##name : map1<kWidth>(reg(1), reg(2), [](Vec x) -> Vec { return expression; }); \
+  pc += 3;                                                                           \
   NEXT;
-#define MAP2(name, expression)                                                              \
-  do_##name : map2(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return expression; }); \
-  pc += 4;                                                                                  \
+#define MAP2(name, expression)                                                                      \
+  do_##name : map2<kWidth>(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return expression; }); \
+  pc += 4;                                                                                          \
   NEXT;
-#define MAP3(name, expression)                                                                             \
-  do_##name : map3(reg(1), reg(2), reg(3), reg(4), [](Vec x, Vec y, Vec z) -> Vec { return expression; }); \
-  pc += 5;                                                                                                 \
+#define MAP3(name, expression)                                                                               \
+  do_##name                                                                                                  \
+      : map3<kWidth>(reg(1), reg(2), reg(3), reg(4), [](Vec x, Vec y, Vec z) -> Vec { return expression; }); \
+  pc += 5;                                                                                                   \
   NEXT;
-#define SCALAR1(name, expression)                                                     \
-  do_##name : scalar1(reg(1), reg(2), [](double x) -> double { return expression; }); \
-  pc += 3;                                                                            \
+#define SCALAR1(name, expression)                                                             \
+  do_##name : scalar1<kWidth>(reg(1), reg(2), [](double x) -> double { return expression; }); \
+  pc += 3;                                                                                    \
   NEXT;
-#define LANES1(name, function)          \
-  do_##name : function(reg(1), reg(2)); \
-  pc += 3;                              \
+#define LANES1(name, function)                  \
+  do_##name : function<kWidth>(reg(1), reg(2)); \
+  pc += 3;                                      \
   NEXT;
-#define SCALAR2(name, expression)                                                                       \
-  do_##name : scalar2(reg(1), reg(2), reg(3), [](double x, double y) -> double { return expression; }); \
-  pc += 4;                                                                                              \
+#define SCALAR2(name, expression)                                                                         \
+  do_##name                                                                                               \
+      : scalar2<kWidth>(reg(1), reg(2), reg(3), [](double x, double y) -> double { return expression; }); \
+  pc += 4;                                                                                                \
   NEXT;
 
   NEXT;
@@ -186,28 +193,28 @@ void execute(const Program& program, double* frame, const RobustContext& robust)
   MAP3(FMS, fma(x, y, -z))
   MAP3(FNMA, fnma(x, y, z))
 do_DOT2:
-  for (int i = 0; i < kLanes; i += kVectorLanes)
+  for (int i = 0; i < kWidth; i += kVectorLanes)
     store(reg(1) + i, fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i)));
   pc += 6;
   NEXT;
 do_DOT3:
-  for (int i = 0; i < kLanes; i += kVectorLanes)
+  for (int i = 0; i < kWidth; i += kVectorLanes)
     store(reg(1) + i, fma(load(reg(6) + i), load(reg(7) + i),
                           fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i))));
   pc += 8;
   NEXT;
 do_SUM:
-  pc = sum(frame, reg(1), pc + 2);
+  pc = sum<kWidth>(frame, reg(1), pc + 2);
   NEXT;
 do_BLOCK:
-  pc = run_block(frame, pc + 1);
+  pc = run_block<kWidth>(frame, pc + 1);
   NEXT;
   MAP1(RECIP, 1.0 / x)
   SCALAR1(SQRT, std::sqrt(x))
   LANES1(SIN, lanes_sin)
   LANES1(COS, lanes_cos)
 do_SINCOS:
-  lanes_sincos(reg(1), reg(2), reg(3));
+  lanes_sincos<kWidth>(reg(1), reg(2), reg(3));
   pc += 4;
   NEXT;
   SCALAR1(TAN, std::tan(x))
@@ -215,7 +222,7 @@ do_SINCOS:
   SCALAR1(ACOS, std::acos(x))
   LANES1(ATAN, lanes_atan)
 do_ATAN2:
-  lanes_atan2(reg(1), reg(2), reg(3));
+  lanes_atan2<kWidth>(reg(1), reg(2), reg(3));
   pc += 4;
   NEXT;
   LANES1(EXP, lanes_exp)
@@ -235,11 +242,20 @@ do_ATAN2:
   MAP1(NOT, truth(x == 0.0))
   MAP3(SELECT, x != 0.0 ? y : z)
 do_ROBUST:
-  run_robust(robust, reg(1), reg(2), reg(3));
+  run_robust<kWidth>(robust, reg(1), reg(2), reg(3));
   pc += 4;
   NEXT;
 do_END:
   return;
+}
+
+}  // namespace
+
+void execute(const Program& program, double* frame, const RobustContext& robust, int num_lanes) {
+  if (num_lanes <= kVectorLanes)
+    run<kVectorLanes>(program, frame, robust);
+  else
+    run<kLanes>(program, frame, robust);
 }
 
 }  // namespace graphopt::vm

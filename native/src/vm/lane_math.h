@@ -63,9 +63,12 @@ inline SinCos vec_sincos(Vec x) {
   return {(quadrant & 2) != 0 ? -s : s, ((quadrant + 1) & 2) != 0 ? -c : c};
 }
 
+// The functions below work on kWidth lanes.
+
 // s = sin(a), c = cos(a); the destinations may be the source.
+template <int kWidth>
 inline void lanes_sincos(double* s, double* c, const double* a) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) {
+  for (int i = 0; i < kWidth; i += kVectorLanes) {
     const Vec x = load(a + i);
     bool in_range = true;
     for (int l = 0; l < kVectorLanes; ++l) in_range &= std::fabs(x[l]) <= 1e5;
@@ -83,14 +86,16 @@ inline void lanes_sincos(double* s, double* c, const double* a) {
   }
 }
 
+template <int kWidth>
 inline void lanes_sin(double* d, const double* a) {
-  alignas(64) double unused[kLanes];
-  lanes_sincos(d, unused, a);
+  alignas(64) double unused[kWidth];
+  lanes_sincos<kWidth>(d, unused, a);
 }
 
+template <int kWidth>
 inline void lanes_cos(double* d, const double* a) {
-  alignas(64) double unused[kLanes];
-  lanes_sincos(unused, d, a);
+  alignas(64) double unused[kWidth];
+  lanes_sincos<kWidth>(unused, d, a);
 }
 
 // 2^n for whole numbers -1022 <= n <= 1023
@@ -173,12 +178,14 @@ inline Vec vec_atan2(Vec y, Vec x) {
   return (Vec)((IntVec)angle | ((IntVec)y & (IntVec)broadcast(-0.0)));
 }
 
+template <int kWidth>
 inline void lanes_exp(double* d, const double* a) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) store(d + i, vec_exp(load(a + i)));
+  for (int i = 0; i < kWidth; i += kVectorLanes) store(d + i, vec_exp(load(a + i)));
 }
 
+template <int kWidth>
 inline void lanes_log(double* d, const double* a) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) {
+  for (int i = 0; i < kWidth; i += kVectorLanes) {
     const Vec x = load(a + i);
     bool in_range = true;
     for (int l = 0; l < kVectorLanes; ++l) in_range &= x[l] >= 2.2250738585072014e-308 && x[l] < HUGE_VAL;
@@ -193,8 +200,9 @@ inline void lanes_log(double* d, const double* a) {
 }
 
 // d = angle of (x, y)
+template <int kWidth>
 inline void lanes_atan2(double* d, const double* y, const double* x) {
-  for (int i = 0; i < kLanes; i += kVectorLanes) {
+  for (int i = 0; i < kWidth; i += kVectorLanes) {
     const Vec v = load(y + i), u = load(x + i);
     bool in_range = true;
     for (int l = 0; l < kVectorLanes; ++l) {
@@ -212,10 +220,11 @@ inline void lanes_atan2(double* d, const double* y, const double* x) {
   }
 }
 
+template <int kWidth>
 inline void lanes_atan(double* d, const double* a) {
-  alignas(64) double ones[kLanes];
+  alignas(64) double ones[kWidth];
   for (double& one : ones) one = 1.0;
-  lanes_atan2(d, a, ones);
+  lanes_atan2<kWidth>(d, a, ones);
 }
 
 }  // namespace graphopt::vm

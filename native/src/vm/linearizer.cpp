@@ -78,20 +78,23 @@ double sum_lanes(const double* x, int count) {
 
 }  // namespace
 
-// What one thread needs while it runs programs.
-struct Linearizer::Workspace {
-  AlignedVector<double> frame, kernel_frame, rows;
+double* Linearizer::Workspace::prepare(const ProgramPtr& next, const ProgramPtr& next_kernel) {
+  const auto fill = [](const ProgramPtr& one, AlignedVector<double>& memory, ProgramPtr& filled) {
+    if (filled == one) return;
+    const std::size_t size = static_cast<std::size_t>(one->num_registers) * kLanes;
+    if (memory.size() < size) memory.resize(size);
+    fill_constants(*one, memory.data());
+    filled = one;
+  };
+  fill(next, frame, program);
+  if (next_kernel) fill(next_kernel, kernel_frame, kernel);
+  return frame.data();
+}
 
-  double* prepare(const EdgeGroup& g, const Program& program) {
-    frame.resize(static_cast<std::size_t>(program.num_registers) * kLanes);
-    fill_constants(program, frame.data());
-    if (g.kernel) {
-      kernel_frame.resize(static_cast<std::size_t>(g.kernel->num_registers) * kLanes);
-      fill_constants(*g.kernel, kernel_frame.data());
-    }
-    return frame.data();
-  }
-};
+Linearizer::Workspace& Linearizer::workspace(Use use) {
+  thread_local Workspace workspaces[kNumUses];
+  return workspaces[use];
+}
 
 const EdgeGroup& Linearizer::group(int index) const {
   if (index < 0 || index >= static_cast<int>(groups_.size()))
@@ -143,17 +146,18 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
 
 // Run the program on chunks [begin, end); visit(chunk, frame) sees the registers after each.
 template <class Visit>
-void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::int64_t begin, std::int64_t end,
-                             Workspace& workspace, Visit visit) const {
+void Linearizer::run_program(const EdgeGroup& g, const ProgramPtr& compiled, std::int64_t begin,
+                             std::int64_t end, Workspace& workspace, Visit visit) const {
   if (begin >= end) return;
-  double* frame = workspace.prepare(g, program);
+  const Program& program = *compiled;
+  double* frame = workspace.prepare(compiled, g.kernel);
   RobustContext robust;
   robust.kernel = g.kernel.get();
   robust.frame = workspace.kernel_frame.data();
   for (std::int64_t chunk = begin; chunk < end; ++chunk) {
     load_chunk(g, program, chunk, frame);
     if (g.kernel) robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
-    execute(program, frame, robust);
+    execute(program, frame, robust, g.num_lanes(chunk));
     visit(chunk, frame);
   }
 }
@@ -161,16 +165,16 @@ void Linearizer::run_program(const EdgeGroup& g, const Program& program, std::in
 double Linearizer::linearize_partition(int t, double* values, double* b) {
   double* arena = arenas_[static_cast<std::size_t>(t)].data();
   std::fill(arenas_[static_cast<std::size_t>(t)].begin(), arenas_[static_cast<std::size_t>(t)].end(), 0.0);
-  Workspace workspace;
+  Workspace& space = workspace(kLinearize);
   CompensatedSum total;
   for (const auto& group_pointer : groups_) {
     const EdgeGroup& g = *group_pointer;
     const Program& program = *g.linearize;
     const int stride = padded(g.num_outputs), num_pieces = static_cast<int>(g.pieces.size());
-    workspace.rows.resize(static_cast<std::size_t>(stride) * kLanes);
-    double* rows = workspace.rows.data();
+    space.rows.resize(static_cast<std::size_t>(stride) * kLanes);
+    double* rows = space.rows.data();
     run_program(
-        g, program, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+        g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space,
         [&](std::int64_t chunk, double* frame) {
           const int count = g.num_lanes(chunk);
           total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
@@ -259,11 +263,10 @@ double Linearizer::chi2() {
   require_prepared();
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) {
-    Workspace workspace;
     CompensatedSum total;
     for (const auto& g : groups_) {
       const std::size_t rho = static_cast<std::size_t>(g->chi2->output_registers[0]) * kLanes;
-      run_program(*g, *g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace,
+      run_program(*g, g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace(kChi2),
                   [&](std::int64_t chunk, const double* frame) {
                     total.add(sum_lanes(frame + rho, g->num_lanes(chunk)));
                   });
@@ -279,8 +282,7 @@ void Linearizer::edge_chi2(int index, double* out) {
   const EdgeGroup& g = group(index);
   const std::size_t chi2 = static_cast<std::size_t>(g.chi2->output_registers[1]) * kLanes;
   for_each_partition([&](int t) {
-    Workspace workspace;
-    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+    run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
                 [&](std::int64_t chunk, const double* frame) {
                   for (int l = 0; l < g.num_lanes(chunk); ++l)
                     out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
@@ -293,8 +295,7 @@ void Linearizer::errors(int index, double* out) {
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
-    Workspace workspace;
-    run_program(g, *g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace,
+    run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
                 [&](std::int64_t chunk, const double* frame) {
                   for (int l = 0; l < g.num_lanes(chunk); ++l)
                     for (int k = 0; k < g.residual_dim; ++k)
@@ -311,18 +312,15 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
     throw std::invalid_argument("Linearizer.oplus: dx has length " + std::to_string(size) + ", expected " +
                                 std::to_string(b_size_));
   for_each_partition([&](int t) {
-    AlignedVector<double> memory;
     for (const VertexSet& set : vertex_sets_) {
       const Program& program = *set.oplus;
-      memory.resize(static_cast<std::size_t>(program.num_registers) * kLanes);
-      double* frame = memory.data();
-      fill_constants(program, frame);
+      double* frame = workspace(kUpdate).prepare(set.oplus, nullptr);
       const std::int64_t count = static_cast<std::int64_t>(set.optimized.size());
       std::int64_t begin, end;
       partition((count + kLanes - 1) / kLanes, t, num_partitions_, begin, end);
       for (std::int64_t first = begin * kLanes; first < std::min(end * kLanes, count); first += kLanes) {
         const int lanes = static_cast<int>(std::min<std::int64_t>(kLanes, count - first));
-        for (int l = 0; l < kLanes; ++l) {
+        for (int l = 0; l < (lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes; ++l) {
           const std::int32_t row = set.optimized[static_cast<std::size_t>(first + std::min(l, lanes - 1))];
           const double* storage = set.estimate.row(row);
           const double* delta = dx + set.offset[static_cast<std::size_t>(row)];
@@ -333,7 +331,7 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
                 k < set.estimate.columns ? storage[k] : delta[k - set.estimate.columns];
           }
         }
-        execute(program, frame, RobustContext{});
+        execute(program, frame, RobustContext{}, lanes);
         for (int l = 0; l < lanes; ++l) {
           double* storage = set.estimate.row(set.optimized[static_cast<std::size_t>(first + l)]);
           for (int k = 0; k < set.estimate.columns; ++k)
@@ -376,13 +374,13 @@ std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const EdgeGroup& g = *groups_[k];
     std::int64_t first = g.num_edges;
-    Workspace workspace;
-    run_program(g, *g.linearize, 0, g.num_chunks, workspace, [&](std::int64_t chunk, const double* frame) {
-      for (int l = 0; l < g.num_lanes(chunk); ++l)
-        for (const std::int32_t r : g.linearize->output_registers)
-          if (!std::isfinite(frame[static_cast<std::size_t>(r) * kLanes + l]))
-            first = std::min<std::int64_t>(first, g.order[chunk * kLanes + l]);
-    });
+    run_program(g, g.linearize, 0, g.num_chunks, workspace(kLinearize),
+                [&](std::int64_t chunk, const double* frame) {
+                  for (int l = 0; l < g.num_lanes(chunk); ++l)
+                    for (const std::int32_t r : g.linearize->output_registers)
+                      if (!std::isfinite(frame[static_cast<std::size_t>(r) * kLanes + l]))
+                        first = std::min<std::int64_t>(first, g.order[chunk * kLanes + l]);
+                });
     if (first < g.num_edges) return std::make_pair(static_cast<int>(k), first);
   }
   return std::nullopt;

@@ -138,7 +138,15 @@ class Linearizer {
   const EdgeGroup& group(int index) const;
 
  private:
-  struct Workspace;
+  // What one thread needs while it runs programs. Threads keep theirs: allocating and filling the registers
+  // takes longer than a small graph.
+  struct Workspace {
+    AlignedVector<double> frame, kernel_frame, rows;
+    ProgramPtr program, kernel;  // whose constants are in the frames
+
+    double* prepare(const ProgramPtr& next, const ProgramPtr& next_kernel);
+  };
+  enum Use { kLinearize, kChi2, kUpdate, kNumUses };
 
   void require_prepared() const;
   void for_each_partition(const std::function<void(int)>& task);
@@ -153,8 +161,9 @@ class Linearizer {
   void find_shared_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
-  void run_program(const EdgeGroup& group, const Program& program, std::int64_t begin, std::int64_t end,
+  void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,
                    Workspace& workspace, Visit visit) const;
+  static Workspace& workspace(Use use);
   double linearize_partition(int partition, double* values, double* b);
   void reduce(const Reduction& reduction, double* values, double* b) const;
   double sum_partitions(const std::vector<double>& sums) const;

@@ -36,7 +36,7 @@ struct RobustContext {
 // Put the constants into a frame of num_registers * kLanes doubles.
 void fill_constants(const Program& program, double* frame);
 
-// Run the program on the kLanes lanes of a frame that holds its constants and inputs.
-void execute(const Program& program, double* frame, const RobustContext& robust);
+// Run the program on at least the first num_lanes lanes (of kLanes) of a frame with its constants and inputs.
+void execute(const Program& program, double* frame, const RobustContext& robust, int num_lanes);
 
 }  // namespace graphopt::vm

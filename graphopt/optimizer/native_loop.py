@@ -1,0 +1,81 @@
+"""g2o's algorithms on small systems, by the native loop; same numbers as `run` gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt.cpu_kernels import kernels
+from graphopt.optimizer.algorithm import Algorithm, Outcome
+from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
+from graphopt.optimizer.options import StopRules
+from graphopt.optimizer.signals import StopSignals
+from graphopt.optimizer.summary import Iteration, Summary
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.small import native_loop
+
+
+class NativeLoop:
+    """A native loop and the algorithm whose state it continues."""
+
+    def __init__(self, loop: Any, algorithm: Algorithm):
+        self._loop = loop
+        self._algorithm = algorithm
+
+    def run(self, rules: StopRules, summary: Summary, signals: StopSignals) -> Outcome:
+        """Run all iterations and fill `summary`.
+
+        Returns how the last step ended; `Outcome.CONTINUE` after the last iteration or a request to stop.
+        """
+        method, give_back = _METHODS[type(self._algorithm)](self._algorithm)
+        result = self._loop.run(method, rules, signals.should_stop)
+        give_back()
+        summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
+        summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps)]
+        if summary.iterations:
+            summary.final_chi2 = summary.iterations[-1].chi2
+        for name in ("linearize", "solve", "update"):
+            summary.seconds[name] += getattr(result, f"{name}_seconds")
+        return Outcome[result.ending] if result.ending else Outcome.CONTINUE
+
+
+def native_loop_for(algorithm: Algorithm, solver: BlockSolver) -> NativeLoop | None:
+    """The native loop for this algorithm and block solver, None if Python has to run the iterations."""
+    if type(algorithm) not in _METHODS:
+        return None
+    loop = native_loop(solver, type(algorithm) is Dogleg)
+    return None if loop is None else NativeLoop(loop, algorithm)
+
+
+def _levenberg(algorithm: LevenbergMarquardt) -> tuple[Any, Any]:
+    method = kernels.Levenberg(algorithm.options)
+    method.damping, method.nu = algorithm._lambda, algorithm._nu
+
+    def give_back() -> None:
+        algorithm._lambda, algorithm._nu = method.damping, method.nu
+
+    return method, give_back
+
+
+def _gauss_newton(algorithm: GaussNewton) -> tuple[Any, Any]:
+    return kernels.GaussNewton(), lambda: None
+
+
+def _dogleg(algorithm: Dogleg) -> tuple[Any, Any]:
+    method = kernels.Dogleg(algorithm.options)
+    method.delta, method.damping = algorithm._delta, algorithm._lambda
+    method.was_positive_definite = algorithm._was_positive_definite
+
+    def give_back() -> None:
+        algorithm._delta, algorithm._lambda = method.delta, method.damping
+        algorithm._was_positive_definite = method.was_positive_definite
+
+    return method, give_back
+
+
+_METHODS: dict[type, Any] = {
+    LevenbergMarquardt: _levenberg,
+    GaussNewton: _gauss_newton,
+    Dogleg: _dogleg,
+}

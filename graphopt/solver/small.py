@@ -1,0 +1,40 @@
+"""The native loop for small systems: which block solvers can have it.
+
+A system of a few vertices is linearized and solved in microseconds, less than Python needs between the two.
+`native_loop` hands such a block solver to `kernels.SmallLoop`, which runs all iterations of g2o's algorithms
+on the same arrays with the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt.cpu_kernels import kernels
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.linear_systems import Whole
+
+LARGEST_DIM = 60
+"""Scalars of dx; beyond, Python's share is small."""
+
+
+def native_loop(solver: Any, with_product: bool) -> Any:
+    """A `kernels.SmallLoop` over the arrays of a block solver, None if it has to be driven from Python.
+
+    `with_product`: the algorithm multiplies by H.
+    """
+    if type(solver) is not CpuBlockSolver or solver.dim > LARGEST_DIM:
+        return None
+    system = solver._system
+    if type(system) is not Whole or not isinstance(
+        system._solver, (kernels.DenseCholesky, kernels.SparseCholesky)
+    ):
+        return None
+    return kernels.SmallLoop(
+        solver._linearizer,
+        system._solver,
+        solver._symmetric_product() if with_product else None,
+        solver.values,
+        solver._b,
+        solver._dx,
+        solver._diagonal,
+    )

@@ -1,0 +1,110 @@
+// Bindings of the structure of H.
+#include "linear/block_structure.h"
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+using namespace graphopt;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <class T>
+const T* data_of(const py::handle& object, const char* name, py::ssize_t size) {
+  if (!py::isinstance<Array<T>>(object)) throw py::value_error(std::string(name) + " has the wrong type");
+  const auto array = py::reinterpret_borrow<Array<T>>(object);
+  if (array.size() != size) throw py::value_error(std::string(name) + " has the wrong length");
+  return array.data();
+}
+
+template <class T>
+Array<T> as_array(const std::vector<T>& values) {
+  return Array<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+py::tuple bound_number_blocks(const std::vector<py::object>& free, const std::vector<py::object>& eliminated,
+                              const std::vector<py::object>& ids, const std::vector<std::int32_t>& dims) {
+  if (eliminated.size() != free.size() || ids.size() != free.size() || dims.size() != free.size())
+    throw py::value_error("number_blocks: the lists must have one entry per vertex set");
+  std::vector<VertexFlags> sets(free.size());
+  py::list blocks, offsets;
+  for (std::size_t s = 0; s < sets.size(); ++s) {
+    const py::ssize_t size = py::len(free[s]);
+    Array<std::int64_t> block(size), offset(size);
+    sets[s] = {size,
+               data_of<bool>(free[s], "free", size),
+               data_of<bool>(eliminated[s], "eliminated", size),
+               data_of<std::int64_t>(ids[s], "ids", size),
+               dims[s],
+               block.mutable_data(),
+               offset.mutable_data()};
+    blocks.append(std::move(block));
+    offsets.append(std::move(offset));
+  }
+  Numbering numbering;
+  {
+    const py::gil_scoped_release release;
+    numbering = number_blocks(sets);
+  }
+  return py::make_tuple(as_array(numbering.dims), as_array(numbering.ids), as_array(numbering.offsets),
+                        numbering.num_kept, blocks, offsets);
+}
+
+py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector<Array<std::int64_t>>& blocks,
+                              const std::vector<std::pair<std::vector<int>, py::array>>& selections) {
+  std::vector<EdgeSlots> edges(selections.size());
+  py::list places;
+  for (std::size_t e = 0; e < edges.size(); ++e) {
+    const auto& [sets, rows] = selections[e];
+    const int arity = static_cast<int>(sets.size());
+    if (rows.ndim() != 2 || rows.shape(1) != arity) throw py::value_error("vertex_rows has the wrong shape");
+    EdgeSlots& one = edges[e];
+    one.size = rows.shape(0);
+    one.arity = arity;
+    one.rows = data_of<std::int32_t>(rows, "vertex_rows", rows.size());
+    for (int slot = 0; slot < arity; ++slot) {
+      const Array<std::int64_t>& table = blocks.at(static_cast<std::size_t>(sets[slot]));
+      one.table.push_back(table.data());
+      for (std::int64_t i = 0; i < one.size; ++i) {
+        const std::int32_t row = one.rows[i * arity + slot];
+        if (row < 0 || row >= table.size())
+          throw py::value_error("vertex_rows names a row that is not there");
+      }
+    }
+    const py::ssize_t num_pairs = arity * (arity + 1) / 2;
+    Array<std::int64_t> offset({static_cast<py::ssize_t>(one.size), num_pairs});
+    Array<bool> transposed({static_cast<py::ssize_t>(one.size), num_pairs});
+    one.block_offset = offset.mutable_data();
+    one.block_transposed = transposed.mutable_data();
+    places.append(py::make_tuple(std::move(offset), std::move(transposed)));
+  }
+  const std::vector<std::int32_t> sizes(dims.data(), dims.data() + dims.size());
+  Pattern pattern;
+  {
+    const py::gil_scoped_release release;
+    pattern = block_pattern(sizes, edges);
+  }
+  return py::make_tuple(as_array(pattern.col_ptr), as_array(pattern.row_idx), as_array(pattern.block_ptr),
+                        places);
+}
+
+}  // namespace
+
+void bind_block_structure(py::module_& m) {
+  m.def("number_blocks", &bound_number_blocks, py::arg("free"), py::arg("eliminated"), py::arg("ids"),
+        py::arg("dims"),
+        "Per vertex set masks, ids and tangent dimension; returns dims, ids, offsets, number of kept blocks, "
+        "and "
+        "per vertex set the block and the first scalar of each vertex.");
+  m.def("block_pattern", &bound_block_pattern, py::arg("dims"), py::arg("blocks"), py::arg("edges"),
+        "Pattern of H for edges (vertex sets, vertex rows); returns col_ptr, row_idx, block_ptr, and per "
+        "selection block_offset and block_transposed.");
+}

@@ -1,0 +1,164 @@
+// Bindings of the loop for small systems.
+#include "vm/small_loop.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+
+#include "linear/dense_cholesky.h"
+#include "linear/pcg.h"
+#include "linear/sparse_cholesky.h"
+
+namespace py = pybind11;
+using graphopt::DenseCholesky;
+using graphopt::PatternOperator;
+using graphopt::SparseCholesky;
+using namespace graphopt::vm;
+
+namespace {
+
+// The Python objects whose memory a loop uses, and the loop.
+struct BoundLoop {
+  py::object linearizer, solver, product, values, b, dx, diagonal;
+  std::unique_ptr<SmallLoop> loop;
+};
+
+template <class T>
+View<T> vector_view(const py::object& object, const char* name) {
+  using Plain = std::remove_const_t<T>;
+  if (!py::isinstance<py::array_t<Plain, py::array::c_style>>(object))
+    throw py::value_error(std::string("SmallLoop: ") + name + " has the wrong type");
+  const auto array = py::reinterpret_borrow<py::array>(object);
+  View<T> v;
+  v.data = static_cast<T*>(const_cast<void*>(array.data()));
+  v.rows = array.size();
+  v.columns = 1;
+  return v;
+}
+
+template <class Direct>
+void use_solver(SmallSystem& system, const py::object& solver, std::int64_t values_size) {
+  Direct& direct = solver.cast<Direct&>();
+  if (direct.pattern().values_size() != values_size || direct.pattern().dim() != system.b.size())
+    throw py::value_error("SmallLoop: the solver was made for another pattern");
+  system.factorize = [&direct](const double* values, const double* damping) {
+    return direct.factorize(values, damping);
+  };
+  system.substitute = [&direct](const double* b, double* x) { direct.solve(b, x); };
+}
+
+std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::object& solver,
+                                     const py::object& product, const py::object& values, const py::object& b,
+                                     const py::object& dx, const py::object& diagonal) {
+  SmallSystem system;
+  system.linearizer = &linearizer.cast<Linearizer&>();
+  system.values = vector_view<double>(values, "values");
+  system.b = vector_view<double>(b, "b");
+  system.dx = vector_view<double>(dx, "dx");
+  system.diagonal = vector_view<const std::int64_t>(diagonal, "diagonal");
+  if (py::isinstance<DenseCholesky>(solver))
+    use_solver<DenseCholesky>(system, solver, system.values.size());
+  else
+    use_solver<SparseCholesky>(system, solver, system.values.size());
+  if (!product.is_none()) {
+    PatternOperator& matrix = product.cast<PatternOperator&>();
+    system.multiply = [&matrix](const double* h, const double* x, double* y) {
+      matrix.set(h, nullptr);
+      matrix.multiply(x, y);
+    };
+  }
+  auto bound = std::make_unique<BoundLoop>();
+  *bound = {linearizer, solver, product, values, b, dx, diagonal, nullptr};
+  bound->loop = std::make_unique<SmallLoop>(std::move(system));
+  return bound;
+}
+
+StopRules rules_of(const py::object& options) {
+  StopRules rules;
+  rules.max_iterations = options.attr("max_iterations").cast<int>();
+  rules.function_tolerance = options.attr("function_tolerance").cast<double>();
+  rules.gradient_tolerance = options.attr("gradient_tolerance").cast<double>();
+  rules.step_tolerance = options.attr("step_tolerance").cast<double>();
+  return rules;
+}
+
+template <class Method>
+LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop) {
+  const StopRules rules = rules_of(options);
+  const ShouldStop ask = [&should_stop] {
+    const py::gil_scoped_acquire gil;
+    return should_stop().cast<bool>();
+  };
+  const py::gil_scoped_release release;
+  return bound.loop->run(method, rules, ask);
+}
+
+py::list steps(const LoopResult& result) {
+  py::list list;
+  for (const LoopStep& step : result.steps)
+    list.append(py::make_tuple(step.chi2, step.has_lambda ? py::object(py::float_(step.lambda)) : py::none(),
+                               step.trials, step.seconds));
+  return list;
+}
+
+const char* ending(const LoopResult& result) {
+  switch (result.ending) {
+    case LoopEnding::kRules:
+      return "";
+    case LoopEnding::kConverged:
+      return "CONVERGED";
+    case LoopEnding::kNoImprovement:
+      return "NO_IMPROVEMENT";
+    case LoopEnding::kLinearSolverFailure:
+      return "LINEAR_SOLVER_FAILURE";
+    case LoopEnding::kNonFinite:
+      return "NON_FINITE";
+  }
+  return "";
+}
+
+}  // namespace
+
+void bind_small_loop(py::module_& m) {
+  py::class_<LoopResult>(m, "LoopResult", "What a loop did.")
+      .def_readonly("initial_chi2", &LoopResult::initial_chi2)
+      .def_property_readonly("steps", &steps, "(chi2, lambda or None, trials, seconds) per iteration.")
+      .def_property_readonly("ending", &ending, "Name of the outcome that ended it, or nothing.")
+      .def_readonly("linearize_seconds", &LoopResult::linearize_seconds)
+      .def_readonly("solve_seconds", &LoopResult::solve_seconds)
+      .def_readonly("update_seconds", &LoopResult::update_seconds);
+
+  py::class_<GaussNewton>(m, "GaussNewton", "State of Gauss-Newton.").def(py::init<>());
+  py::class_<Levenberg>(m, "Levenberg", "State of Levenberg-Marquardt.")
+      .def(py::init([](const py::object& options) {
+        Levenberg method;
+        method.initial_lambda = options.attr("initial_lambda").cast<double>();
+        method.tau = options.attr("tau").cast<double>();
+        method.max_trials = options.attr("max_trials").cast<int>();
+        method.lower_scale = options.attr("good_step_lower_scale").cast<double>();
+        method.upper_scale = options.attr("good_step_upper_scale").cast<double>();
+        return method;
+      }))
+      .def_readwrite("damping", &Levenberg::lambda)
+      .def_readwrite("nu", &Levenberg::nu);
+  py::class_<Dogleg>(m, "Dogleg", "State of Powell's dogleg.")
+      .def(py::init([](const py::object& options) {
+        Dogleg method;
+        method.max_trials = options.attr("max_trials").cast<int>();
+        method.lambda_factor = options.attr("lambda_factor").cast<double>();
+        return method;
+      }))
+      .def_readwrite("delta", &Dogleg::delta)
+      .def_readwrite("damping", &Dogleg::lambda)
+      .def_readwrite("was_positive_definite", &Dogleg::was_positive_definite);
+
+  py::class_<BoundLoop>(m, "SmallLoop", "g2o's algorithms on a small system without Python in between.")
+      .def(py::init(&make_loop), py::arg("linearizer"), py::arg("solver"), py::arg("product"),
+           py::arg("values"), py::arg("b"), py::arg("dx"), py::arg("diagonal"))
+      .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"))
+      .def("run", &run<Levenberg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"))
+      .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"));
+}

@@ -1,0 +1,118 @@
+#include "linear/block_structure.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace graphopt {
+namespace {
+
+struct Place {
+  bool eliminated;
+  std::int64_t id;
+  std::int32_t set;
+  std::int64_t row;
+  bool operator<(const Place& other) const {
+    return std::tie(eliminated, id) < std::tie(other.eliminated, other.id);
+  }
+};
+
+// visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ...
+template <class Visit>
+void for_each_pair(const EdgeSlots& edges, Visit visit) {
+  std::vector<std::int64_t> blocks(static_cast<std::size_t>(edges.arity));
+  for (std::int64_t i = 0; i < edges.size; ++i) {
+    for (int slot = 0; slot < edges.arity; ++slot)
+      blocks[slot] = edges.table[slot][edges.rows[i * edges.arity + slot]];
+    int pair = 0;
+    for (int a = 0; a < edges.arity; ++a)
+      for (int b = a; b < edges.arity; ++b, ++pair) visit(i, pair, blocks[a], blocks[b]);
+  }
+}
+
+bool is_off_diagonal(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 && a != b; }
+
+}  // namespace
+
+Numbering number_blocks(const std::vector<VertexFlags>& sets) {
+  std::vector<Place> places;
+  for (std::size_t s = 0; s < sets.size(); ++s)
+    for (std::int64_t row = 0; row < sets[s].size; ++row)
+      if (sets[s].free[row])
+        places.push_back({sets[s].eliminated[row], sets[s].ids[row], static_cast<std::int32_t>(s), row});
+      else
+        sets[s].block[row] = sets[s].offset[row] = -1;
+  if (!std::is_sorted(places.begin(), places.end())) std::sort(places.begin(), places.end());
+  Numbering result;
+  result.dims.reserve(places.size());
+  result.ids.reserve(places.size());
+  result.offsets.reserve(places.size() + 1);
+  result.offsets.push_back(0);
+  for (const Place& place : places) {
+    const VertexFlags& set = sets[static_cast<std::size_t>(place.set)];
+    set.block[place.row] = static_cast<std::int64_t>(result.dims.size());
+    set.offset[place.row] = result.offsets.back();
+    result.num_kept += place.eliminated ? 0 : 1;
+    result.dims.push_back(set.dim);
+    result.ids.push_back(place.id);
+    result.offsets.push_back(result.offsets.back() + set.dim);
+  }
+  return result;
+}
+
+Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<EdgeSlots>& edges) {
+  const std::size_t num_blocks = dims.size();
+  // rows of the off-diagonal blocks of each column, with repetitions
+  std::vector<std::int64_t> first(num_blocks + 1, 0);
+  for (const EdgeSlots& one : edges)
+    for_each_pair(one, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+      if (is_off_diagonal(a, b)) ++first[static_cast<std::size_t>(std::max(a, b)) + 1];
+    });
+  for (std::size_t col = 0; col < num_blocks; ++col) first[col + 1] += first[col];
+  std::vector<std::int32_t> rows(static_cast<std::size_t>(first[num_blocks]));
+  std::vector<std::int64_t> next(first.begin(), first.end() - 1);
+  for (const EdgeSlots& one : edges)
+    for_each_pair(one, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+      if (!is_off_diagonal(a, b)) return;
+      std::int64_t& at = next[static_cast<std::size_t>(std::max(a, b))];
+      rows[static_cast<std::size_t>(at++)] = static_cast<std::int32_t>(std::min(a, b));
+    });
+
+  Pattern pattern;
+  pattern.col_ptr.resize(num_blocks + 1, 0);
+  pattern.row_idx.reserve(rows.size() + num_blocks);
+  pattern.block_ptr.reserve(rows.size() + num_blocks + 1);
+  pattern.block_ptr.push_back(0);
+  const auto add = [&](std::int32_t row, std::size_t col) {
+    pattern.row_idx.push_back(row);
+    pattern.block_ptr.push_back(pattern.block_ptr.back() +
+                                static_cast<std::int64_t>(dims[static_cast<std::size_t>(row)]) * dims[col]);
+  };
+  for (std::size_t col = 0; col < num_blocks; ++col) {
+    const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
+    std::sort(begin, end);
+    for (auto row = begin; row != end; ++row)
+      if (row == begin || *row != row[-1]) add(*row, col);
+    add(static_cast<std::int32_t>(col), col);
+    pattern.col_ptr[col + 1] = static_cast<std::int64_t>(pattern.row_idx.size());
+  }
+
+  for (const EdgeSlots& one : edges) {
+    const int num_pairs = one.arity * (one.arity + 1) / 2;
+    for_each_pair(one, [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
+      std::int64_t offset = -1;
+      if (a >= 0 && b >= 0) {
+        const auto begin =
+            pattern.row_idx.begin() + pattern.col_ptr[static_cast<std::size_t>(std::max(a, b))];
+        const auto end =
+            pattern.row_idx.begin() + pattern.col_ptr[static_cast<std::size_t>(std::max(a, b)) + 1];
+        const auto found = a == b ? end - 1 : std::lower_bound(begin, end, std::min(a, b));
+        offset = pattern.block_ptr[static_cast<std::size_t>(found - pattern.row_idx.begin())];
+      }
+      one.block_offset[i * num_pairs + pair] = offset;
+      one.block_transposed[i * num_pairs + pair] = offset >= 0 && a > b;
+    });
+  }
+  return pattern;
+}
+
+}  // namespace graphopt

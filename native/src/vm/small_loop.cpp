@@ -1,0 +1,341 @@
+// Compiled without contraction to fused multiply-adds, which numpy does not use either.
+#include "vm/small_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace graphopt::vm {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+class Timer {
+ public:
+  explicit Timer(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
+  ~Timer() { total_ += seconds(); }
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  double& total_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+// Sum of term(i) in the order of numpy's pairwise summation of up to 128 numbers.
+template <class Term>
+double sum(std::int64_t n, Term term) {
+  if (n < 8) {
+    double total = 0.0;
+    for (std::int64_t i = 0; i < n; ++i) total += term(i);
+    return total;
+  }
+  double r[8];
+  for (int k = 0; k < 8; ++k) r[k] = term(k);
+  std::int64_t i = 8;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; ++k) r[k] += term(i + k);
+  double total = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+  for (; i < n; ++i) total += term(i);
+  return total;
+}
+
+double dot(const double* a, const double* b, std::int64_t n) {
+  return sum(n, [&](std::int64_t i) { return a[i] * b[i]; });
+}
+
+double norm(const double* a, std::int64_t n) { return std::sqrt(dot(a, a, n)); }
+
+// Largest absolute value, NaN if there is a NaN.
+template <class Term>
+double largest(std::int64_t n, Term term) {
+  double result = 0.0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double x = std::fabs(term(i));
+    if (std::isnan(x)) return x;
+    result = std::max(result, x);
+  }
+  return result;
+}
+
+double largest(const View<double>& x) {
+  return largest(x.size(), [&](std::int64_t i) { return x.data[i]; });
+}
+
+// The point of the dogleg path at radius delta.
+std::vector<double> dogleg_step(const std::vector<double>& steepest, const std::vector<double>& newton,
+                                double delta) {
+  const std::int64_t n = static_cast<std::int64_t>(newton.size());
+  if (norm(newton.data(), n) < delta) return newton;
+  std::vector<double> step(steepest);
+  const double steepest_norm = norm(steepest.data(), n);
+  if (steepest_norm > delta) {
+    const double factor = delta / steepest_norm;
+    for (double& x : step) x *= factor;
+    return step;
+  }
+  std::vector<double> leg(newton);
+  for (std::int64_t i = 0; i < n; ++i) leg[i] -= steepest[i];
+  const double c = dot(steepest.data(), leg.data(), n), leg_squared = dot(leg.data(), leg.data(), n);
+  const double missing = delta * delta - steepest_norm * steepest_norm;
+  const double root = std::sqrt(c * c + leg_squared * missing);
+  const double beta = c <= 0.0 ? (-c + root) / leg_squared : missing / (c + root);
+  for (std::int64_t i = 0; i < n; ++i) step[i] = steepest[i] + beta * leg[i];
+  return step;
+}
+
+}  // namespace
+
+SmallLoop::SmallLoop(SmallSystem system) : system_(std::move(system)), dim_(system_.b.size()) {
+  if (dim_ > kLargestDim || system_.dx.size() != dim_ || system_.diagonal.size() != dim_)
+    throw std::invalid_argument("SmallLoop: b, dx and diagonal must have one length, at most 128");
+  damping_.resize(static_cast<std::size_t>(dim_));
+}
+
+double SmallLoop::linearize() {
+  const Timer timer(result_->linearize_seconds);
+  return system_.linearizer->linearize(system_.values.data, system_.values.size(), system_.b.data, dim_);
+}
+
+double SmallLoop::chi2() {
+  const Timer timer(result_->linearize_seconds);
+  return system_.linearizer->chi2();
+}
+
+bool SmallLoop::solve(double damping) {
+  const Timer timer(result_->solve_seconds);
+  std::fill(damping_.begin(), damping_.end(), damping);
+  if (!system_.factorize(system_.values.data, damping == 0.0 ? nullptr : damping_.data())) return false;
+  system_.substitute(system_.b.data, system_.dx.data);
+  return true;
+}
+
+void SmallLoop::update() {
+  const Timer timer(result_->update_seconds);
+  system_.linearizer->oplus(system_.dx.data, dim_);
+}
+
+void SmallLoop::multiply(const double* x, double* y) {
+  const Timer timer(result_->solve_seconds);
+  system_.multiply(system_.values.data, x, y);
+}
+
+bool SmallLoop::converged(const LoopStep& step, double before, const StopRules& rules) const {
+  const bool accepted = std::isfinite(step.step_size);
+  if (accepted && rules.function_tolerance > 0.0 &&
+      std::fabs(before - step.chi2) <= rules.function_tolerance * std::fabs(before))
+    return true;
+  if (accepted && rules.step_tolerance > 0.0 && step.step_size <= rules.step_tolerance) return true;
+  return rules.gradient_tolerance > 0.0 && largest(system_.b) <= rules.gradient_tolerance;
+}
+
+template <class Method>
+LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldStop& should_stop) {
+  LoopResult result;
+  result_ = &result;
+  double before = chi2();
+  result.initial_chi2 = before;
+  if (!std::isfinite(before)) {
+    result.ending = LoopEnding::kNonFinite;
+    return result;
+  }
+  method.chi2 = before;
+  for (int number = 0; number < rules.max_iterations && !should_stop(); ++number) {
+    LoopStep step;
+    double seconds = 0.0;
+    {
+      const Timer timer(seconds);
+      step = method.step(*this, number, should_stop);
+    }
+    step.seconds = seconds;
+    result.steps.push_back(step);
+    result.ending = step.outcome;
+    if (result.ending == LoopEnding::kRules && converged(step, before, rules))
+      result.ending = LoopEnding::kConverged;
+    if (result.ending != LoopEnding::kRules) break;
+    before = step.chi2;
+  }
+  return result;
+}
+
+template LoopResult SmallLoop::run(GaussNewton&, const StopRules&, const ShouldStop&);
+template LoopResult SmallLoop::run(Levenberg&, const StopRules&, const ShouldStop&);
+template LoopResult SmallLoop::run(Dogleg&, const StopRules&, const ShouldStop&);
+
+// -------------------------------------------------------------------- Gauss-Newton
+
+LoopStep GaussNewton::step(SmallLoop& loop, int, const ShouldStop&) {
+  LoopStep done;
+  done.chi2 = chi2;
+  done.step_size = kInfinity;
+  loop.linearize();
+  if (!loop.solve(0.0)) {
+    done.outcome = LoopEnding::kLinearSolverFailure;
+    return done;
+  }
+  const double size = largest(loop.system_.dx);
+  done.outcome = LoopEnding::kNonFinite;
+  if (!std::isfinite(size)) return done;
+  Linearizer& linearizer = *loop.system_.linearizer;
+  linearizer.push();
+  loop.update();
+  const double moved = loop.chi2();
+  if (!std::isfinite(moved)) {
+    linearizer.pop();
+    return done;
+  }
+  linearizer.discard_top();
+  done.chi2 = chi2 = moved;
+  done.step_size = size;
+  done.outcome = LoopEnding::kRules;
+  return done;
+}
+
+// -------------------------------------------------------------------- Levenberg-Marquardt
+
+LoopStep Levenberg::step(SmallLoop& loop, int iteration, const ShouldStop& should_stop) {
+  LoopStep done;
+  double current = loop.linearize();
+  if (iteration == 0) {
+    const SmallSystem& system = loop.system_;
+    const auto entry = [&](std::int64_t i) { return system.values.data[system.diagonal.data[i]]; };
+    lambda = initial_lambda != 0.0 ? initial_lambda : tau * largest(loop.dim_, entry);
+    nu = 2.0;
+  }
+  done.trials = 0;
+  done.step_size = kInfinity;
+  double rho;
+  do {
+    rho = trial(loop, current);
+    ++done.trials;
+    if (rho > 0.0) done.step_size = largest(loop.system_.dx);
+  } while (rho < 0.0 && done.trials < max_trials && std::isfinite(lambda) && !should_stop());
+  const bool ended = done.trials >= max_trials || rho == 0.0 || !std::isfinite(lambda);
+  done.outcome = ended ? LoopEnding::kNoImprovement : LoopEnding::kRules;
+  done.chi2 = chi2 = current;
+  done.lambda = lambda;
+  done.has_lambda = true;
+  return done;
+}
+
+// Try the present damping: rho; chi2 becomes that after the step if it is accepted.
+double Levenberg::trial(SmallLoop& loop, double& current) {
+  if (!loop.solve(lambda)) {
+    reject();
+    return -kInfinity;
+  }
+  const double *dx = loop.system_.dx.data, *b = loop.system_.b.data;
+  const double predicted = sum(loop.dim_, [&](std::int64_t i) { return dx[i] * (lambda * dx[i] + b[i]); });
+  const double scale = predicted + 1e-3;  // 1e-3 as in g2o: never zero
+  Linearizer& linearizer = *loop.system_.linearizer;
+  linearizer.push();
+  loop.update();
+  const double moved = loop.chi2();
+  const double rho = (current - moved) / scale;
+  if (rho > 0.0 && std::isfinite(moved)) {
+    const double alpha = std::min(1.0 - std::pow(2.0 * rho - 1.0, 3.0), upper_scale);
+    lambda *= std::max(lower_scale, alpha);
+    nu = 2.0;
+    linearizer.discard_top();
+    current = moved;
+    return rho;
+  }
+  reject();
+  linearizer.pop();
+  return std::isfinite(rho) ? rho : -kInfinity;
+}
+
+void Levenberg::reject() {
+  lambda *= nu;
+  nu *= 2.0;
+}
+
+// -------------------------------------------------------------------- dogleg
+
+LoopStep Dogleg::step(SmallLoop& loop, int, const ShouldStop& should_stop) {
+  const std::int64_t n = loop.dim_;
+  LoopStep done;
+  done.step_size = kInfinity;
+  double current = loop.linearize();
+  const double* b = loop.system_.b.data;
+  std::vector<double> steepest(b, b + n), product(static_cast<std::size_t>(n));
+  loop.multiply(b, product.data());
+  const double curvature = dot(b, product.data(), n);
+  const double factor = curvature > 0.0 ? dot(b, b, n) / curvature : 0.0;
+  for (double& x : steepest) x *= factor;
+  if (!solve_gauss_newton(loop)) {
+    done.outcome = LoopEnding::kLinearSolverFailure;
+    done.chi2 = current;
+    done.lambda = lambda;
+    done.has_lambda = true;
+    return done;
+  }
+  const std::vector<double> newton(loop.system_.dx.data, loop.system_.dx.data + n);
+  std::vector<double> step = newton;
+  bool accepted = false;
+  done.trials = 0;
+  while (!accepted && done.trials < max_trials && !(done.trials > 0 && should_stop())) {
+    ++done.trials;
+    step = dogleg_step(steepest, newton, delta);
+    accepted = trial(loop, step, current);
+  }
+  done.chi2 = chi2 = current;
+  done.lambda = lambda;
+  done.has_lambda = !was_positive_definite;
+  if (done.trials >= max_trials || !accepted) {
+    done.outcome = LoopEnding::kNoImprovement;
+    return done;
+  }
+  done.step_size = largest(n, [&](std::int64_t i) { return step[i]; });
+  return done;
+}
+
+// Solve H dx = b, damped if H was ever indefinite; false beyond the largest damping.
+bool Dogleg::solve_gauss_newton(SmallLoop& loop) {
+  constexpr double kMinLambda = 1e-12, kMaxLambda = 1e3;  // g2o's minLambda and maxLambda
+  while (true) {
+    const bool solved = loop.solve(was_positive_definite ? 0.0 : lambda);
+    was_positive_definite = was_positive_definite && solved;
+    if (solved) {
+      if (!was_positive_definite) lambda = std::max(kMinLambda, lambda / (0.5 * lambda_factor));
+      return true;
+    }
+    lambda *= lambda_factor;
+    if (lambda > kMaxLambda) {
+      lambda = kMaxLambda;
+      return false;
+    }
+  }
+}
+
+// Take the step, keep it if rho > 0, and adapt the trust region.
+bool Dogleg::trial(SmallLoop& loop, const std::vector<double>& step, double& current) {
+  const std::int64_t n = loop.dim_;
+  std::vector<double> product(static_cast<std::size_t>(n));
+  loop.multiply(step.data(), product.data());
+  double linear_gain = 2.0 * dot(loop.system_.b.data, step.data(), n) - dot(step.data(), product.data(), n);
+  if (std::fabs(linear_gain) < 1e-12) linear_gain = 1e-12;
+  Linearizer& linearizer = *loop.system_.linearizer;
+  linearizer.push();
+  std::copy(step.begin(), step.end(), loop.system_.dx.data);
+  loop.update();
+  const double moved = loop.chi2();
+  const double rho = (current - moved) / linear_gain;
+  const bool accepted = rho > 0.0;
+  if (accepted) {
+    linearizer.discard_top();
+    current = moved;
+  } else {
+    linearizer.pop();
+  }
+  if (rho > 0.75)
+    delta = std::max(delta, 3.0 * norm(step.data(), n));
+  else if (!(rho >= 0.25))  // also NaN
+    delta *= 0.5;
+  return accepted;
+}
+
+}  // namespace graphopt::vm

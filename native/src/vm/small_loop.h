@@ -1,0 +1,113 @@
+// Whole optimizations of small systems: the iterations of g2o's algorithms without Python between them.
+//
+// Formulas and their order are those of graphopt/optimizer/{levenberg_marquardt,gauss_newton,dogleg}.py, and
+// sums are numpy's, so both give the same digits; tests compare them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "vm/linearizer.h"
+
+namespace graphopt::vm {
+
+// What the loop works on: the arrays belong to a block solver.
+struct SmallSystem {
+  Linearizer* linearizer = nullptr;
+  std::function<bool(const double* values, const double* damping)> factorize;
+  std::function<void(const double* b, double* x)> substitute;
+  std::function<void(const double* values, const double* x, double* y)> multiply;  // only for dogleg
+  View<double> values, b, dx;
+  View<const std::int64_t> diagonal;  // of H, in values
+};
+
+struct StopRules {
+  int max_iterations = 10;
+  double function_tolerance = 0.0, gradient_tolerance = 0.0, step_tolerance = 0.0;
+};
+
+enum class LoopEnding { kRules, kConverged, kNoImprovement, kLinearSolverFailure, kNonFinite };
+
+// One iteration; the names are those of optimizer/algorithm.py.
+struct LoopStep {
+  LoopEnding outcome = LoopEnding::kRules;
+  double chi2 = 0.0;
+  double lambda = 0.0;
+  bool has_lambda = false;
+  int trials = 1;
+  double step_size = 0.0;  // infinite if no step was accepted
+  double seconds = 0.0;
+};
+
+struct LoopResult {
+  double initial_chi2 = 0.0;
+  LoopEnding ending = LoopEnding::kRules;  // kRules: the last iteration, or asked to stop
+  std::vector<LoopStep> steps;
+  double linearize_seconds = 0.0, solve_seconds = 0.0, update_seconds = 0.0;
+};
+
+using ShouldStop = std::function<bool()>;
+
+class SmallLoop;
+
+struct GaussNewton {
+  LoopStep step(SmallLoop& loop, int iteration, const ShouldStop& should_stop);
+  double chi2 = 0.0;
+};
+
+struct Levenberg {
+  double initial_lambda = 0.0, tau = 1e-5;
+  int max_trials = 10;
+  double lower_scale = 1.0 / 3.0, upper_scale = 2.0 / 3.0;
+  double lambda = 0.0, nu = 2.0;
+  double chi2 = 0.0;
+  LoopStep step(SmallLoop& loop, int iteration, const ShouldStop& should_stop);
+
+ private:
+  double trial(SmallLoop& loop, double& current);
+  void reject();
+};
+
+struct Dogleg {
+  int max_trials = 100;
+  double lambda_factor = 10.0;
+  double delta = 1e4, lambda = 1e-7;
+  bool was_positive_definite = true;
+  double chi2 = 0.0;
+  LoopStep step(SmallLoop& loop, int iteration, const ShouldStop& should_stop);
+
+ private:
+  bool solve_gauss_newton(SmallLoop& loop);
+  bool trial(SmallLoop& loop, const std::vector<double>& step, double& current);
+};
+
+class SmallLoop {
+ public:
+  // Vectors of more scalars would have to be summed in numpy's blocks.
+  static constexpr std::int64_t kLargestDim = 128;
+
+  explicit SmallLoop(SmallSystem system);
+
+  template <class Method>
+  LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop);
+
+ private:
+  friend struct GaussNewton;
+  friend struct Levenberg;
+  friend struct Dogleg;
+
+  double linearize();
+  double chi2();
+  bool solve(double damping);
+  void update();
+  void multiply(const double* x, double* y);
+  bool converged(const LoopStep& step, double before, const StopRules& rules) const;
+
+  SmallSystem system_;
+  std::int64_t dim_ = 0;
+  std::vector<double> damping_;
+  LoopResult* result_ = nullptr;
+};
+
+}  // namespace graphopt::vm
