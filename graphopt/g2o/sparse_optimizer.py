@@ -410,7 +410,7 @@ class SparseOptimizer(OptimizableGraph):
     def find_gauge(self) -> Any:
         """The vertex that g2o would fix, None for an empty graph."""
         found = self._flagged_graph().find_gauge()
-        return None if found is None else self._vertices[found]
+        return None if found is None else self._vertices.get(found)
 
     def is_connected(self, level: int = 0) -> bool:
         """All vertices of the level's edges are connected."""

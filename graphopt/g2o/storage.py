@@ -7,8 +7,8 @@
 An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
 or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
 from the arrays of a `graphopt.Graph`, with one copy per chunk. The native part is native/bindings/rows.cpp:
-base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_property`) through the methods
-that programs call for each edge.
+base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_property`) through the
+methods that programs call for each edge.
 """
 
 from __future__ import annotations

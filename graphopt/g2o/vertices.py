@@ -15,7 +15,6 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import (
-    INVALID_ID,
     UNASSIGNED_ID,
     Data,
     HyperGraphElement,
