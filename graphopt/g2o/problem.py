@@ -214,7 +214,7 @@ class Problem:
         return list(found)
 
     def _id_of(self, vertex: Any) -> int:
-        return self._ids.get(vertex, vertex._id) if self._ids else vertex._id
+        return int(self._ids.get(vertex, vertex._id) if self._ids else vertex._id)
 
     def _add_vertices(self, vertices: list[Any]) -> None:
         groups: dict[VertexType, list[int]] = {}
