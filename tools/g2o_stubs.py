@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import graphopt.g2o as g2o
+from graphopt.cpu_kernels import kernels
 from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.vertices import OptimizableGraph_Vertex
 
@@ -97,11 +98,17 @@ def _nested(classes: dict[str, type]) -> list[type]:
 
 def _ordered(classes: dict[str, type]) -> list[tuple[str, type]]:
     """Bases first, then by name."""
-    return sorted(classes.items(), key=lambda item: (len(item[1].__mro__), item[0]))
+    return sorted(classes.items(), key=lambda item: (len(_without_native(item[1].__mro__)), item[0]))
+
+
+def _without_native(bases: tuple[type, ...]) -> list[type]:
+    """Leave out the base classes from the CPU module, whose members are all private."""
+    native = (kernels.Row, kernels.VertexRow, kernels.EdgeRow, kernels.Chunk)
+    return [base for base in bases if base not in native]
 
 
 def _class(name: str, one: type) -> str:
-    bases = [base.__name__ for base in one.__bases__ if base is not object]
+    bases = [base.__name__ for base in _without_native(one.__bases__) if base is not object]
     if issubclass(one, Enum):
         lines = [f"    {member.name} = {member.value!r}" for member in one]
         return "\n".join([f"class {name}(Enum):", *lines, ""])
@@ -160,6 +167,8 @@ def _member(name: str, value: Any) -> list[str]:
         return ["    @classmethod", f"    def {name}{_signature(value.__func__)}: ..."]
     if inspect.isfunction(value):
         return [f"    def {name}{_signature(value)}: ..."]
+    if name == "__init__":  # of kernels.VertexRow and EdgeRow
+        return ["    def __init__(self, id: int = ...) -> None: ..."]
     if inspect.isclass(value):
         return [f"    {name}: ClassVar[type[{value.__name__}]]"]
     if isinstance(value, Enum):

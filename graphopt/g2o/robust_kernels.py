@@ -17,7 +17,7 @@ class BaseRobustKernel:
     _number: ClassVar[int] = 0
 
     def __init__(self, delta: float = 1.0) -> None:
-        self.set_delta(delta)
+        self._delta = float(delta)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._delta!r})"

@@ -271,7 +271,9 @@ class SparseOptimizer(OptimizableGraph):
         linear_solver = self._algorithm.solver().linear_solver()._linear_solver
         has_python = needs_python(problem)
         options = devices.solver_options(linear_solver, on_host=has_python)
-        solver = prepared_solver(problem.graph, problem.selection, options, seconds)
+        solver = prepared_solver(
+            problem.graph, problem.selection, options, seconds, may_narrow=not has_python
+        )
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
 

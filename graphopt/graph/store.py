@@ -55,7 +55,7 @@ class GraphStore:
         self._parameter_index = IdIndex(self.parameter_sets)
         self._next_order = 0
         self._edge_places: dict[EdgeSet, tuple[list[int], np.ndarray, list[int], np.ndarray]] = {}
-        self._places_version = 0
+        self._edge_places_version = 0
         self.version = 0
         """Increases when vertices, edges or parameters are added or removed."""
 
@@ -143,9 +143,9 @@ class GraphStore:
 
         Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
         """
-        if self._places_version != self.version:
+        if self._edge_places_version != self.version:
             self._edge_places.clear()
-            self._places_version = self.version
+            self._edge_places_version = self.version
         if edge_set not in self._edge_places:
             self._edge_places[edge_set] = self._all_edge_places(edge_set)
         vertex_sets, vertex_rows, parameter_sets, parameter_rows = self._edge_places[edge_set]

@@ -95,6 +95,10 @@ class CpuBlockSolver:
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *edge_data(group))
 
+    def choose_edges(self, masks: list[np.ndarray]) -> None:
+        """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
+        self._linearizer.choose_edges(masks)
+
     # ---------------------------------------------------------------- BlockSolver
 
     @property

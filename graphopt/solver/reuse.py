@@ -2,19 +2,22 @@
 
 Analysis and compilation cost more than solving a small problem. A graph that is optimized again with the same
 vertices, edges, fixed and marginalized flags, levels, kernels and options gets its block solver back, with
-new estimates, measurements, information matrices and kernel widths.
+new estimates, measurements, information matrices and kernel widths. With `may_narrow` also if some edges have
+dropped out, as SLAM systems switch off outliers, and all vertices still have edges: then the structure is that
+of all edges, and only the block solver knows who takes part.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from graphopt.graph import Graph, Selection
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure, information_variant
 
@@ -28,18 +31,25 @@ class _Prepared:
     kernels: tuple[np.ndarray, ...]
     structure: Structure
     solver: BlockSolver
+    is_narrowed: bool = False
 
 
 _last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
 
 
 def prepared_solver(
-    graph: Graph, selection: Selection, options: SolverOptions, seconds: dict[str, float]
+    graph: Graph,
+    selection: Selection,
+    options: SolverOptions,
+    seconds: dict[str, float],
+    may_narrow: bool = False,
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`."""
     start = time.perf_counter()
     last = _last.pop(graph, None)
-    if last is not None and _fits(last, graph, selection, options):
+    if last is not None:
+        last = _adapted(last, graph, selection, options, may_narrow)
+    if last is not None:
         last.solver.refresh()
         seconds["prepare"] += time.perf_counter() - start
         _last[graph] = last
@@ -66,24 +76,52 @@ def forget(graph: Graph) -> None:
     _last.pop(graph, None)
 
 
-def _fits(last: _Prepared, graph: Graph, selection: Selection, options: SolverOptions) -> bool:
-    """Nothing that the structure depends on has changed."""
+def _adapted(
+    last: _Prepared, graph: Graph, selection: Selection, options: SolverOptions, may_narrow: bool
+) -> _Prepared | None:
+    """The last one for this selection, None if it does not serve for it."""
+    if last.version != graph.version or last.options != options:
+        return None
+    masks = _masks(last, selection)
+    if masks is None or not _same_blocks(last, graph, selection):
+        return None
+    is_narrow = not all(mask.all() for mask in masks)
+    if is_narrow and not (may_narrow and isinstance(last.solver, CpuBlockSolver)):
+        return None
+    if (is_narrow or last.is_narrowed) and isinstance(last.solver, CpuBlockSolver):
+        last.solver.choose_edges(masks)
+    return last if is_narrow == last.is_narrowed else replace(last, is_narrowed=is_narrow)
+
+
+def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
+    """Per group of the structure which of its edges are selected; None if there are others."""
+    places = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
+    chosen: dict[int, np.ndarray] = {}
+    for edges in selection.edges:
+        number = places.get(id(edges.edge_set))
+        if number is None:
+            return None
+        old, kernels = last.selection.edges[number], last.kernels[number]
+        mask = np.zeros(len(edges.edge_set), bool)
+        mask[edges.rows] = True
+        among = mask[old.rows]
+        if np.count_nonzero(among) != len(edges.rows):
+            return None
+        if not np.array_equal(kernels[among], edges.edge_set.kernel[edges.rows]):
+            return None
+        chosen[id(edges.edge_set)] = mask
+    none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)
+    return [chosen.get(id(group.edge_set), none)[group.rows] for group in last.structure.groups]
+
+
+def _same_blocks(last: _Prepared, graph: Graph, selection: Selection) -> bool:
+    """The same vertices are optimized, and the information matrices are as the programs expect."""
     same = np.array_equal
     old = last.selection
     return (
-        last.version == graph.version
-        and last.options == options
-        and len(old.edges) == len(selection.edges)
-        and all(map(same, old.fixed, selection.fixed))
+        len(old.vertex_sets) == len(selection.vertex_sets)
+        and all(same(old.free(number), selection.free(number)) for number in range(len(old.vertex_sets)))
         and all(map(same, last.marginalized, (one.marginalized for one in graph.vertex_sets)))
-        and all(
-            a.edge_set is b.edge_set
-            and same(a.rows, b.rows)
-            and same(a.vertex_rows, b.vertex_rows)
-            and same(a.parameter_rows, b.parameter_rows)
-            and same(kernels, b.edge_set.kernel[b.rows])
-            for a, b, kernels in zip(old.edges, selection.edges, last.kernels, strict=True)
-        )
         and all(
             information_variant(group.edge_set, group.rows) == group.information
             for group in last.structure.groups

@@ -4,7 +4,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "vm/lanes.h"
 #include "vm/linearizer.h"
@@ -186,6 +188,16 @@ void bind_vm(py::module_& m) {
           },
           py::arg("group"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
           "Replace the data of a group's edges (they are copied).")
+      .def(
+          "choose_edges",
+          [](Linearizer& lin, const std::vector<py::array>& masks) {
+            std::vector<View<const bool>> views;
+            for (const py::array& mask : masks) views.push_back(view<const bool>(mask, "mask", 1));
+            const py::gil_scoped_release release;
+            lin.choose_edges(views);
+          },
+          py::arg("masks"),
+          "Let only the edges of these masks (per group, (m,) bool) take part; set_edge_data has to follow.")
       .def("prepare", &Linearizer::prepare, py::arg("values_size"), py::arg("b_size"),
            py::call_guard<py::gil_scoped_release>(), "Fix edge order, partition and destinations.")
       .def(
@@ -201,7 +213,8 @@ void bind_vm(py::module_& m) {
       .def(
           "edge_chi2",
           [](Linearizer& lin, int group) {
-            py::array_t<double> out(lin.group(group).num_edges);
+            py::array_t<double> out(lin.group(group).num_rows);
+            std::fill_n(out.mutable_data(), out.size(), std::nan(""));
             double* data = out.mutable_data();
             const py::gil_scoped_release release;
             lin.edge_chi2(group, data);
@@ -212,7 +225,8 @@ void bind_vm(py::module_& m) {
           "errors",
           [](Linearizer& lin, int group) {
             const auto& g = lin.group(group);
-            py::array_t<double> out({g.num_edges, static_cast<std::int64_t>(g.residual_dim)});
+            py::array_t<double> out({g.num_rows, static_cast<std::int64_t>(g.residual_dim)});
+            std::fill_n(out.mutable_data(), out.size(), std::nan(""));
             double* data = out.mutable_data();
             const py::gil_scoped_release release;
             lin.errors(group, data);

@@ -70,17 +70,20 @@ struct Piece {
 struct EdgeGroup {
   ProgramPtr chi2, linearize, kernel;
   std::vector<int> vertex_sets, parameter_sets;
-  std::int64_t num_edges = 0, num_chunks = 0;
+  std::int64_t num_rows = 0;                   // edges that the caller gave
+  std::int64_t num_edges = 0, num_chunks = 0;  // that take part
   int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
   std::vector<Piece> pieces;                // pairs, then segments of b
   std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces, diagonal blocks in full
-  std::vector<std::int32_t> order;          // sorted position -> the caller's row
+  std::vector<std::int32_t> all;            // sorted position -> the caller's row, of all edges
+  std::vector<std::int32_t> order;          // the same of those that take part
   std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
   std::vector<std::int32_t> parameter_rows;
   AlignedVector<double> data;              // [chunk][measurement, information, width of a kernel][lane]
   std::vector<std::int64_t> destinations;  // [sorted position][piece], see Destination
   std::vector<std::int64_t> first_chunk;   // [partition + 1]
-  EdgeGroupInput input;                    // arrays are released by prepare()
+  std::vector<char> common;                // [chunk]: all its edges add to the same places
+  EdgeGroupInput input;                    // data arrays are released by prepare()
 
   int arity() const { return static_cast<int>(vertex_sets.size()); }
   int data_rows() const { return measurement_dim + information_dim + (kernel ? 1 : 0); }
@@ -125,6 +128,10 @@ class Linearizer {
                      View<const double> kernel_width);
   void prepare(std::int64_t values_size, std::int64_t b_size);
 
+  // Let only some edges of each group take part: masks over the caller's rows. The blocks stay as they are;
+  // data has to be set afterwards.
+  void choose_edges(const std::vector<View<const bool>>& masks);
+
   double linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size);
   double chi2();
   void edge_chi2(int group, double* out);
@@ -156,9 +163,11 @@ class Linearizer {
                  const View<const double>& information, const View<const double>& kernel_width);
   void choose_packing();
   void choose_partitions();
+  void arrange();
   void assign_destinations();
   void find_sole_destinations();
   void find_shared_destinations();
+  void find_common_destinations();
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,

@@ -1,5 +1,6 @@
 // The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
 #include <algorithm>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -89,7 +90,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   EdgeGroup& g = *group;
   g.vertex_sets = input.vertex_sets;
   g.parameter_sets = input.parameter_sets;
-  g.num_edges = input.vertex_rows.rows;
+  g.num_rows = g.num_edges = input.vertex_rows.rows;
   const int arity = g.arity(), num_pairs = arity * (arity + 1) / 2;
   CHECK(arity > 0, "an edge group needs at least one vertex slot");
   CHECK(input.vertex_rows.columns == arity, "vertex_rows has " + text(input.vertex_rows.columns) +
@@ -168,9 +169,9 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
   const std::lock_guard<std::mutex> lock(mutex_);
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
-  CHECK(measurement.rows == g.num_edges && measurement.columns == g.measurement_dim &&
-            information.rows == g.num_edges && information.columns == g.information_dim &&
-            kernel_width.rows == g.num_edges,
+  CHECK(measurement.rows == g.num_rows && measurement.columns == g.measurement_dim &&
+            information.rows == g.num_rows && information.columns == g.information_dim &&
+            kernel_width.rows == g.num_rows,
         "set_edge_data: the arrays do not have the shapes that the group was added with");
   if (prepared_) {
     pack_data(g, measurement, information, kernel_width);
@@ -207,15 +208,41 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   choose_packing();
   for (const auto& g : groups_) {
     describe_outputs(*g, vertex_sets_, *g->linearize);
-    g->num_chunks = (g->num_edges + kLanes - 1) / kLanes;
     sort_edges(*g);
-    pack_rows(*g);
+    g->order = g->all;
+  }
+  arrange();
+  for (const auto& g : groups_) {
     pack_data(*g, g->input.measurement, g->input.information, g->input.kernel_width);
+    g->input.measurement = g->input.information = g->input.kernel_width = {};
+  }
+  prepared_ = true;
+}
+
+void Linearizer::choose_edges(const std::vector<View<const bool>>& masks) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  CHECK(masks.size() == groups_.size(), "choose_edges takes a mask for each group");
+  for (std::size_t k = 0; k < masks.size(); ++k)
+    CHECK(masks[k].rows == groups_[k]->num_rows, "choose_edges: a mask has one entry per edge of its group");
+  for (std::size_t k = 0; k < masks.size(); ++k) {
+    EdgeGroup& g = *groups_[k];
+    g.order.clear();
+    std::copy_if(g.all.begin(), g.all.end(), std::back_inserter(g.order),
+                 [&](std::int32_t row) { return masks[k].data[row]; });
+    g.num_edges = static_cast<std::int64_t>(g.order.size());
+  }
+  arrange();
+}
+
+// Everything that depends on which edges take part.
+void Linearizer::arrange() {
+  for (const auto& g : groups_) {
+    g->num_chunks = (g->num_edges + kLanes - 1) / kLanes;
+    pack_rows(*g);
   }
   choose_partitions();
   assign_destinations();
-  for (const auto& g : groups_) g->input = EdgeGroupInput{};
-  prepared_ = true;
 }
 
 // Sort by the last block that an edge writes (of an edge between two optimized vertices the off-diagonal
@@ -232,7 +259,7 @@ void Linearizer::sort_edges(EdgeGroup& g) {
     }
     key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
   }
-  g.order = sorted_order(key);
+  g.all = sorted_order(key);
 }
 
 void Linearizer::pack_rows(EdgeGroup& g) {
@@ -315,7 +342,10 @@ void Linearizer::assign_destinations() {
   }
   find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
+  reductions_.clear();
+  copies_.clear();
   find_shared_destinations();
+  find_common_destinations();
 }
 
 // Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -341,6 +371,25 @@ void Linearizer::find_sole_destinations() {
     code = Destination::make(offset, true, false, Destination::transposed(code));
     stored_.set_range(offset, offset + piece.length());
   });
+}
+
+// Chunks whose edges all add to the same places, such as those of a single pose: their lanes are summed
+// first.
+void Linearizer::find_common_destinations() {
+  for (const auto& g : groups_) {
+    const std::size_t num_pieces = g->pieces.size();
+    g->common.assign(static_cast<std::size_t>(g->num_chunks), 0);
+    for (std::int64_t chunk = 0; chunk < g->num_chunks; ++chunk) {
+      const std::int64_t* first =
+          g->destinations.data() + chunk * kLanes * static_cast<std::int64_t>(num_pieces);
+      bool is_common = g->num_lanes(chunk) > 1;
+      for (int l = 1; l < g->num_lanes(chunk) && is_common; ++l)
+        is_common = std::equal(first, first + num_pieces, first + l * num_pieces);
+      for (std::size_t p = 0; p < num_pieces && is_common; ++p)
+        is_common = first[p] == Destination::kSkip || !Destination::transposed(first[p]);
+      g->common[static_cast<std::size_t>(chunk)] = is_common;
+    }
+  }
 }
 
 // Blocks and segments that more than one partition writes, and packed blocks.
