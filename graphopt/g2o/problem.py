@@ -214,7 +214,8 @@ class Problem:
         return list(found)
 
     def _id_of(self, vertex: Any) -> int:
-        return int(self._ids.get(vertex, vertex._id) if self._ids else vertex._id)
+        found = self._ids.get(vertex) if self._ids else None
+        return vertex._id if found is None else found
 
     def _add_vertices(self, vertices: list[Any]) -> None:
         groups: dict[VertexType, list[int]] = {}
