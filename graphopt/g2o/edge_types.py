@@ -150,6 +150,10 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
 }
 
 
+_WEIGHTS = {"EdgeSE3PointXYZDepth": (1.0, 1.0, 100.0), "EdgeSE3PointXYZDisparity": (1.0, 1.0, 1000.0)}
+"""Diagonal of the information matrix that g2o's constructor sets, where it is not the identity."""
+
+
 def default_measurement(kind: EdgeType) -> tuple[float, ...]:
     """Stored measurement of an edge that is given none."""
     identity = (0.0,) * kind.measurement_dim
@@ -168,7 +172,7 @@ EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {icp.EdgeVVGicp: EdgeVVGi
 @cache
 def pool_of(kind: EdgeType) -> Pool:
     """Rows of an edge type."""
-    return edge_pool(kind, default_measurement(kind))
+    return edge_pool(kind, default_measurement(kind), weights=_WEIGHTS.get(kind.name))
 
 
 def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:

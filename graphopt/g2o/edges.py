@@ -205,10 +205,10 @@ class OptimizableGraph_Edge(Edge):
     def set_information(self, information: Any) -> None:
         """Replace the (d, d) information matrix."""
         target = self._chunk.information[self._row]
-        if np.shape(information) != target.shape:
-            d = len(target)
+        d = len(target)
+        if np.shape(information) != target.shape and (d > 1 or np.size(information) != 1):
             raise ShapeError(f"{self!r}: information has shape {np.shape(information)}, expected ({d}, {d}).")
-        target[:] = information
+        target[:] = np.asarray(information, np.float64).reshape(d, d)
         self._chunk.chi2[self._row] = np.nan
 
     def information_identity(self) -> np.ndarray:
