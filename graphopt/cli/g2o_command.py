@@ -10,109 +10,17 @@ Cholesky. `add_parser` is for the main parser; `main(words)` runs the command al
 from __future__ import annotations
 
 import argparse
+import runpy
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-INT_MAX = 2**31 - 1
+from graphopt.cli.g2o_flags import add_flags
+from graphopt.cli.g2o_solvers import SolverName, property_lines, set_properties, solver_list, solver_names
+from graphopt.errors import GraphOptError
 
-_ALGORITHMS = {"gn": "GaussNewton", "lm": "Levenberg", "dl": "Dogleg"}
-_SIZES = {"var": "X", "fix3_2": "SE2", "fix6_3": "SE3", "fix7_3": "Sim3"}
-_BACKENDS = {"": "CSparse", "_eigen": "Eigen", "_cholmod": "Cholmod", "_csparse": "CSparse"}
-
-
-def solver_names() -> dict[str, tuple[str, str, str, bool]]:
-    """Name -> (algorithm, size, linear solver, needs marginalized landmarks)."""
-    names: dict[str, tuple[str, str, str, bool]] = {}
-    for algorithm in _ALGORITHMS:
-        for size, suffix in _SIZES.items():
-            for backend, linear in _BACKENDS.items():
-                names[f"{algorithm}_{size}{backend}"] = (algorithm, suffix, linear, size != "var")
-        for kind, linear in (("dense", "Dense"), ("pcg", "PCG")):
-            names[f"{algorithm}_{kind}"] = (algorithm, "X", linear, False)
-            for size, suffix in _SIZES.items():
-                if size != "var":
-                    names[f"{algorithm}_{kind}{size.removeprefix('fix')}"] = (algorithm, suffix, linear, True)
-    return names
-
-
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """g2o's flags; they have one dash."""
-    add = parser.add_argument
-    add(
-        "-i",
-        dest="iterations",
-        type=int,
-        default=5,
-        metavar="N",
-        help="iterations; negative: stop by the gain (5)",
-    )
-    add(
-        "-gain",
-        type=float,
-        default=1e-6,
-        metavar="X",
-        help="gain below which to stop if -i is negative (1e-6)",
-    )
-    add(
-        "-ig",
-        dest="gain_iterations",
-        type=int,
-        default=INT_MAX,
-        metavar="N",
-        help="iterations at most with -gain",
-    )
-    add("-v", dest="verbose", action="store_true", help="a line per iteration")
-    add("-guess", action="store_true", help="initial guess from a spanning tree")
-    add("-guessOdometry", dest="guess_odometry", action="store_true", help="initial guess from odometry")
-    add("-inc", dest="incremental", action="store_true", help="add the edges by and by")
-    add("-update", type=int, default=10, metavar="N", help="with -inc: optimize after N new poses (10)")
-    add(
-        "-lambdaInit",
-        dest="lambda_init",
-        type=float,
-        default=0.0,
-        metavar="X",
-        help="first damping; 0: computed",
-    )
-    add("-marginalize", action="store_true", help="eliminate the landmarks")
-    add("-solver", default="gn_var_cholmod", metavar="NAME", help="see -listSolvers (gn_var_cholmod)")
-    add("-robustKernel", dest="robust_kernel", default="", metavar="NAME", help="see -listRobustKernels")
-    add(
-        "-robustKernelWidth",
-        dest="robust_kernel_width",
-        type=float,
-        default=-1.0,
-        metavar="X",
-        help="its width",
-    )
-    add(
-        "-nonSequential",
-        dest="non_sequential",
-        action="store_true",
-        help="the robust kernel on loop closures only",
-    )
-    add(
-        "-computeMarginals",
-        dest="compute_marginals",
-        action="store_true",
-        help="print covariances afterwards",
-    )
-    add("-gaugeId", dest="gauge_id", type=int, default=-1, metavar="ID", help="fix this vertex")
-    add("-gaugeList", dest="gauge_list", type=_ids, default=[], metavar="ID,ID", help="fix these vertices")
-    add("-o", dest="output", default="", metavar="FILE", help="write the graph; - for standard output")
-    add("-stats", default="", metavar="FILE", help="write statistics of each iteration")
-    add("-summary", default="", metavar="FILE", help="append a line about the run")
-    add("-listTypes", dest="list_types", action="store_true", help="list the types")
-    add("-listSolvers", dest="list_solvers", action="store_true", help="list the solvers")
-    add("-listRobustKernels", dest="list_robust_kernels", action="store_true", help="list the robust kernels")
-    add(
-        "-printSolverProperties",
-        dest="print_properties",
-        action="store_true",
-        help="print what the solver is",
-    )
-    add("input", nargs="?", metavar="graph-input", help="graph file")
+ITERATIONS, INCREMENTAL_ITERATIONS = 5, 1
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -137,124 +45,156 @@ def main(words: list[str] | None = None) -> int:
     return run(parser.parse_args(words))
 
 
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",") if word]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of ids such as 1,2,3") from None
-
-
 def _say(text: str, end: str = "\n") -> None:
     print(text, end=end, file=sys.stderr, flush=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the flags say; the exit status is g2o's."""
-    if _list(args):
-        return 0
+    """Do what the flags say. 0: done; 1: empty graph, or a file cannot be written; 2: bad usage or input.
+
+    3: the solver does not suit the graph.
+    """
+    for path in args.types or ():
+        if Path(path).suffix != ".py":
+            _say(f"-typeslib {path}: only Python files that register types can be loaded, see docs/types.md.")
+            return 2
+        _say(f"# loading types {path}")
+        runpy.run_path(path)
+    listed = _list(args)
     names = solver_names()
     if args.solver not in names:
         _say(f"Unknown solver '{args.solver}'. Known solvers:")
-        _list_solvers()
+        _say("\n".join(f"  {line}" for line in solver_list()))
         return 2
+    if args.solver_library:
+        _say(f"# -solverlib {args.solver_library}: all solvers are there, nothing is loaded")
     if args.input is None:
-        _say("graphopt g2o: no graph file given. Try: graphopt g2o -h")
+        if not listed:
+            _say("No input data specified: no graph file given. Try: graphopt g2o -h")
+        return 0 if listed else 2
+    try:
+        return _Run(args, names[args.solver]).run()
+    except GraphOptError as error:
+        _say(f"graphopt g2o: {error}")
         return 2
-    return _Run(args, *names[args.solver]).run()
 
 
 def _list(args: argparse.Namespace) -> bool:
-    """Answer the -list flags; False if there were none."""
+    """Answer the -list flags on standard output, as g2o does; False if there were none."""
+    lines: list[str] = []
+    if args.list_solvers:
+        lines += solver_list()
     if args.list_types:
-        from graphopt.types import registry
+        from graphopt.g2o import Factory
 
-        _say("# registered types:")
-        for one in registry.all_types():
-            _say(f"  {one.tag}")
+        lines += ["# types:", *(f"#\t{tag}" for tag in Factory.instance().known_types())]
     if args.list_robust_kernels:
         from graphopt.g2o import RobustKernelFactory
 
-        _say("# robust kernels:")
-        for name in RobustKernelFactory.instance().known_kernels():
-            _say(f"  {name}")
-    if args.list_solvers:
-        _say("# available solvers:")
-        _list_solvers()
-    return bool(args.list_types or args.list_robust_kernels or args.list_solvers)
-
-
-def _list_solvers() -> None:
-    for name, (algorithm, suffix, linear, marginalizes) in solver_names().items():
-        about = f"{_ALGORITHMS[algorithm]}: block sizes {suffix}, {linear}"
-        _say(f"  {name:18s} {about}{', eliminates landmarks' if marginalizes else ''}")
+        lines += ["Robust Kernels:", *RobustKernelFactory.instance().known_kernels()]
+    if lines:
+        print("\n".join(lines), flush=True)
+    return bool(lines)
 
 
 class _Run:
     """One run of the command."""
 
-    def __init__(
-        self, args: argparse.Namespace, algorithm: str, suffix: str, linear: str, marginalizes: bool
-    ):
+    def __init__(self, args: argparse.Namespace, name: SolverName):
         from graphopt import g2o
 
         self.g2o = g2o
         self.args = args
+        self.name = name
         self.optimizer = g2o.SparseOptimizer()
         self.optimizer.set_verbose(args.verbose)
-        solver = getattr(g2o, f"BlockSolver{suffix}")(getattr(g2o, f"LinearSolver{linear}{suffix}")())
-        method = getattr(g2o, f"OptimizationAlgorithm{_ALGORITHMS[algorithm]}")(solver)
-        if args.lambda_init > 0.0 and algorithm == "lm":
+        method = name.make(g2o)
+        if args.lambda_init > 0.0 and name.algorithm == "Levenberg":
             method.set_user_lambda_init(args.lambda_init)
+        set_properties(method, name, args.properties)
         self.optimizer.set_algorithm(method)
-        self.marginalizes = marginalizes
-        if args.print_properties:
-            _say(f"# {args.solver}: {_ALGORITHMS[algorithm]}, block sizes {suffix}, linear solver {linear}")
+        if args.print_properties or args.properties:
+            _say("\n".join(property_lines(method, name)))
 
     def run(self) -> int:
         """Read, optimize, write."""
         args, optimizer = self.args, self.optimizer
-        _say(f"Read input from {args.input}")
-        if not optimizer.load("/dev/stdin" if args.input == "-" else args.input):
-            _say(f"Error loading graph {args.input}")
+        if not self._load():
             return 2
         _say(f"Loaded {len(optimizer.vertices())} vertices\nLoaded {len(optimizer.edges())} edges")
+        if args.graph_summary:
+            print(optimizer.print_graph_summary(), end="", flush=True)
+            return 0
         if not optimizer.vertices():
             _say("Graph contains no vertices")
             return 1
+        if not self.name.fits(optimizer.dimensions()):
+            _say("The selected solver is not suitable for optimizing the given graph")
+            return 3
         status = self._prepare()
-        return status or (self._incremental() if args.incremental else self._batch())
+        if status:
+            return status
+        if args.incremental:
+            self._incremental()
+        else:
+            self._batch()
+        return self._save()
+
+    def _load(self) -> bool:
+        from graphopt.g2o import files
+
+        path = self.args.input
+        format = _format(path)
+        _say("Read input from stdin" if path == "-" else f"Read input from {path} as {format.name}")
+        try:
+            renamed = files.renamed_types(self.args.rename_types)
+            files.fill(self.optimizer, files.read("/dev/stdin" if path == "-" else path, format, renamed))
+        except (OSError, GraphOptError) as error:
+            _say(f"{error}\nError loading graph {path}")
+            return False
+        return True
 
     # ---------------------------------------------------------------- preparation
 
     def _prepare(self) -> int:
         status = self._fix_gauge()
-        if not status and (self.args.marginalize or self.marginalizes):
+        if not status and (self.args.marginalize or self.name.marginalizes):
             self._marginalize()
+        if not status and self.name.landmarks_only:
+            for vertex in self.optimizer.vertices().values():
+                vertex.set_fixed(vertex.fixed() or vertex.dimension() != self.name.landmark_dim)
         return status or self._set_robust_kernel()
 
     def _fix_gauge(self) -> int:
         args, optimizer = self.args, self.optimizer
         has_freedom = optimizer.gauge_freedom()
         wanted = args.gauge_list or ([args.gauge_id] if args.gauge_id >= 0 else [])
+        for id in wanted:
+            vertex = optimizer.vertex(id)
+            if vertex is None:
+                _say(f"fatal, not found the vertex of id {id} in the gaugeList. Aborting")
+                return 2
+            vertex.set_fixed(True)
         if wanted:
             _say(f"Fixing gauges: {' '.join(map(str, wanted))}")
-            for id in wanted:
-                vertex = optimizer.vertex(id)
-                if vertex is None:
-                    _say(f"fatal, not found the vertex of id {id} in the gaugeList")
-                    return 2
-                vertex.set_fixed(True)
-            return 0
-        if not has_freedom:
-            _say("# graph is fixed by priors or nodes are already fixed")
-            return 0
-        gauge = optimizer.find_gauge()
-        if gauge is None:
-            _say("# cannot find a vertex to fix in this thing")
-            return 2
-        _say(f"# graph is fixed by node {gauge.id()}")
-        gauge.set_fixed(True)
+        gauge = optimizer.vertex(wanted[0]) if wanted else optimizer.find_gauge()
+        if has_freedom and not wanted:
+            _say(f"# graph is fixed by node {gauge.id()}")
+            gauge.set_fixed(True)
+        else:
+            _say("# graph is fixed by priors or already fixed vertex")
+        self._warn_of_parts(gauge)
         return 0
+
+    def _warn_of_parts(self, gauge: Any) -> None:
+        """Say so if some vertices are not connected with the gauge."""
+        optimizer = self.optimizer
+        if optimizer.num_connected_components(-1) == 1:
+            return
+        dijkstra = self.g2o.HyperDijkstra(optimizer)
+        dijkstra.shortest_paths(gauge, self.g2o.UniformCostFunction())
+        _say("Warning: d.visited().size() != optimizer.vertices().size()")
+        _say(f"visited: {len(dijkstra.visited())}\nvertices: {len(optimizer.vertices())}")
 
     def _marginalize(self) -> None:
         dimensions = self.optimizer.dimensions()
@@ -270,35 +210,26 @@ class _Run:
         if not args.robust_kernel:
             return 0
         factory = self.g2o.RobustKernelFactory.instance()
-        if factory.construct(args.robust_kernel) is None:
+        kernel = factory.construct(args.robust_kernel)
+        if kernel is None:
             _say(f"Unknown Robust Kernel: {args.robust_kernel}. Known: {', '.join(factory.known_kernels())}")
             return 2
         _say("# Preparing robust error function ... ", end="")
+        if args.robust_kernel_width > 0.0:
+            kernel.set_delta(args.robust_kernel_width)
         for edge in self.optimizer.edges():
-            if args.non_sequential and not self._is_loop_closure(edge):
-                continue
-            kernel = factory.construct(args.robust_kernel)
-            assert kernel is not None
-            if args.robust_kernel_width > 0.0:
-                kernel.set_delta(args.robust_kernel_width)
-            edge.set_robust_kernel(kernel)
+            if not args.non_sequential or _is_loop_closure(edge):
+                edge.set_robust_kernel(kernel)
         _say("done.")
         return 0
 
-    def _is_loop_closure(self, edge: Any) -> bool:
-        """Between two poses whose ids are not neighbours."""
-        vertices = edge.vertices()
-        largest = max(self.optimizer.dimensions())
-        if len(vertices) != 2 or any(one.dimension() != largest for one in vertices):
-            return False
-        return abs(vertices[0].id() - vertices[1].id()) != 1
-
     # ---------------------------------------------------------------- optimization
 
-    def _iterations(self) -> int:
+    def _iterations(self, default: int) -> int:
         args = self.args
-        if args.iterations >= 0:
-            return args.iterations
+        wanted = default if args.iterations is None else args.iterations
+        if wanted >= 0:
+            return wanted
         _say("# setup termination criterion based on the gain of the iteration")
         action = self.g2o.SparseOptimizerTerminateAction()
         action.set_gain_threshold(args.gain)
@@ -306,128 +237,108 @@ class _Run:
         self.optimizer.add_post_iteration_action(action)
         return args.gain_iterations
 
-    def _batch(self) -> int:
+    def _incremental(self) -> None:
+        from graphopt.cli.g2o_incremental import Incremental
+
+        args = self.args
+        iterations = self._iterations(INCREMENTAL_ITERATIONS)
+        Incremental(self.optimizer, iterations, args.update, args.verbose, args.gui).run()
+
+    def _batch(self) -> None:
+        from graphopt.cli import g2o_output
+
         args, optimizer = self.args, self.optimizer
+        optimizer.set_compute_batch_statistics(bool(args.stats))
         optimizer.initialize_optimization()
         optimizer.compute_active_errors()
-        load_chi2 = optimizer.active_chi2()
+        load_chi2 = optimizer.chi2()
         _say(f"Initial chi2 = {load_chi2:.6f}")
-        if args.guess or args.guess_odometry:
-            cost = self.g2o.EstimatePropagatorCostOdometry(optimizer) if args.guess_odometry else None
-            optimizer.compute_initial_guess(cost)
+        self._guess()
         optimizer.compute_active_errors()
-        initial_chi2 = optimizer.active_chi2()
-        if args.stats:
-            optimizer.set_compute_batch_statistics(True)
-        iterations = self._iterations()
+        initial_chi2 = optimizer.chi2()
+        iterations = self._iterations(ITERATIONS)
         start = time.perf_counter()
         done = optimizer.optimize(iterations)
         seconds = time.perf_counter() - start
         if iterations > 0 and done == 0:
             _say("Cholesky failed, result might be invalid")
         elif args.compute_marginals:
-            self._print_marginals()
+            _say("\n".join(g2o_output.marginal_lines(optimizer)) or "Cholesky failed, no marginals")
         optimizer.compute_active_errors()
-        self._report(initial_chi2, optimizer.active_chi2(), done, seconds)
-        return self._save()
-
-    def _incremental(self) -> int:
-        """Add the edges in the order of their largest id; optimize after each `-update` new poses."""
-        optimizer, args = self.optimizer, self.args
-        edges = sorted(
-            optimizer.edges(), key=lambda one: (max(v.id() for v in one.vertices()), one.internal_id())
-        )
-        for edge in edges:
-            optimizer.remove_edge(edge)
-        largest = max(optimizer.dimensions())
-        known = {id(v) for v in optimizer.vertices().values() if v.fixed()}
-        new_poses = 0
-        for edge in edges:
-            fresh = [one for one in edge.vertices() if id(one) not in known]
-            others = set(edge.vertices()) - set(fresh)
-            if len(fresh) == 1 and edge.initial_estimate_possible(others, fresh[0]) > 0.0:
-                edge.initial_estimate(others, fresh[0])
-            new_poses += sum(one.dimension() == largest for one in fresh)
-            known.update(map(id, fresh))
-            optimizer.add_edge(edge)
-            if new_poses >= args.update:
-                new_poses = 0
-                optimizer.initialize_optimization()
-                optimizer.optimize(max(args.iterations, 1))
-        return self._batch()
-
-    # ---------------------------------------------------------------- results
-
-    def _print_marginals(self) -> None:
-        optimizer = self.optimizer
-        free = optimizer.index_mapping()
-        pairs = [(i, i) for i in range(len(free))] + [(i - 1, i) for i in range(1, len(free))]
-        matrix, good = optimizer.compute_marginals(pairs)
-        if not good:
-            _say("Cholesky failed, no marginals")
-            return
-        for i, vertex in enumerate(free):
-            _say(f"Vertex id:{vertex.id()}")
-            for row in (i, i - 1) if i else (i,):
-                _say(f"inv block :{row}, {i}")
-                block = matrix.block(row, i)
-                assert block is not None
-                _say("\n".join(" ".join(f"{value:12.6g}" for value in line) for line in block))
-
-    def _report(self, initial_chi2: float, final_chi2: float, done: int, seconds: float) -> None:
-        args, optimizer = self.args, self.optimizer
+        if args.summary:
+            values = {
+                **g2o_output.count_summary(optimizer),
+                "filename": args.input,
+                "load_chi": load_chi2,
+                "init_chi": initial_chi2,
+                "final_chi": optimizer.chi2(),
+                "solver": args.solver,
+                "robustKernel": int(bool(args.robust_kernel)),
+                "maxIterations": iterations,
+                "realIterations": done,
+                "seconds": seconds,
+            }
+            with open(args.summary, "a") as file:
+                file.write(g2o_output.summary_text(values))
         if args.stats:
             _say(f'writing stats to file "{args.stats}" ... ', end="")
             with open(args.stats, "w") as file:
-                file.writelines(_statistics_line(one) for one in optimizer.batch_statistics())
+                file.writelines(map(g2o_output.statistics_line, optimizer.batch_statistics()))
             _say("done.")
-        if args.summary:
-            entries = {
-                "filename": args.input,
-                "n_vertices": len(optimizer.vertices()),
-                "n_edges": len(optimizer.edges()),
-                "initialChi": f"{initial_chi2:.9g}",
-                "finalChi": f"{final_chi2:.9g}",
-                "solver": args.solver,
-                "robustKernel": args.robust_kernel,
-                "iterations": done,
-                "optTime": f"{seconds:.6f}",
-            }
-            with open(args.summary, "a") as file:
-                file.write(", ".join(f'{name}="{value}"' for name, value in entries.items()) + "\n")
+
+    def _guess(self) -> None:
+        args, optimizer = self.args, self.optimizer
+        if args.guess:
+            optimizer.compute_initial_guess()
+        elif args.guess_odometry:
+            optimizer.compute_initial_guess(self.g2o.EstimatePropagatorCostOdometry(optimizer))
+        if self.name.starts_linear:
+            from graphopt.initialization import initialize
+
+            graph = optimizer.graph()
+            initialize(graph)
+            for id, vertex in optimizer.vertices().items():
+                vertex.set_estimate_data(graph.vertex(id).estimate)
+
+    # ---------------------------------------------------------------- results
 
     def _save(self) -> int:
         from graphopt import io
+        from graphopt.cli import g2o_output
         from graphopt.g2o import files
 
-        output = self.args.output
-        if not output:
+        args, optimizer = self.args, self.optimizer
+        try:
+            if args.gnudump:
+                for path in g2o_output.save_gnuplot(args.gnudump, optimizer):
+                    _say(f"# saving {path} ... done.")
+        except OSError as error:
+            _say(f"Error while writing gnuplot files: {error}")
+            return 1
+        if not args.output:
             return 0
-        if output == "-":
+        if args.output == "-":
             _say("saving to stdout")
-            io.write(files.graph_of(self.optimizer, 0), "/dev/stdout", format="g2o")
+            io.write(files.graph_of(optimizer, 0), "/dev/stdout", format="g2o")
             return 0
-        _say(f"saving {output} ... ", end="")
-        good = self.optimizer.save(output)
+        format = _format(args.output)
+        _say(f"saving {args.output} in {format.name} ... ", end="")
+        good = optimizer.save(args.output, format)
         _say("done." if good else "failed.")
         return 0 if good else 1
 
 
-_STATISTICS = (
-    ("iteration", "iteration"),
-    ("numVertices", "num_vertices"),
-    ("numEdges", "num_edges"),
-    ("chi2", "chi2"),
-    ("levenbergIterations", "levenberg_iterations"),
-    ("hessianDimension", "hessian_dimension"),
-    ("hessianPoseDimension", "hessian_pose_dimension"),
-    ("hessianLandmarkDimension", "hessian_landmark_dimension"),
-    ("timeIteration", "time_iteration"),
-)
+def _format(path: str) -> Any:
+    """The format that a file name says, g2o's text otherwise."""
+    from graphopt.g2o import IoFormat, IoWrapper
+
+    return IoWrapper.format_for_file_extension(Path(path).suffix[1:]) or IoFormat.G2O
 
 
-def _statistics_line(one: Any) -> str:
-    return "\t ".join(f"{name}= {getattr(one, attribute):.9g}" for name, attribute in _STATISTICS) + "\n"
+def _is_loop_closure(edge: Any) -> bool:
+    """Between vertices whose ids are not neighbours, as g2o decides."""
+    vertices = edge.vertices()
+    return len(vertices) >= 2 and abs(vertices[0].id() - vertices[1].id()) != 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields, replace
+
+from graphopt.solver.registry import SolverOptions
 
 ENVIRONMENT_VARIABLE = "GRAPHOPT_G2O_DEVICE"
 """Device for programs that cannot be changed, such as "vulkan"."""
@@ -13,7 +16,8 @@ _device: str | None = None
 def set_default_device(device: str) -> None:
     """Let all optimizers use a device ("cpu", "vulkan", "vulkan:1", ...) from their next `optimize` on.
 
-    A graph with vertices or edges defined in Python is optimized on the CPU whatever the device.
+    In a graph with vertices or edges that are defined in Python, the CPU linearises and the device solves
+    the linear systems.
     """
     global _device
     _device = device
@@ -22,3 +26,11 @@ def set_default_device(device: str) -> None:
 def default_device() -> str:
     """The device that `optimize` uses."""
     return _device or os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
+
+
+def solver_options(linear_solver: str, on_host: bool) -> SolverOptions:
+    """Options of a block solver on this device; `on_host`: the CPU linearises, where Python can add to H."""
+    options = SolverOptions(device=default_device(), linear_solver=linear_solver)
+    if on_host and "schedule" in (one.name for one in fields(SolverOptions)):
+        return replace(options, schedule="host")  # otherwise a device always leaves it to the CPU
+    return options

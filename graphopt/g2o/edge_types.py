@@ -54,10 +54,7 @@ def _image_members(count: int, point_at: int | None, camera_at: int) -> dict[str
         return self._chunk.measurement[self._row, :count].copy()
 
     def set_measurement(self: Any, m: Any) -> None:
-        try:
-            self._chunk.measurement[self._row, :count] = m
-        except ValueError:
-            self._chunk.measurement[self._row, :count] = scalar.floats(m, count, "measurement")
+        self._chunk.measurement[self._row, :count] = scalar.floats(m, count, "measurement")
 
     def cam_project(self: Any, point_cam: Any, bf: float | None = None) -> np.ndarray:
         x, y, z = scalar.floats(point_cam, 3, "point")
@@ -112,10 +109,7 @@ def _point_property(at: int) -> property:
         return self._chunk.measurement[self._row, at : at + 3]
 
     def put(self: Any, value: Any) -> None:
-        try:
-            self._chunk.measurement[self._row, at : at + 3] = value
-        except ValueError:
-            self._chunk.measurement[self._row, at : at + 3] = scalar.floats(value, 3, "Xw")
+        self._chunk.measurement[self._row, at : at + 3] = scalar.floats(value, 3, "Xw")
 
     python = property(get, put, doc="(3,) the point in the world; live.")
     return kernels.fast_property(python, "measurement", at, 3)
@@ -156,6 +150,10 @@ _DEFAULTS: dict[str, tuple[float, ...]] = {
 }
 
 
+_WEIGHTS = {"EdgeSE3PointXYZDepth": (1.0, 1.0, 100.0), "EdgeSE3PointXYZDisparity": (1.0, 1.0, 1000.0)}
+"""Diagonal of the information matrix that g2o's constructor sets, where it is not the identity."""
+
+
 def default_measurement(kind: EdgeType) -> tuple[float, ...]:
     """Stored measurement of an edge that is given none."""
     identity = (0.0,) * kind.measurement_dim
@@ -174,7 +172,7 @@ EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {icp.EdgeVVGicp: EdgeVVGi
 @cache
 def pool_of(kind: EdgeType) -> Pool:
     """Rows of an edge type."""
-    return edge_pool(kind, default_measurement(kind))
+    return edge_pool(kind, default_measurement(kind), weights=_WEIGHTS.get(kind.name))
 
 
 def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:

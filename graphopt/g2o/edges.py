@@ -204,12 +204,11 @@ class OptimizableGraph_Edge(Edge):
     @fast_setter("information", forgets_chi2=True)
     def set_information(self, information: Any) -> None:
         """Replace the (d, d) information matrix."""
-        try:
-            self._chunk.information[self._row] = information
-        except ValueError:
-            shape = np.shape(information)
-            d = self._chunk.information.shape[1]
-            raise ShapeError(f"{self!r}: information has shape {shape}, expected ({d}, {d}).") from None
+        target = self._chunk.information[self._row]
+        d = len(target)
+        if np.shape(information) != target.shape and (d > 1 or np.size(information) != 1):
+            raise ShapeError(f"{self!r}: information has shape {np.shape(information)}, expected ({d}, {d}).")
+        target[:] = np.asarray(information, np.float64).reshape(d, d)
         self._chunk.chi2[self._row] = np.nan
 
     def information_identity(self) -> np.ndarray:

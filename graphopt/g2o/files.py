@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -26,6 +27,9 @@ from graphopt.g2o.robust_kernels import KERNEL_CLASSES
 from graphopt.g2o.storage import Chunk
 from graphopt.g2o.vertex_types import vertex_class
 from graphopt.graph import Graph
+from graphopt.io import FORMATS, ReadReport
+from graphopt.io.files import read_bytes
+from graphopt.io.formats import read_content
 from graphopt.types import registry
 
 
@@ -92,19 +96,54 @@ def save(owner: Any, filename: Any, format: IoFormat | None = None, level: int =
     return True
 
 
-def read(filename: Any, format: IoFormat) -> Graph:
-    """Read a file."""
+def renamed_types(text: str) -> dict[str, str]:
+    """`TAG_IN_FILE=TAG,...` as a dictionary; FormatError for anything else or an unknown tag."""
+    renamed: dict[str, str] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        old, _, new = (part.strip() for part in entry.partition("="))
+        if not (old and new):
+            raise FormatError(f"'{entry}' does not rename a type, expected TAG_IN_FILE=TAG.")
+        if registry.find(new) is None:
+            raise FormatError(f"'{entry}': there is no type {new}.")
+        renamed[old] = new
+    return renamed
+
+
+def read(filename: Any, format: IoFormat, renamed: Mapping[str, str] | None = None) -> Graph:
+    """Read a file; `renamed` says which tags are read as which others."""
     if format is IoFormat.G2O:
         if os.path.isfile(filename) and os.path.getsize(filename) == 0:
             return Graph()  # what saving an empty graph writes
-        return io.read(filename, format="g2o")
+        return _read_renamed(filename, renamed) if renamed else io.read(filename, format="g2o")
     with open(filename, "rb") as file:
         data = file.read()
     try:
         tree = cbor.loads(data) if format is IoFormat.BINARY else json.loads(data)
     except ValueError as error:
         raise FormatError(f"{filename}: {error}") from None
+    if renamed:
+        _rename_tags(tree, renamed)
     return graph_from_tree(tree, str(filename))
+
+
+def _read_renamed(filename: Any, renamed: Mapping[str, str]) -> Graph:
+    """Read a text file with other tags."""
+    tags = {old.encode(): new.encode() for old, new in renamed.items()}
+    lines = read_bytes(filename).split(b"\n")
+    for number, line in enumerate(lines):
+        head, _, rest = line.lstrip().partition(b" ")
+        if head in tags:
+            lines[number] = tags[head] + b" " + rest
+    report = ReadReport(str(filename), "g2o")
+    return read_content(FORMATS["g2o"], b"\n".join(lines), report)
+
+
+def _rename_tags(tree: Any, renamed: Mapping[str, str]) -> None:
+    content = tree.get("graph") if isinstance(tree, dict) else None
+    for part in content.values() if isinstance(content, dict) else ():
+        for entry in part if isinstance(part, list) else ():
+            if isinstance(entry, dict) and entry.get("tag") in renamed:
+                entry["tag"] = renamed[entry["tag"]]
 
 
 def write(graph: Graph, filename: Any, format: IoFormat) -> None:

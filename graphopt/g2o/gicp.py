@@ -72,6 +72,10 @@ class EdgeVVGicp(OptimizableGraph_Edge):
     def _to_storage(self, value: EdgeGICP) -> Any:
         return value._storage()
 
+    def minimal_measurement_dimension(self) -> int:
+        """12."""
+        return 12
+
     @property
     def pl_pl(self) -> bool:
         """Plane to plane instead of point to plane."""

@@ -24,8 +24,10 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
             "compute_marginals takes a vertex, a sequence of vertices, or a sequence of index pairs."
         )
     mapping = native(optimizer).index_mapping(optimizer)
+    if hasattr(arguments[0], "hessian_index") and arguments[0].hessian_index() < 0:
+        return SparseBlockMatrixX() if target is None else target, False  # as g2o says of a fixed vertex
     pairs = _pairs(optimizer, arguments[0])
-    solver = optimizer._block_solver()
+    solver = optimizer._with_blocks(optimizer._block_solver())
     structure = solver.structure
     problem = optimizer._active_problem("compute_marginals")
     block = [structure.block_of(*problem.place_of(one)) for one in mapping]

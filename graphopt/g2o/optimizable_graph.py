@@ -49,6 +49,7 @@ class HyperGraph:
         self._version = 0
         self._next_edge = 0
         self._incidence: dict[Any, dict[Any, None]] | None = None
+        self._has_strangers = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._vertices)} vertices, {len(self._edges)} edges>"
@@ -82,9 +83,9 @@ class HyperGraph:
     # ---------------------------------------------------------------- changing
 
     def add_vertex(self, v: Any, user_data: Data | None = None) -> bool:
-        """Add a vertex; False if its id is negative or taken, or it is in a graph already."""
+        """Add a vertex; False if its id is negative or taken."""
         id = v._id
-        if id < 0 or id in self._vertices or v._graph is not None:
+        if id < 0 or id in self._vertices:
             return False
         if user_data is not None:
             v.set_user_data(user_data)
@@ -94,8 +95,11 @@ class HyperGraph:
         return True
 
     def add_edge(self, e: Any) -> bool:
-        """Add an edge; False if a vertex is missing or given twice, or it is in a graph already."""
-        if not e._fits(self):
+        """Add an edge; False if a vertex is missing or given twice, or it is in the graph already.
+
+        As in g2o, its vertices need not be in the graph: they are optimized all the same.
+        """
+        if not e._fits(self) and not self._may_join(e):
             return False
         self._edges[e] = None
         e._graph = self
@@ -105,12 +109,27 @@ class HyperGraph:
                 self._incidence.setdefault(one, {})[e] = None
         return True
 
+    def _may_join(self, edge: Any) -> bool:
+        """For edges that are in another graph too, or that have vertices that are not in this one."""
+        vertices = edge._vertices
+        if edge in self._edges or None in vertices or len(set(map(id, vertices))) != len(vertices):
+            return False
+        self._has_strangers = True
+        for one in vertices:
+            if one._graph is None:
+                one._graph = self
+        return True
+
+    def _has_vertex(self, vertex: Any) -> bool:
+        return self._vertices.get(vertex._id) is vertex
+
     def remove_edge(self, e: Any) -> bool:
         """Take an edge out; False if it is not in this graph. The object keeps its data."""
-        if e._graph is not self:
+        if e not in self._edges:
             return False
         del self._edges[e]
-        e._graph = None
+        if e._graph is self:
+            e._graph = None
         self._version += 1
         if self._incidence is not None:
             for one in e._vertices:
@@ -122,7 +141,7 @@ class HyperGraph:
 
         With `detach` its edges stay, without this vertex, and are left out of optimizations.
         """
-        if v._graph is not self:
+        if not self._has_vertex(v):
             return False
         for edge in self._edges_of(v):
             if detach:
@@ -130,7 +149,8 @@ class HyperGraph:
             else:
                 HyperGraph.remove_edge(self, edge)
         del self._vertices[v._id]
-        v._graph = None
+        if v._graph is self:
+            v._graph = None
         if detach:
             self._incidence = None
         self._version += 1
@@ -138,7 +158,7 @@ class HyperGraph:
 
     def detach_vertex(self, v: Any) -> bool:
         """Take a vertex out of its edges, which stay incomplete; the vertex stays."""
-        if v._graph is not self:
+        if not self._has_vertex(v):
             return False
         for edge in self._edges_of(v):
             edge._vertices[:] = [None if one is v else one for one in edge._vertices]
@@ -147,7 +167,7 @@ class HyperGraph:
 
     def change_id(self, v: Any, new_id: int) -> bool:
         """Rename a vertex; False if it is not in this graph or the id is taken."""
-        if v._graph is not self or new_id in self._vertices:
+        if not self._has_vertex(v) or new_id in self._vertices:
             return False
         del self._vertices[v._id]
         v._id = int(new_id)
@@ -162,7 +182,7 @@ class HyperGraph:
 
     def merge_vertices(self, v_big: Any, v_small: Any, erase: bool) -> bool:
         """Let all edges of `v_small` have `v_big` instead, and remove `v_small` if `erase`."""
-        if v_big._graph is not self or v_small._graph is not self:
+        if not (self._has_vertex(v_big) and self._has_vertex(v_small)):
             return False
         for edge in self._edges_of(v_small):
             if v_big in edge._vertices:
@@ -174,10 +194,11 @@ class HyperGraph:
 
     def clear(self) -> None:
         """Take everything out; objects that are held elsewhere keep their data."""
-        for one in self._vertices.values():
-            one._graph = None
-        for edge in self._edges:
-            edge._graph = None
+        strangers = [one for edge in self._edges for one in edge._vertices] if self._has_strangers else []
+        for one in (*self._vertices.values(), *self._edges, *strangers):
+            if one is not None and one._graph is self:
+                one._graph = None
+        self._has_strangers = False
         self._vertices.clear()
         self._edges.clear()
         self._next_edge = 0

@@ -212,12 +212,34 @@ class Problem:
         self.version = owner._version
         self.graph = Graph()
         self.selection: Selection | None = None
-        self._add_vertices(list(owner._vertices.values()))
-        self._add_parameters(list(owner._parameter_container._by_id.values()))
+        self._ids: dict[Any, int] = {}
+        """Ids here of vertices whose own id is another vertex', see `_strangers`."""
         edges = kernels.complete_edges(list(owner._edges))
-        self._add_edges(edges, len(owner._vertices) + len(owner._parameter_container))
+        vertices = list(owner._vertices.values())
+        if owner._has_strangers:
+            vertices += self._strangers(owner, edges)
+        self._add_vertices(vertices)
+        self._add_parameters(list(owner._parameter_container._by_id.values()))
+        self._add_edges(edges, len(vertices) + len(owner._parameter_container))
 
     # ---------------------------------------------------------------- building
+
+    def _strangers(self, owner: Any, edges: list[Any]) -> list[Any]:
+        """Vertices of edges that were not added to the graph; g2o optimizes them all the same."""
+        own = owner._vertices
+        found = dict.fromkeys(v for edge in edges for v in edge._vertices if own.get(v._id) is not v)
+        next_id = max((one._id for one in (*own.values(), *found)), default=0) + 1
+        taken = set(own)
+        for vertex in found:
+            if vertex._id < 0 or vertex._id in taken:
+                self._ids[vertex] = next_id
+                next_id += 1
+            taken.add(vertex._id)
+        return list(found)
+
+    def _id_of(self, vertex: Any) -> int:
+        found = self._ids.get(vertex) if self._ids else None
+        return vertex._id if found is None else found
 
     def _add_vertices(self, vertices: list[Any]) -> None:
         groups: dict[VertexType, list[int]] = {}
@@ -226,7 +248,7 @@ class Problem:
         self.vertex_lists: list[VertexList] = []
         for kind, places in groups.items():
             objects = [vertices[place] for place in places]
-            ids = np.array([one._id for one in objects], np.int64)
+            ids = np.array([self._id_of(one) for one in objects], np.int64)
             rows = RowList(objects)
             estimates = rows.column("estimate", (kind.storage_dim,))
             self.graph.add_vertices(kind, ids, estimates, order=places)
@@ -251,6 +273,8 @@ class Problem:
 
     def _add_group(self, kind: EdgeType, objects: list[Any], is_python: bool, order: np.ndarray) -> EdgeList:
         vertices = kernels.vertex_ids(objects, len(kind.vertices))
+        if self._ids:
+            vertices = np.array([[self._id_of(v) for v in one._vertices] for one in objects], np.int64)
         rows = RowList(objects)
         if is_python:
             measurements, information = np.zeros((len(objects), 1)), None
@@ -276,7 +300,7 @@ class Problem:
 
     def choose_vertices(self, vertices: Iterable[Any], level: int) -> None:
         """The edges of a level whose vertices are all given."""
-        ids = np.array([one._id for one in vertices], np.int64)
+        ids = np.array([self._id_of(one) for one in vertices], np.int64)
         masks = []
         for one in self.edge_lists:
             mask = np.isin(one.edge_set.vertices, ids).all(axis=1)
@@ -386,7 +410,7 @@ class Problem:
     def place_of(self, vertex: Any) -> tuple[int, int]:
         """(vertex set, row) of a vertex object."""
         try:
-            return self.graph.vertex_place(vertex._id)
+            return self.graph.vertex_place(self._id_of(vertex))
         except GraphError:
             raise GraphError(
                 f"{vertex!r} was not in the graph at the last initialize_optimization."

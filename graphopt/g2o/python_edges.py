@@ -58,9 +58,14 @@ class PythonEdgeSolver(TrialsByParts):
         self._set_plane_information()
         total = self._inner.linearize()
         self._give_estimates()
+        system = getattr(self._inner, "system", None) if self._groups else None
+        if system is not None:  # a device that has H and b on their way already
+            system.wait_upload()
         for group, edges in self._groups:
             for place, row in enumerate(group.rows.tolist()):
                 total += self._add(group, place, edges.objects[row])
+        if system is not None:
+            system.upload()
         return total
 
     def chi2(self) -> float:

@@ -177,6 +177,8 @@ def _quaternion(args: tuple[Any, ...]) -> scalar.Quad:
     array = np.asarray(value, np.float64)
     if array.shape == (3, 3):
         return scalar.from_rows(array.tolist())
+    if array.ndim > 1 and max(array.shape) < array.size:
+        raise ShapeError(f"Quaternion of an array of shape {array.shape}, expected (3, 3) or 4 numbers.")
     x, y, z, w = scalar.floats(array, 4, "Quaternion (x, y, z, w)")
     return x, y, z, w
 

@@ -8,6 +8,7 @@ odometry accumulates. Random numbers come from numpy: a seed gives another world
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -40,11 +41,15 @@ class SimulatorConfig:
 
 
 class Simulator2DConfig(SimulatorConfig):
-    """The world of a planar robot. Segments are not simulated."""
+    """The world of a planar robot. Segments are not simulated: `setup` warns of `has_segment_sensor`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.has_point_bearing_sensor = False
+        self.has_segment_sensor = False
+        self.nsegments = 0
+        self.segment_grid_size = 50
+        self.min_segment_length, self.max_segment_length = 0.5, 3.0
 
 
 class Simulator3DConfig(SimulatorConfig):
@@ -109,6 +114,8 @@ class Simulator:
 
     def setup(self) -> None:
         """Create the landmarks."""
+        if getattr(self.config, "has_segment_sensor", False):
+            warnings.warn("The simulator has no segments: has_segment_sensor adds nothing.", stacklevel=2)
         self._graph.clear()
         half = 0.5 * self.config.world_size
         self._landmarks = self._random.uniform(-half, half, (self.config.nlandmarks, self._dim))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from graphopt.g2o.problem import Problem
 from graphopt.g2o.python_edges import PythonEdgeSolver, needs_python
 from graphopt.g2o.solvers import OptimizationAlgorithm
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
-from graphopt.g2o.statistics import G2OBatchStatistics
+from graphopt.g2o.statistics import G2OBatchStatistics, StatisticsRecorder
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
 from graphopt.optimizer.run import run
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
@@ -253,8 +255,14 @@ class SparseOptimizer(OptimizableGraph):
         solver = self._prepared(problem, summary.seconds)
         signals = StopSignals(self, None, start)
         summary.take_description(solver.describe())
-        report = self._report(problem, summary)
-        run(algorithm, rules, solver, summary, signals, report)
+        recorder = None
+        if self._compute_statistics:
+            recorder = StatisticsRecorder(solver, selection, summary.seconds)
+        report = self._report(problem, summary, recorder)
+        with nullcontext() if recorder is None else recorder.timing():
+            run(algorithm, rules, solver, summary, signals, report)
+        if recorder is not None:
+            self._statistics = recorder.filled(iterations)
         summary.seconds["total"] = time.perf_counter() - start
         return summary
 
@@ -262,28 +270,26 @@ class SparseOptimizer(OptimizableGraph):
         assert self._algorithm is not None and problem.selection is not None
         linear_solver = self._algorithm.solver().linear_solver()._linear_solver
         has_python = needs_python(problem)
-        options = SolverOptions(
-            device="cpu" if has_python else devices.default_device(), linear_solver=linear_solver
-        )
+        options = devices.solver_options(linear_solver, on_host=has_python)
         solver = prepared_solver(
             problem.graph, problem.selection, options, seconds, may_narrow=not has_python
         )
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
 
-    def _report(self, problem: Problem, summary: Summary) -> Any:
+    def _report(self, problem: Problem, summary: Summary, recorder: StatisticsRecorder | None) -> Any:
         """What to do after each iteration; None if there is nothing."""
         overridden = type(self).post_iteration is not OptimizableGraph.post_iteration
         overridden |= type(self).pre_iteration is not OptimizableGraph.pre_iteration
         watched = bool(self._pre_actions or self._post_actions or overridden)
-        if not (watched or self._verbose or self._compute_statistics):
+        if not (watched or self._verbose or recorder):
             return None
         elapsed = [0.0]
 
         def report(iteration: Iteration) -> None:
             elapsed[0] += iteration.seconds
-            if self._compute_statistics:
-                self._statistics.append(self._statistics_of(problem, iteration))
+            if recorder is not None:
+                recorder.add(iteration)
             if self._verbose:
                 sys.stderr.write(_verbose_line(iteration, summary, elapsed[0]))
             if watched:
@@ -295,21 +301,6 @@ class SparseOptimizer(OptimizableGraph):
         if watched:
             self.pre_iteration(0)
         return report
-
-    def _statistics_of(self, problem: Problem, iteration: Iteration) -> G2OBatchStatistics:
-        one = G2OBatchStatistics()
-        structure = self._solver.structure
-        assert problem.selection is not None
-        one.iteration, one.chi2 = iteration.iteration, iteration.chi2
-        one.num_vertices, one.num_edges = (
-            problem.selection.num_active_vertices,
-            problem.selection.num_active_edges,
-        )
-        one.levenberg_iterations = iteration.trials if iteration.lambda_ is not None else 0
-        one.hessian_dimension, one.hessian_pose_dimension = structure.dim, structure.kept_dim
-        one.hessian_landmark_dimension = structure.dim - structure.kept_dim
-        one.time_iteration = iteration.seconds
-        return one
 
     @staticmethod
     def _count(summary: Summary) -> int:
@@ -365,11 +356,21 @@ class SparseOptimizer(OptimizableGraph):
 
     def _hessian_block(self, vertex: Any) -> np.ndarray:
         solver, block = self._block_of(vertex)
+        solver = self._with_blocks(solver)
         structure = solver.structure
         last = int(structure.col_ptr[block + 1]) - 1
         dim = int(structure.dims[block])
         values = solver.values[structure.block_ptr[last] : structure.block_ptr[last + 1]]
         return values.reshape(dim, dim).copy()
+
+    def _with_blocks(self, solver: Any) -> Any:
+        """A block solver whose H the CPU can read: a device may keep its own for itself."""
+        if hasattr(solver, "values"):
+            return solver
+        problem = self._active_problem("hessian")
+        found = CpuBlockSolver(problem.graph, solver.structure, SolverOptions("cpu"))
+        found.linearize()
+        return found
 
     def _b_block(self, vertex: Any) -> np.ndarray:
         solver, block = self._block_of(vertex)
@@ -403,7 +404,7 @@ class SparseOptimizer(OptimizableGraph):
     def find_gauge(self) -> Any:
         """The vertex that g2o would fix, None for an empty graph."""
         found = self._flagged_graph().find_gauge()
-        return None if found is None else self._vertices[found]
+        return None if found is None else self._vertices.get(found)
 
     def is_connected(self, level: int = 0) -> bool:
         """All vertices of the level's edges are connected."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from graphopt.graph import Selection
+from graphopt.optimizer.summary import Iteration
 
 
 class G2OBatchStatistics:
-    """One iteration in numbers. Times are in seconds; g2o's finer ones that we do not measure are zero."""
+    """One iteration in numbers, times in seconds.
+
+    `time_quadratic_form` holds errors, Jacobians and H together, `time_linear_solution` all of solving. Parts
+    of a solution on a GPU are not measured apart.
+    """
 
     __slots__ = (
         "chi2",
@@ -36,6 +46,7 @@ class G2OBatchStatistics:
     def __init__(self) -> None:
         for name in self.__slots__:
             setattr(self, name, 0.0 if name.startswith("time") or name == "chi2" else 0)
+        self.iteration = -1
 
     def __repr__(self) -> str:
         return f"<G2OBatchStatistics iteration {self.iteration}: chi2 {self.chi2:.9g}>"
@@ -49,3 +60,91 @@ class G2OBatchStatistics:
     def set_global_stats(statistics: G2OBatchStatistics | None) -> None:
         """Set the global statistics."""
         G2OBatchStatistics._global = statistics
+
+
+class StatisticsRecorder:
+    """Makes the statistics of an optimization's iterations."""
+
+    def __init__(self, solver: Any, selection: Selection, seconds: Mapping[str, float]):
+        self._solver = solver
+        self._selection = selection
+        self._seconds = seconds
+        self._parts: dict[str, float] = {"schur": 0.0, "numeric": 0.0, "triangular": 0.0}
+        self._before = {"analyze": 0.0, "prepare": 0.0, **self._totals("linearize", "solve", "update")}
+        self.iterations: list[G2OBatchStatistics] = []
+
+    def _totals(self, *names: str) -> dict[str, float]:
+        return {name: self._seconds[name] for name in names} | self._parts
+
+    @contextmanager
+    def timing(self) -> Iterator[None]:
+        """Measure the parts of solving, where the CPU does it."""
+        system = getattr(self._solver, "_system", None)
+        parts = {
+            "_schur": {"form": "schur", "back_substitute": "schur"},
+            "_solver": {"factorize": "numeric", "solve": "triangular"},
+            "_pcg": {"factorize": "numeric", "solve": "triangular"},
+        }
+        replaced = {name: getattr(system, name) for name in parts if hasattr(system, name)}
+        for name, part in replaced.items():
+            setattr(system, name, _Timed(part, parts[name], self._parts))
+        try:
+            yield
+        finally:
+            for name, part in replaced.items():
+                setattr(system, name, part)
+
+    def add(self, iteration: Iteration) -> None:
+        """Note an iteration that has just ended."""
+        one = G2OBatchStatistics()
+        structure = self._solver.structure
+        one.iteration, one.chi2 = iteration.iteration, iteration.chi2
+        one.num_vertices = self._selection.num_active_vertices
+        one.num_edges = self._selection.num_active_edges
+        one.levenberg_iterations = iteration.trials if iteration.lambda_ is not None else 0
+        one.hessian_dimension, one.hessian_pose_dimension = structure.dim, structure.kept_dim
+        one.hessian_landmark_dimension = structure.dim - structure.kept_dim
+        one.time_iteration = iteration.seconds
+        self._add_times(one)
+        system = getattr(self._solver, "_system", None)
+        direct = getattr(system, "_solver", None) or getattr(system, "_pcg", None)
+        one.choleskyNNZ = int(getattr(direct, "num_nonzeros", 0))
+        one.iterations_linear_solver = int(getattr(direct, "iterations", 0))
+        self.iterations.append(one)
+
+    def _add_times(self, one: G2OBatchStatistics) -> None:
+        now = self._totals("analyze", "prepare", "linearize", "solve", "update")
+        spent = {name: value - self._before[name] for name, value in now.items()}
+        self._before = now
+        one.time_symbolic_decomposition = spent["analyze"] + spent["prepare"]
+        one.time_quadratic_form = spent["linearize"]
+        one.time_linear_solution = spent["solve"]
+        one.time_schur_complement = spent["schur"]
+        one.time_numeric_decomposition = spent["numeric"]
+        one.time_linear_solver = spent["numeric"] + spent["triangular"]
+        one.time_update = spent["update"]
+
+    def filled(self, count: int) -> list[G2OBatchStatistics]:
+        """As many as iterations were asked for, as g2o keeps them: those that did not happen are empty."""
+        missing = min(count, 100_000) - len(self.iterations)
+        return [*self.iterations, *(G2OBatchStatistics() for _ in range(missing))]
+
+
+class _Timed:
+    """Passes everything on and adds up the seconds of some methods."""
+
+    def __init__(self, inner: Any, methods: Mapping[str, str], seconds: dict[str, float]):
+        self._inner, self._methods, self._seconds = inner, methods, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in self._methods:
+            return value
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            result = value(*arguments, **named)
+            self._seconds[self._methods[name]] += time.perf_counter() - start
+            return result
+
+        return call

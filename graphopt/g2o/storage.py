@@ -89,12 +89,12 @@ def vertex_pool(kind: VertexType, num_rows: int = CHUNK) -> Pool:
     return Pool({"estimate": np.array(kind.identity, float), "fixed": False, "marginalized": False}, num_rows)
 
 
-def edge_pool(kind: EdgeType, measurement: Any, num_rows: int = CHUNK) -> Pool:
-    """Rows of an edge type; `measurement` is the stored default."""
+def edge_pool(kind: EdgeType, measurement: Any, num_rows: int = CHUNK, weights: Any = None) -> Pool:
+    """Rows of an edge type: stored default of the measurement, diagonal of the default information."""
     dim = kind.residual_dim
     columns = {
         "measurement": np.array(measurement, float),
-        "information": np.eye(dim),
+        "information": np.eye(dim) if weights is None else np.diag(weights),
         "error": np.zeros(dim),
         "chi2": 0.0,
         "level": np.int32(0),

@@ -107,9 +107,28 @@ VertexOdomDifferentialParams = _named(
     {},
     "`VERTEX_ODOM_DIFFERENTIAL`: wheel scales and distance, estimate (3,).",
 )
+
+
+def _four_intrinsics(self: Any) -> np.ndarray:
+    """(4,) fx, fy, cx, cy."""
+    return self._chunk.estimate[self._row, :4].copy()
+
+
+def _set_four_intrinsics(self: Any, estimate: Any) -> bool:
+    numbers = np.asarray(estimate, np.float64).ravel()
+    if len(numbers) == 4:
+        self._chunk.estimate[self._row, :4] = numbers
+    return len(numbers) == 4
+
+
 VertexIntrinsics = _named(
     "VertexIntrinsics",
-    {**_value_methods(VertexIntrinsicsEstimate), "minimal_estimate_dimension": lambda self: 4},
+    {
+        **_value_methods(VertexIntrinsicsEstimate),
+        "get_minimal_estimate_data": _four_intrinsics,
+        "set_minimal_estimate_data": _set_four_intrinsics,
+        "minimal_estimate_dimension": lambda self: 4,
+    },
     "`VERTEX_INTRINSICS`: fx, fy, cx, cy, baseline; estimate `VertexIntrinsicsEstimate`.",
 )
 VertexCamBAL = _named("VertexCamBAL", {}, "Camera of the BAL format: angle-axis, translation, f, k1, k2.")

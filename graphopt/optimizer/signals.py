@@ -13,7 +13,7 @@ from typing import Protocol
 from graphopt.optimizer.summary import TerminationType
 
 _handlers = importlib.import_module("_signal")
-"""What `signal` is made of; `signal` itself looks for an enum member at each call, longer than a small graph takes."""
+"""What `signal` is made of; `signal` itself makes enum members, which takes longer than a small iteration."""
 
 
 class Settable(Protocol):

@@ -230,3 +230,47 @@ def test_older_names():
     turn = ours.AngleAxis(0.3, (0.0, 0.0, 1.0))
     np.testing.assert_allclose((ours.Quaternion() * turn).coeffs(), ours.Quaternion(turn).coeffs())
     assert optimizer_of(ours).force_stop_flag() is False
+
+
+def _wrong(kind, method, value):
+    with pytest.raises((TypeError, ValueError)):
+        getattr(kind, method)(value)
+
+
+def test_arrays_of_any_kind():
+    """Lists, integers, objects, columns and slices are read; None and wrong sizes are not."""
+    vectors = [
+        [1, 2, 3],
+        (1.0, 2.0, 3.0),
+        np.array([1, 2, 3], np.uint8),
+        np.array([1.0, 2.0, 3.0], np.float32),
+        np.array([1.0, 2.0, 3.0], object),
+        np.array([[1.0], [2.0], [3.0]]),
+        np.array([1.0, 0.0, 2.0, 0.0, 3.0])[::2],
+    ]
+    matrices = [
+        np.eye(3, dtype=int),
+        np.eye(3, dtype=np.float32),
+        np.eye(3).astype(object),
+        np.eye(6)[::2, ::2],
+    ]
+    point, stereo, pose = (
+        ours.VertexPointXYZ(),
+        ours.EdgeStereoSE3ProjectXYZ(),
+        ours.EdgeStereoSE3ProjectXYZOnlyPose(),
+    )
+    for vector in vectors:
+        point.set_estimate(vector)
+        stereo.set_measurement(vector)
+        pose.Xw = vector
+        for found in (point.estimate(), stereo.measurement(), pose.Xw, ours.SE3Quat(np.eye(3), vector).t):
+            np.testing.assert_array_equal(found, [1.0, 2.0, 3.0])
+    for matrix in matrices:
+        stereo.set_information(2 * matrix)
+        np.testing.assert_array_equal(stereo.information(), 2.0 * np.eye(3))
+    for value in (None, 5.0, [1.0, 2.0], np.zeros(4), "abc", np.zeros((3, 3))):
+        _wrong(point, "set_estimate", value)
+        _wrong(stereo, "set_measurement", value)
+    for value in (None, 1.0, np.eye(2), np.zeros(9)):
+        _wrong(stereo, "set_information", value)
+    _wrong(ours, "Quaternion", np.eye(2))

@@ -59,7 +59,11 @@ def test_optimizes_and_writes(graph_file, tmp_path, capsys):
             written.vertex(id).estimate[:3], vertex.estimate().translation(), atol=1e-12
         )
     assert len(stats.read_text().splitlines()) == 4
-    assert 'iterations="4"' in summary.read_text() and "finalChi=" in summary.read_text()
+    assert stats.read_text().startswith("iteration= 0\t numVertices= 8\t numEdges= 8\t chi2= ")
+    names, values = (line.split(",") for line in summary.read_text().splitlines())
+    found = dict(zip(names, values, strict=True))
+    assert names == sorted(names) and found["realIterations"] == "4" and found["n_poses"] == "8"
+    assert float(found["final_chi"]) < float(found["load_chi"]) and found["edge_types"] == "EDGE_SE3:QUAT "
 
 
 def test_standard_output(graph_file, capfd):
@@ -90,16 +94,136 @@ def test_gain_and_kernels(graph_file, capsys):
 
 
 def test_marginals_and_guess(graph_file, capsys):
-    """Covariances of each free vertex are printed."""
+    """Covariances of each free vertex are printed; the fixed one is named."""
     assert main(["-guess", "-computeMarginals", "-gaugeId", "2", str(graph_file)]) == 0
     text = capsys.readouterr().err
-    assert text.count("Vertex id:") == 7 and text.count("inv block :") == 13
+    assert text.count("Vertex id:") == 8 and text.count("inv block :") == 13
 
 
-def test_incremental(graph_file, capsys):
-    """Edges by and by, then all."""
-    assert main(["-inc", "-update", "3", "-i", "2", str(graph_file)]) == 0
-    assert "Initial chi2" in capsys.readouterr().err
+def test_incremental(graph_file, tmp_path, capsys):
+    """Edges by and by; each optimization is reported, and drawn by gnuplot commands with -guiout."""
+    out = tmp_path / "out.g2o"
+    words = ["-inc", "-update", "3", "-i", "5", "-gaugeId", "0", "-v", "-guiout", "-o", str(out)]
+    assert main([*words, str(graph_file)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("nodes= ") == 3 and "#\t solve every 3" in printed.err
+    blocks = printed.out.split("set terminal x11 noraise\n")[1:]
+    assert len(blocks) == 3
+    for block, edges in zip(blocks, (2, 5, 8), strict=True):
+        lines = block.splitlines()
+        assert lines[1] == 'plot "-" w l' and lines[-1] == "e"
+        assert [len(line.split()) for line in lines[2:-1]] == [12] * edges
+    batch = tmp_path / "batch.g2o"
+    assert main(["-i", "20", "-gaugeId", "0", "-o", str(batch), str(graph_file)]) == 0
+    for id in range(8):
+        np.testing.assert_allclose(
+            io.read(out).vertex(id).estimate, io.read(batch).vertex(id).estimate, atol=1e-3
+        )
+
+
+def test_gnuplot_files(graph_file, tmp_path, capsys):
+    """Edges and vertices as numbers; no landmarks, so no file of landmark edges."""
+    assert main(["-i", "1", "-gnudump", str(tmp_path / "plot.txt"), str(graph_file)]) == 0
+    assert sorted(one.name for one in tmp_path.glob("plot*")) == [
+        "plot_edges.txt",
+        "plot_odom_edges.txt",
+        "plot_vertices.txt",
+    ]
+    assert len(np.loadtxt(tmp_path / "plot_vertices.txt")) == 8
+
+
+def test_renamed_types(graph_file, tmp_path, capsys):
+    """Tags of a file are read as others, in text and in JSON; a tag that does not exist is refused."""
+    text = graph_file.read_text().replace("VERTEX_SE3:QUAT", "MY_POSE").replace("EDGE_SE3:QUAT", "MY_EDGE")
+    (tmp_path / "own.g2o").write_text(text)
+    rename = "MY_POSE=VERTEX_SE3:QUAT,MY_EDGE=EDGE_SE3:QUAT"
+    assert (
+        main(["-i", "0", "-renameTypes", rename, "-o", str(tmp_path / "x.json"), str(tmp_path / "own.g2o")])
+        == 0
+    )
+    assert "Loaded 8 vertices\nLoaded 8 edges" in capsys.readouterr().err
+    tree = (tmp_path / "x.json").read_text().replace("VERTEX_SE3:QUAT", "MY_POSE")
+    (tmp_path / "own.json").write_text(tree)
+    assert main(["-i", "0", "--rename_types", rename, str(tmp_path / "own.json")]) == 0
+    assert "as JSON\nLoaded 8 vertices\nLoaded 8 edges" in capsys.readouterr().err
+    assert main(["-renameTypes", "A=NO_TYPE", str(graph_file)]) == 2
+    assert "NO_TYPE" in capsys.readouterr().err
+
+
+def test_types_library(graph_file, tmp_path, capsys):
+    """A Python file is run before the graph is read; anything else is refused."""
+    library = tmp_path / "library.py"
+    library.write_text("print('library was run')\n")
+    assert (
+        main(["-typeslib", str(library), "-solverlib", "libg2o_solver_x.so", "-i", "0", str(graph_file)]) == 0
+    )
+    printed = capsys.readouterr()
+    assert "library was run" in printed.out and "all solvers are there" in printed.err
+    assert main(["-typeslib", "libtypes.so", str(graph_file)]) == 2
+    assert "libtypes.so" in capsys.readouterr().err
+
+
+def test_properties_and_suitability(graph_file, capsys):
+    """Properties are set and printed; a solver for planar poses does not take poses in space."""
+    words = ["-solver", "lm_var", "-solverProperties", "initialLambda=1e-3,maxTrialsAfterFailure=2"]
+    assert main([*words, "-i", "1", "-v", str(graph_file)]) == 0
+    text = capsys.readouterr().err
+    assert "initialLambda\t0.001\nmaxTrialsAfterFailure\t2\n" in text and "lambda= 0.000" in text
+    assert main(["-solver", "lm_var", "-solverProperties", "speed=3", str(graph_file)]) == 2
+    assert "initialLambda" in capsys.readouterr().err
+    assert main(["-solver", "gn_fix3_2", str(graph_file)]) == 3
+    assert main(["-graphSummary", str(graph_file)]) == 0
+    assert "connected_components: 1" in capsys.readouterr().out
+
+
+def _plane(landmarks):
+    """A noisy path on the plane with a loop closure, and perhaps landmarks."""
+    optimizer = ours.SparseOptimizer()
+    random = np.random.default_rng(5)
+    truth = [ours.SE2(np.cos(i), np.sin(i), i + 0.5 * np.pi) for i in np.arange(6) * np.pi / 3.0]
+    for i, pose in enumerate(truth):
+        vertex = ours.VertexSE2()
+        vertex.set_id(i)
+        vertex.set_estimate(ours.SE2(*(pose.to_vector() + random.normal(0.0, 0.3, 3))) if i else pose)
+        optimizer.add_vertex(vertex)
+    for i in range(6):
+        edge = ours.EdgeSE2()
+        edge.set_vertex(0, optimizer.vertex(i))
+        edge.set_vertex(1, optimizer.vertex((i + 1) % 6))
+        edge.set_measurement(truth[i].inverse() * truth[(i + 1) % 6])
+        optimizer.add_edge(edge)
+    for number in range(landmarks):
+        point = ours.VertexPointXY()
+        point.set_id(10 + number)
+        optimizer.add_vertex(point)
+        for i in range(6):
+            edge = ours.EdgeSE2PointXY()
+            edge.set_vertex(0, optimizer.vertex(i))
+            edge.set_vertex(1, point)
+            edge.set_measurement(optimizer.vertex(i).estimate().inverse() * np.array([number, 2.0]))
+            optimizer.add_edge(edge)
+    return optimizer
+
+
+def test_special_solvers(tmp_path, capsys):
+    """`2dlinear` starts at the measurements; `structure_only_2` moves the landmarks only."""
+    path, out = str(tmp_path / "in.g2o"), str(tmp_path / "out.g2o")
+    assert _plane(0).save(path)
+    assert main(["-solver", "2dlinear", "-i", "0", "-o", out, path]) == 0
+    optimizer = ours.SparseOptimizer()
+    assert optimizer.load(out) and optimizer.initialize_optimization()
+    optimizer.compute_active_errors()
+    assert optimizer.chi2() < 1e-12  # the measurements agree with each other
+    before = _plane(3)
+    assert before.save(path)
+    assert main(["-solver", "structure_only_2", "-i", "10", "-o", out, path]) == 0
+    assert optimizer.load(out)
+    for i in range(6):
+        np.testing.assert_array_equal(
+            optimizer.vertex(i).get_estimate_data(), before.vertex(i).get_estimate_data()
+        )
+    for number in range(3):
+        np.testing.assert_allclose(optimizer.vertex(10 + number).estimate(), [number, 2.0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +244,8 @@ def test_messages(words, status, text, graph_file, capsys):
     if words and words[0] in ("-robustKernel", "-gaugeId"):
         words = [*words, str(graph_file)]
     assert main(words) == status
-    assert text in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert text in (printed.out if words and words[0].startswith("-list") else printed.err)
 
 
 def test_solver_names():
@@ -129,7 +254,7 @@ def test_solver_names():
     for name in (
         "gn_var lm_var dl_var gn_var_eigen lm_var_cholmod lm_var_csparse gn_fix3_2 lm_fix6_3_eigen "
         "gn_fix7_3_csparse gn_dense lm_dense3_2 gn_dense6_3 lm_dense7_3 "
-        "gn_pcg lm_pcg3_2 gn_pcg6_3 lm_pcg7_3 dl_var_cholmod"
+        "gn_pcg lm_pcg3_2 gn_pcg6_3 lm_pcg7_3 dl_var_cholmod structure_only_2 structure_only_3 2dlinear"
     ).split():
         assert name in names
 

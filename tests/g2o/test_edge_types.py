@@ -215,3 +215,28 @@ def test_wrong_shapes_are_refused():
         ours.EdgePointXYZ().set_measurement(np.zeros(2))
     with pytest.raises(IndexError, match="it has 2 vertices"):
         edge.set_vertex(2, ours.VertexSE3())
+
+
+@pytest.mark.oracle
+def test_new_objects():
+    """Information, measurement and minimal numbers of objects that were just made, where g2o sets them."""
+
+    def script(g2o):
+        intrinsics = g2o.VertexIntrinsics()
+        found = [intrinsics.get_minimal_estimate_data(), g2o.EdgeVVGicp().minimal_measurement_dimension()]
+        for name in ("EdgeSE3PointXYZDepth", "EdgeSE3PointXYZDisparity", "EdgeSE3", "EdgeSE2PointXY"):
+            found.append(getattr(g2o, name)().information())
+        return [
+            *found,
+            {key: getattr(g2o.Simulator2DConfig(), key) for key in ("nsegments", "segment_grid_size")},
+        ]
+
+    assert_same(*both(script))
+
+
+def test_information_of_one_number():
+    """A matrix, a vector or a number."""
+    edge = ours.EdgeSE2PointXYBearing()
+    for value in (np.eye(1) * 4.0, np.array([4.0]), 4.0):
+        edge.set_information(value)
+        assert edge.information().tolist() == [[4.0]]

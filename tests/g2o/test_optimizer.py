@@ -97,10 +97,10 @@ def test_mixed_and_scaled_kernels():
     assert_same(*both(script), rtol=1e-7, atol=1e-7)
 
 
-def bundle(g2o: Any) -> Any:
+def bundle(g2o: Any, linear: str = "Eigen") -> Any:
     """Four cameras, the first two fixed, 30 points marginalized; some observations are wrong."""
     random = np.random.default_rng(4)
-    optimizer = optimizer_of(g2o, size="SE3")
+    optimizer = optimizer_of(g2o, size="SE3", linear=linear)
     points = random.uniform([-2.0, -2.0, 4.0], [2.0, 2.0, 8.0], (30, 3))
     for k in range(4):
         vertex = g2o.VertexSE3Expmap()
@@ -247,9 +247,26 @@ def test_statistics_and_terminate_action():
         count = optimizer.optimize(50)
         lines = optimizer.batch_statistics()
         keys = ("iteration", "chi2", "levenberg_iterations", "num_vertices", "num_edges", "hessian_dimension")
-        return [count, [[getattr(one, key) for key in keys] for one in lines[:count]]]
+        return [count, len(lines), [[getattr(one, key) for key in keys] for one in lines[: count + 1]]]
 
     assert_same(*both(script), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("linear", ["Eigen", "Dense", "PCG"])
+def test_statistics_have_times(linear):
+    """Each part of an iteration is measured, with and without landmarks to eliminate."""
+    for optimizer in (ring(ours, linear=linear), bundle(ours, linear)):
+        optimizer.initialize_optimization()
+        optimizer.set_compute_batch_statistics(True)
+        assert optimizer.optimize(3) == 3
+        has_landmarks = any(one.marginalized() for one in optimizer.vertices().values())
+        for one in optimizer.batch_statistics():
+            assert 0.0 < one.time_linear_solver <= one.time_linear_solution < one.time_iteration
+            assert 0.0 < one.time_quadratic_form < one.time_iteration and one.time_update > 0.0
+            assert 0.0 < one.time_numeric_decomposition < one.time_linear_solver
+            assert (one.time_schur_complement > 0.0) == has_landmarks
+            assert (one.choleskyNNZ > 0) == (linear != "PCG") == (one.iterations_linear_solver == 0)
+        assert optimizer.batch_statistics()[0].time_symbolic_decomposition > 0.0
 
 
 def test_estimates_can_be_changed_between_runs():

@@ -75,8 +75,11 @@ def test_marginals_are_blocks_of_the_inverse():
     ):
         np.testing.assert_allclose(answer[0].block(2, 2), expected, rtol=1e-9, atol=1e-14)
     assert optimizer.compute_marginals(spinv, [third])[1] and spinv.has_block(2, 2)
+    fixed = optimizer.vertex(0)
+    matrix, good = optimizer.compute_marginals(fixed)
+    assert not good and matrix.rows() == 0
     with pytest.raises(ValueError, match="no covariance"):
-        optimizer.compute_marginals(optimizer.vertex(0))
+        optimizer.compute_marginals([third, fixed])
 
 
 @pytest.mark.parametrize("name", ["Simulator2D", "Simulator3D"])
@@ -90,6 +93,10 @@ def test_simulator(name):
             setattr(config, attribute, True)
     config.has_compass = False
     simulator.seed(1)
+    if name == "Simulator2D":
+        with pytest.warns(UserWarning, match="no segments"):
+            simulator.setup()
+        config.has_segment_sensor = False
     simulator.setup()
     simulator.simulate()
     optimizer = ours.SparseOptimizer()
@@ -129,13 +136,8 @@ MEMBERS_NOT_THERE = {
     "EstimatePropagatorVertexIDHashFunction",
     "VertexIDCompare",
     "VertexIDEdges",
-    "has_segment_sensor",
     "jacobian_workspace",
     "map_hessian_memory",
-    "max_segment_length",
-    "min_segment_length",
-    "nsegments",
-    "segment_grid_size",
 }
 
 
