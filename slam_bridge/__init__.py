@@ -1,4 +1,4 @@
-"""Visual-inertial SLAM on graphopt: preintegration, inertial bundle adjustment, initialization, readers.
+"""Visual-inertial SLAM on graphopt: preintegration, inertial BA, initialization, pose graph, readers.
 
 imu = slam_bridge.read_imu("mav0/imu0/data.csv")
 noise = slam_bridge.ImuNoise()
@@ -10,6 +10,14 @@ result = slam_bridge.solve(window)
 from slam_bridge.imu import GRAVITY, ImuDataError, ImuNoise, ImuSamples
 from slam_bridge.inertial_ba import InertialOptions, InertialResult, InertialWindow, build_graph, solve
 from slam_bridge.initialization import InertialStart, initialize
+from slam_bridge.pose_graph import (
+    PoseGraphOptions,
+    PoseGraphResult,
+    PoseLinks,
+    close_loops,
+    moved_points,
+    pose_graph,
+)
 from slam_bridge.preintegration import Preintegrated, preintegrate
 from slam_bridge.readers import StateTable, read_imu, read_states
 from slam_bridge.window import (
@@ -33,6 +41,9 @@ __all__ = [
     "InertialStart",
     "InertialWindow",
     "Keyframes",
+    "PoseGraphOptions",
+    "PoseGraphResult",
+    "PoseLinks",
     "PosePriors",
     "Preintegrated",
     "StateTable",
@@ -40,7 +51,10 @@ __all__ = [
     "WindowError",
     "build_graph",
     "cam_T_world_from_world_T_body",
+    "close_loops",
     "initialize",
+    "moved_points",
+    "pose_graph",
     "preintegrate",
     "read_imu",
     "read_states",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt.g2o as g2o
-from tests.g2o.both import assert_same, both, isometry, rotation_of
+from tests.g2o.both import assert_same, both, isometry, optimizer_of, rotation_of
 
 CAMERA = (500.0, 500.0, 320.0, 240.0, 0.1)  # fx fy cx cy [px], baseline [m]
 
@@ -276,3 +276,48 @@ def test_empty_graph(tmp_path):
 def test_flag_can_be_pickled():
     """Systems hand it to other processes."""
     assert pickle.loads(pickle.dumps(g2o.Flag(True))).value
+
+
+def _rounds_of_one_pose(g2o):
+    """Pose from 120 points: four rounds from the same start, outliers on level 1, looked at after each."""
+    random = np.random.default_rng(5)
+    optimizer = optimizer_of(g2o, size="SE3")
+    turn, move = rotation_of([0.05, -0.1, 0.02]), np.array([0.1, 0.2, -0.1])
+    start = rotation_of([0.08, -0.05, 0.0]), move + 0.1
+    vertex = g2o.VertexSE3Expmap()
+    vertex.set_id(0)
+    optimizer.add_vertex(vertex)
+    edges = []
+    for number in range(120):
+        point = random.uniform([-2.0, -2.0, 4.0], [2.0, 2.0, 9.0])
+        x, y, z = turn @ point + move
+        edge = g2o.EdgeSE3ProjectXYZOnlyPose()
+        edge.set_vertex(0, vertex)
+        edge.fx, edge.fy, edge.cx, edge.cy, edge.Xw = 500.0, 500.0, 320.0, 240.0, point
+        pixel = np.array([500.0 * x / z + 320.0, 500.0 * y / z + 240.0]) + random.normal(size=2)
+        edge.set_measurement(pixel + (40.0 if number % 7 == 0 else 0.0))
+        edge.set_information(0.9 * np.eye(2))
+        edge.set_robust_kernel(g2o.RobustKernelHuber(5.991**0.5))
+        optimizer.add_edge(edge)
+        edges.append(edge)
+    outliers, found = [False] * len(edges), []
+    for _ in range(4):
+        vertex.set_estimate(g2o.SE3Quat(*start))
+        optimizer.initialize_optimization()
+        optimizer.optimize(10)
+        optimizer.compute_active_errors()
+        for number, edge in enumerate(edges):
+            if outliers[number]:
+                edge.compute_error()
+            outliers[number] = edge.chi2() > 5.991
+            edge.set_level(int(outliers[number]))
+        found.append([list(outliers), vertex.get_estimate_data(), optimizer.active_chi2()])
+    return found
+
+
+@pytest.mark.oracle
+def test_rounds_of_one_pose():
+    """The same outliers and poses in every round."""
+    actual, expected = both(_rounds_of_one_pose)
+    assert 10 < sum(actual[-1][0]) < 30
+    assert_same(actual, expected, rtol=1e-7, atol=1e-7)
