@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.liveness import max_live
 from graphopt.codegen.lower import lower
-from graphopt.codegen.order import depth_first, max_live, order
+from graphopt.codegen.order import depth_first, order
 from graphopt.symbolic.context import CONTEXT_RULES
 from graphopt.symbolic.expr import Expr, topological
 from graphopt.symbolic.share import share_partial
