@@ -1,4 +1,4 @@
-"""The examples as modules, for their tests: `from examples_modules import nist`."""
+"""The examples as modules, and what their tests share: `from examples_modules import nist`."""
 
 import sys
 from pathlib import Path
@@ -14,6 +14,7 @@ import images  # noqa: E402
 import mesh_deformation  # noqa: E402
 import meshes  # noqa: E402
 import nist  # noqa: E402
+import numpy as np  # noqa: E402
 import optical_flow  # noqa: E402
 import poisson_editing  # noqa: E402
 import pose_graph  # noqa: E402
@@ -35,4 +36,19 @@ __all__ = [
     "shape_from_shading",
     "snavely",
     "sympy_residual",
+    "to_be_gained",
 ]
+
+
+def to_be_gained(residual, x):
+    """Share of the sum of squares that a Gauss-Newton step from x would still take away, without the library.
+
+    The Jacobian comes from central differences of `residual` (x (n,) -> (m,)).
+    """
+    step = 1e-6
+    columns = [residual(x + step * one) - residual(x - step * one) for one in np.eye(len(x))]
+    jacobian = np.stack(columns, axis=1) / (2.0 * step)
+    error = residual(x)
+    gradient, normal = jacobian.T @ error, jacobian.T @ jacobian
+    damped = normal + 1e-12 * normal.diagonal().max() * np.eye(len(x))
+    return gradient @ np.linalg.solve(damped, gradient) / (error @ error)
