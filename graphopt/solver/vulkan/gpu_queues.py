@@ -33,7 +33,7 @@ def cut_launches(
     steps: of each piece of work, `per_group` of which a workgroup takes. Parameters: first piece, one past
     the last, and `more`.
     """
-    moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps, dtype=np.int64)])
+    moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps + 1, dtype=np.int64)])
     count = max(1, int(-(-moved[-1] // context.submission_bytes)))
     edges = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], count + 1)))
     edges[0], edges[-1] = 0, len(steps)
@@ -98,7 +98,7 @@ def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
     kernel = context.shader("queue_pattern", 4, 3, {0: WORKGROUP})
     context.device.submit(context.device.record().fill(bitmap).finish()).wait()
     before = np.arange(num_items) - layout.landmark_items[landmark]
-    run_now(context, cut_launches(context, kernel, buffers, before + 1, WORKGROUP, words))
+    run_now(context, cut_launches(context, kernel, buffers, before, WORKGROUP, words))
     bits = context.device.download(bitmap, np.uint32, num_kept * words).view(np.uint8)
     mask = np.unpackbits(bits.reshape(num_kept, 4 * words), axis=1, count=num_kept, bitorder="little")
     kept = layout.kept()
