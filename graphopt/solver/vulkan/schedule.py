@@ -83,6 +83,8 @@ def choose_plan(
     else:
         schur = configuration.schur if eliminates else "off"
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
+    if asked == "auto" and isinstance(device, KomputeDevice):
+        asked = "host"  # one submission per step there: long chains of small kernels are slow
     if linear_solver != "pcg":
         _check_matrix_free(asked, resolved)
         return Plan(resolved, "blocks" if asked == "auto" else asked)
