@@ -4,8 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from graphopt.device import VulkanDevice
-from graphopt.device import figures
+from graphopt.device import VulkanDevice, figures
 from graphopt.device.figures import DeviceFigures, device_figures, measure
 from tests.vulkan_devices import shared_device
 

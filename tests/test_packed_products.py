@@ -1,4 +1,4 @@
-"""Products from packed records against dense numpy, in both shapes and for vertices with few and many edges."""
+"""Products from packed records against dense numpy, in both shapes, for vertices with few and many edges."""
 
 from __future__ import annotations
 

@@ -181,7 +181,9 @@ def _print_edges(edges: list[dict[str, Any]]) -> None:
         for kind, steps in edge["programs"].items():
             program = kind
             for before, step in zip([None, *steps], steps, strict=False):
-                if before is None or any(step[key] != before[key] for key in ("operations", "live_registers")):
+                if before is None or any(
+                    step[key] != before[key] for key in ("operations", "live_registers")
+                ):
                     numbers = (str(step["operations"]), str(step["live_registers"]))
                     rows.append((name, count, program, step["rule"], *numbers))
                     name = count = program = ""

@@ -244,7 +244,7 @@ def add_explain(commands: Any) -> None:
     parser = commands.add_parser(
         "explain",
         help="say how a graph would be solved, and why",
-        description="Show the compiled edge types, the schedules that the device allows with their predicted times "
+        description="Show the compiled edge types, the schedules that the device allows with predicted times "
         "(and with --measure the real ones), and which one is taken.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")

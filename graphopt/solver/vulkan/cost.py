@@ -9,8 +9,8 @@ longest of
 
 and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
 costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients
-are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur complement
-as a part of it.
+are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur
+complement as a part of it.
 """
 
 from __future__ import annotations

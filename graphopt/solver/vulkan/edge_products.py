@@ -10,8 +10,9 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Launches that write the same rows run one after the other and add, as in `linearization`. Estimates and x are read
-from packed records. Where one launch makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`solve_steps`).
+Launches that write the same rows run one after the other and add, as in `linearization`. Estimates and x are
+read from packed records. Where one launch makes all of y_l, it can go on to x_l = -H_ll^-1 y_l
+(`solve_steps`).
 """
 
 from __future__ import annotations
