@@ -125,7 +125,8 @@ class _Parts:
                 f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or "
                 f"several different slots below {arity}."
             )
-        self.signature, self.slot, self.sources, self.arithmetic = signature, slot, sources, arithmetic
+        self.signature, self.slot, self.sources = signature, slot, sources
+        self.arithmetic: Arithmetic = arithmetic
         self.names = argument_names(signature.edge_type)
         self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
         self.program = product_program(signature, slot, sources)
