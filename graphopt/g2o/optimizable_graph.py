@@ -243,9 +243,7 @@ class OptimizableGraph(HyperGraph):
 
         False as for a hyper graph, or if a parameter that it needs is missing or of the wrong class.
         """
-        if e._type.parameters and not self._parameters_fit(e):
-            return False
-        if not HyperGraph.add_edge(self, e):
+        if (e._type.parameters and not self._parameters_fit(e)) or not HyperGraph.add_edge(self, e):
             return False
         e._internal_id = self._next_edge
         self._next_edge += 1

@@ -13,6 +13,7 @@ is defined in Python is in the `Graph` with a type whose error is zero, which gi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,7 @@ from graphopt.g2o.gicp import is_plane_to_plane, plane_information
 from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
 from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection, residuals
+from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType
 from graphopt.types.files import measurement_then_information, plain
 from graphopt.types.robust_kernels import robust_kernel
@@ -52,10 +54,10 @@ class VertexList:
 
     __slots__ = ("is_python", "objects", "rows", "vertex_set")
 
-    def __init__(self, vertex_set: Any, objects: list[Any]):
+    def __init__(self, vertex_set: Any, objects: list[Any], rows: RowList):
         self.vertex_set = vertex_set
         self.objects = objects
-        self.rows = RowList(objects)
+        self.rows = rows
         self.is_python = [row for row, one in enumerate(objects) if one._is_python]
 
     def take_estimates(self) -> None:
@@ -75,12 +77,22 @@ class VertexList:
 class EdgeList:
     """The edges of one edge set, and which of them are active."""
 
-    __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "rows")
+    __slots__ = ("_active", "edge_set", "has_planes", "is_python", "objects", "places", "rows")
 
-    def __init__(self, edge_set: Any, objects: list[Any], is_python: bool):
+    def __init__(self, graph: Graph, edge_set: Any, objects: list[Any], rows: RowList, is_python: bool):
         self.edge_set = edge_set
+        rows_of_set = np.arange(len(objects))
+        vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows_of_set)
+        self.places = EdgeSelection(
+            edge_set,
+            rows_of_set,
+            tuple(vertex_sets),
+            vertex_rows.astype(np.int32),
+            tuple(parameter_sets),
+            parameter_rows.astype(np.int32),
+        )
         self.objects = objects
-        self.rows = RowList(objects)
+        self.rows = rows
         self.is_python = is_python
         self.has_planes = not is_python and is_plane_to_plane(objects[0])
         self._active = np.empty(0, np.int64)
@@ -93,6 +105,18 @@ class EdgeList:
     @active.setter
     def active(self, rows: np.ndarray) -> None:
         self._active = rows
+
+    def selection(self) -> EdgeSelection:
+        """The active edges for the block solver."""
+        rows, all_edges = self._active, self.places
+        if len(rows) == len(self.objects):
+            return all_edges
+        return replace(
+            all_edges,
+            rows=rows,
+            vertex_rows=all_edges.vertex_rows[rows],
+            parameter_rows=all_edges.parameter_rows[rows],
+        )
 
     def active_objects(self) -> list[Any]:
         """Active edges."""
@@ -225,9 +249,10 @@ class Problem:
         for kind, places in groups.items():
             objects = [vertices[place] for place in places]
             ids = np.array([self._id_of(one) for one in objects], np.int64)
-            estimates = RowList(objects).column("estimate", (kind.storage_dim,))
+            rows = RowList(objects)
+            estimates = rows.column("estimate", (kind.storage_dim,))
             self.graph.add_vertices(kind, ids, estimates, order=places)
-            self.vertex_lists.append(VertexList(self.graph.vertex_set(kind), objects))
+            self.vertex_lists.append(VertexList(self.graph.vertex_set(kind), objects, rows))
 
     def _add_parameters(self, parameters: list[Any]) -> None:
         self._parameter_lists: list[tuple[Any, RowList]] = []
@@ -260,7 +285,7 @@ class Problem:
         if kind.parameters:
             parameters = np.array([one.param_ids() for one in objects], np.int64)
         self.graph.add_edges(kind, vertices, measurements, information, parameters=parameters, order=order)
-        return EdgeList(self.graph.edge_set(kind), objects, is_python)
+        return EdgeList(self.graph, self.graph.edge_set(kind), objects, rows, is_python)
 
     # ---------------------------------------------------------------- choosing
 
@@ -297,8 +322,15 @@ class Problem:
             one.active = np.flatnonzero(mask)
         for one in self.vertex_lists:
             one.take_flags()
-        chosen = {one.edge_set: one.active for one in self.edge_lists if len(one.active)}
-        self.selection = self.graph.select(edges=_ByIdentity(chosen))
+        sets = self.graph.vertex_sets
+        edges = tuple(one.selection() for one in self.edge_lists if len(one.active))
+        active = tuple(np.zeros(len(one), bool) for one in sets)
+        for one in edges:
+            for slot, number in enumerate(one.vertex_sets):
+                active[number][one.vertex_rows[:, slot]] = True
+        fixed = tuple(one.fixed.copy() for one in sets)
+        parameter_sets = tuple(self.graph.parameter_sets)
+        self.selection = Selection(tuple(sets), active, fixed, edges, True, parameter_sets)
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""
@@ -390,7 +422,3 @@ def _merged(edges: EdgeList, name: str, values: np.ndarray) -> np.ndarray:
     full = edges.rows.column(name, values.shape[1:])
     full[edges.active] = values
     return full
-
-
-class _ByIdentity(dict):
-    """Edge set -> rows."""

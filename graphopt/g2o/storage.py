@@ -7,8 +7,8 @@
 An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
 or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
 from the arrays of a `graphopt.Graph`, with one copy per chunk. The native part is native/bindings/rows.cpp:
-base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_property`) through the
-methods that programs call for each edge.
+base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `kernels.fast_property`) through
+the methods that programs call for each edge.
 """
 
 from __future__ import annotations
@@ -114,15 +114,7 @@ class RowList:
 
     def __init__(self, objects: list[Any]):
         self.size = len(objects)
-        chunks, which, rows = kernels.places_of(objects)
-        self._parts: list[tuple[Chunk, Any, Any]] = []
-        if len(chunks) == 1:
-            self._parts.append((chunks[0], slice(None), _compact(rows)))
-            return
-        order = np.argsort(which, kind="stable")
-        starts = np.searchsorted(which[order], np.arange(len(chunks)))
-        for chunk, places in zip(chunks, np.split(order, starts[1:]), strict=False):
-            self._parts.append((chunk, _compact(places), _compact(rows[places])))
+        self._parts: list[tuple[Chunk, Any, Any]] = kernels.places_of(objects)
 
     def gather(self, name: str, out: np.ndarray) -> np.ndarray:
         """Copy one column of all objects into `out` (size, ...), in the order of the list."""
@@ -138,11 +130,3 @@ class RowList:
     def column(self, name: str, like: Any, dtype: type = float) -> np.ndarray:
         """One column of all objects as a new array; `like` is the shape of one row."""
         return self.gather(name, np.empty((self.size, *like), dtype))
-
-
-def _compact(numbers: np.ndarray) -> Any:
-    """A slice where the numbers are consecutive, else the numbers."""
-    first, last = int(numbers[0]), int(numbers[-1])
-    if last - first + 1 == len(numbers) and bool((numbers[1:] - numbers[:-1] == 1).all()):
-        return slice(first, last + 1)
-    return numbers

@@ -67,9 +67,9 @@ def _take(
         edge_set,
         rows,
         tuple(vertex_sets),
-        vertex_rows,
+        vertex_rows.astype(np.int32),
         tuple(parameter_sets),
-        parameter_rows,
+        parameter_rows.astype(np.int32),
     )
 
 

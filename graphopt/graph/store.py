@@ -54,8 +54,6 @@ class GraphStore:
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         self._next_order = 0
-        self._edge_places: dict[EdgeSet, tuple[list[int], np.ndarray, list[int], np.ndarray]] = {}
-        self._edge_places_version = 0
         self.version = 0
         """Increases when vertices, edges or parameters are added or removed."""
 
@@ -139,27 +137,19 @@ class GraphStore:
     def edge_places(
         self, edge_set: EdgeSet, rows: np.ndarray
     ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
-        """Where the vertices and parameters of edges are (looked up once per version of the graph).
+        """Where the vertices and parameters of edges are.
 
         Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
         """
-        if self._edge_places_version != self.version:
-            self._edge_places.clear()
-            self._edge_places_version = self.version
-        if edge_set not in self._edge_places:
-            self._edge_places[edge_set] = self._all_edge_places(edge_set)
-        vertex_sets, vertex_rows, parameter_sets, parameter_rows = self._edge_places[edge_set]
-        return vertex_sets, vertex_rows[rows], parameter_sets, parameter_rows[rows]
-
-    def _all_edge_places(self, edge_set: EdgeSet) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
-        _, vertex_rows = self._vertex_index.find(edge_set.vertices)
+        vertices = edge_set.vertices[rows]
+        _, vertex_rows = self._vertex_index.find(vertices)
         if len(vertex_rows) and vertex_rows.min() < 0:
-            missing = int(edge_set.vertices.ravel()[np.argmin(vertex_rows)])
+            missing = int(vertices.ravel()[np.argmin(vertex_rows)])
             raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
-        _, parameter_rows = self._parameter_index.find(edge_set.parameters)
+        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
         vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
         parameter_sets = [number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
-        return vertex_sets, vertex_rows.astype(np.int32), parameter_sets, parameter_rows.astype(np.int32)
+        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
 
     # ---------------------------------------------------------------- helpers
 

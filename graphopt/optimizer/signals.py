@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 import time
-from _signal import getsignal, signal as set_handler  # `signal` makes an enum of each handler: 10 us
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from graphopt.optimizer.summary import TerminationType
+
+_handlers = importlib.import_module("_signal")
+"""What `signal` is made of; `signal` itself makes enum members, which takes longer than a small iteration."""
 
 
 class Settable(Protocol):
@@ -77,7 +80,7 @@ class StopSignals:
         """
         ours = (
             threading.current_thread() is threading.main_thread()
-            and getsignal(signal.SIGINT) is signal.default_int_handler
+            and _handlers.getsignal(signal.SIGINT) is signal.default_int_handler
         )
         if not ours:
             yield
@@ -85,10 +88,10 @@ class StopSignals:
 
         def handle(number: int, frame: object) -> None:
             self.interrupt()
-            set_handler(signal.SIGINT, signal.default_int_handler)
+            _handlers.signal(signal.SIGINT, signal.default_int_handler)
 
-        set_handler(signal.SIGINT, handle)
+        _handlers.signal(signal.SIGINT, handle)
         try:
             yield
         finally:
-            set_handler(signal.SIGINT, signal.default_int_handler)
+            _handlers.signal(signal.SIGINT, signal.default_int_handler)

@@ -42,8 +42,13 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, part[candidates], dims[candidates])
     numbers = np.flatnonzero(candidates & (dims == largest[part]))
-    first = _first_of_each(numbers, part[numbers], _rank(selection))
-    chosen = np.sort(first[is_pose[first]])
+    ranked = _ranked(selection)
+    rank = np.empty(len(ranked), np.int64)
+    rank[ranked] = np.arange(len(ranked))
+    first = np.full(count, len(ranked))
+    np.minimum.at(first, part[numbers], rank[numbers])
+    chosen = ranked[first[first < len(ranked)]]
+    chosen = np.sort(chosen[is_pose[chosen]])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
     return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
@@ -62,18 +67,9 @@ def _held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int
     return held
 
 
-def _rank(selection: Selection) -> np.ndarray:
-    """Per vertex of all sets: its place in the order in which g2o looks at vertices."""
+def _ranked(selection: Selection) -> np.ndarray:
+    """The vertices of all sets in the order in which g2o looks at them."""
     sequence = np.concatenate([one.sequence for one in selection.vertex_sets])
     added = np.argsort(sequence, kind="stable")
     ids = np.concatenate([one.ids for one in selection.vertex_sets])[added]
-    rank = np.empty(len(ids), np.int64)
-    rank[added[iteration_order(ids)]] = np.arange(len(ids))
-    return rank
-
-
-def _first_of_each(numbers: np.ndarray, parts: np.ndarray, rank: np.ndarray) -> np.ndarray:
-    """The number of lowest rank in each part."""
-    order = np.lexsort((rank[numbers], parts))
-    _, first = np.unique(parts[order], return_index=True)
-    return numbers[order[first]]
+    return added[iteration_order(ids)]

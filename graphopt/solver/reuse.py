@@ -2,9 +2,10 @@
 
 Analysis and compilation cost more than solving a small problem. A graph that is optimized again with the same
 vertices, edges, fixed and marginalized flags, levels, kernels and options gets its block solver back, with
-new estimates, measurements, information matrices and kernel widths. With `may_narrow` also if some edges have
-dropped out, as SLAM systems switch off outliers, and all vertices still have edges: then the structure is that
-of all edges, and only the block solver knows who takes part.
+new estimates, measurements, information matrices and kernel widths.
+
+With `may_narrow` also if some edges have dropped out (SLAM systems switch off outliers) while all vertices
+still have edges: the structure stays that of all edges, and only the block solver knows who takes part.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
         among = mask[old.rows]
         if np.count_nonzero(among) != len(edges.rows):
             return None
-        if not np.array_equal(kernels[among], edges.edge_set.kernel[edges.rows]):
+        then = (old.vertex_rows[among], old.parameter_rows[among], kernels[among])
+        now = (edges.vertex_rows, edges.parameter_rows, edges.edge_set.kernel[edges.rows])
+        if not all(map(np.array_equal, then, now)):
             return None
         chosen[id(edges.edge_set)] = mask
     none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)

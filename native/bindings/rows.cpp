@@ -475,30 +475,42 @@ py::object make_fast(PyTypeObject& type, const py::object& python, Action action
 
 // -------------------------------------------------------------------- many objects at once
 
-// (chunks, (n,) which of them, (n,) row) of objects.
-py::tuple places_of(const py::list& objects) {
-  const py::ssize_t count = static_cast<py::ssize_t>(objects.size());
-  py::list chunks;
-  py::array_t<std::int64_t> which(count), rows(count);
-  std::int64_t *w = which.mutable_data(), *r = rows.mutable_data();
-  std::unordered_map<PyObject*, std::int64_t> known;
-  PyObject* last = nullptr;
-  std::int64_t last_number = 0;
-  for (py::ssize_t i = 0; i < count; ++i) {
+// A slice where the numbers are consecutive, else an array of them.
+py::object compact(const std::vector<std::int64_t>& numbers) {
+  bool is_consecutive = true;
+  for (std::size_t i = 1; i < numbers.size() && is_consecutive; ++i)
+    is_consecutive = numbers[i] == numbers[i - 1] + 1;
+  if (is_consecutive) return py::slice(numbers.front(), numbers.back() + 1, 1);
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
+}
+
+// Per chunk that objects of a list have rows of: (chunk, places in the list, rows).
+py::list places_of(const py::list& objects) {
+  struct Part {
+    Chunk* chunk;
+    std::vector<std::int64_t> places, rows;
+  };
+  std::vector<Part> parts;
+  std::unordered_map<Chunk*, std::size_t> known;
+  std::size_t part = 0;
+  for (py::ssize_t i = 0; i < static_cast<py::ssize_t>(objects.size()); ++i) {
     PyObject* object = PyList_GET_ITEM(objects.ptr(), i);
     if (!PyObject_TypeCheck(object, &row_type) || as_row(object)->chunk == nullptr)
       throw py::type_error("places_of: not an initialized vertex, edge or parameter");
-    PyObject* chunk = reinterpret_cast<PyObject*>(as_row(object)->chunk);
-    if (chunk != last) {
-      const auto [place, is_new] = known.try_emplace(chunk, static_cast<std::int64_t>(chunks.size()));
-      if (is_new) chunks.append(py::reinterpret_borrow<py::object>(chunk));
-      last = chunk;
-      last_number = place->second;
+    Chunk* chunk = as_row(object)->chunk;
+    if (parts.empty() || parts[part].chunk != chunk) {
+      const auto [place, is_new] = known.try_emplace(chunk, parts.size());
+      if (is_new) parts.push_back({chunk, {}, {}});
+      part = place->second;
     }
-    w[i] = last_number;
-    r[i] = as_row(object)->row;
+    parts[part].places.push_back(i);
+    parts[part].rows.push_back(as_row(object)->row);
   }
-  return py::make_tuple(chunks, which, rows);
+  py::list result;
+  for (const Part& one : parts)
+    result.append(py::make_tuple(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one.chunk)),
+                                 compact(one.places), compact(one.rows)));
+  return result;
 }
 
 // (n, arity) ids of the vertices of edges.
@@ -745,7 +757,8 @@ void bind_rows(py::module_& m) {
          bool single) { return make_fast(property_type, python, kGet, column, first, count, false, single); },
       py::arg("property"), py::arg("column"), py::arg("first"), py::arg("count") = 1,
       py::arg("single") = false, "A property of numbers of a column; `single`: rounded to single precision.");
-  m.def("places_of", &places_of, py::arg("objects"), "(chunks, (n,) which, (n,) rows) of a list of objects.");
+  m.def("places_of", &places_of, py::arg("objects"),
+        "Per chunk of a list of objects (chunk, places, rows); consecutive numbers as a slice.");
   m.def("vertex_ids", &vertex_ids, py::arg("edges"), py::arg("arity"), "(n, arity) ids of a list of edges.");
   m.def("robust_kernels", &robust_kernels, py::arg("edges"),
         "(classes, (n,) which or -1, (n,) deltas) of the robust kernels of a list of edges.");

@@ -85,15 +85,35 @@ StopRules rules_of(const py::object& options) {
   return rules;
 }
 
+// Releases the interpreter lock; `locked` takes it for a moment. A function that throws keeps it.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+  template <class F>
+  auto locked(F function) {
+    PyEval_RestoreThread(state_);
+    state_ = nullptr;
+    const auto result = function();
+    state_ = PyEval_SaveThread();
+    return result;
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
 template <class Method>
 LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop) {
   const StopRules rules = rules_of(options);
-  const ShouldStop ask = [&should_stop] {
-    const py::gil_scoped_acquire gil;
-    return should_stop().cast<bool>();
-  };
-  const py::gil_scoped_release release;
-  return bound.loop->run(method, rules, ask);
+  Unlocked unlocked;
+  return bound.loop->run(method, rules,
+                         [&] { return unlocked.locked([&] { return should_stop().is(py::bool_(true)); }); });
 }
 
 py::list steps(const LoopResult& result) {
