@@ -199,7 +199,6 @@ def add_optimize(commands: Any) -> None:
         "--device", type=device, default="auto", metavar="DEVICE", help="auto, cpu, vulkan, vulkan:N, kompute"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
-    parser.add_argument("--schedule", choices=SCHEDULES, default="auto", help="how the device makes H")
     parser.add_argument(
         "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
     )

@@ -21,6 +21,7 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.cost import Prediction, cheapest, predict, problem_size
+from graphopt.solver.vulkan.layout import BlockLayout
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
@@ -88,12 +89,15 @@ def choose_plan(
     if linear_solver != "pcg":
         _check_matrix_free(asked, resolved)
         return Plan(resolved, "blocks" if asked == "auto" else asked)
+    if asked == "host":
+        num_kept = structure.num_kept if eliminates else structure.num_blocks
+        layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+        return Plan(resolved.resolve(layout), "host")
     predictions = _allowed(asked, device, structure, configuration, precision)
     if not predictions:
         _check_matrix_free(asked, resolved)
     best = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
-    schedule = "host" if asked == "host" else best.products
-    return Plan(replace(resolved, schur=best.schur), schedule, tuple(predictions))
+    return Plan(replace(resolved, schur=best.schur), best.products, tuple(predictions))
 
 
 def _allowed(
