@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+import graphopt
+
 sys.path.insert(0, str(Path(__file__).parent))
 from vulkan_devices import shared_device
 
 PROGRAM = """
 import hashlib, json, sys
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 from graphopt.device import VulkanDevice
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.system import VulkanSystem
@@ -46,7 +48,8 @@ print(json.dumps([device.info["subgroup_size"], digests, device.messages]))
 def solve_with_subgroups_of(size: int) -> tuple[int, dict[str, str], list[str]]:
     """Subgroup size of the device in a process of its own, digests of its steps, validation messages."""
     environment = {**os.environ, "LP_NATIVE_VECTOR_WIDTH": str(32 * size), "LP_NUM_THREADS": "0"}
-    command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent)]
+    folders = [Path(__file__).parent, Path(graphopt.__file__).parents[1]]
+    command = [sys.executable, "-c", PROGRAM, *map(str, folders)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return tuple(json.loads(result.stdout.splitlines()[-1]))
 
