@@ -35,6 +35,7 @@ from graphopt.graph.domains import GraphDomains
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
+from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
 from graphopt.types.base import VariadicEdgeType
 from graphopt.types.images import image_handles
@@ -119,6 +120,7 @@ class Graph(GraphDomains):
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
         semi-definite is reported by `check()`, not required.
         """
+        accesses = vertices
         vertices = self._accessed_ids(edge_type, vertices, measurements)
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
@@ -147,7 +149,11 @@ class Graph(GraphDomains):
             "level": validate.as_ids(level, "levels"),
             "parameters": parameters,
         }
-        return self._append(self.edge_sets, number, edge_set, columns, None)
+        rows = self._append(self.edge_sets, number, edge_set, columns, None)
+        domain = domain_of_accesses(accesses, rows) if is_access(accesses) else None
+        if domain is not None:
+            edge_set.domains.append(domain)
+        return rows
 
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
