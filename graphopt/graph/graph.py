@@ -18,7 +18,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import residuals, validate
-from graphopt.graph.access import ids_of_accesses, is_access
+from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,
     checked_parameter_ids,
@@ -121,7 +121,8 @@ class Graph(GraphDomains):
         semi-definite is reported by `check()`, not required.
         """
         accesses = vertices
-        vertices = self._accessed_ids(edge_type, vertices, measurements)
+        if is_access(accesses):
+            vertices = accessed_ids(resolved_edge_type(edge_type), accesses, measurements)
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = np.zeros(resolved.measurement_dim) if measurements is None else measurements
@@ -180,21 +181,6 @@ class Graph(GraphDomains):
         rows = self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
         parameter_set.keep_images(images)
         return rows
-
-    def _accessed_ids(self, edge_type: AnyEdgeType | str, vertices: Any, measurements: Any) -> Any:
-        """`vertices` as ids, where they are given as accesses."""
-        if not is_access(vertices):
-            return vertices
-        resolved = resolved_edge_type(edge_type)
-        accesses = [vertices] if not isinstance(vertices, (list, tuple)) else vertices
-        if isinstance(resolved, VariadicEdgeType):
-            resolved = resolved.instantiate(len(accesses))
-        shape = () if measurements is None else np.shape(measurements)
-        is_shared = shape in ((), (resolved.measurement_dim,)) and not (
-            resolved.measurement_dim == 1 and shape == (1,)
-        )
-        count = None if is_shared else np.asarray(measurements).shape[0]
-        return ids_of_accesses(accesses, resolved, count)
 
     def add_vertex(
         self,
