@@ -100,8 +100,8 @@ def accessed_ids(edge_type: AnyEdgeType, vertices: Access | Sequence[Any], measu
         edge_type = edge_type.instantiate(len(accesses))
     dim = edge_type.measurement_dim
     shape = () if measurements is None else np.shape(measurements)
-    is_shared = shape == () or (shape == (dim,) and dim > 1)
-    return _ids(accesses, edge_type, None if is_shared else np.asarray(measurements).shape[0])
+    count = None if shape in ((), (dim,)) else np.asarray(measurements).shape[0]
+    return _ids(accesses, edge_type, count)
 
 
 def _ids(accesses: list[Any], edge_type: EdgeType, num_measurements: int | None) -> np.ndarray:
