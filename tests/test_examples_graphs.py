@@ -11,7 +11,17 @@ import graphopt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from examples_modules import command, mesh_deformation, meshes, pose_graph, snavely, to_be_gained
+from examples_modules import (
+    command,
+    mesh_deformation,
+    meshes,
+    own_types,
+    pose_graph,
+    snavely,
+    to_be_gained,
+)
+
+__all__ = ["own_types"]  # a fixture of this module
 
 # ------------------------------------------------------------------ bundle adjustment
 
