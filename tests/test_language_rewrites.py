@@ -7,8 +7,9 @@ from graphopt import codegen
 from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import Instruction, encode
+from graphopt.codegen.liveness import max_live
 from graphopt.codegen.lower import lower
-from graphopt.codegen.order import depth_first, max_live, order
+from graphopt.codegen.order import depth_first, order
 from graphopt.codegen.program import build_program
 from graphopt.codegen.rewrites import EXPRESSION_REWRITES
 from graphopt.codegen.trace import trace_edge

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.liveness import count_uses, max_live
 
 SHORTEST = 3
 """Sums of fewer contributions stay as they are."""
@@ -36,7 +37,8 @@ def accumulate(
 ) -> list[Instruction]:
     """The same program in another order, with long sums in several pieces where that frees registers."""
     steps = [step for i in instructions for step in _steps(i)]
-    return _fuse(_schedule(steps, outputs, constants))
+    candidates = [_fuse(_schedule(steps, outputs, constants, newest)) for newest in (True, False)]
+    return min(candidates, key=lambda c: max_live(c, outputs, constants))
 
 
 def _counts(i: Instruction) -> tuple[int, int, int, int] | None:
@@ -57,10 +59,12 @@ def _steps(i: Instruction) -> list[_Step]:
     return [_Step(s, i.destinations, None, sign) for s, sign in zip([*pairs, *terms], signs, strict=True)]
 
 
-def _schedule(steps: list[_Step], outputs: Sequence[int], constants: set[int]) -> list[_Step]:
-    """Of the steps that could run, always one that frees most registers; of equals what is newest is read."""
-    uses = Counter(s for step in steps for s in step.sources)
-    uses.update(outputs)
+def _schedule(steps: list[_Step], outputs: Sequence[int], constants: set[int], newest: bool) -> list[_Step]:
+    """Of the steps that could run, always one that frees most registers.
+
+    Of equals the one that reads what is newest, or the oldest step.
+    """
+    uses = count_uses(steps, outputs)
     readers: dict[int, list[int]] = {}
     missing = []
     unfinished = Counter(d for step in steps for d in step.destinations)
@@ -83,7 +87,8 @@ def _schedule(steps: list[_Step], outputs: Sequence[int], constants: set[int]) -
     born: dict[int, int] = {}
 
     def rank(k: int) -> tuple[int, int, int]:
-        return growth(k), -max((born.get(s, -1) for s in steps[k].sources), default=-1), k
+        age = -max((born.get(s, -1) for s in steps[k].sources), default=-1) if newest else 0
+        return growth(k), age, k
 
     queue = [rank(k) for k, n in enumerate(missing) if n == 0]
     heapq.heapify(queue)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.liveness import count_uses, max_live
 
 
 def order(
@@ -26,28 +27,6 @@ def order(
     if accumulates:
         candidates.append(accumulate(by_output, outputs, constants))
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
-
-
-def max_live(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> int:
-    """Largest number of values that are needed later, over all points of the program."""
-    remaining = _count_uses(instructions, outputs)
-    defined = {d for i in instructions for d in i.destinations}
-    live = {v for v in remaining if v not in defined and v not in constants}  # inputs
-    peak = len(live)
-    for instruction in instructions:
-        live.update(d for d in instruction.destinations if remaining[d] > 0)
-        peak = max(peak, len(live))
-        for s in instruction.sources:
-            remaining[s] -= 1
-            if remaining[s] == 0:
-                live.discard(s)
-    return peak
-
-
-def _count_uses(instructions: list[Instruction], outputs: Sequence[int]) -> Counter[int]:
-    uses = Counter(s for i in instructions for s in i.sources)
-    uses.update(outputs)  # an output is needed until the end
-    return uses
 
 
 def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
@@ -81,7 +60,7 @@ def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list
 def _greedy(
     instructions: list[Instruction], outputs: Sequence[int], constants: set[int]
 ) -> list[Instruction]:
-    uses = _count_uses(instructions, outputs)
+    uses = count_uses(instructions, outputs)
     readers: dict[int, list[int]] = {}
     missing: list[int] = []
     defined = {d for i in instructions for d in i.destinations}

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.liveness import max_live
 from graphopt.codegen.lower import lower
-from graphopt.codegen.order import depth_first, max_live, order
-from graphopt.symbolic.context import CONTEXT_RULES
+from graphopt.codegen.order import depth_first, order
+from graphopt.symbolic.context import CONTEXT_RULES, apply_rules
 from graphopt.symbolic.expr import Expr, topological
 from graphopt.symbolic.share import share_partial
 
@@ -46,10 +47,7 @@ class RewriteStep(NamedTuple):
 
 def rewrite_expressions(outputs: Sequence[Expr]) -> list[Expr]:
     """Carry out all rewrites of expressions."""
-    result = list(outputs)
-    for _, rewrite in EXPRESSION_REWRITES:
-        result = rewrite(result)
-    return result
+    return share_partial(apply_rules(CONTEXT_RULES, outputs))
 
 
 def rewrite_steps(make_outputs: Callable[[], list[Expr]], as_written: Callable[[], Any]) -> list[RewriteStep]:

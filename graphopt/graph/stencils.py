@@ -14,6 +14,7 @@ Where two slots meet the same vertex the edge has a type with fewer slots (`type
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ class StencilDomain:
     offsets: tuple[Offset | None, ...]
     grids: tuple[Grid, ...]
     places: tuple[int, ...]
-    """Per slot: first place in its grid, 0 but for slots that all edges share."""
+    """Per slot: place in its grid that `first_row` names: 0, the shared vertex, or a sequence's first."""
 
     @property
     def num_edges(self) -> int:
@@ -101,7 +102,7 @@ class Stencil:
         inside[tuple(slice(a, a + n) for a, n in zip(origin, extent, strict=True))] = True
         wanted = inside if mask is None else inside & mask
         places = np.flatnonzero(wanted)
-        ids = self._ids(places)
+        ids = self._interior_ids(places)
         yield Part(self.type, places, ids, (origin, extent) if mask is None else None)
         if self.boundary == "skip":
             return
@@ -124,13 +125,29 @@ class Stencil:
             pattern = tuple(np.searchsorted(kept, first).tolist())
             yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept], None)
 
+    def _interior_ids(self, places: np.ndarray) -> np.ndarray:
+        """(m, arity) vertex ids of the edges at flat places whose stencil lies inside the grid."""
+        strides = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        ids = np.empty((len(places), len(self.slots)), np.int64)
+        for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
+            if isinstance(one, Access) or offset is None:
+                ids[:, slot] = self._shared_id(one)
+            else:
+                step = sum(a * b for a, b in zip(offset, strides, strict=True))
+                np.add(places, one.first_id + step, out=ids[:, slot])
+        return ids
+
+    @staticmethod
+    def _shared_id(one: Grid | Access) -> int:
+        return int(one.ids(1)[0]) if isinstance(one, Access) else one.first_id
+
     def _ids(self, places: np.ndarray) -> np.ndarray:
-        """(m, arity) vertex ids of the edges at flat places."""
+        """(m, arity) vertex ids of the edges at any flat places, by the boundary rule."""
         coordinates = np.unravel_index(places, self.shape)
         ids = np.empty((len(places), len(self.slots)), np.int64)
         for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
             if isinstance(one, Access) or offset is None:
-                ids[:, slot] = one.ids(1)[0] if isinstance(one, Access) else one.first_id
+                ids[:, slot] = self._shared_id(one)
                 continue
             moved = [
                 _fold(axis + step, length, self.boundary)
@@ -147,6 +164,23 @@ class Stencil:
         grids = tuple(one.grid if isinstance(one, Access) else one for one in self.slots)
         places = tuple(one.start if isinstance(one, Access) else 0 for one in self.slots)
         return StencilDomain(first_edge, self.shape, origin, extent, self.offsets, grids, places)
+
+
+def domain_of_accesses(accesses: Access | Sequence[Access], rows: slice) -> StencilDomain | None:
+    """Description of edges by accesses, None where one of them is by index or none is sequential."""
+    slots = [accesses] if isinstance(accesses, Access) else list(accesses)
+    kinds = {one.kind for one in slots}
+    if "indexed" in kinds or "sequential" not in kinds or rows.start == rows.stop:
+        return None
+    return StencilDomain(
+        rows.start,
+        (rows.stop - rows.start,),
+        (0,),
+        (rows.stop - rows.start,),
+        tuple((0,) if one.kind == "sequential" else None for one in slots),
+        tuple(one.grid for one in slots),
+        tuple(one.start for one in slots),
+    )
 
 
 def everywhere(mask: Any, offsets: Sequence[Sequence[int]]) -> np.ndarray:

@@ -20,6 +20,7 @@ from graphopt.symbolic.expr import Expr, const, make, make_plain, power, topolog
 
 _LARGEST_STEP = 8
 _MAX_ROUNDS = 4
+_LOOKED_AT = frozenset({"pow", "tan", "sin", "cos", "recip", "sqrt"})
 
 Value = Callable[[Expr], Expr]
 """What an expression of the program has become."""
@@ -33,18 +34,29 @@ class ContextRule:
 
     name: str
     algebra: str
+    ops: frozenset[str]
+    """Operations that it replaces."""
     plan: Callable[[Sequence[Expr]], Plan]
-    """All operations of a program, arguments first -> what is replaced."""
+    """The operations of a program that matter, arguments first -> what is replaced."""
 
     def apply(self, outputs: Sequence[Expr]) -> list[Expr]:
         """`outputs` with this rule carried out; the same objects where nothing is to be done."""
-        outputs = list(outputs)
+        return apply_rules((self,), outputs)
+
+
+def apply_rules(rules: Sequence[ContextRule], outputs: Sequence[Expr]) -> list[Expr]:
+    """Carry out rules one after the other."""
+    outputs = list(outputs)
+    nodes: list[Expr] | None = None
+    for rule in rules:
         for _ in range(_MAX_ROUNDS):  # a replacement may be replaced: sin(4 t) by sin(2 t) by sin(t)
-            plan = self.plan(topological(outputs))
+            if nodes is None:
+                nodes = [e for e in topological(outputs) if e.op in _LOOKED_AT]
+            plan = rule.plan(nodes) if any(e.op in rule.ops for e in nodes) else {}
             if not plan:
                 break
-            outputs = _Rebuild(plan).outputs(outputs)
-        return outputs
+            outputs, nodes = _Rebuild(plan).outputs(outputs), None
+    return outputs
 
 
 class _Rebuild:
@@ -52,14 +64,17 @@ class _Rebuild:
 
     def __init__(self, plan: Plan):
         self.plan = plan
+        self.first = min(plan)  # what is older stays
         self.new: dict[int, Expr] = {}
 
     def outputs(self, outputs: Sequence[Expr]) -> list[Expr]:
-        for e in topological(list(outputs)):
+        for e in topological(list(outputs)):  # in this order recursion stays flat
             self.value(e)
         return [self.value(e) for e in outputs]
 
     def value(self, e: Expr) -> Expr:
+        if e.id < self.first:
+            return e
         found = self.new.get(e.id)
         if found is None:
             if e.id in self.plan:
@@ -183,11 +198,26 @@ def _quotient(e: Expr) -> Callable[[Value], Expr]:
 
 
 CONTEXT_RULES: tuple[ContextRule, ...] = (
-    ContextRule("powers", "x^(c + k) -> x^c x^k; whole and half exponents -> products and roots", _powers),
-    ContextRule("tangents", "tan(x) -> sin(x) / cos(x) beside sin(x) or cos(x)", _tangents),
-    ContextRule("half angles", "sin(2 t) -> 2 sin(t) cos(t), cos(2 t) -> 1 - 2 sin(t)^2", _half_angles),
     ContextRule(
-        "reciprocals", "1 / x -> (1 / sqrt(x))^2; 1 / (x y) -> (1 / x)(1 / y), beside these", _reciprocals
+        "powers",
+        "x^(c + k) -> x^c x^k; whole and half exponents -> products and roots",
+        frozenset({"pow"}),
+        _powers,
+    ),
+    ContextRule(
+        "tangents", "tan(x) -> sin(x) / cos(x) beside sin(x) or cos(x)", frozenset({"tan"}), _tangents
+    ),
+    ContextRule(
+        "half angles",
+        "sin(2 t) -> 2 sin(t) cos(t), cos(2 t) -> 1 - 2 sin(t)^2",
+        frozenset({"sin", "cos"}),
+        _half_angles,
+    ),
+    ContextRule(
+        "reciprocals",
+        "1 / x -> (1 / sqrt(x))^2; 1 / (x y) -> (1 / x)(1 / y), beside these",
+        frozenset({"recip"}),
+        _reciprocals,
     ),
 )
 """In the order in which they run."""
