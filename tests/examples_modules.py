@@ -7,6 +7,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "examples"
 sys.path.insert(0, str(FOLDER))
 
+from graphopt.types import registry  # noqa: E402
+
+_before = set(registry.all_types())
+
 import command  # noqa: E402
 import curve_fitting  # noqa: E402
 import image_warping  # noqa: E402
@@ -18,6 +22,7 @@ import numpy as np  # noqa: E402
 import optical_flow  # noqa: E402
 import poisson_editing  # noqa: E402
 import pose_graph  # noqa: E402
+import pytest  # noqa: E402
 import shape_from_shading  # noqa: E402
 import snavely  # noqa: E402
 import sympy_residual  # noqa: E402
@@ -31,6 +36,7 @@ __all__ = [
     "meshes",
     "nist",
     "optical_flow",
+    "own_types",
     "poisson_editing",
     "pose_graph",
     "shape_from_shading",
@@ -38,6 +44,23 @@ __all__ = [
     "sympy_residual",
     "to_be_gained",
 ]
+
+
+def forget_types_since(known):
+    """Unregister the types that are not in `known`, so that other tests do not meet them; they still work."""
+    for kind in set(registry.all_types()) - set(known):
+        registry.unregister(kind)
+
+
+forget_types_since(_before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_types():
+    """Types that the tests of a module register are gone after it."""
+    known = set(registry.all_types())
+    yield
+    forget_types_since(known)
 
 
 def to_be_gained(residual, x):

@@ -10,8 +10,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from examples_modules import FOLDER, ROOT, images, mesh_deformation, meshes, nist, optical_flow
+from examples_modules import (
+    FOLDER,
+    ROOT,
+    images,
+    mesh_deformation,
+    meshes,
+    nist,
+    optical_flow,
+    own_types,
+)
 from vulkan_devices import shared_device
+
+__all__ = ["own_types"]  # a fixture of this module
 
 OUTPUTS = {
     "curve_fitting": "png",

@@ -10,7 +10,15 @@ import graphopt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from examples_modules import command, curve_fitting, nist, sympy_residual
+from examples_modules import (
+    command,
+    curve_fitting,
+    nist,
+    own_types,
+    sympy_residual,
+)
+
+__all__ = ["own_types"]  # a fixture of this module
 
 NIST_FILES = """BoxBOD Chwirut1 Chwirut2 DanWood Gauss1 Gauss2 Kirby2 Lanczos2 Lanczos3 MGH09 Misra1a Misra1b
 Misra1c Misra1d Nelson Rat42 Roszman1""".split()

@@ -15,10 +15,13 @@ from examples_modules import (
     image_warping,
     images,
     optical_flow,
+    own_types,
     poisson_editing,
     shape_from_shading,
     to_be_gained,
 )
+
+__all__ = ["own_types"]  # a fixture of this module
 
 OPT = ("graphics", "opt")
 

@@ -153,6 +153,7 @@ def test_edge_type_is_optimized():
     )
     graphopt.optimize(graph, device="cpu")
     np.testing.assert_allclose(graph.vertex(3).estimate, beacon, atol=1e-6)
+    registry.unregister(edge)
 
 
 @pytest.mark.parametrize(
