@@ -10,6 +10,9 @@ bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
 cache       compiled functions on disk
 serialize   programs as bytes
+assignment  programs in single assignment form, for text
+glsl        statements of GLSL
+gpu         compute kernels
 builtin     compiled functions of the built-in types, part of the package (made by prebuild)
 """
 
