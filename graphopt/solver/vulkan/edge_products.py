@@ -155,7 +155,9 @@ class EdgeProducts:
         kept = self._linearizer.estimates.kept_offsets
         numbers = self._numbers(plan, [*plan.parts, *self._kept.parts])
         pack = self._records.vector_launches(numbers, kept, x, status, parity)
-        solve = [self._solve_launch(one, inverse, status, parity) for one in plan.parts]
+        solve = [
+            launch for one in plan.parts for launch in self._solve_launches(one, inverse, status, parity)
+        ]
         return [pack, solve, *self._product_steps(self._kept, y, status, parity)]
 
     def _numbers(self, plan: _Plan, parts: list[_Part]) -> list[int]:
@@ -167,52 +169,50 @@ class EdgeProducts:
         for one, adds in zip(plan.parts, plan.adds, strict=True):
             if adds and steps[-1]:
                 steps.append([])
-            steps[-1].append(self._product_launch(one, y, status, parity, adds))
+            steps[-1] += self._product_launches(one, y, status, parity, adds)
         return [step for step in steps if step]
 
-    def _product_launch(self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool) -> Launch:
-        by_rows = one.has_many_edges
-        make = packed_rows_kernel if by_rows else packed_tiles_kernel
+    def _product_launches(
+        self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
+    ) -> list[Launch]:
+        make = packed_rows_kernel if one.has_many_edges else packed_tiles_kernel
         kernel = make(one.edges.signature, one.slot, one.sources, arithmetic_of(self._context))
-        view = one.edges.views[one.slot].view
-        first, last = one.tiles
-        params = {"first_tile": first, "num_tiles": last, "parity": parity or 0, "accumulate": int(adds)}
-        params["first_destination"] = int(view.tiles[first])
-        params["num_destinations"] = int(view.tiles[last])
-        groups = int(view.tiles[last] - view.tiles[first]) if by_rows else last - first
-        return self._launch(one, kernel, {"y": y, "status": status}, params, groups, parity)
+        return self._launches(one, kernel, {"y": y, "status": status}, {"accumulate": int(adds)}, parity)
 
-    def _solve_launch(self, one: _Part, inverse: BlockInverse, status: Any, parity: int | None) -> Launch:
-        kernel = packed_tiles_kernel(
-            one.edges.signature, one.slot, one.sources, arithmetic_of(self._context), True
-        )
+    def _solve_launches(
+        self, one: _Part, inverse: BlockInverse, status: Any, parity: int | None
+    ) -> list[Launch]:
+        arithmetic = arithmetic_of(self._context)
+        kernel = packed_tiles_kernel(one.edges.signature, one.slot, one.sources, arithmetic, True)
         arrays = self._own_arrays(one)
         if "dest_inverse" not in arrays:
             landmark = one.edges.views[one.slot].view.blocks - self._num_kept
             offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
             arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
-        first, last = one.tiles
-        params = {"first_tile": first, "num_tiles": last, "parity": parity or 0}
-        buffers = {"inverse": inverse.buffer, "status": status}
-        return self._launch(one, kernel, buffers, params, last - first, parity)
+        return self._launches(one, kernel, {"inverse": inverse.buffer, "status": status}, {}, parity)
 
-    def _launch(
-        self,
-        one: _Part,
-        kernel: Any,
-        more: Mapping[str, Any],
-        params: Mapping[str, int],
-        groups: int,
-        parity: int | None,
-    ) -> Launch:
+    def _launches(
+        self, one: _Part, kernel: Any, more: Mapping[str, Any], params: Mapping[str, int], parity: int | None
+    ) -> list[Launch]:
+        """Launches of a kernel over the tiles of a part, or over their destinations."""
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
         buffers = {**edges.product_buffers(one.slot), **own, **more}
         for slot, number in enumerate(edges.group.vertex_sets):
             buffers[f"packed{slot}"] = self._records.buffer(number)
         constants = {STOPPABLE: int(parity is not None)}
-        nbytes = edges.bytes_of(edges.views[one.slot].view.num_edges)
-        return bound(self._context, kernel, buffers, params, groups, nbytes, constants)
+        by_rows = "num_destinations" in kernel.params
+        destination = edges.views[one.slot].view.tiles
+        launches = []
+        for begin, end, nbytes in edges.pieces(one.slot, one.tiles):
+            values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
+            values |= {
+                "first_destination": int(destination[begin]),
+                "num_destinations": int(destination[end]),
+            }
+            groups = int(destination[end] - destination[begin]) if by_rows else end - begin
+            launches.append(bound(self._context, kernel, buffers, values, groups, nbytes, constants))
+        return launches
 
     def _own_arrays(self, one: _Part) -> dict[str, DeviceArray]:
         """Arrays of a view that only products need."""
@@ -233,7 +233,7 @@ class EdgeProducts:
         """
         records = self._linearizer.estimates.version(version)
         return [
-            [edges.schur_diagonal_launch(slot, other, records, offsets, inverse, values)]
+            edges.schur_diagonal_launches(slot, other, records, offsets, inverse, values)
             for edges in self._linearizer.edges
             for slot in edges.views
             if self._has_kept(edges, slot)

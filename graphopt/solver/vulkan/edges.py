@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,12 @@ from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EDGE_BLOCK,
-    TRANSPOSED,
     EdgeView,
     PairList,
     blocked_data,
     blocked_rows,
     edge_view,
+    loop_lists,
     pair_lists,
     primary_slot,
 )
@@ -158,19 +158,9 @@ class DeviceEdges:
                 view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
-        lists = [self._placed(one) for one in pair_lists(group, self.primary.view)]
-        self.pairs = [PairArrays(self._context, one) for one in lists if with_pairs or one.on_diagonal]
-
-    def _placed(self, pairs: PairList) -> PairList:
-        """The list with diagonal blocks where this layout has them."""
-        if not pairs.on_diagonal:
-            return pairs
-        slot = pairs.slots[0]
-        rows = self.primary.view.order[pairs.edge[pairs.first[:-1]] & ~TRANSPOSED]
-        blocks = self._structure.vertex_blocks[self.group.vertex_sets[slot]][
-            self.group.vertex_rows[rows, slot]
-        ]
-        return replace(pairs, offset=self._layout.diagonal_offset[blocks].astype(np.uint32))
+        lists = pair_lists(group, self.primary.view) if with_pairs else []
+        lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
+        self.pairs = [PairArrays(self._context, one) for one in lists]
 
     @property
     def nbytes(self) -> int:
@@ -227,17 +217,39 @@ class DeviceEdges:
         """Parts that `chi2_launch` leaves."""
         return -(-self.primary.view.num_edges // self.chi2_kernel.workgroup_size)
 
-    def linearize_launch(
+    def pieces(self, slot: int, tiles: tuple[int, int]) -> list[tuple[int, int, float]]:
+        """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for."""
+        first, last = tiles
+        view = self.views[slot].view
+        nbytes = self.bytes_of(view.num_edges * (last - first) / max(view.num_tiles, 1))
+        count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
+        bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
+        return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
+
+    def _in_pieces(
+        self,
+        kernel: gpu.GpuKernel,
+        slot: int,
+        buffers: dict[str, Any],
+        params: dict[str, int],
+        tiles: tuple[int, int],
+    ) -> list[Launch]:
+        """Launches over tiles[0] to tiles[1] of a view."""
+        launches = []
+        for begin, end, nbytes in self.pieces(slot, tiles):
+            own = {**params, "first_tile": begin, "num_tiles": end}
+            launches.append(bound(self._context, kernel, buffers, own, end - begin, nbytes))
+        return launches
+
+    def linearize_launches(
         self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
-    ) -> Launch:
+    ) -> list[Launch]:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
-        view = arrays.view
         kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"values": values, "b": b}
-        params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
-        nbytes = self.bytes_of(view.num_edges)
-        return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
+        params = {"accumulate": int(accumulate)}
+        return self._in_pieces(kernel, slot, buffers, params, (0, arrays.view.num_tiles))
 
     def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
         """The blocks of a pair list."""
@@ -253,18 +265,16 @@ class DeviceEdges:
         """What products over a slot's view read beside packed records."""
         return {**self._parameter_buffers, **self.views[slot].buffers}
 
-    def schur_diagonal_launch(
+    def schur_diagonal_launches(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
-    ) -> Launch:
+    ) -> list[Launch]:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
         offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
         """
         arrays = self.views[slot]
-        last = arrays.view.num_kept_tiles
         kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
-        params = {"num_tiles": last, "first_tile": 0}
-        return bound(self._context, kernel, buffers, params, last, self.bytes_of(arrays.view.num_edges))
+        return self._in_pieces(kernel, slot, buffers, {}, (0, arrays.view.num_kept_tiles))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from graphopt import pyglslang
 from graphopt.device import VulkanDevice
 from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
@@ -84,8 +85,8 @@ def choose_plan(
     else:
         schur = configuration.schur if eliminates else "off"
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
-    if asked == "auto" and isinstance(device, KomputeDevice):
-        asked = "host"  # one submission per step there: long chains of small kernels are slow
+    if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
+        asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
     if linear_solver != "pcg":
         _check_matrix_free(asked, resolved)
         return Plan(resolved, "blocks" if asked == "auto" else asked)
