@@ -3,7 +3,7 @@
 The modules of all instruction sets have this interface; graphopt.cpu_kernels picks one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,7 @@ class Linearizer:
     def pop(self) -> None: ...
     def discard_top(self) -> None: ...
     def first_non_finite(self) -> tuple[int, int] | None: ...
+    def choose_edges(self, masks: Sequence[np.ndarray]) -> None: ...
 
 class BlockPattern:
     def __init__(self, dims: Any, col_ptr: Any, row_idx: Any) -> None: ...
@@ -160,3 +161,114 @@ class Pcg:
     def converged(self) -> bool: ...
     @property
     def failed_block(self) -> int | None: ...
+
+def set_plane(number: int, pixels: np.ndarray) -> None: ...
+def drop_plane(number: int) -> None: ...
+def number_blocks(
+    free: Sequence[np.ndarray],
+    eliminated: Sequence[np.ndarray],
+    ids: Sequence[np.ndarray],
+    dims: Sequence[int],
+) -> tuple[Any, ...]: ...
+def block_pattern(
+    dims: np.ndarray,
+    blocks: Sequence[np.ndarray],
+    edges: Sequence[tuple[Sequence[int], np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray]]]: ...
+
+class LoopResult:
+    """What a loop did."""
+
+    initial_chi2: float
+    linearize_seconds: float
+    solve_seconds: float
+    update_seconds: float
+    @property
+    def steps(self) -> list[tuple[float, float | None, int, float]]: ...
+    @property
+    def ending(self) -> str: ...
+
+class GaussNewton:
+    """State of Gauss-Newton."""
+
+    def __init__(self) -> None: ...
+
+class Levenberg:
+    """State of Levenberg-Marquardt."""
+
+    damping: float
+    nu: float
+    def __init__(self, options: Any) -> None: ...
+
+class Dogleg:
+    """State of Powell's dogleg."""
+
+    damping: float
+    delta: float
+    was_positive_definite: bool
+    def __init__(self, options: Any) -> None: ...
+
+class SmallLoop:
+    """g2o's algorithms on a small system without Python in between."""
+
+    def __init__(
+        self,
+        linearizer: Linearizer,
+        solver: Any,
+        product: SymmetricProduct,
+        values: np.ndarray,
+        b: np.ndarray,
+        dx: np.ndarray,
+        diagonal: np.ndarray,
+    ) -> None: ...
+    def run(
+        self, method: GaussNewton | Levenberg | Dogleg, rules: Any, should_stop: Callable[[], bool]
+    ) -> LoopResult: ...
+
+class Chunk:
+    """Arrays with a common number of rows."""
+
+    num_rows: int
+    number: int
+    estimate: np.ndarray
+    fixed: np.ndarray
+    marginalized: np.ndarray
+    measurement: np.ndarray
+    information: np.ndarray
+    level: np.ndarray
+    error: np.ndarray
+    chi2: np.ndarray
+    def __init__(self, num_rows: int, number: int) -> None: ...
+    def take(self) -> int: ...
+
+class Row:
+    """An object with a row of a chunk."""
+
+class VertexRow(Row):
+    """A vertex; takes a row of its class's `_pool`."""
+
+class EdgeRow(Row):
+    """An edge of `_arity` vertices; takes a row of its class's `_pool`."""
+
+class FastMethod:
+    """A Python method with a short way for the usual case."""
+
+class FastProperty:
+    """A Python property with a short way for the usual case."""
+
+def fast_getter(method: Any, column: str) -> Any: ...
+def fast_setter(
+    method: Any, column: str, first: int = 0, count: int = -1, forgets_chi2: bool = False
+) -> Any: ...
+def fast_property(property: Any, column: str, first: int, count: int = 1, single: bool = False) -> Any: ...
+def places_of(objects: list[Any]) -> list[Any]: ...
+def vertex_ids(edges: list[Any], arity: int) -> np.ndarray: ...
+def robust_kernels(edges: list[Any]) -> tuple[Any, ...]: ...
+def complete_edges(edges: list[Any]) -> list[Any]: ...
+
+class EdgeEvaluator:
+    """Errors and chi2 of edges of one type, into their rows."""
+
+    def __init__(self, program: Program) -> None: ...
+    def one(self, edge: Any) -> bool: ...
+    def many(self, edges: list[Any]) -> None: ...
