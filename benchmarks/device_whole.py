@@ -85,8 +85,9 @@ def _print(run: Run, best: float) -> None:
     when = ["never" if one is None else f"{one:.3f} s" for one in reached]
     print(
         f"  {run.precision:6} {summary.linear_solver}, schur {summary.schur}: "
-        f"{len(summary.iterations)} iterations, chi2 {summary.final_chi2:.8g}; to 1 % {when[0]}, to 0.1 % {when[1]}; ms: {phases}; "
-        f"{summary.memory_bytes / 2**20:.0f} MiB; {summary.termination.value}"
+        f"{len(summary.iterations)} iterations, chi2 {summary.final_chi2:.8g}; "
+        f"to 1 % {when[0]}, to 0.1 % {when[1]}; ms: {phases}; "
+        f"{summary.memory_bytes / 2**20:.0f} MiB; {summary.termination.name}"
     )
 
 
