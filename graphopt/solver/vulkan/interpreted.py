@@ -1,0 +1,289 @@
+"""Edge groups and vertex sets whose programs the device's interpreter runs: nothing is compiled for a type.
+
+Edges are evaluated in chunks, so that the scratch buffer stays in the device's cache:
+
+    interpret_load    inputs of the chunk -> scratch rows, one dispatch per vertex slot, parameter and the data
+    interpret         the program; partial sums of chi2
+    gather_sum_wide   scratch rows -> blocks of H, segments of b (interpret_store: records of a vertex set)
+
+with barriers between. Sums have a fixed order: the same numbers give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen.interpreter import DeviceProgram
+from graphopt.solver.vulkan.context import NOTHING, Context, Launch
+from graphopt.solver.vulkan.gather import GatherList, Target
+
+WORKGROUP = 64
+GATHER_WORKGROUP = 64
+SCRATCH_BYTES = 32 << 20
+"""Scratch buffer at most, unless WORKGROUP edges need more."""
+MAX_CHUNK = 1 << 16
+_RECORDS, _DATA, _IN_ORDER, _STEP = range(4)  # SOURCE of interpret_load
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """A vertex or parameter set on the device."""
+
+    buffer: Any
+    record: int
+    """Numbers from one record to the next."""
+    num_components: int
+    """Numbers that are read of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeArrays:
+    """A view of all edges of a group."""
+
+    num_edges: int
+    rows: Any
+    """Blocked rows of the vertices, then of the parameters."""
+    data: Any
+    """Blocked measurement, information, kernel width."""
+    sources: Sequence[Records]
+    """Per vertex slot, then per parameter."""
+    data_dim: int
+    """Numbers per edge in `data`."""
+
+
+class Interpreter:
+    """Kernels and scratch buffer of all interpreted programs of a context."""
+
+    def __init__(self, context: Context, scratch_bytes: int = SCRATCH_BYTES):
+        self.context = context
+        self.scratch_bytes = scratch_bytes
+        self.dummy = context.device.allocate(16)
+        self._scratch: Any = None
+        wide_gather = "gather_sum" if context.precision == "double" else "gather_sum_wide"
+        self._load = {
+            source: context.shader("interpret_load", 5, 6, {0: WORKGROUP, 1: source})
+            for source in (_RECORDS, _DATA, _IN_ORDER, _STEP)
+        }
+        self._run = context.shader("interpret", 5, 5, {0: WORKGROUP})
+        self._store = {
+            narrow: context.shader("interpret_store", 6, 6, {0: WORKGROUP, 1: int(narrow)})
+            for narrow in (False, True)
+        }
+        self._gather_name = wide_gather
+
+    def chunk(self, num_rows: int, num_items: int) -> int:
+        """Items of one chunk, a multiple of WORKGROUP."""
+        fitting = self.scratch_bytes // (8 * max(num_rows, 1) * WORKGROUP)
+        wanted = -(-num_items // WORKGROUP)
+        return WORKGROUP * max(1, min(fitting, wanted, MAX_CHUNK // WORKGROUP))
+
+    def scratch(self, num_rows: int, chunk: int) -> Any:
+        """A buffer for so many rows; programs that do not run together get the same one."""
+        nbytes = 8 * max(num_rows, 1) * chunk
+        if self._scratch is None or self._scratch.size < nbytes:
+            self._scratch = self.context.device.allocate(nbytes)
+        return self._scratch
+
+    def gather(self, lanes: int) -> Any:
+        """Kernel that sums scratch rows with `lanes` invocations per target."""
+        return self.context.shader(self._gather_name, 6, 5, {0: GATHER_WORKGROUP, 1: lanes})
+
+    def program(self, packed: DeviceProgram, num_items: int) -> InterpretedProgram:
+        """Put a program on the device, to be run on `num_items` edges or vertices."""
+        return InterpretedProgram(self, packed, num_items)
+
+
+class InterpretedProgram:
+    """A program on the device and the launches that run it on a chunk."""
+
+    def __init__(self, interpreter: Interpreter, packed: DeviceProgram, num_items: int):
+        self.packed = packed
+        self.num_items = num_items
+        self.chunk = interpreter.chunk(packed.num_rows, num_items)
+        self.num_chunks = -(-num_items // self.chunk)
+        self.scratch = interpreter.scratch(packed.num_rows, self.chunk)
+        self._interpreter = interpreter
+        device = interpreter.context.device
+        self._words = device.upload(packed.words)
+        self._constants = device.upload(packed.constants) if len(packed.constants) else interpreter.dummy
+
+    def items_of(self, chunk: int) -> tuple[int, int]:
+        """First item of a chunk, and how many it has."""
+        first = chunk * self.chunk
+        return first, min(self.chunk, self.num_items - first)
+
+    def targets(self, first_input: int, num_components: int, with_width: bool = False, columns: int = 0) -> Any:
+        """Buffer for `load`: scratch rows of inputs, of the kernel width behind them, columns of the view."""
+        rows = self.packed.input_rows[first_input : first_input + num_components].tolist()
+        rows += [self.packed.width_row] if with_width else []
+        return self._interpreter.context.indices(np.array([*rows, columns], np.int64).astype(np.uint32))
+
+    def load(self, source: int, buffers: Sequence[Any], chunk: int, dims: Sequence[int]) -> Launch:
+        """Inputs of one source; buffers: source, dx, rows, targets; dims: num_components, record, column."""
+        first, count = self.items_of(chunk)
+        kernel = self._interpreter._load[source]
+        params = (first, count, self.chunk, *dims)
+        return Launch(kernel, (*buffers, self.scratch), params, -(-count // WORKGROUP))
+
+    def run(self, chunk: int, partial: Any = None) -> Launch:
+        """Run the program; with `partial`: sums of output 0 per workgroup, all chunks in one array."""
+        first, count = self.items_of(chunk)
+        row = NOTHING if partial is None else int(self.packed.output_rows[0])
+        buffers = (self._words, self._words, self._constants, self.scratch, partial or self._interpreter.dummy)
+        params = (count, self.chunk, len(self.packed.constants), row, first // WORKGROUP)
+        return Launch(self._interpreter._run, buffers, params, -(-count // WORKGROUP))
+
+    @property
+    def num_partials(self) -> int:
+        """Numbers that `run` writes into `partial` over all chunks."""
+        return -(-self.num_items // WORKGROUP)
+
+
+Steps = list[list[Launch]]
+"""Launches; those of one step do not depend on each other, a barrier follows each step."""
+
+
+class InterpretedEdges:
+    """One program on the edges of a group."""
+
+    def __init__(self, interpreter: Interpreter, packed: DeviceProgram, edges: EdgeArrays):
+        self._interpreter = interpreter
+        self._edges = edges
+        self.program = interpreter.program(packed, edges.num_edges)
+        columns = len(edges.sources)
+        self._sources, first = [], 0
+        for column, source in enumerate(edges.sources):
+            targets = self.program.targets(first, source.num_components, columns=columns)
+            dims = (source.num_components, source.record, column)
+            self._sources.append((_RECORDS, (source.buffer, interpreter.dummy, edges.rows, targets), dims))
+            first += source.num_components
+        own = len(packed.input_rows) - first
+        if edges.data_dim:
+            targets = self.program.targets(first, own, with_width=edges.data_dim > own)
+            buffers = (edges.data, interpreter.dummy, interpreter.dummy, targets)
+            self._sources.append((_DATA, buffers, (edges.data_dim, edges.data_dim, 0)))
+
+    def evaluate(self, chunk: int, partial: Any = None) -> Steps:
+        """Load and run one chunk."""
+        loads = [
+            self.program.load(source, buffers, chunk, dims) for source, buffers, dims in self._sources
+        ]
+        return [loads, [self.program.run(chunk, partial)]]
+
+    def chi2(self, partial: Any) -> Steps:
+        """Partial sums of output 0, chi2, of all edges: `program.num_partials` wide numbers."""
+        return [step for chunk in range(self.program.num_chunks) for step in self.evaluate(chunk, partial)]
+
+
+@dataclass(frozen=True, eq=False)
+class _DeviceList:
+    lists: GatherList
+    first: Any
+    items: Any
+    places: dict[Target, Any] = field(default_factory=dict)
+    maps: dict[Target, Any] = field(default_factory=dict)
+
+
+class Gather:
+    """`gather.gather_lists` on the device, for contributions in rows of `stride` numbers."""
+
+    def __init__(
+        self, interpreter: Interpreter, lists: Sequence[GatherList], output_rows: np.ndarray, stride: int
+    ):
+        """output_rows: row of each output of `linearize`."""
+        self._interpreter, self._stride = interpreter, stride
+        self._lists = [self._upload(one, output_rows.astype(np.uint32)) for one in lists]
+
+    def _upload(self, one: GatherList, output_rows: np.ndarray) -> _DeviceList:
+        indices = self._interpreter.context.indices
+        return _DeviceList(
+            one,
+            indices(one.first),
+            indices(one.items),
+            {name: indices(places) for name, (places, _) in one.targets.items()},
+            {name: indices(output_rows[outputs]) for name, (_, outputs) in one.targets.items()},
+        )
+
+    def launches(self, chunk: int, contributions: Any, results: dict[Target, Any]) -> list[Launch]:
+        """Add the contributions of a chunk to the buffers `results`."""
+        launches = []
+        for one in self._lists:
+            begin, end = one.lists.chunk_first[chunk : chunk + 2].tolist()
+            if begin == end:
+                continue
+            tiles = -(-(end - begin) * one.lists.lanes // GATHER_WORKGROUP)
+            for name, (_, outputs) in one.lists.targets.items():
+                num_elements = outputs.shape[1]
+                buffers = (contributions, one.first, one.items, one.places[name], one.maps[name], results[name])
+                params = (begin, end - begin, num_elements, self._stride, 1)
+                kernel = self._interpreter.gather(one.lists.lanes)
+                launches.append(Launch(kernel, buffers, params, tiles * num_elements))
+        return launches
+
+
+class InterpretedLinearization:
+    """linearize of a group: adds to H and b, which start as zeros, and writes partial sums of chi2."""
+
+    def __init__(
+        self, interpreter: Interpreter, packed: DeviceProgram, edges: EdgeArrays, lists: Sequence[GatherList]
+    ):
+        """lists: made for chunks of `interpreter.chunk(packed.num_rows, edges.num_edges)`."""
+        self.edges = InterpretedEdges(interpreter, packed, edges)
+        self._gather = Gather(interpreter, lists, packed.output_rows, self.edges.program.chunk)
+
+    def steps(self, values: Any, b: Any, partial: Any) -> Steps:
+        """Everything, chunk after chunk."""
+        program = self.edges.program
+        steps: Steps = []
+        for chunk in range(program.num_chunks):
+            steps += self.edges.evaluate(chunk, partial)
+            steps.append(self._gather.launches(chunk, program.scratch, {"values": values, "b": b}))
+        return steps
+
+
+class InterpretedOplus:
+    """estimate_out = oplus(estimate_in, dx) on all rows of a vertex set; rows without offset are copied."""
+
+    def __init__(
+        self, interpreter: Interpreter, packed: DeviceProgram, num_vertices: int, storage_dim: int, record: int
+    ):
+        self.program = interpreter.program(packed, num_vertices)
+        self._interpreter = interpreter
+        self._storage_dim, self._record = storage_dim, record
+        self._tangent_dim = len(packed.input_rows) - storage_dim
+        self._estimate_targets = self.program.targets(0, storage_dim)
+        self._dx_targets = self.program.targets(storage_dim, self._tangent_dim)
+        self._outputs = interpreter.context.indices(packed.output_rows)
+
+    def steps(
+        self,
+        estimate_in: Any,
+        estimate_out: Any,
+        dx: Any,
+        offset: Any,
+        narrow: Any = None,
+        narrow_record: int = 0,
+    ) -> Steps:
+        """Everything, chunk after chunk. narrow: buffer of float32 copies."""
+        program, dummy = self.program, self._interpreter.dummy
+        store = self._interpreter._store[narrow is not None]
+        steps: Steps = []
+        for chunk in range(program.num_chunks):
+            first, count = program.items_of(chunk)
+            state = (estimate_in, dummy, dummy, self._estimate_targets)
+            step = (dummy, dx, offset, self._dx_targets)
+            steps.append(
+                [
+                    program.load(_IN_ORDER, state, chunk, (self._storage_dim, self._record, 0)),
+                    program.load(_STEP, step, chunk, (self._tangent_dim, 0, 0)),
+                ]
+            )
+            steps.append([program.run(chunk)])
+            buffers = (estimate_in, offset, self._outputs, program.scratch, estimate_out, narrow or dummy)
+            params = (first, count, program.chunk, self._storage_dim, self._record, narrow_record)
+            steps.append([Launch(store, buffers, params, -(-count // WORKGROUP))])
+        return steps
