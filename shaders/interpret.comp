@@ -96,21 +96,21 @@ void run_plain(uvec4 w) {
     case DOT3: store(d, w_fma(load(low(w.w)), load(high(w.w)), w_fma(Z, load(high(w.z)), w_mul(x, Y)))); break;
     case RECIP: store(d, w_recip(x)); break;
     case SQRT: store(d, w_sqrt(x)); break;
-    case SIN: store(d, w_sin(x)); break;
-    case COS: store(d, w_cos(x)); break;
-    case TAN: store(d, w_tan(x)); break;
-    case ASIN: store(d, w_asin(x)); break;
-    case ACOS: store(d, w_acos(x)); break;
-    case ATAN: store(d, w_atan(x)); break;
-    case ATAN2: store(d, w_atan2(x, Y)); break;
-    case EXP: store(d, w_exp(x)); break;
-    case LOG: store(d, w_log(x)); break;
-    case POW: store(d, w_pow(x, Y)); break;
+    case SIN: store(d, math_sin(x)); break;
+    case COS: store(d, math_cos(x)); break;
+    case TAN: store(d, math_tan(x)); break;
+    case ASIN: store(d, math_asin(x)); break;
+    case ACOS: store(d, math_acos(x)); break;
+    case ATAN: store(d, math_atan(x)); break;
+    case ATAN2: store(d, math_atan2(x, Y)); break;
+    case EXP: store(d, math_exp(x)); break;
+    case LOG: store(d, math_log(x)); break;
+    case POW: store(d, math_pow(x, Y)); break;
     case ABS: store(d, w_abs(x)); break;
-    case SIGN: store(d, w_sign(x)); break;
+    case SIGN: store(d, math_sign(x)); break;
     case FLOOR: store(d, w_floor(x)); break;
-    case MIN: store(d, w_min(x, Y)); break;
-    case MAX: store(d, w_max(x, Y)); break;
+    case MIN: store(d, math_min(x, Y)); break;
+    case MAX: store(d, math_max(x, Y)); break;
     case LT: store(d, w_lt(x, Y)); break;
     case LE: store(d, w_le(x, Y)); break;
     case EQ: store(d, w_eq(x, Y)); break;
@@ -120,11 +120,13 @@ void run_plain(uvec4 w) {
     case SELECT: store(d, w_select(x, Y, Z)); break;
     case SINCOS: {  // two destinations: the source is the next half word
       const wide angle = load(high(w.y));
-      store(d, w_sin(angle));
-      store(low(w.y), w_cos(angle));
+      wide sine, cosine;
+      math_sincos(angle, sine, cosine);
+      store(d, sine);
+      store(low(w.y), cosine);
       break;
     }
-    default: store(d, w_number(NOT_A_NUMBER)); break;  // no opcode
+    default: store(d, w_number(FLOAT_NAN)); break;  // no opcode
   }
 }
 

@@ -17,22 +17,17 @@ INPUT(2, uint, rows)        // SOURCE 0: blocked, record columns of the view in 
 INPUT(3, uint, targets)     // (num_components + 1,): scratch row of each component, NOTHING: not read; columns of rows
 OUTPUT(4, wide, scratch)    // (num_rows, stride)
 
-const uint EDGE_BLOCK = 64;
-uint blocked(uint edge, uint columns, uint column) {
-  return (edge / EDGE_BLOCK * columns + column) * EDGE_BLOCK + edge % EDGE_BLOCK;
-}
-
 void main() {
   const uint i = WORKGROUP * WORKGROUP_SIZE + LANE, edge = push.first_edge + i;
   if (i >= push.num_edges) return;
   uint start = edge * push.record;
-  if (SOURCE == 0) start = rows.at[blocked(edge, targets.at[push.num_components], push.column)] * push.record;
+  if (SOURCE == 0) start = rows.at[blocked(edge, push.column, targets.at[push.num_components])] * push.record;
   if (SOURCE == 3) start = rows.at[edge];
   for (uint c = 0; c < push.num_components; ++c) {
     const uint target = targets.at[c];
     if (target == NOTHING) continue;
     wide x;
-    if (SOURCE == 1) x = source.at[blocked(edge, push.record, c)];
+    if (SOURCE == 1) x = source.at[blocked(edge, c, push.record)];
     else if (SOURCE == 3) x = w_number(start == NOTHING ? ZERO : dx.at[start + c]);
     else x = source.at[start + c];
     scratch.at[target * push.stride + i] = x;

@@ -22,6 +22,6 @@ void main() {
     const uint at = row * push.record + c;
     const wide x = moves ? scratch.at[outputs.at[c] * push.stride + i] : estimate_in.at[at];
     estimate_out.at[at] = x;
-    if (NARROW != 0) narrow_out.at[row * push.narrow_record + c] = w_float(x);
+    if (NARROW != 0) narrow_out.at[row * push.narrow_record + c] = float(to_real(x));
   }
 }

@@ -116,10 +116,10 @@ class _Builder:
             if register < self.num_constants:
                 self.outputs[k] = self.new_register()
                 halves += _copy(self.outputs[k], register)
-        if self.num_registers > WORD_LIMIT:
+        if self.num_registers > WORD_LIMIT + 1:
             raise SymbolicError(
-                f"{self.program.name} needs {self.num_registers} registers on the device, the bytecode has "
-                f"{WORD_LIMIT}. Split the edge type."
+                f"{self.program.name} needs {self.num_registers} registers on the device, there are "
+                f"{WORD_LIMIT + 1}. Split the edge type."
             )
         return halves + _padded([OPCODE["END"]])
 
