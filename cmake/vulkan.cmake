@@ -43,11 +43,14 @@ else()
                   "PATH. On Debian: apt-get install glslang-dev spirv-tools")
 endif()
 
+# Generated kernels include them when they are compiled, on the user's machine.
+file(GLOB GRAPHOPT_SHADER_HEADERS CONFIGURE_DEPENDS shaders/include/*.glsl)
+install(FILES ${GRAPHOPT_SHADER_HEADERS} DESTINATION ${GRAPHOPT_INSTALL_DIR}/device/include)
+
 find_program(GRAPHOPT_GLSLANG_VALIDATOR glslangValidator)
 set(GRAPHOPT_SPIRV_DIR ${CMAKE_CURRENT_BINARY_DIR}/spirv)
 if(GRAPHOPT_GLSLANG_VALIDATOR)
   file(GLOB GRAPHOPT_SHADERS CONFIGURE_DEPENDS shaders/*.comp)
-  file(GLOB GRAPHOPT_SHADER_HEADERS CONFIGURE_DEPENDS shaders/include/*.glsl)
   set(GRAPHOPT_SPIRV "")
   foreach(shader IN LISTS GRAPHOPT_SHADERS)
     get_filename_component(name ${shader} NAME_WE)

@@ -55,7 +55,7 @@ def compiler_hash() -> bytes:
     here = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for folder in (here, here.parent / "symbolic"):
-        for path in sorted(folder.glob("*.py")):
+        for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.digest()
 

@@ -31,7 +31,8 @@ from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, va
 
 INFORMATION_VARIANTS = ("full", "diagonal", "identity")
 RobustKernel = Callable[[Any, Any], tuple[Any, Any]]
-_lock = threading.RLock()
+LOCK = threading.RLock()
+"""Held while symbols are made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ def compile_vertex(vertex_type: Any) -> Program:
     ready = builtin_program(vertex_type, name)
     if ready is not None:
         return ready
-    with _lock, fresh_table():
+    with LOCK, fresh_table():
         vertex = trace_oplus(vertex_type)
         inputs = as_exprs(vertex.storage) + as_exprs(vertex.delta)
         return cached(name, inputs, vertex.moved, lambda: vertex.moved)
@@ -104,7 +105,7 @@ def compile_robust_kernel(function: RobustKernel) -> Program:
     ready = builtin_program(function, name)
     if ready is not None:
         return ready
-    with _lock, fresh_table():
+    with LOCK, fresh_table():
         inputs = [var("chi2"), var("width")]
         result = function(*inputs)
         if not isinstance(result, tuple | list) or len(result) != 2:
@@ -141,9 +142,9 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
     programs = [program for program in ready if program is not None]
     if len(programs) == len(kinds):
         return programs
-    with _lock, fresh_table():
+    with LOCK, fresh_table():
         edge = trace_edge(edge_type)
-        information = _Information(variant, len(edge.residual))
+        information = Information(variant, len(edge.residual))
         inputs = edge.inputs + information.inputs
         definition = edge.definition()
         return [
@@ -153,14 +154,14 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
 
 
 def _compile_unshared(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
-    with _lock, fresh_table():
+    with LOCK, fresh_table():
         edge = trace_edge(edge_type)
-        information = _Information(variant, len(edge.residual))
+        information = Information(variant, len(edge.residual))
         outputs = _OUTPUTS[kind](edge, information, robust)
         return build_program("unshared", edge.inputs + information.inputs, outputs, share=False)
 
 
-class _Information:
+class Information:
     """The information matrix Omega as expressions, with its structure."""
 
     def __init__(self, variant: str, dim: int):
@@ -174,30 +175,31 @@ class _Information:
                 self.matrix[i][j] = self.matrix[j][i] = x
 
 
-def _dot(xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
+def dot(xs: Sequence[Expr], ys: Sequence[Expr]) -> Expr:
+    """Sum of products."""
     total = const(0.0)
     for x, y in zip(xs, ys, strict=True):
         total = make("add", total, make("mul", x, y))
     return total
 
 
-def _errors_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+def _errors_outputs(edge: TracedEdge, information: Information, robust: bool) -> list[Expr]:
     return edge.residual
 
 
-def _jacobians_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
+def _jacobians_outputs(edge: TracedEdge, information: Information, robust: bool) -> list[Expr]:
     return [e for block in edge.jacobians() for e in block.ravel()]
 
 
-def _chi2_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
-    weighted = [_dot(row, edge.residual) for row in information.matrix]
-    chi2 = _dot(edge.residual, weighted)
+def _chi2_outputs(edge: TracedEdge, information: Information, robust: bool) -> list[Expr]:
+    weighted = [dot(row, edge.residual) for row in information.matrix]
+    chi2 = dot(edge.residual, weighted)
     return [make("robust_rho", chi2) if robust else chi2, chi2, *edge.residual]
 
 
-def _linearize_outputs(edge: TracedEdge, information: _Information, robust: bool) -> list[Expr]:
-    weighted = [_dot(row, edge.residual) for row in information.matrix]
-    chi2 = _dot(edge.residual, weighted)
+def _linearize_outputs(edge: TracedEdge, information: Information, robust: bool) -> list[Expr]:
+    weighted = [dot(row, edge.residual) for row in information.matrix]
+    chi2 = dot(edge.residual, weighted)
     matrix, rho = information.matrix, chi2
     if robust:
         weight, rho = make("robust_weight", chi2), make("robust_rho", chi2)
@@ -206,19 +208,19 @@ def _linearize_outputs(edge: TracedEdge, information: _Information, robust: bool
     blocks = edge.jacobians()
     columns = [[list(column) for column in block.T] for block in blocks]
     # Omega J, column by column
-    products = [[[_dot(row, column) for row in matrix] for column in block] for block in columns]
+    products = [[[dot(row, column) for row in matrix] for column in block] for block in columns]
     outputs = [rho]
     for a, left in enumerate(columns):
         for b in range(a, len(columns)):
             for j, product in enumerate(products[b]):
                 rows = left[: j + 1] if a == b else left
-                outputs.extend(_dot(column, product) for column in rows)
+                outputs.extend(dot(column, product) for column in rows)
     for block in columns:
-        outputs.extend(make("neg", _dot(column, weighted)) for column in block)
+        outputs.extend(make("neg", dot(column, weighted)) for column in block)
     return outputs
 
 
-_OUTPUTS: dict[str, Callable[[TracedEdge, _Information, bool], list[Expr]]] = {
+_OUTPUTS: dict[str, Callable[[TracedEdge, Information, bool], list[Expr]]] = {
     "errors": _errors_outputs,
     "jacobians": _jacobians_outputs,
     "chi2": _chi2_outputs,

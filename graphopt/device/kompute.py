@@ -216,6 +216,15 @@ class KomputeDevice:
             self._kernels[key] = KomputeKernel(name, spirv.load(name, "storage", precision), constants)
         return self._kernels[key]
 
+    def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> KomputeKernel:
+        """Kernel of a `codegen.gpu.GpuKernel`; equal arguments return the same kernel."""
+        values = {**kernel.constants, **(constants or {})}
+        key = (kernel.source, tuple(sorted(values.items())))
+        if key not in self._kernels:
+            code = spirv.compile_generated(kernel.name, kernel.source, "storage", kernel.precision)
+            self._kernels[key] = KomputeKernel(kernel.name, code, values)
+        return self._kernels[key]
+
     def record(self) -> KomputeRecorder:
         """A new recorder."""
         return KomputeRecorder(self)

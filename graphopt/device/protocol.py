@@ -96,6 +96,10 @@ class Device(Protocol):
         """Kernel of a shader in `shaders/`, specialised; equal arguments return the same kernel."""
         ...
 
+    def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """Kernel of a `codegen.gpu.GpuKernel`; `constants` replace its own specialization constants."""
+        ...
+
     def record(self) -> Any:
         """A new `Recorder`."""
         ...

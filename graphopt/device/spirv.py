@@ -1,4 +1,4 @@
-"""SPIR-V of the shaders in `shaders/`, per access variant and precision.
+"""SPIR-V of the shaders in `shaders/` and of generated kernels, per access variant and precision.
 
 In a checkout (a `shaders` folder beside the package) they are compiled when needed and kept in the cache
 folder, keyed by the hash of source, includes, macros and compiler version. An installed package carries them
@@ -7,6 +7,7 @@ ready- made in `graphopt/device/spirv`; so does a checkout on a machine without 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 from pathlib import Path
@@ -18,6 +19,7 @@ from graphopt.disk_cache import cache_directory, write_atomically
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHADERS = _PACKAGE.parent / "shaders"
 SHIPPED = _PACKAGE / "device" / "spirv"
+INCLUDE = _PACKAGE / "device" / "include"
 
 
 @functools.cache
@@ -35,17 +37,43 @@ def load(name: str, access: str, precision: str) -> bytes:
     )
 
 
+def compile_generated(name: str, source: str, access: str, precision: str) -> bytes:
+    """SPIR-V of a kernel given as text, which includes files of `shaders/include`."""
+    if not pyglslang.is_available():
+        raise ShaderError(
+            f"Kernel '{name}' is generated and needs a GLSL compiler, which graphopt was built without. "
+            "Install glslangValidator (Debian: apt-get install glslang-tools), or use device='cpu'."
+        )
+    return _compile_text(name, source, access, precision)
+
+
 def _compile_cached(source: Path, access: str, precision: str) -> bytes:
+    return _compile_text(str(source), source.read_text(), access, precision)
+
+
+def _compile_text(name: str, text: str, access: str, precision: str) -> bytes:
     defines = {f"GRAPHOPT_{access.upper()}": "1", f"GRAPHOPT_{precision.upper()}": "1"}
-    include = SHADERS / "include"
+    include, headers = _headers()
     digest = hashlib.sha256(repr((pyglslang.compiler_version(), sorted(defines))).encode())
-    for path in [source, *sorted(include.glob("*.glsl"))]:
-        digest.update(path.read_bytes())
+    digest.update(text.encode())
+    digest.update(headers)
     folder = cache_directory()
-    cached = None if folder is None else folder / "spirv" / f"{source.stem}-{digest.hexdigest()[:32]}.spv"
+    stem = Path(name).name.removesuffix(".comp")
+    cached = None if folder is None else folder / "spirv" / f"{stem}-{digest.hexdigest()[:32]}.spv"
     if cached is not None and cached.is_file():
         return cached.read_bytes()
-    spirv = pyglslang.compile_file(source, include=[include], defines=defines)
+    spirv = pyglslang.compile_source(text, name=name, include=[include], defines=defines)
     if cached is not None:
-        write_atomically(cached, spirv)
+        # a read-only or full home directory: the kernel is only not remembered
+        with contextlib.suppress(OSError):
+            write_atomically(cached, spirv)
     return spirv
+
+
+@functools.cache
+def _headers() -> tuple[Path, bytes]:
+    """Folder of the included files, in a checkout or installed, and all of their text."""
+    include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)
+    if include is None:
+        raise ShaderError(f"The shader headers are neither at {SHADERS / 'include'} nor at {INCLUDE}.")
+    return include, b"".join(path.read_bytes() for path in sorted(include.glob("*.glsl")))

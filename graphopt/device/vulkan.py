@@ -315,6 +315,28 @@ class VulkanDevice:
             )
         return self._kernels[key]
 
+    def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """Kernel of a `codegen.gpu.GpuKernel`; equal arguments return the same kernel.
+
+        constants: specialization constants instead of the kernel's own, id -> unsigned value.
+        """
+        if kernel.arithmetic != "two_float" and not self.has_float64:
+            raise DeviceError(
+                f"{self.name} has no float64; make kernel '{kernel.name}' with arithmetic='two_float'."
+            )
+        values = {**kernel.constants, **(constants or {})}
+        key = (kernel.source, tuple(sorted(values.items())))
+        if key not in self._kernels:
+            code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
+            self._kernels[key] = self.kernel(
+                code,
+                name=kernel.name,
+                num_buffers=len(kernel.buffers),
+                num_params=len(kernel.params),
+                constants=values,
+            )
+        return self._kernels[key]
+
     def record(self) -> VulkanRecorder:
         """A new recorder."""
         return VulkanRecorder(self)

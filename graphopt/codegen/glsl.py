@@ -1,0 +1,259 @@
+"""Straight-line functions as GLSL statements.
+
+Values have one of three types: `wide` (estimates, residuals, chi2), `real` (Jacobians, H, b) and `bool`. In
+the arithmetic "double" both numbers are float64; in "mixed" wide is float64 and real float32; in "two_float",
+for devices without float64, wide is a float32 pair (shaders/include/two_float.glsl) and operations on it are
+function calls. The functions math_* are in shaders/include/generated_math.glsl.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from graphopt.codegen.assignment import Assignment, Source, Statement
+
+Arithmetic = Literal["double", "mixed", "two_float"]
+ARITHMETICS: tuple[Arithmetic, ...] = ("double", "mixed", "two_float")
+LINE_LENGTH = 118
+
+_INFIX = {
+    "ADD": "{0} + {1}",
+    "SUB": "{0} - {1}",
+    "MUL": "{0} * {1}",
+    "NEG": "-{0}",
+    "FMA": "{0} * {1} + {2}",
+    "FMS": "{0} * {1} - {2}",
+    "FNMA": "{2} - {0} * {1}",
+    "DOT2": "{0} * {1} + {2} * {3}",
+    "DOT3": "{0} * {1} + {2} * {3} + {4} * {5}",
+    "SQRT": "sqrt({0})",
+    "ABS": "abs({0})",
+    "FLOOR": "floor({0})",
+}
+_FUNCTIONS = {
+    **{name: f"math_{name.lower()}" for name in ("SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2")},
+    **{name: f"math_{name.lower()}" for name in ("EXP", "LOG", "POW", "SIGN", "MIN", "MAX")},
+}
+_COMPARISONS = {"LT": "<", "LE": "<=", "EQ": "=="}
+_LOGIC = {"AND": "{0} && {1}", "OR": "{0} || {1}", "NOT": "!{0}"}
+_SMALLEST_FLOAT = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Text:
+    """GLSL of an assignment."""
+
+    lines: list[str]
+    outputs: dict[str, str]
+    """Output -> expression of its value, converted to the asked type."""
+
+
+def write(
+    assignment: Assignment,
+    inputs: Mapping[str, str],
+    arithmetic: Arithmetic,
+    wide: Iterable[str] = (),
+    output_types: Mapping[str, str] | None = None,
+) -> Text:
+    """Write the statements of an assignment.
+
+    inputs: name -> type, "wide" or "real", of the variables that hold the inputs. wide: values to be computed
+    in `wide`, all others are `real`. output_types: output -> "wide" or "real" (the default).
+    """
+    writer = _Writer(inputs, arithmetic, set(wide))
+    for statement in assignment.statements:
+        writer.statement(statement)
+    types = output_types or {}
+    outputs = {k: writer.source(v, types.get(k, "real")) for k, v in assignment.outputs.items()}
+    return Text(writer.lines, outputs)
+
+
+class _Writer:
+    def __init__(self, inputs: Mapping[str, str], arithmetic: Arithmetic, wide: set[str]):
+        self.types = dict(inputs)
+        self.arithmetic = arithmetic
+        self.wide = wide
+        self.lines: list[str] = []
+        self.converted: set[str] = set()
+
+    # ---------------------------------------------------------------- values
+
+    def source(self, source: Source, wanted: str) -> str:
+        """Return an expression of this type; a wide value is narrowed once, under a name of its own."""
+        if not isinstance(source, str):
+            return self._constant(source, wanted)
+        kind = self.types[source]
+        if kind == wanted or (self.arithmetic == "double" and "bool" not in (kind, wanted)):
+            return source
+        if wanted == "bool":
+            return self._nonzero(source)
+        if kind == "bool":
+            return f"({source} ? {self._constant(1.0, wanted)} : {self._constant(0.0, wanted)})"
+        if wanted == "wide":
+            return f"to_wide({source})"
+        if source not in self.converted:
+            self.converted.add(source)
+            self.lines.append(f"const real {source}_n = to_real({source});")
+        return f"{source}_n"
+
+    def _nonzero(self, source: str) -> str:
+        zero = self._constant(0.0, self.types[source])
+        if self.types[source] == "wide" and self.arithmetic == "two_float":
+            return f"(!wide_eq({source}, {zero}))"
+        return f"({source} != {zero})"
+
+    def _constant(self, value: float, wanted: str) -> str:
+        if wanted == "bool":
+            return "true" if value != 0.0 else "false"
+        if wanted == "wide" and self.arithmetic == "two_float":
+            high = np.float32(value)
+            low = np.float32(value - float(high)) if np.isfinite(high) else np.float32(0.0)
+            return f"wide_pair({_float(float(high))}, {_float(float(low))})"
+        if wanted == "wide" or self.arithmetic == "double":
+            return _double(value)
+        return _float(value)
+
+    # ---------------------------------------------------------------- statements
+
+    def statement(self, statement: Statement) -> None:
+        """Append the text of a statement."""
+        name = statement.operation
+        if name in _COMPARISONS or name in _LOGIC:
+            self._truth(statement)
+            return
+        target = statement.targets[0]
+        kind = "wide" if not self.wide.isdisjoint(statement.targets) else "real"
+        for t in statement.targets:
+            self.types[t] = kind
+        if name == "SINCOS":
+            sine, cosine = statement.targets
+            argument = self.source(statement.sources[0], kind)
+            self.lines += [f"{kind} {sine}, {cosine};", f"math_sincos({argument}, {sine}, {cosine});"]
+            return
+        self._define(kind, target, self._expression(statement, kind))
+
+    def _truth(self, statement: Statement) -> None:
+        name, target = statement.operation, statement.targets[0]
+        self.types[target] = "bool"
+        if name in _LOGIC:
+            text = _LOGIC[name].format(*(self.source(s, "bool") for s in statement.sources))
+        else:
+            kinds = {self.types[s] for s in statement.names()}
+            kind = "wide" if "wide" in kinds or target in self.wide else "real"
+            x, y = (self.source(s, kind) for s in statement.sources)
+            if kind == "wide" and self.arithmetic == "two_float":
+                text = f"wide_{name.lower()}({x}, {y})"
+            else:
+                text = f"{x} {_COMPARISONS[name]} {y}"
+        self._define("bool", target, text)
+
+    def _expression(self, statement: Statement, kind: str) -> str:
+        name = statement.operation
+        if name == "SELECT":
+            condition = self.source(statement.sources[0], "bool")
+            x, y = (self.source(s, kind) for s in statement.sources[1:])
+            return f"{condition} ? {x} : {y}"
+        sources = [self.source(s, kind) for s in statement.sources]
+        if name in _FUNCTIONS:
+            return f"{_FUNCTIONS[name]}({', '.join(sources)})"
+        if kind == "wide" and self.arithmetic == "two_float":
+            return _pair_expression(statement, sources)
+        if name == "RECIP":
+            return f"{self._constant(1.0, kind)} / {sources[0]}"
+        if name == "SUM":
+            return _sum(statement, sources)
+        return _INFIX[name].format(*sources)
+
+    def _define(self, kind: str, target: str, text: str) -> None:
+        line = f"const {kind} {target} = {text};"
+        self.lines += textwrap.wrap(
+            line, LINE_LENGTH - 4, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+        )
+
+
+def _split_sum(statement: Statement, sources: list[str]) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
+    """Signed products and signed terms of a SUM."""
+    assert statement.counts is not None
+    num_pos, num_neg, num_plus, num_minus = statement.counts
+    signs = [1] * num_pos + [-1] * num_neg
+    count = 2 * len(signs)
+    products = list(zip(signs, sources[0:count:2], sources[1:count:2], strict=True))
+    terms = list(zip([1] * num_plus + [-1] * num_minus, sources[count:], strict=True))
+    return products, terms
+
+
+def _sum(statement: Statement, sources: list[str]) -> str:
+    """Products in order, then terms; the first of the added terms starts the sum."""
+    products, terms = _split_sum(statement, sources)
+    parts = [(sign, f"{a} * {b}") for sign, a, b in products]
+    parts = [*terms[:1], *parts, *terms[1:]] if terms and terms[0][0] > 0 else [*parts, *terms]
+    first_sign, text = parts[0]
+    text = text if first_sign > 0 else f"-{text}"
+    return text + "".join(f" {'+' if sign > 0 else '-'} {part}" for sign, part in parts[1:])
+
+
+_PAIR_FUNCTIONS: dict[str, Callable[..., str]] = {
+    "ADD": lambda a, b: f"wide_add({a}, {b})",
+    "SUB": lambda a, b: f"wide_sub({a}, {b})",
+    "MUL": lambda a, b: f"wide_mul({a}, {b})",
+    "NEG": lambda a: f"-{a}",
+    "FMA": lambda a, b, c: f"wide_add(wide_mul({a}, {b}), {c})",
+    "FMS": lambda a, b, c: f"wide_sub(wide_mul({a}, {b}), {c})",
+    "FNMA": lambda a, b, c: f"wide_sub({c}, wide_mul({a}, {b}))",
+    "DOT2": lambda a, b, c, d: f"wide_add(wide_mul({a}, {b}), wide_mul({c}, {d}))",
+    "DOT3": lambda a, b, c, d, e, f: (
+        f"wide_add(wide_add(wide_mul({a}, {b}), wide_mul({c}, {d})), wide_mul({e}, {f}))"
+    ),
+    "RECIP": lambda a: f"wide_recip({a})",
+    "SQRT": lambda a: f"wide_sqrt({a})",
+    "ABS": lambda a: f"wide_abs({a})",
+    "FLOOR": lambda a: f"wide_floor({a})",
+}
+
+
+def _pair_expression(statement: Statement, sources: list[str]) -> str:
+    if statement.operation != "SUM":
+        return _PAIR_FUNCTIONS[statement.operation](*sources)
+    products, terms = _split_sum(statement, sources)
+    parts = [(sign, f"wide_mul({a}, {b})") for sign, a, b in products]
+    parts = [*terms[:1], *parts, *terms[1:]] if terms and terms[0][0] > 0 else [*parts, *terms]
+    sign, text = parts[0]
+    text = text if sign > 0 else f"-{text}"
+    for sign, part in parts[1:]:
+        text = f"{'wide_add' if sign > 0 else 'wide_sub'}({text}, {part})"
+    return text
+
+
+def _double(value: float) -> str:
+    if not np.isfinite(value):
+        return _special(value, "DOUBLE")
+    text = repr(float(value)) + "lf"
+    text = text if "." in text or "e" in text else text.replace("lf", ".0lf")
+    return text if value >= 0.0 else f"({text})"
+
+
+def _float(value: float) -> str:
+    """Write a float32 literal; a number below its range becomes the smallest one, not zero.
+
+    Guards such as `x < 1e-60` then still catch zero.
+    """
+    with np.errstate(over="ignore"):
+        narrow = np.float32(value)
+    if not np.isfinite(narrow):
+        return _special(float(narrow), "FLOAT")
+    if value != 0.0 and abs(float(narrow)) < _SMALLEST_FLOAT:
+        narrow = np.float32(np.copysign(_SMALLEST_FLOAT, value))
+    text = str(narrow)
+    text = text if "." in text or "e" in text else f"{text}.0"
+    return text if narrow >= 0.0 else f"({text})"
+
+
+def _special(value: float, kind: str) -> str:
+    if np.isnan(value):
+        return f"{kind}_NAN"
+    return f"{kind}_INFINITY" if value > 0.0 else f"(-{kind}_INFINITY)"

@@ -1,0 +1,30 @@
+"""Compute kernels generated from edge and vertex types.
+
+layout          records, blocked edge arrays, EdgeSignature
+programs        what the kernels evaluate per edge
+kernel          GpuKernel; header, buffers and loads
+segments        sums over tiles of edges
+edge_kernels    chi2, linearize, pair, product
+vertex_kernels  oplus
+
+A device compiles a kernel with `device.generated(kernel)`.
+"""
+
+from graphopt.codegen.gpu.edge_kernels import chi2_kernel, linearize_kernel, pair_kernel, product_kernel
+from graphopt.codegen.gpu.kernel import GpuKernel
+from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu.vertex_kernels import oplus_kernel
+
+__all__ = [
+    "EDGE_BLOCK",
+    "TILE",
+    "EdgeSignature",
+    "GpuKernel",
+    "chi2_kernel",
+    "linearize_kernel",
+    "narrow_record_dim",
+    "oplus_kernel",
+    "pair_kernel",
+    "product_kernel",
+    "record_dim",
+]

@@ -1,0 +1,337 @@
+"""Kernels of an edge type: chi2, diagonal blocks and b, off-diagonal blocks, products without H."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from graphopt.codegen.assignment import assign
+from graphopt.codegen.edge import information_dim
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.kernel import (
+    Body,
+    GpuKernel,
+    Interface,
+    Load,
+    compose,
+    declare_inputs,
+    describe_type,
+    edge_body,
+    edge_loads,
+    indent,
+    load_lines,
+)
+from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
+from graphopt.codegen.gpu.programs import (
+    chi2_program,
+    linearize_program,
+    pair_program,
+    product_program,
+    vector_names,
+)
+from graphopt.codegen.gpu.segments import TILE_START, TILE_START_PRIMARY, tile_declarations, tile_sums
+from graphopt.codegen.program import Program
+from graphopt.errors import OptionError
+
+CHI2_WORKGROUP = 128
+PAIR_WORKGROUP = 64
+
+
+@cache
+def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> GpuKernel:
+    """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
+    program = chi2_program(signature)
+    loads = edge_loads(signature, narrow=False)
+    body = _body(program, signature, ["rho"], loads, arithmetic, ["rho"])
+    interface = Interface(("num_edges", "first_partial"))
+    declare_inputs(interface, signature, narrow=False)
+    interface.add("partial", "OUTPUT(%, wide, partial)")
+    main = [
+        "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
+        "wide chi2 = WIDE_ZERO;",
+        "if (e < push.num_edges) {",
+        *indent(load_lines(signature, loads, body.used)),
+        *indent(body.lines),
+        f"  chi2 = {body.outputs['rho']};",
+        "}",
+        "chi2 = workgroup_chi2(chi2);",
+        "if (LANE == 0) partial.at[push.first_partial + WORKGROUP] = chi2;",
+    ]
+    header = ["chi2: sum of rho(e' omega e)", *describe_type(program, signature)]
+    return compose(
+        _name(signature, "chi2"), interface, header, main, arithmetic, body, CHI2_WORKGROUP, 1, [CHI2_SUM]
+    )
+
+
+@cache
+def linearize_kernel(
+    signature: EdgeSignature, slot: int, primary: bool, arithmetic: Arithmetic = "double"
+) -> GpuKernel:
+    """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; one workgroup per tile.
+
+    primary: chi2 of each tile goes to partial[first_partial + tile], also of edges whose vertex in this slot
+    is fixed: after the num_tiles tiles of destinations come tiles of TILE edges each, from
+    first[num_destinations] to num_edges.
+    """
+    _check_slot(signature, slot)
+    program = linearize_program(signature, slot)
+    dim = signature.edge_type.vertices[slot].tangent_dim
+    sums = [*hessian_names(dim), *numbered("b", dim)]
+    wanted = [*sums, *(["rho"] if primary else [])]
+    loads = edge_loads(signature, narrow=False)
+    body = _body(program, signature, wanted, loads, arithmetic, ["rho"] if primary else [], sums)
+    params = ("num_tiles", "first_tile", "accumulate")
+    interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
+    declare_inputs(interface, signature, narrow=False)
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add("tiles", "INPUT(%, uint, tiles)")
+    interface.add("dest_block", "INPUT(%, uint, dest_block)")
+    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+    interface.add("b", "INOUT(%, real, b)")
+    if primary:
+        interface.add("partial", "OUTPUT(%, wide, partial)")
+    main = [
+        *(TILE_START_PRIMARY if primary else TILE_START),
+        *_edge_loop(signature, loads, body, sums, primary),
+        *(CHI2_OF_TILE if primary else []),
+        *tile_sums(_store_block(dim)),
+    ]
+    header = [
+        f"linearize slot {slot}: H = J' w omega J and b = -J' w omega e of the vertex "
+        f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}",
+        *describe_type(program, signature),
+    ]
+    declarations = [*tile_declarations(len(sums)), _places(dim), *([CHI2_SUM] if primary else [])]
+    name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}")
+    return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
+
+
+@cache
+def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic = "double") -> GpuKernel:
+    """H_ab into `values`: one invocation per block, its edges in order."""
+    _check_slot(signature, a)
+    _check_slot(signature, b)
+    if a == b:
+        raise OptionError(f"pair_kernel: slots {a} and {b} are one; its block is made by linearize_kernel.")
+    program = pair_program(signature, a, b)
+    rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
+    sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
+    loads = edge_loads(signature, narrow=False)
+    body = _body(program, signature, sums, loads, arithmetic, [])
+    interface = Interface(("num_blocks", "accumulate"))
+    declare_inputs(interface, signature, narrow=False)
+    interface.add("pair_first", "INPUT(%, uint, pair_first)")
+    interface.add("pair_edge", "INPUT(%, uint, pair_edge)")
+    interface.add("pair_block", "INPUT(%, uint, pair_block)")
+    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+    add_plain = [f"sum[{k}] = add(sum[{k}], {body.outputs[name]});" for k, name in enumerate(sums)]
+    add_transposed = [
+        f"sum[{j + cols * i}] = add(sum[{j + cols * i}], {body.outputs[f'H_{i}_{j}']});"
+        for j in range(cols)
+        for i in range(rows)
+    ]
+    main = [
+        "const uint block = WORKGROUP * WORKGROUP_SIZE + LANE;",
+        "if (block >= push.num_blocks) return;",
+        f"accumulator sum[{len(sums)}];",
+        f"[[unroll]] for (uint k = 0; k < {len(sums)}; ++k) sum[k] = sum_zero();",
+        "for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {",
+        "  const uint e = pair_edge.at[p] & 0x7fffffffu;",
+        *indent(load_lines(signature, loads, body.used)),
+        *indent(body.lines),
+        "  if (e == pair_edge.at[p]) {",
+        *indent(add_plain, 2),
+        "  } else {  // the block holds the transpose",
+        *indent(add_transposed, 2),
+        "  }",
+        "}",
+        "const uint place = pair_block.at[block];",
+        f"[[unroll]] for (uint k = 0; k < {len(sums)}; ++k) {{",
+        "  const real total = value(sum[k]);",
+        "  AT(values, place, k) = push.accumulate != 0 ? AT(values, place, k) + total : total;",
+        "}",
+    ]
+    names = argument_names(signature.edge_type)
+    header = [
+        f"pair {a}, {b}: H = J_a' w omega J_b of {names[a]} and {names[b]}, {rows} x {cols}",
+        *describe_type(program, signature),
+    ]
+    return compose(
+        _name(signature, f"pair{a}_{b}"), interface, header, main, arithmetic, body, PAIR_WORKGROUP, len(sums)
+    )
+
+
+@cache
+def product_kernel(
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic = "double"
+) -> GpuKernel:
+    """y_a = J_a' w omega sum_t J_t x_t per destination of slot a, t in `sources`; one workgroup per tile.
+
+    x is laid out like dx; fixed vertices contribute nothing. In mixed arithmetic everything is float32, from
+    the narrow copies.
+    """
+    for k in (slot, *sources):
+        _check_slot(signature, k)
+    if not sources or len(set(sources)) != len(sources):
+        raise OptionError(f"product_kernel: sources is {sources}, expected one or several different slots.")
+    program = product_program(signature, slot, sources)
+    vertices = signature.edge_type.vertices
+    sums = numbered("y", vertices[slot].tangent_dim)
+    narrow = arithmetic != "double"
+    loads = edge_loads(signature, narrow)
+    vectors = vector_names(signature, sources)
+    extra = [Load(name, "real", "") for vector in vectors for name in vector]
+    body = _body(program, signature, sums, [*loads, extra], arithmetic, [], narrow=narrow)
+    interface = Interface(("num_tiles", "first_tile", "accumulate"))
+    declare_inputs(interface, signature, narrow)
+    for t in sources:
+        interface.add(f"offset{t}", f"INPUT(%, uint, offset{t})")
+    interface.add("x", "INPUT(%, real, x)")
+    for name in ("first", "tiles", "dest_scalar"):
+        interface.add(name, f"INPUT(%, uint, {name})")
+    interface.add("y", "INOUT(%, real, y)")
+    names = argument_names(signature.edge_type)
+    gather = _vector_loads(sources, vectors, names, body.used)
+    store = [
+        "const uint place = dest_scalar.at[d] + o;",
+        "y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;",
+    ]
+    rows_read = [names[t] for t in sources]
+    main = [
+        *TILE_START,
+        *_edge_loop(signature, loads, body, sums, False, gather, rows_read),
+        *tile_sums(store),
+    ]
+    listed = " + ".join(f"J_{t} x_{t}" for t in sources)
+    header = [
+        f"product: y = J_{slot}' w omega ({listed}), slots: "
+        f"{', '.join(f'{t} {names[t]}' for t in sorted({slot, *sources}))}",
+        *describe_type(program, signature),
+    ]
+    name = _name(signature, f"product{slot}.{'_'.join(map(str, sources))}")
+    return compose(
+        name, interface, header, main, arithmetic, body, TILE, len(sums), tile_declarations(len(sums))
+    )
+
+
+CHI2_SUM = """\
+shared wide chi2_scratch[WORKGROUP_SIZE];
+wide workgroup_chi2(wide mine) {  // a binary tree; the result is in every invocation
+  chi2_scratch[LANE] = mine;
+  barrier();
+  for (uint s = WORKGROUP_SIZE / 2; s > 0; s >>= 1) {
+    if (LANE < s) chi2_scratch[LANE] = wide_sum(chi2_scratch[LANE], chi2_scratch[LANE + s]);
+    barrier();
+  }
+  return chi2_scratch[0];
+}"""
+
+CHI2_OF_TILE = """\
+chi2 = workgroup_chi2(chi2);
+if (LANE == 0) partial.at[push.first_partial + tile] = chi2;
+if (is_fixed) return;""".splitlines()
+
+
+def _body(
+    program: Program,
+    signature: EdgeSignature,
+    wanted: Sequence[str],
+    loads: Sequence[Sequence[Load]],
+    arithmetic: Arithmetic,
+    wide_outputs: Sequence[str],
+    sums: Sequence[str] | None = None,
+    narrow: bool = False,
+) -> Body:
+    """Statements for the wanted outputs of an edge's program."""
+    guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
+    all_inputs = [load for group in loads for load in group]
+    own = list(sums or wanted)
+    rho = ["rho"] if program.num_outputs == len(own) + 1 + len(guides) else []
+    outputs = [*own, *rho, *guides]
+    assignment = assign(program, [load.name for load in all_inputs], outputs)
+    wide_guides = [] if narrow else [*guides, *rho, *(["rho"] if "rho" in own else [])]
+    return edge_body(assignment, wide_guides, wanted, all_inputs, arithmetic, wide_outputs)
+
+
+def _edge_loop(
+    signature: EdgeSignature,
+    loads: Sequence[Sequence[Load]],
+    body: Body,
+    sums: Sequence[str],
+    primary: bool,
+    more: Sequence[str] = (),
+    rows_read: Sequence[str] = (),
+) -> list[str]:
+    """Loop over the tile's edges that adds the outputs `sums` to sum[]."""
+    count = len(sums)
+    inside = [
+        *load_lines(signature, loads, body.used, rows_read),
+        *more,
+        *body.lines,
+        *(f"sum[{k}] = add(sum[{k}], {body.outputs[name]});" for k, name in enumerate(sums)),
+        *([f"chi2 = wide_sum(chi2, {body.outputs['rho']});"] if primary else []),
+    ]
+    return [
+        f"accumulator sum[{count}];",
+        f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = sum_zero();",
+        *(["wide chi2 = WIDE_ZERO;"] if primary else []),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(inside),
+        "}",
+    ]
+
+
+def _vector_loads(
+    sources: Sequence[int], vectors: Sequence[Sequence[str]], names: Sequence[str], used: set[str]
+) -> list[str]:
+    lines = []
+    for t, vector in zip(sources, vectors, strict=True):
+        lines.append(f"const uint {names[t]}_offset = offset{t}.at[{names[t]}_row];")
+        for i, name in enumerate(vector):
+            if name in used:
+                entry = f"x.at[{names[t]}_offset + {i}]"
+                lines.append(f"const real {name} = {names[t]}_offset == NOTHING ? ZERO : {entry};")
+    return lines
+
+
+def hessian_names(dim: int) -> list[str]:
+    """Upper triangle of a diagonal block by columns."""
+    return [f"H_{i}_{j}" for j in range(dim) for i in range(j + 1)]
+
+
+def _places(dim: int) -> str:
+    """Constant table: output -> row + 256 * column of the block."""
+    entries = [i + 256 * j for j in range(dim) for i in range(j + 1)]
+    return f"const uint PLACE[{len(entries)}] = uint[]({', '.join(f'{e}u' for e in entries)});"
+
+
+def _store_block(dim: int) -> list[str]:
+    """Write one sum into both triangles of a diagonal block, or into b."""
+    num = dim * (dim + 1) // 2
+    return [
+        f"if (o >= {num}) {{",
+        f"  const uint place = dest_scalar.at[d] + o - {num};",
+        "  b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;",
+        "} else {",
+        "  const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        f"  const uint upper = i + {dim} * j, lower = j + {dim} * i;",
+        "  const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;",
+        "  AT(values, block, upper) = entry;",
+        "  if (i != j) AT(values, block, lower) = entry;",
+        "}",
+    ]
+
+
+def _check_slot(signature: EdgeSignature, slot: int) -> None:
+    if not 0 <= slot < signature.arity:
+        raise OptionError(
+            f"{signature.edge_type.name}: slot {slot} does not exist, there are {signature.arity}."
+        )
+
+
+def _name(signature: EdgeSignature, kind: str) -> str:
+    from graphopt.types.robust_kernels import KERNELS
+
+    kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
+    return f"{signature.edge_type.name}.{kind}.{signature.information}{kernel}"

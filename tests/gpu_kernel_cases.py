@@ -1,0 +1,240 @@
+"""Random edges of any type, laid out for the generated kernels, and dense answers in numpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.codegen import compile_edge, pack_information
+from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.types.base import VariadicEdgeType, working_edge_type
+from graphopt.types.robust_kernels import KERNELS
+
+NOTHING = 0xFFFFFFFF
+
+
+def instance(kind):
+    """Edge type with a fixed number of vertices, between working forms."""
+    return working_edge_type(kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind)
+
+
+def random_states(vertex, count, rng, spread=0.4):
+    """(count, storage_dim) estimates near the identity."""
+    storage = np.array(getattr(vertex, "identity", np.zeros(vertex.storage_dim)), float)
+    if len(storage) != vertex.storage_dim:  # a working form: encode
+        raise ValueError("give the working form's identity")
+    start = np.tile(storage, (count, 1))
+    return vertex.oplus(start, spread * rng.normal(size=(count, vertex.tangent_dim)))
+
+
+def working_identity(vertex, original):
+    """Identity of a vertex in its working form."""
+    identity = np.array([original.identity], float)
+    return original.working.encode(identity)[0] if original.working is not None else identity[0]
+
+
+def packed(records, stride, dtype):
+    """(n, dim) -> flat array of records of `stride` numbers."""
+    out = np.zeros((len(records), stride), dtype)
+    out[:, : records.shape[1]] = records
+    return out.ravel()
+
+
+def blocked(columns, dtype):
+    """(n, k) -> blocks of 64 edges, entry by entry; padded with copies of the last edge."""
+    n, k = columns.shape
+    if k == 0:
+        return np.zeros(4, dtype)
+    padded = -(-n // EDGE_BLOCK) * EDGE_BLOCK
+    full = np.concatenate([columns, np.repeat(columns[-1:], padded - n, axis=0)])
+    return np.ascontiguousarray(full.reshape(-1, EDGE_BLOCK, k).transpose(0, 2, 1), dtype).ravel()
+
+
+@dataclass
+class View:
+    """Edges sorted by the vertex in one slot."""
+
+    slot: int
+    edges: np.ndarray
+    """Edges of the case in the view's order."""
+    first: np.ndarray
+    destinations: np.ndarray
+    """Vertex rows."""
+    tiles: np.ndarray
+
+    @property
+    def num_tiles(self):
+        """Tiles of destinations."""
+        return len(self.tiles) - 1
+
+    @property
+    def num_fixed_tiles(self):
+        """Tiles of edges after the last destination."""
+        return -(-(len(self.edges) - int(self.first[-1])) // TILE)
+
+
+class Case:
+    """n edges on a few vertices per slot, some of them fixed; slots of one type share a set."""
+
+    def __init__(self, kind, n=150, information="full", kernel=0, seed=0, num_vertices=7):
+        rng = np.random.default_rng(seed)
+        original = kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind
+        self.type = instance(kind)
+        self.signature = EdgeSignature(self.type, information, kernel)
+        self.n = n
+        self.estimates, self.free, self.offsets = [], [], []
+        for vertex, old in zip(self.type.vertices, original.vertices, strict=True):
+            start = np.tile(working_identity(vertex, old), (num_vertices, 1))
+            states = vertex.oplus(start, 0.4 * rng.normal(size=(num_vertices, vertex.tangent_dim)))
+            self.estimates.append(np.asarray(states, float))
+            self.free.append(np.arange(num_vertices) % 4 != 3)
+        dims = [v.tangent_dim for v in self.type.vertices]
+        at = 0
+        for free, dim in zip(self.free, dims, strict=True):
+            offset = np.full(len(free), NOTHING, np.uint32)
+            offset[free] = at + dim * np.arange(free.sum())
+            at += dim * int(free.sum())
+            self.offsets.append(offset)
+        self.dim = at
+        skew = rng.random(n) ** 3
+        self.rows = np.stack(
+            [
+                (skew * num_vertices).astype(np.uint32) if k == 0 else rng.integers(num_vertices, size=n)
+                for k in range(len(dims))
+            ],
+            axis=1,
+        ).astype(np.uint32)
+        self.parameters = [self._parameter(p, rng) for p in self.type.parameters]
+        self.parameter_rows = rng.integers(3, size=(n, len(self.parameters))).astype(np.uint32)
+        self.measurement = self._measurement(original, rng)
+        self.information = self._information(information, rng)
+        self.width = rng.uniform(0.5, 3.0, n)
+        self.x = rng.normal(size=self.dim)
+
+    @staticmethod
+    def _parameter(parameter, rng):
+        values = np.tile(np.array(parameter.identity, float), (3, 1))
+        values = values + rng.uniform(0.1, 0.5, values.shape)
+        if parameter.storage_dim >= 7:
+            values[:, 3:7] /= np.linalg.norm(values[:, 3:7], axis=-1, keepdims=True)
+        return values
+
+    def _measurement(self, original, rng):
+        measurement = rng.normal(size=(self.n, original.measurement_dim))
+        name = getattr(original.wrap_measurement, "__name__", "")
+        if name in ("SE3", "Sim3"):
+            measurement[:, 3:7] /= np.linalg.norm(measurement[:, 3:7], axis=-1, keepdims=True)
+        if name == "Sim3":
+            measurement[:, 7] = np.exp(0.3 * measurement[:, 7])
+        return measurement
+
+    def _information(self, variant, rng):
+        d = self.type.residual_dim
+        if variant == "identity":
+            return np.tile(np.eye(d), (self.n, 1, 1))
+        if variant == "diagonal":
+            return np.eye(d) * rng.uniform(0.5, 2.0, size=(self.n, 1, d))
+        a = rng.normal(size=(self.n, d, d)) / np.sqrt(d)
+        return a @ a.transpose(0, 2, 1) + np.eye(d)
+
+    # ---------------------------------------------------------------- layout
+
+    def view(self, slot, primary):
+        """The view of a slot; the primary one has the edges of fixed vertices at its end."""
+        rows = self.rows[:, slot]
+        free = self.free[slot][rows]
+        order = np.argsort(np.where(free, rows, len(self.free[slot])), kind="stable")
+        edges = order if primary else order[: int(free.sum())]
+        destinations, counts = np.unique(rows[free], return_counts=True)
+        first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+        tiles, begin = [0], 0
+        for d in range(len(destinations)):
+            if first[d + 1] - first[begin] > TILE and d > begin:
+                tiles.append(d)
+                begin = d
+        tiles.append(len(destinations))
+        return View(slot, edges, first, destinations, np.array(tiles, np.uint32))
+
+    def arrays(self, order):
+        """Buffers of the edges in this order, and of the vertices: name -> array."""
+        s = self.signature
+        data = [self.measurement, pack_information(self.information, s.information)]
+        data += [self.width[:, None]] if s.kernel else []
+        table = np.concatenate(data, axis=1)[order]
+        rows = np.concatenate([self.rows, self.parameter_rows], axis=1)[order]
+        result = {
+            "rows": blocked(rows, np.uint32),
+            "data": blocked(table, np.float64),
+            "data_narrow": blocked(table, np.float32),
+        }
+        for k, (vertex, states) in enumerate(zip(self.type.vertices, self.estimates, strict=True)):
+            result[f"estimate{k}"] = packed(states, record_dim(vertex.storage_dim), np.float64)
+            result[f"narrow{k}"] = packed(states, narrow_record_dim(vertex.storage_dim), np.float32)
+            result[f"offset{k}"] = self.offsets[k]
+        for k, (parameter, values) in enumerate(zip(self.type.parameters, self.parameters, strict=True)):
+            result[f"parameter{k}"] = packed(values, record_dim(parameter.storage_dim), np.float64)
+            narrow = packed(values, narrow_record_dim(parameter.storage_dim), np.float32)
+            result[f"parameter_narrow{k}"] = narrow
+        return result
+
+    # ---------------------------------------------------------------- dense answers
+
+    def evaluate(self):
+        """e, Jacobians per slot, rho and weight of every edge, by the bytecode's definition."""
+        kernels = compile_edge(self.type)
+        inputs = np.concatenate(
+            [
+                *(x[self.rows[:, k]] for k, x in enumerate(self.estimates)),
+                *(p[self.parameter_rows[:, k]] for k, p in enumerate(self.parameters)),
+                self.measurement,
+            ],
+            axis=1,
+        )
+        error = kernels.errors.interpret(inputs)
+        flat = kernels.jacobians.interpret(inputs)
+        d = self.type.residual_dim
+        sizes = np.cumsum([d * v.tangent_dim for v in self.type.vertices])[:-1]
+        jacobians = [part.reshape(self.n, d, -1) for part in np.split(flat, sizes, axis=1)]
+        chi2 = np.einsum("ni,nij,nj->n", error, self.information, error)
+        rho, weight = KERNELS[self.signature.kernel].function(chi2, self.width)
+        return error, jacobians, np.asarray(rho), np.broadcast_to(weight, chi2.shape)
+
+
+class Runner:
+    """Runs kernels on a device with named arrays."""
+
+    def __init__(self, device, arithmetic):
+        self.device = device
+        self.arithmetic = arithmetic
+        self.real = np.float64 if arithmetic == "double" else np.float32
+
+    def encode(self, array, name):
+        """Host array as the device has it."""
+        array = np.ascontiguousarray(array)
+        if self.arithmetic == "two_float" and array.dtype == np.float64:
+            high = array.astype(np.float32)
+            low = np.where(np.isfinite(high), array - high, 0.0).astype(np.float32)
+            return np.stack([high, low], axis=-1)
+        return array
+
+    def run(self, kernel, arrays, params, groups, outputs, repeat=1):
+        """Dispatch once (or `repeat` times) and return the arrays called `outputs`."""
+        compiled = self.device.generated(kernel)
+        buffers = {name: self.device.upload(self.encode(arrays[name], name)) for name in kernel.buffers}
+        recorder = self.device.record()
+        for _ in range(repeat):
+            recorder.dispatch(
+                compiled,
+                [buffers[name] for name in kernel.buffers],
+                [params[name] for name in kernel.params],
+                groups,
+            ).barrier()
+        self.device.submit(recorder.finish()).wait()
+        return [self.download(buffers[name], arrays[name]) for name in outputs]
+
+    def download(self, buffer, like):
+        """The buffer's contents as an array of the kind of `like`."""
+        if self.arithmetic == "two_float" and like.dtype == np.float64:
+            return self.device.download(buffer, np.float32, 2 * like.size).astype(float).reshape(-1, 2).sum(1)
+        return self.device.download(buffer, like.dtype, like.size)
