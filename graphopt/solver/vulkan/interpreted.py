@@ -63,7 +63,6 @@ class Interpreter:
         self.scratch_bytes = scratch_bytes
         self.dummy = context.device.allocate(16)
         self._scratch: Any = None
-        wide_gather = "gather_sum" if context.precision == "double" else "gather_sum_wide"
         self._load = {
             source: context.shader("interpret_load", 5, 6, {0: WORKGROUP, 1: source})
             for source in (_RECORDS, _DATA, _IN_ORDER, _STEP)
@@ -73,7 +72,6 @@ class Interpreter:
             narrow: context.shader("interpret_store", 6, 6, {0: WORKGROUP, 1: int(narrow)})
             for narrow in (False, True)
         }
-        self._gather_name = wide_gather
 
     def chunk(self, num_rows: int, num_items: int) -> int:
         """Items of one chunk, a multiple of WORKGROUP."""
@@ -88,9 +86,10 @@ class Interpreter:
             self._scratch = self.context.device.allocate(nbytes)
         return self._scratch
 
-    def gather(self, lanes: int) -> Any:
-        """Kernel that sums scratch rows with `lanes` invocations per target."""
-        return self.context.shader(self._gather_name, 6, 5, {0: GATHER_WORKGROUP, 1: lanes})
+    def gather(self, lanes: int, wide: bool) -> Any:
+        """Kernel that sums wide or real contributions with `lanes` invocations per target."""
+        name = "gather_sum_wide" if wide and self.context.precision == "mixed" else "gather_sum"
+        return self.context.shader(name, 6, 5, {0: GATHER_WORKGROUP, 1: lanes})
 
     def program(self, packed: DeviceProgram, num_items: int) -> InterpretedProgram:
         """Put a program on the device, to be run on `num_items` edges or vertices."""
@@ -192,10 +191,16 @@ class Gather:
     """`gather.gather_lists` on the device, for contributions in rows of `stride` numbers."""
 
     def __init__(
-        self, interpreter: Interpreter, lists: Sequence[GatherList], output_rows: np.ndarray, stride: int
+        self,
+        interpreter: Interpreter,
+        lists: Sequence[GatherList],
+        output_rows: np.ndarray,
+        stride: int,
+        *,
+        wide: bool = True,
     ):
-        """output_rows: row of each output of `linearize`."""
-        self._interpreter, self._stride = interpreter, stride
+        """output_rows: row of each output of `linearize`. wide: type of the contributions, else real."""
+        self._interpreter, self._stride, self._wide = interpreter, stride, wide
         self._lists = [self._upload(one, output_rows.astype(np.uint32)) for one in lists]
 
     def _upload(self, one: GatherList, output_rows: np.ndarray) -> _DeviceList:
@@ -220,7 +225,7 @@ class Gather:
                 num_elements = outputs.shape[1]
                 buffers = (contributions, one.first, one.items, one.places[name], one.maps[name], results[name])
                 params = (begin, end - begin, num_elements, self._stride, 1)
-                kernel = self._interpreter.gather(one.lists.lanes)
+                kernel = self._interpreter.gather(one.lists.lanes, self._wide)
                 launches.append(Launch(kernel, buffers, params, tiles * num_elements))
         return launches
 
