@@ -1,4 +1,4 @@
-"""Interpreted linearisation and oplus on a device: all edge types, against three other ways to compute the same."""
+"""Interpreted linearisation and oplus on a device, against three other ways to compute the same."""
 
 from __future__ import annotations
 
@@ -289,9 +289,7 @@ def test_oplus(variant):
         oplus = InterpretedOplus(own, pack_program(compile_vertex(kind)), count, dim, record)
         before = device.upload(packed(estimate, record, np.float64))
         after, narrow = device.allocate(8 * record * count), device.allocate(4 * narrow_record * count)
-        steps = oplus.steps(
-            before, after, device.upload(dx), device.upload(offset), narrow, narrow_record
-        )
+        steps = oplus.steps(before, after, device.upload(dx), device.upload(offset), narrow, narrow_record)
         run_steps(device, steps)
         result = device.download(after, np.float64, record * count).reshape(count, record)[:, :dim]
         copy = device.download(narrow, np.float32, narrow_record * count).reshape(count, -1)[:, :dim]

@@ -35,7 +35,11 @@ class Problem:
         flip = rng.random(num_edges) < 0.5
         ends = np.where(flip[:, None], np.stack([other, skewed], 1), np.stack([skewed, other], 1))
         vertex = np.stack(
-            [groups[0][ends[:, 0]], groups[1][rng.integers(0, num_vertices, num_edges)], groups[0][ends[:, 1]]],
+            [
+                groups[0][ends[:, 0]],
+                groups[1][rng.integers(0, num_vertices, num_edges)],
+                groups[0][ends[:, 1]],
+            ],
             axis=1,
         )
         optimized = rng.random(2 * num_vertices) < 0.85

@@ -122,7 +122,8 @@ def test_edge_programs_in_all_variants(variant):
 
 # ---------------------------------------------------------------------------------------- random programs
 NUM_CONSTANTS, NUM_INPUTS, NUM_REGISTERS = 5, 7, 40
-EXACT = ("ADD SUB MUL NEG FMA FMS FNMA DOT2 DOT3 SUM BLOCK ABS SIGN FLOOR MIN MAX LT LE EQ AND OR NOT SELECT".split())
+EXACT = "ADD SUB MUL NEG FMA FMS FNMA DOT2 DOT3 SUM BLOCK ABS SIGN FLOOR MIN MAX".split()
+EXACT += "LT LE EQ AND OR NOT SELECT".split()
 
 
 def random_instruction(rng, name: str) -> Instruction:
@@ -149,7 +150,8 @@ def random_program(rng, names: list[str]) -> Program:
     inputs[-1] = -1
     first = NUM_CONSTANTS + NUM_INPUTS - 1  # no input is there
     start = [
-        Instruction("FMA", (r,), tuple(rng.integers(0, first, 3).tolist())) for r in range(first, NUM_REGISTERS)
+        Instruction("FMA", (r,), tuple(rng.integers(0, first, 3).tolist()))
+        for r in range(first, NUM_REGISTERS)
     ]
     body = [random_instruction(rng, name) for name in names]
     # values stay of moderate size, so that rounding does
@@ -186,7 +188,9 @@ def test_every_plain_operation(variant):
     special = np.array(np.meshgrid(SPECIAL, SPECIAL)).reshape(2, -1).T
     inputs = np.concatenate(
         [
-            np.concatenate([special, rng.permutation(special)[:, :1], rng.normal(size=(len(special), 3))], axis=1),
+            np.concatenate(
+                [special, rng.permutation(special)[:, :1], rng.normal(size=(len(special), 3))], axis=1
+            ),
             rng.normal(size=(400, 6)) * np.exp(rng.uniform(-8, 8, (400, 1))),
             rng.uniform(-1, 1, (200, 6)),
         ]
@@ -214,7 +218,9 @@ def test_every_plain_operation(variant):
         scale = np.abs(inputs[rows]).max(axis=1) ** 2 if fused else np.abs(b)
         error = np.abs(a - b) > 8 * np.finfo(float).eps * scale + 1e-307
         wrong = np.where(np.isfinite(b), error | ~np.isfinite(a), ~((a == b) | (np.isnan(a) & np.isnan(b))))
-        assert not wrong.any(), f"{name} at {inputs[rows][wrong][:3]}: {a[wrong][:3]}, expected {b[wrong][:3]}"
+        assert not wrong.any(), (
+            f"{name} at {inputs[rows][wrong][:3]}: {a[wrong][:3]}, expected {b[wrong][:3]}"
+        )
     assert variant.context.device.messages == []
 
 

@@ -106,8 +106,8 @@ def gather_lists(
     layout = OutputLayout(tuple(dims))
     if chunk > 1 << EDGE_BITS or len(dims) ** 2 > 1 << (32 - EDGE_BITS):
         raise DeviceError(
-            f"An edge type of {len(dims)} vertices in chunks of {chunk} edges cannot be gathered: 64 vertices and "
-            f"{1 << EDGE_BITS} edges are the limits. Use device='cpu'."
+            f"An edge type of {len(dims)} vertices in chunks of {chunk} edges cannot be gathered: the limits "
+            f"are 64 vertices and {1 << EDGE_BITS} edges. Use device='cpu'."
         )
     pair_number = {pair: k for k, pair in enumerate(layout.pairs())}
     lists: list[GatherList] = []
@@ -121,20 +121,19 @@ def gather_lists(
             "b": np.stack([layout.segment(a) for a in slots]),
         }
         lists += _lists(_entries(columns), maps, chunk, len(block_offset))
-    for shape, sources in _pair_shapes(layout).items():
+    for sources in _pair_sources(layout):
         columns = []
         for a, b, transposed in sources:
             number = pair_number[a, b]
             mine = block_transposed[:, number] == transposed
             columns.append(np.where(mine, block_offset[:, number], -1)[:, None])
-        assert shape
         maps = {"values": np.stack([layout.block(*source) for source in sources])}
         lists += _lists(_entries(columns), maps, chunk, len(block_offset))
     return lists
 
 
-def _pair_shapes(layout: OutputLayout) -> dict[tuple[int, int], list[tuple[int, int, bool]]]:
-    """Shape of a stored block -> (a, b, transposed) that make such."""
+def _pair_sources(layout: OutputLayout) -> list[list[tuple[int, int, bool]]]:
+    """Per shape of a stored block the (a, b, transposed) that make such."""
     shapes: dict[tuple[int, int], list[tuple[int, int, bool]]] = {}
     for a, b in layout.pairs():
         if a == b:
@@ -142,7 +141,7 @@ def _pair_shapes(layout: OutputLayout) -> dict[tuple[int, int], list[tuple[int, 
         rows, columns = layout.dims[a], layout.dims[b]
         shapes.setdefault((rows, columns), []).append((a, b, False))
         shapes.setdefault((columns, rows), []).append((a, b, True))
-    return shapes
+    return list(shapes.values())
 
 
 def _entries(columns: Sequence[np.ndarray]) -> _Entries:

@@ -2,7 +2,7 @@
 
 Edges are evaluated in chunks, so that the scratch buffer stays in the device's cache:
 
-    interpret_load    inputs of the chunk -> scratch rows, one dispatch per vertex slot, parameter and the data
+    interpret_load    inputs of the chunk -> scratch rows; a dispatch per vertex slot, parameter, the data
     interpret         the program; partial sums of chi2
     gather_sum_wide   scratch rows -> blocks of H, segments of b (interpret_store: records of a vertex set)
 
@@ -115,7 +115,9 @@ class InterpretedProgram:
         first = chunk * self.chunk
         return first, min(self.chunk, self.num_items - first)
 
-    def targets(self, first_input: int, num_components: int, with_width: bool = False, columns: int = 0) -> Any:
+    def targets(
+        self, first_input: int, num_components: int, with_width: bool = False, columns: int = 0
+    ) -> Any:
         """Buffer for `load`: scratch rows of inputs, of the kernel width behind them, columns of the view."""
         rows = self.packed.input_rows[first_input : first_input + num_components].tolist()
         rows += [self.packed.width_row] if with_width else []
@@ -132,7 +134,13 @@ class InterpretedProgram:
         """Run the program; with `partial`: sums of output 0 per workgroup, all chunks in one array."""
         first, count = self.items_of(chunk)
         row = NOTHING if partial is None else int(self.packed.output_rows[0])
-        buffers = (self._words, self._words, self._constants, self.scratch, partial or self._interpreter.dummy)
+        buffers = (
+            self._words,
+            self._words,
+            self._constants,
+            self.scratch,
+            partial or self._interpreter.dummy,
+        )
         params = (count, self.chunk, len(self.packed.constants), row, first // WORKGROUP)
         return Launch(self._interpreter._run, buffers, params, -(-count // WORKGROUP))
 
@@ -168,9 +176,7 @@ class InterpretedEdges:
 
     def evaluate(self, chunk: int, partial: Any = None) -> Steps:
         """Load and run one chunk."""
-        loads = [
-            self.program.load(source, buffers, chunk, dims) for source, buffers, dims in self._sources
-        ]
+        loads = [self.program.load(source, buffers, chunk, dims) for source, buffers, dims in self._sources]
         return [loads, [self.program.run(chunk, partial)]]
 
     def chi2(self, partial: Any) -> Steps:
@@ -223,7 +229,14 @@ class Gather:
             tiles = -(-(end - begin) * one.lists.lanes // GATHER_WORKGROUP)
             for name, (_, outputs) in one.lists.targets.items():
                 num_elements = outputs.shape[1]
-                buffers = (contributions, one.first, one.items, one.places[name], one.maps[name], results[name])
+                buffers = (
+                    contributions,
+                    one.first,
+                    one.items,
+                    one.places[name],
+                    one.maps[name],
+                    results[name],
+                )
                 params = (begin, end - begin, num_elements, self._stride, 1)
                 kernel = self._interpreter.gather(one.lists.lanes, self._wide)
                 launches.append(Launch(kernel, buffers, params, tiles * num_elements))
@@ -254,7 +267,12 @@ class InterpretedOplus:
     """estimate_out = oplus(estimate_in, dx) on all rows of a vertex set; rows without offset are copied."""
 
     def __init__(
-        self, interpreter: Interpreter, packed: DeviceProgram, num_vertices: int, storage_dim: int, record: int
+        self,
+        interpreter: Interpreter,
+        packed: DeviceProgram,
+        num_vertices: int,
+        storage_dim: int,
+        record: int,
     ):
         self.program = interpreter.program(packed, num_vertices)
         self._interpreter = interpreter

@@ -1,0 +1,116 @@
+"""Two ways to run the same functions: interpreted at once, compiled kernels as soon as they are built.
+
+    tiered = TieredKernel(device, interpreted=..., kernels=..., compiled=...)
+    tiered.active                # what to record submissions with
+    if tiered.advance(): ...     # between submissions: the compiled kernels took over, record anew
+
+GRAPHOPT_TIER=interpreter never compiles, =compiled never interprets, =auto (the default) does both.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+from graphopt.errors import OptionError
+
+Tier = Literal["interpreter", "compiled"]
+Choice = Literal["interpreter", "compiled", "auto"]
+CHOICES: tuple[Choice, ...] = ("interpreter", "compiled", "auto")
+T = TypeVar("T")
+
+
+def tier_choice() -> Choice:
+    """What GRAPHOPT_TIER says."""
+    asked = os.environ.get("GRAPHOPT_TIER", "") or "auto"
+    for choice in CHOICES:
+        if asked == choice:
+            return choice
+    raise OptionError(f"GRAPHOPT_TIER is '{asked}', expected {', '.join(CHOICES)}.")
+
+
+class TieredKernel(Generic[T]):
+    """Starts with the interpreter; a thread builds the kernels that replace it."""
+
+    def __init__(
+        self,
+        device: Any,
+        *,
+        interpreted: Callable[[], T],
+        kernels: Callable[[], Iterable[Any]],
+        compiled: Callable[[], T],
+        constants: Mapping[int, int] | None = None,
+        choice: Choice | None = None,
+    ):
+        """interpreted, compiled: make what `active` is; called in the caller's thread.
+
+        kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread.
+        choice: None: that of GRAPHOPT_TIER.
+        """
+        self._device, self._kernels, self._constants = device, kernels, constants
+        self._make_compiled = compiled
+        self._start = time.perf_counter()
+        self._error: BaseException | None = None
+        self._built = threading.Event()
+        self._stopped = False
+        self.seconds: dict[Tier, float] = {}
+        """From the start until each tier was ready."""
+        self.choice: Choice = choice or tier_choice()
+        self.tier: Tier = "compiled" if self.choice == "compiled" else "interpreter"
+        self._thread: threading.Thread | None = None
+        if self.choice == "compiled":
+            self._build()
+            self.active: T = self._take_compiled()
+            return
+        if self.choice == "auto":
+            # not a daemon: a driver must not be left in the middle of a kernel when the process ends
+            self._thread = threading.Thread(target=self._build, name="graphopt-kernels")
+        self.active = interpreted()
+        self.seconds["interpreter"] = time.perf_counter() - self._start
+        if self._thread is not None:
+            self._thread.start()
+
+    @property
+    def generation(self) -> int:
+        """0, and 1 from the change to compiled kernels on: a key for recorded programs."""
+        return int(self.tier == "compiled")
+
+    def advance(self) -> bool:
+        """Call between submissions: True where the compiled kernels have just replaced the interpreter.
+
+        An error of the thread is raised here, once it has happened, and again whenever this is called.
+        """
+        if self.tier == "compiled" or not self._built.is_set():
+            return False
+        self.active = self._take_compiled()
+        self.tier = "compiled"
+        return True
+
+    def wait(self) -> None:
+        """Wait until the compiled kernels are built, and take them; without them, nothing."""
+        if self._thread is not None:
+            self._thread.join()
+            self.advance()
+
+    def close(self) -> None:
+        """Let the thread stop after the kernel that it is building."""
+        self._stopped = True
+
+    def _take_compiled(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return self._make_compiled()
+
+    def _build(self) -> None:
+        try:
+            for kernel in self._kernels():
+                if self._stopped or not threading.main_thread().is_alive():
+                    return
+                self._device.generated(kernel, self._constants)
+        except Exception as error:  # raised in the caller's thread by `advance`
+            self._error = error
+        self.seconds["compiled"] = time.perf_counter() - self._start
+        self._built.set()
