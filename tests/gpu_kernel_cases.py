@@ -83,29 +83,31 @@ class Case:
         self.type = instance(kind)
         self.signature = EdgeSignature(self.type, information, kernel)
         self.n = n
-        self.estimates, self.free, self.offsets = [], [], []
-        for vertex, old in zip(self.type.vertices, original.vertices, strict=True):
+        self.estimates, self.free, self.offsets, self.dim = [], [], [], 0
+        for slot, (vertex, old) in enumerate(zip(self.type.vertices, original.vertices, strict=True)):
+            shared = self.signature.set_of_slot(slot)
+            if shared < slot:
+                for arrays in (self.estimates, self.free, self.offsets):
+                    arrays.append(arrays[shared])
+                continue
             start = np.tile(working_identity(vertex, old), (num_vertices, 1))
             states = vertex.oplus(start, 0.4 * rng.normal(size=(num_vertices, vertex.tangent_dim)))
             self.estimates.append(np.asarray(states, float))
             self.free.append(np.arange(num_vertices) % 4 != 3)
-        dims = [v.tangent_dim for v in self.type.vertices]
-        at = 0
-        for free, dim in zip(self.free, dims, strict=True):
-            offset = np.full(len(free), NOTHING, np.uint32)
-            offset[free] = at + dim * np.arange(free.sum())
-            at += dim * int(free.sum())
+            offset = np.full(num_vertices, NOTHING, np.uint32)
+            offset[self.free[-1]] = self.dim + vertex.tangent_dim * np.arange(self.free[-1].sum())
+            self.dim += vertex.tangent_dim * int(self.free[-1].sum())
             self.offsets.append(offset)
-        self.dim = at
         skew = rng.random(n) ** 3
         self.rows = np.stack(
             [
                 (skew * num_vertices).astype(np.uint32) if k == 0 else rng.integers(num_vertices, size=n)
-                for k in range(len(dims))
+                for k in range(self.signature.arity)
             ],
             axis=1,
         ).astype(np.uint32)
         self.parameters = [self._parameter(p, rng) for p in self.type.parameters]
+        self.parameters = [self.parameters[self.signature.set_of_parameter(k)] for k in range(len(self.parameters))]
         self.parameter_rows = rng.integers(3, size=(n, len(self.parameters))).astype(np.uint32)
         self.measurement = self._measurement(original, rng)
         self.information = self._information(information, rng)

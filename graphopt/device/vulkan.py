@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,11 +137,17 @@ class VulkanRecorder:
 
     def __init__(self, device: VulkanDevice):
         self._native = device.runtime.Recorder(device.native)
+        self._device = device
+        self._kept: list[Any] = []
 
     def dispatch(
         self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
     ) -> VulkanRecorder:
         """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
+        if isinstance(kernel, _TableKernel):
+            self._kept += buffers
+            addresses = np.array([buffer.address for buffer in buffers], np.uint64)
+            kernel, buffers = kernel.native, [self._device.upload(addresses)]
         self._native.dispatch(kernel, list(buffers), struct.pack(f"<{len(params)}I", *params), groups)
         return self
 
@@ -168,14 +175,25 @@ class VulkanRecorder:
 
     def finish(self) -> Any:
         """The program."""
-        return self._native.finish()
+        program = self._native.finish()
+        if self._kept:
+            weakref.finalize(program, self._kept.clear)  # the program itself knows their addresses only
+        return program
+
+
+@dataclass(frozen=True)
+class _TableKernel:
+    """A kernel that finds the addresses of its buffers in another buffer."""
+
+    native: Any
 
 
 class VulkanTicket:
     """A submission; keeps its program alive until it is done."""
 
-    def __init__(self, native: Any):
+    def __init__(self, native: Any, program: Any):
         self._native = native
+        self._program = program
 
     @property
     def done(self) -> bool:
@@ -328,13 +346,15 @@ class VulkanDevice:
         key = (kernel.source, tuple(sorted(values.items())))
         if key not in self._kernels:
             code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
-            self._kernels[key] = self.kernel(
+            by_table = kernel.has_table and self.access == "address"
+            native = self.kernel(
                 code,
                 name=kernel.name,
-                num_buffers=len(kernel.buffers),
+                num_buffers=1 if by_table else len(kernel.buffers),
                 num_params=len(kernel.params),
                 constants=values,
             )
+            self._kernels[key] = _TableKernel(native) if by_table else native
         return self._kernels[key]
 
     def record(self) -> VulkanRecorder:
@@ -343,7 +363,7 @@ class VulkanDevice:
 
     def submit(self, program: Any) -> VulkanTicket:
         """Start a program after those submitted before it; returns at once."""
-        return VulkanTicket(self.runtime.Ticket(program))
+        return VulkanTicket(self.runtime.Ticket(program), program)
 
     def memory_statistics(self) -> dict[str, int]:
         """Bytes `reserved` from the driver, `used`, `peak_used`; numbers of `blocks` and `allocations`."""

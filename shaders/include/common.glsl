@@ -15,8 +15,16 @@
 #if defined(GRAPHOPT_ADDRESS)
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
+#if defined(GRAPHOPT_TABLE)  // more addresses than fit into push constants: they are in a buffer of their own
+layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly buffer address_table { uvec2 at[]; };
+#define PARAMETERS(members) \
+  layout(push_constant, std430) uniform Push { uvec2 table; members } push;
+#define ADDRESS(slot) address_table(push.table).at[slot]
+#else
 #define PARAMETERS(members) \
   layout(push_constant, std430) uniform Push { uvec2 address[NUM_BUFFERS]; members } push;
+#define ADDRESS(slot) push.address[slot]
+#endif
 // Drivers may compute index * size in 32 bits (NVIDIA's 580 does): past 4 GiB each block gets its own address.
 layout(constant_id = 15) const uint LARGE = 0;  // 1: a buffer of reals takes 4 GiB or more
 uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
@@ -26,11 +34,11 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 }
 #define GRAPHOPT_LARGE(qualifiers, slot, name)                                                                     \
   layout(buffer_reference, std430, buffer_reference_align = 4) qualifiers buffer name##_block { real at[]; };      \
-  name##_block name##_from(uint first) { return name##_block(graphopt_advance(push.address[slot], first, REAL_SHIFT)); }
+  name##_block name##_from(uint first) { return name##_block(graphopt_advance(ADDRESS(slot), first, REAL_SHIFT)); }
 #define AT(name, first, i) name##_from(LARGE != 0 ? (first) : 0).at[LARGE != 0 ? (i) : (first) + (i)]
 #define GRAPHOPT_BUFFER(qualifiers, slot, type, name)                                                        \
   layout(buffer_reference, std430, buffer_reference_align = 8) qualifiers buffer name##_block { type at[]; }; \
-  name##_block name = name##_block(push.address[slot]);
+  name##_block name = name##_block(ADDRESS(slot));
 #elif defined(GRAPHOPT_STORAGE)
 #define PARAMETERS(members) \
   layout(push_constant, std430) uniform Push { members } push;

@@ -185,14 +185,14 @@ def product_kernel(
     body = _body(program, signature, sums, [*loads, extra], arithmetic, [], narrow=narrow)
     interface = Interface(("num_tiles", "first_tile", "accumulate"))
     declare_inputs(interface, signature, narrow)
-    for t in sources:
+    for t in map(signature.set_of_slot, sources):
         interface.add(f"offset{t}", f"INPUT(%, uint, offset{t})")
     interface.add("x", "INPUT(%, real, x)")
     for name in ("first", "tiles", "dest_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add("y", "INOUT(%, real, y)")
     names = argument_names(signature.edge_type)
-    gather = _vector_loads(sources, vectors, names, body.used)
+    gather = _vector_loads(signature, sources, vectors, body.used)
     store = [
         "const uint place = dest_scalar.at[d] + o;",
         "y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;",
@@ -283,11 +283,13 @@ def _edge_loop(
 
 
 def _vector_loads(
-    sources: Sequence[int], vectors: Sequence[Sequence[str]], names: Sequence[str], used: set[str]
+    signature: EdgeSignature, sources: Sequence[int], vectors: Sequence[Sequence[str]], used: set[str]
 ) -> list[str]:
+    names = argument_names(signature.edge_type)
     lines = []
     for t, vector in zip(sources, vectors, strict=True):
-        lines.append(f"const uint {names[t]}_offset = offset{t}.at[{names[t]}_row];")
+        buffer = f"offset{signature.set_of_slot(t)}"
+        lines.append(f"const uint {names[t]}_offset = {buffer}.at[{names[t]}_row];")
         for i, name in enumerate(vector):
             if name in used:
                 entry = f"x.at[{names[t]}_offset + {i}]"

@@ -17,6 +17,9 @@ from graphopt.codegen.gpu.layout import (
 from graphopt.codegen.edge import information_dim
 from graphopt.codegen.program import Program
 
+PUSH_CONSTANT_BYTES = 128
+"""What Vulkan guarantees."""
+
 
 @dataclass(frozen=True)
 class GpuKernel:
@@ -40,6 +43,14 @@ class GpuKernel:
     """Numbers that an edge (oplus: a vertex) contributes."""
 
     @property
+    def has_table(self) -> bool:
+        """Whether, of buffers reached by address, the addresses are too many for push constants.
+
+        They are then in a table, which is another buffer; recorders see to it.
+        """
+        return table_is_needed(len(self.buffers), len(self.params))
+
+    @property
     def workgroup_size(self) -> int:
         """Invocations of a workgroup."""
         return self.constants[0]
@@ -48,6 +59,11 @@ class GpuKernel:
     def precision(self) -> str:
         """Type of H, b and dx: "double" or "mixed"."""
         return "double" if self.arithmetic == "double" else "mixed"
+
+
+def table_is_needed(num_buffers: int, num_params: int) -> bool:
+    """Whether addresses and parameters exceed the push constants that every device has."""
+    return 8 * num_buffers + 4 * num_params > PUSH_CONSTANT_BYTES
 
 
 @dataclass(frozen=True)
@@ -108,10 +124,11 @@ def edge_loads(signature: EdgeSignature, narrow: bool) -> list[list[Load]]:
 
 
 def record_buffer(signature: EdgeSignature, k: int, narrow: bool) -> str:
-    """Buffer of vertex slot or parameter slot k, counted together."""
+    """Buffer of vertex slot or parameter slot k, counted together; slots of one type share the first one's."""
     if k < signature.arity:
-        return f"narrow{k}" if narrow else f"estimate{k}"
-    return f"parameter_narrow{k - signature.arity}" if narrow else f"parameter{k - signature.arity}"
+        return f"{'narrow' if narrow else 'estimate'}{signature.set_of_slot(k)}"
+    number = signature.set_of_parameter(k - signature.arity)
+    return f"{'parameter_narrow' if narrow else 'parameter'}{number}"
 
 
 def declare_inputs(interface: Interface, signature: EdgeSignature, narrow: bool) -> None:
@@ -213,6 +230,7 @@ def compose(
         *(f"// {line}" for line in comment),
         "#extension GL_GOOGLE_include_directive : require",
         f"#define NUM_BUFFERS {len(interface.buffers)}",
+        *(["#define GRAPHOPT_TABLE"] if table_is_needed(len(interface.buffers), len(interface.params)) else []),
         *(["#define GRAPHOPT_TWO_FLOAT"] if arithmetic == "two_float" else []),
         '#include "common.glsl"',
         '#include "generated.glsl"',

@@ -42,6 +42,15 @@ class EdgeSignature:
         """Vertices of an edge."""
         return len(self.edge_type.vertices)
 
+    def set_of_slot(self, slot: int) -> int:
+        """First slot with the same vertex type: a graph has one vertex set per type."""
+        return self.edge_type.vertices.index(self.edge_type.vertices[slot])
+
+    def set_of_parameter(self, slot: int) -> int:
+        """First parameter slot with the same type."""
+        names = [(one.name, getattr(one, "tag", "")) for one in self.edge_type.parameters]
+        return names.index(names[slot])
+
     @property
     def num_rows(self) -> int:
         """Entries per edge of `rows`: vertices, then parameters."""
