@@ -19,10 +19,11 @@ import numpy as np
 from graphopt.g2o.edges import numeric_jacobians
 from graphopt.g2o.problem import EdgeList, Problem, VertexList
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.trial import TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
 
 
-class PythonEdgeSolver:
+class PythonEdgeSolver(TrialsByParts):
     """Implements `BlockSolver` around another one."""
 
     def __init__(self, inner: Any, problem: Problem):

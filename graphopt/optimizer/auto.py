@@ -139,10 +139,8 @@ class Auto:
         step = replace(step, restart_seconds=step.restart_seconds + time.perf_counter() - start)
         if update is None:
             return step
-        solver.push()
         solver.dx = update
-        solver.update()
-        chi2 = solver.chi2()
+        chi2 = solver.move().chi2
         if not chi2 < step.chi2:
             solver.pop()
             return step

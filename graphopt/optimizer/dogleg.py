@@ -86,10 +86,8 @@ class Dogleg:
         linear_gain = 2.0 * dot(b, step) - dot(step, solver.multiply(step))
         if abs(linear_gain) < 1e-12:
             linear_gain = 1e-12
-        solver.push()
         solver.dx = step
-        solver.update()
-        chi2 = solver.chi2()
+        chi2 = solver.move().chi2
         rho = (current - chi2) / linear_gain
         if rho > 0.0:
             solver.discard_top()

@@ -12,6 +12,7 @@ import numpy as np
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import GaussNewtonOptions
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
 
 
 class GaussNewton:
@@ -31,17 +32,12 @@ class GaussNewton:
         """One full step; an estimate where chi2 is not finite is taken back."""
         solver = self._solver
         solver.linearize()
-        if not solver.solve(0.0):
+        trial = solver.trial(Damping(0.0))
+        if not trial.solved:
             return Step(Outcome.LINEAR_SOLVER_FAILURE, self._chi2, None, 1)
-        step_size = float(np.abs(solver.dx).max())
-        if not np.isfinite(step_size):
-            return Step(Outcome.NON_FINITE, self._chi2, None, 1)
-        solver.push()
-        solver.update()
-        chi2 = solver.chi2()
-        if not np.isfinite(chi2):
+        if not (np.isfinite(trial.step_size) and np.isfinite(trial.chi2)):
             solver.pop()
             return Step(Outcome.NON_FINITE, self._chi2, None, 1)
         solver.discard_top()
-        self._chi2 = chi2
-        return Step(Outcome.CONTINUE, chi2, None, 1, step_size)
+        self._chi2 = trial.chi2
+        return Step(Outcome.CONTINUE, trial.chi2, None, 1, trial.step_size)

@@ -17,8 +17,8 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import LevenbergMarquardtOptions
-from graphopt.optimizer.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
 
 
 class LevenbergMarquardt:
@@ -41,15 +41,14 @@ class LevenbergMarquardt:
         solver, options = self._solver, self.options
         current = solver.linearize()
         if iteration == 0:
-            self._lambda = options.initial_lambda or options.tau * float(np.abs(solver.diagonal).max())
+            self._lambda = options.initial_lambda or options.tau * solver.largest_diagonal()
             self._nu = 2.0
         trials, step_size = 0, np.inf
         while True:
-            rho, chi2 = self._trial(current)
+            rho, chi2, size = self._trial(current)
             trials += 1
             if rho > 0.0:
-                step_size = float(np.abs(solver.dx).max())
-                current = chi2
+                step_size, current = size, chi2
             finite = np.isfinite(self._lambda)
             if not rho < 0.0 or trials >= options.max_trials or not finite or signals.should_stop():
                 break
@@ -58,29 +57,24 @@ class LevenbergMarquardt:
         outcome = Outcome.NO_IMPROVEMENT if ended else Outcome.CONTINUE
         return Step(outcome, current, self._lambda, trials, step_size)
 
-    def _trial(self, current: float) -> tuple[float, float]:
-        """Try one damping: (rho, chi2 after the step). A step with rho <= 0 is taken back."""
+    def _trial(self, current: float) -> tuple[float, float, float]:
+        """Try one damping: (rho, chi2 after the step, its size). A step with rho <= 0 is taken back."""
         solver = self._solver
-        solved = solver.solve(self._lambda)
-        if not solved:
+        trial = solver.trial(Damping(self._lambda))
+        if not trial.solved:
             self._reject()
-            return -np.inf, current
-        dx = solver.dx
-        scale = dot(dx, self._lambda * dx + solver.b) + 1e-3  # 1e-3 as in g2o: never zero
-        solver.push()
-        solver.update()
-        chi2 = solver.chi2()
-        rho = (current - chi2) / scale
-        if rho > 0.0 and np.isfinite(chi2):
+            return -np.inf, current, np.inf
+        rho = (current - trial.chi2) / (trial.gain + 1e-3)  # 1e-3 as in g2o: never zero
+        if rho > 0.0 and np.isfinite(trial.chi2):
             options = self.options
             alpha = min(1.0 - (2.0 * rho - 1.0) ** 3, options.good_step_upper_scale)
             self._lambda *= max(options.good_step_lower_scale, alpha)
             self._nu = 2.0
             solver.discard_top()
-            return rho, chi2
+            return rho, trial.chi2, trial.step_size
         self._reject()
         solver.pop()
-        return (rho if np.isfinite(rho) else -np.inf), current
+        return (rho if np.isfinite(rho) else -np.inf), current, np.inf
 
     def _reject(self) -> None:
         self._lambda *= self._nu

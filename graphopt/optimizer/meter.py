@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping, Trial
 
 
 class MeteredSolver:
@@ -62,6 +63,28 @@ class MeteredSolver:
         solved = self._solver.solve(damping)
         self._add("solve", start)
         return solved
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update, chi2."""
+        return self._noted(self._solver.trial(damping))
+
+    def move(self) -> Trial:
+        """Push, update, chi2."""
+        return self._noted(self._solver.move())
+
+    def _noted(self, result: Trial) -> Trial:
+        for name, seconds in result.seconds.items():
+            self._seconds[name] += seconds
+        self.depth += result.solved
+        return result
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        return self._solver.largest_diagonal()
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        return self._solver.largest_gradient()
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""

@@ -46,6 +46,7 @@ def optimize(
     schur: str = "auto",
     device: str = "auto",
     precision: str = "auto",
+    schedule: str = "auto",
     fix: str | list[int] = "auto",
     level: int = 0,
     vertices: Any = None,
@@ -60,7 +61,7 @@ def optimize(
     method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
-    linear_solver, schur, device, precision: see `SolverOptions`. The summary says what "auto" took.
+    linear_solver, schur, device, precision, schedule: see `SolverOptions`. The summary says what "auto" took.
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
     call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
@@ -82,7 +83,7 @@ def optimize(
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, method)
     summary.fixed_by_gauge = held
     summary.seconds["analyze"] = time.perf_counter() - start
-    solver_options = SolverOptions(device, linear_solver, schur, precision)
+    solver_options = SolverOptions(device, linear_solver, schur, precision, schedule)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
     _close_seconds(summary.seconds, time.perf_counter() - start)

@@ -101,6 +101,6 @@ def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) ->
             return TerminationType.CONVERGENCE
     if accepted and rules.step_tolerance > 0.0 and step.step_size <= rules.step_tolerance:
         return TerminationType.CONVERGENCE
-    if rules.gradient_tolerance > 0.0 and float(np.abs(solver.b).max()) <= rules.gradient_tolerance:
+    if rules.gradient_tolerance > 0.0 and solver.largest_gradient() <= rules.gradient_tolerance:
         return TerminationType.CONVERGENCE
     return None

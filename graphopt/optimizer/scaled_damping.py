@@ -16,8 +16,8 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import AutoOptions
-from graphopt.optimizer.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping, Trial
 
 _INITIAL_LAMBDA = 1e-4  # 1 / initial_trust_region_radius of Ceres
 _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL = 1e-6, 1e32  # min_lm_diagonal, max_lm_diagonal of Ceres
@@ -45,41 +45,34 @@ class ScaledDamping:
         """Raise lambda until chi2 falls enough."""
         solver = self._solver
         current = solver.linearize()
-        scale = np.clip(solver.diagonal, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL)
         trial, solved = 0, False
         while trial < self.options.max_trials and self._lambda < _LARGEST_LAMBDA:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
             trial += 1
-            damping = self._lambda * scale
-            if not solver.solve(damping):
+            found = solver.trial(Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL))
+            if not found.solved:
                 self._reject()
                 continue
             solved = True
-            gain = dot(solver.dx, damping * solver.dx + solver.b)
-            chi2 = self._trial(current, gain, trial)
-            if chi2 is not None:
-                return Step(Outcome.CONTINUE, chi2, self._lambda, trial, float(np.abs(solver.dx).max()))
-            if gain <= _NO_GAIN * current:
+            if self._accepts(found, current, trial):
+                return Step(Outcome.CONTINUE, found.chi2, self._lambda, trial, found.step_size)
+            if found.gain <= _NO_GAIN * current:
                 break
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
         return Step(outcome, current, self._lambda, trial)
 
-    def _trial(self, current: float, gain: float, trial: int) -> float | None:
-        """Take dx; chi2 if it is accepted, else None with the estimate as before."""
-        solver = self._solver
-        solver.push()
-        solver.update()
-        chi2 = solver.chi2()
-        rho = (current - chi2) / gain if gain > 0.0 else -np.inf
-        if np.isfinite(chi2) and rho > _ACCEPT:
-            solver.discard_top()
+    def _accepts(self, found: Trial, current: float, trial: int) -> bool:
+        """Keep the step of a trial, or take it back; adapts lambda."""
+        rho = (current - found.chi2) / found.gain if found.gain > 0.0 else -np.inf
+        if np.isfinite(found.chi2) and rho > _ACCEPT:
+            self._solver.discard_top()
             self._lambda = max(self._lambda * _factor(rho, trial), _SMALLEST_LAMBDA)
             self._nu = 2.0
-            return chi2
-        solver.pop()
+            return True
+        self._solver.pop()
         self._reject()
-        return None
+        return False
 
     def _reject(self) -> None:
         self._lambda *= self._nu

@@ -107,7 +107,7 @@ class TrustRegion:
         solver = self._solver
         solved = solver.solve(self._damping)
         while not (solved and np.isfinite(solver.dx).all()):
-            largest = float(np.abs(solver.diagonal).max())
+            largest = solver.largest_diagonal()
             self._damping = max(10.0 * self._damping, _SMALLEST_DAMPING * largest)
             if not 0.0 < self._damping <= _LARGEST_DAMPING * largest:
                 return None  # also where H is zero, and no damping in its proportion helps
@@ -125,10 +125,8 @@ class TrustRegion:
         step = q * model.newton if p == 0.0 else p * model.b + q * model.newton
         length = norm(step)
         gain = model.gain(p, q)
-        solver.push()
         solver.dx = step
-        solver.update()
-        chi2 = solver.chi2()
+        chi2 = solver.move().chi2
         ratio = (current - chi2) / gain if gain > 0.0 else -np.inf
         if np.isfinite(chi2) and ratio > _ACCEPT:
             solver.discard_top()

@@ -6,6 +6,7 @@ algorithms read are numpy arrays of length `dim`.
     linearize()      H = sum J' w Omega J,  b = -sum J' w Omega e,  chi2 = sum rho(e' Omega e)
     solve(damping)   (H + diag(damping)) dx = b
     update()         estimates <- estimates oplus dx
+    trial(damping)   solve, push, update and chi2 at once: what a device does without the host
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, Trial
 
 
 class BlockSolver(Protocol):
@@ -53,6 +55,22 @@ class BlockSolver(Protocol):
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Solve for dx; `damping` (a number or (dim,)) is added to H's diagonal. False: not definite."""
+        ...
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update and chi2; afterwards, where it solved, `discard_top` keeps the step."""
+        ...
+
+    def move(self) -> Trial:
+        """Push, update by dx, and chi2 there; `gain` and `step_size` are not computed."""
+        ...
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of `diagonal`."""
+        ...
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of `b`."""
         ...
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:

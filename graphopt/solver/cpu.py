@@ -7,6 +7,7 @@ which `finish` brings back; adding or removing vertices while an optimization ru
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from graphopt.graph import Graph
 from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.trial import TrialsByParts
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
@@ -37,7 +39,7 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
     return codegen.compile_vertex(vertex_type)
 
 
-class CpuBlockSolver:
+class CpuBlockSolver(TrialsByParts):
     """Implements `BlockSolver` with the native modules."""
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
@@ -54,39 +56,9 @@ class CpuBlockSolver:
         self._damping = np.zeros(self.dim)
         self._system = choose_system(structure, options)
         self._product: Any = None
-        self._linearizer = kernels.Linearizer()
-        self._add_sets(graph)
-        self._groups = [(self._add_group(group), group) for group in structure.groups]
-        self._linearizer.prepare(structure.values_size, self.dim)
+        self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
+        self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
         self._diagonal = _diagonal_places(structure)
-
-    # ---------------------------------------------------------------- set-up
-
-    def _add_sets(self, graph: Graph) -> None:
-        """Parameter sets, and vertex sets without a working form, keep the graph's numbers."""
-        self._estimates = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
-        for number, working in enumerate(self._estimates):
-            program = compiled_vertex(working.type).native
-            offsets = self.structure.vertex_offsets[number]
-            self._linearizer.add_vertex_set(working.array, program, offsets)
-        for parameter_set in graph.parameter_sets:
-            self._linearizer.add_parameter_set(parameter_set.values)
-
-    def _add_group(self, group: EdgeGroup) -> int:
-        edge_type = working_edge_type(group.edge_set.type)
-        compiled = compiled_edge(edge_type, group.information, group.kernel)
-        return self._linearizer.add_edge_group(
-            compiled.chi2.native,
-            compiled.linearize.native,
-            None if compiled.kernel is None else compiled.kernel.native,
-            list(group.vertex_sets),
-            group.vertex_rows,
-            list(group.parameter_sets),
-            group.parameter_rows,
-            *edge_data(group),
-            group.block_offset,
-            group.block_transposed,
-        )
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -158,14 +130,7 @@ class CpuBlockSolver:
 
     def first_non_finite(self) -> str | None:
         """Name the first edge whose error is not finite."""
-        found = self._linearizer.first_non_finite()
-        if found is None:
-            return None
-        number, row = found
-        group = next(group for index, group in self._groups if index == number)
-        ids = group.edge_set.vertices[group.rows[row]].tolist()
-        tag = group.edge_set.type.tag
-        return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
+        return name_of_non_finite(self._linearizer, self._groups)
 
     def finish(self) -> None:
         """Bring the estimates that changed into the graph."""
@@ -193,6 +158,58 @@ class CpuBlockSolver:
             if known is group:
                 return self._linearizer.edge_chi2(number)
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
+
+
+def make_linearizer(
+    graph: Graph,
+    structure: Structure,
+    estimates: Sequence[WorkingEstimates],
+    groups: Sequence[EdgeGroup] | None = None,
+) -> tuple[Any, list[tuple[int, EdgeGroup]]]:
+    """The native Linearizer of a structure, or of some of its groups, and each group's number in it.
+
+    estimates: one per vertex set; vertex sets without a working form, and parameter sets, keep the graph's
+    numbers.
+    """
+    linearizer = kernels.Linearizer()
+    for number, working in enumerate(estimates):
+        program = compiled_vertex(working.type).native
+        linearizer.add_vertex_set(working.array, program, structure.vertex_offsets[number])
+    for parameter_set in graph.parameter_sets:
+        linearizer.add_parameter_set(parameter_set.values)
+    wanted = structure.groups if groups is None else groups
+    numbered = [(_add_group(linearizer, group), group) for group in wanted]
+    linearizer.prepare(structure.values_size, structure.dim)
+    return linearizer, numbered
+
+
+def _add_group(linearizer: Any, group: EdgeGroup) -> int:
+    edge_type = working_edge_type(group.edge_set.type)
+    compiled = compiled_edge(edge_type, group.information, group.kernel)
+    return linearizer.add_edge_group(
+        compiled.chi2.native,
+        compiled.linearize.native,
+        None if compiled.kernel is None else compiled.kernel.native,
+        list(group.vertex_sets),
+        group.vertex_rows,
+        list(group.parameter_sets),
+        group.parameter_rows,
+        *edge_data(group),
+        group.block_offset,
+        group.block_transposed,
+    )
+
+
+def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> str | None:
+    """Name the first edge whose error is not finite; groups: (number in the linearizer, group)."""
+    found = linearizer.first_non_finite()
+    if found is None:
+        return None
+    number, row = found
+    group = next(group for index, group in groups if index == number)
+    ids = group.edge_set.vertices[group.rows[row]].tolist()
+    tag = group.edge_set.type.tag
+    return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
 
 
 def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,15 @@ class SolverOptions:
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
+    schedule: str = "auto"
+    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host" (the CPU does)."""
 
     def __post_init__(self) -> None:
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
+            ("schedule", SCHEDULES),
         ):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""The Vulkan block solver: Schur complement and conjugate gradients on any GPU with a Vulkan driver.
+"""The Vulkan block solver: linearisation, Schur complement and conjugate gradients on any GPU with a Vulkan driver.
 
 Registers the devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
 kp. Nothing native is imported until one is asked for.
@@ -13,9 +13,9 @@ from graphopt.solver.structure import Structure
 
 
 def _create(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
-    from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
+    from graphopt.solver.vulkan.create import create
 
-    return VulkanBlockSolver(graph, structure, options)
+    return create(graph, structure, options)
 
 
 register_block_solver("vulkan", _create)

@@ -1,4 +1,4 @@
-"""The block solver on a Vulkan device: the CPU linearises into mapped memory, the device solves.
+"""The block solver of schedule "host": the CPU linearises into mapped memory, the device solves.
 
 linearize()      H and b on the CPU, written in place into memory that the device reads or copies
 solve(damping)   Schur complement, PCG or host Cholesky, back-substitution: `system.VulkanSystem`
@@ -12,23 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cpu_kernels import kernels
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.kompute import KomputeDevice
-from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
-from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.linear_systems import (
-    _PCG_TOLERANCE,
-)  # the CPU's rule, so that both stop at the same iteration
+from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.system import VulkanSystem
-
-MIXED_PCG_TOLERANCE = 1e-9
-"""float32 does not resolve more of r' J r."""
+from graphopt.solver.working import WorkingEstimates
 
 
 class VulkanBlockSolver(CpuBlockSolver):
@@ -48,10 +42,8 @@ class VulkanBlockSolver(CpuBlockSolver):
         self.structure = structure
         self.dim = structure.dim
         self._start_system(structure, options, device, configuration)
-        self._linearizer = kernels.Linearizer()
-        self._add_sets(graph)
-        self._groups = [(self._add_group(group), group) for group in structure.groups]
-        self._linearizer.prepare(structure.values_size, self.dim)
+        self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
+        self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
         self._diagonal = self.system.layout.diagonal_scalars
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the device's own runs beside the first linearisation."""
@@ -64,32 +56,16 @@ class VulkanBlockSolver(CpuBlockSolver):
         configuration: Configuration | None,
     ) -> None:
         self.device = device or open_device(options.device)
-        precision = options.precision
-        if precision == "auto":
-            precision = "double" if self.device.has_float64 else "mixed"
-        if precision == "double" and not self.device.has_float64:
-            raise DeviceError(f"{self.device.name} has no float64. Use precision='mixed' or 'auto'.")
-        if configuration is None:
-            tolerance = _PCG_TOLERANCE if precision == "double" else MIXED_PCG_TOLERANCE
-            configuration = Configuration(
-                options.linear_solver, options.schur, tolerance=tolerance, absolute_tolerance=False
-            )
-        if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
-            raise OptionError(
-                f"schur '{configuration.schur}' needs marginalized vertices beside others that stay. "
-                "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
-            )
+        precision = choose_precision(self.device, options.precision)
+        configuration = configuration or configuration_of(options, precision)
+        check_schur(configuration, structure)
         eliminate = structure.has_schur and configuration.schur != "off"
-        layout = BlockLayout(
-            structure.dims,
-            structure.col_ptr,
-            structure.row_idx,
-            structure.num_kept if eliminate else structure.num_blocks,
-        )
+        num_kept = structure.num_kept if eliminate else structure.num_blocks
+        layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
         self.system = VulkanSystem(self.device, layout, configuration, precision)
         self.values = self.system.values
         self._b = self.system.b
-        self._dx = self.system.dx
+        self._dx = np.zeros(self.dim)
 
     def refresh(self) -> None:
         """Take the graph's present measurements; the stop rule of PCG starts anew."""
@@ -105,7 +81,10 @@ class VulkanBlockSolver(CpuBlockSolver):
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
-        return self.system.solve(damping)
+        solved = self.system.solve(damping)
+        if solved:
+            self._dx[:] = self.system.dx
+        return solved
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""

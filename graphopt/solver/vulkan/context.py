@@ -72,6 +72,11 @@ class Context:
         """Bytes that one submission may move."""
         self._large = False  # a buffer of reals takes 4 GiB or more: kernels made from then on allow for it
 
+    @property
+    def is_large(self) -> bool:
+        """A buffer of reals takes 4 GiB or more."""
+        return self._large
+
     def reals(self, count: int) -> Any:
         """A device buffer of `count` reals."""
         return self.device.allocate(self.note_size(max(count, 1) * self.real.itemsize))

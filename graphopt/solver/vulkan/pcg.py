@@ -55,10 +55,11 @@ class Pcg:
         d: Any,
         x: Any,
         num_dots: int,
+        status: Any,
     ):
         """dims: of the block rows; jacobi: inverted diagonal blocks; d, x: their first rows are used.
 
-        num_dots: parts of d'q that the product leaves in `dots_dq`.
+        num_dots: parts of d'q that the product leaves in `dots_dq`. status: 8 uint32, see pcg_state.glsl.
         """
         self._context = context
         self.num_rows = int(dims.sum())
@@ -73,7 +74,7 @@ class Pcg:
         self._jacobi = jacobi
         self._jacobi_rows = context.indices(row_table(dims, jacobi_offset))
         self.scalars = context.reals(8)
-        self.status = context.device.allocate(32)
+        self.status = status
         self._settings = Mirror(context, 2)
         self._limits = context.device.allocate(16, "shared")
         self._status_back = context.device.allocate(32, "readback")

@@ -1,7 +1,7 @@
 """Programs that are submitted one after the other, recorded once.
 
 Drivers end a submission that takes too long (a watchdog: 2 s to 10 s), so a step that moves many bytes is cut
-into several programs. Each begins and ends with a timestamp; their times are added up by phase.
+into several programs; what fits into the budget is one. Timestamps between phases say where the time goes.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ class Sequence:
 
     def __init__(self, context: Context):
         self._context = context
-        self._programs: list[tuple[str, Any]] = []
+        self._programs: list[tuple[list[str], Any]] = []
         self._recorder: Any = None
-        self._phase = ""
+        self._phases: list[str] = []
         self._spent = 0.0
 
     def begin(self, phase: str) -> Sequence:
-        """Start a new program, whose time counts as `phase`."""
-        self.end()
-        self._phase, self._spent = phase, 0.0
-        self._recorder = self._context.device.record().timestamp()
+        """Count what follows as `phase`."""
+        if self._recorder is None:
+            self._recorder = self._context.device.record()
+        self._recorder.timestamp()
+        self._phases.append(phase)
         return self
 
     def end(self) -> Sequence:
         """Finish the program that is being recorded."""
         if self._recorder is not None:
-            self._programs.append((self._phase, self._recorder.timestamp().finish()))
-            self._recorder = None
+            self._programs.append((self._phases, self._recorder.timestamp().finish()))
+            self._recorder, self._phases, self._spent = None, [], 0.0
         return self
 
     def dispatch(self, kernel: Any, buffers: Series[Any], params: Series[int], groups: int) -> None:
@@ -55,22 +56,47 @@ class Sequence:
     def step(self, launches: Series[Launch]) -> None:
         """Independent launches, then a barrier; cut where they are too much for one program."""
         for launch in launches:
-            if self._spent > 0.0 and self._spent + launch.nbytes > self._context.submission_bytes:
-                self.begin(self._phase)
-            self._spent += launch.nbytes
+            self.spend(launch.nbytes)
             launch.record(self)
         self.barrier()
+
+    def spend(self, nbytes: float) -> None:
+        """Cut here if the program would move too much with `nbytes` more."""
+        if self._spent > 0.0 and self._spent + nbytes > self._context.submission_bytes:
+            phase = self._phases[-1]
+            self.end().begin(phase)
+        self._spent += nbytes
 
     @property
     def num_programs(self) -> int:
         """Submissions of one run."""
         return len(self._programs)
 
+    def submit(self) -> Running:
+        """Start everything; it runs after what was submitted before."""
+        device = self._context.device
+        return Running(self._programs, [device.submit(program) for _, program in self._programs])
+
     def run(self, seconds: dict[str, float]) -> None:
         """Submit everything, wait, and add the time on the device to `seconds` by phase."""
-        device = self._context.device
-        tickets = [device.submit(program) for _, program in self._programs]
-        for ticket in tickets:
+        self.submit().wait(seconds)
+
+
+class Running:
+    """A submitted sequence."""
+
+    def __init__(self, programs: list[tuple[list[str], Any]], tickets: list[Any]):
+        self._programs = programs
+        self._tickets = tickets
+
+    def wait(self, seconds: dict[str, float]) -> None:
+        """Wait for the end, and add the time on the device to `seconds` by phase."""
+        for ticket in self._tickets:
             ticket.wait()
-        for phase, program in self._programs:
-            seconds[phase] += 1e-9 * program.timestamps()[-1]
+        for phases, program in self._programs:
+            times = program.timestamps()
+            if len(times) != len(phases) + 1:  # timed as a whole
+                seconds[phases[-1]] += 1e-9 * times[-1]
+                continue
+            for phase, begin, end in zip(phases, times[:-1], times[1:], strict=True):
+                seconds[phase] += 1e-9 * (end - begin)

@@ -8,38 +8,47 @@ The damping D stays a vector of its own: H is never changed, so there is nothing
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
 the device) is reused.
 
-`values` and `b` can be written as soon as the object exists. Work queues, kernels and programs are prepared
-by a thread beside the first linearisation; the first `solve` waits for it.
+Who writes H and b: the host, into `values` and `b` (then `upload`), or, `resident`, kernels. They can be
+written as soon as the object exists: work queues, kernels and programs are prepared by a thread beside the
+first linearisation; the first `solve` waits for it. What follows a solution on the device, such as moving the
+estimates, is handed in as a `Tail` and becomes part of the same submission.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
+from graphopt.solver.trial import Damping
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.direct import HostSolver
-from graphopt.solver.vulkan.gpu_queues import SchurLookup
+from graphopt.solver.vulkan.equations import DeviceReals, Equations, SharedVector
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
-from graphopt.solver.vulkan.products import (
-    NORMAL,
-    LandmarkProduct,
-    RowProduct,
-    SymmetricProduct,
-    symmetric_product,
-    symmetric_uses,
-)
-from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
+from graphopt.solver.vulkan.products import symmetric_product
+from graphopt.solver.vulkan.reduction import Reduction, SchurReduction, WholeReduction
 from graphopt.solver.vulkan.sequence import Sequence
+
+FEWEST_ITERATIONS = 8
+"""Conjugate gradient iterations of a trial's submission at least; more if the last trial took more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """What runs after a solution, in the same submission."""
+
+    key: Hashable
+    """Equal for tails that record the same."""
+    record: Callable[[Sequence], None]
 
 
 class VulkanSystem:
@@ -51,17 +60,30 @@ class VulkanSystem:
         layout: BlockLayout,
         configuration: Configuration,
         precision: Any = "double",
+        *,
+        resident: bool = False,
+        make_reduction: Callable[[Equations], Reduction] | None = None,
     ):
-        """Reserve and map H and b now; prepare the rest in a thread."""
+        """Reserve H and b now; prepare the rest in a thread.
+
+        resident: kernels write H and b. make_reduction: instead of those from stored blocks, then `layout`
+        may have diagonal blocks only.
+        """
         self.context = Context(device, precision)
         self.layout = layout
         self.configuration = configuration.resolve(layout)
-        self._values = Mirror(self.context, layout.values_size)
-        self._b = Mirror(self.context, layout.dim)
+        self._is_resident = resident
+        self._make_reduction = make_reduction
+        storage = DeviceReals if resident else Mirror
+        self._values: Any = storage(self.context, layout.values_size)
+        self._b: Any = storage(self.context, layout.dim)
+        self.diagonal = DeviceReals(self.context, layout.dim) if resident else None
+        """Diagonal of H, where kernels write H; they write it too."""
         self.dx = np.zeros(layout.dim)
+        """(dim,) the solution of `solve`; of a resident system see `step`."""
         self.outcome: PcgOutcome | None = None
         """How the last run of the conjugate gradients ended."""
-        self.device_seconds = {"schur": 0.0, "linear_solver": 0.0, "landmarks": 0.0}
+        self.device_seconds = dict.fromkeys(("schur", "linear_solver", "landmarks", "update", "linearize"), 0.0)
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""
@@ -71,6 +93,20 @@ class VulkanSystem:
         self._kept_threshold = 0.0
         self._uploading: Any = None
         self._programs: dict[Any, Any] = {}
+        self.point: Hashable = None
+        """What recorded programs depend on besides: where matrix-free products are linearised."""
+        self._downloaded: tuple[np.ndarray, np.ndarray] | None = None
+        self.step = SharedVector(self.context, layout.dim)
+        """dx on the device."""
+        self.equations = Equations(
+            self.context,
+            layout,
+            self._values.buffer,
+            self._b.buffer,
+            self.context.reals(layout.dim),
+            self.step.buffer,
+            self.context.device.allocate(32),
+        )
         with_thread = ThreadPoolExecutor(1, "graphopt-prepare")
         self._ready: Future[None] = with_thread.submit(self._prepare)
         with_thread.shutdown(wait=False)
@@ -79,13 +115,26 @@ class VulkanSystem:
 
     @property
     def values(self) -> np.ndarray:
-        """(values_size,) float64: H, written by linearisation."""
-        return self._values.host
+        """(values_size,) float64: H, written by linearisation; of a resident system a copy."""
+        return self._host_equations()[0] if self._is_resident else self._values.host
 
     @property
     def b(self) -> np.ndarray:
-        """(dim,) float64, written by linearisation."""
-        return self._b.host
+        """(dim,) float64, written by linearisation; of a resident system a copy."""
+        return self._host_equations()[1] if self._is_resident else self._b.host
+
+    def note_linearized(self) -> None:
+        """Kernels have written H and b anew."""
+        self._downloaded = None
+
+    def download_b(self) -> np.ndarray:
+        """(dim,) float64: b alone, of a resident system."""
+        return self._downloaded[1] if self._downloaded is not None else self._b.download()
+
+    def _host_equations(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._downloaded is None:
+            self._downloaded = self._values.download(), self._b.download()
+        return self._downloaded
 
     def upload(self) -> None:
         """Call after writing `values` and `b`."""
@@ -111,21 +160,28 @@ class VulkanSystem:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
 
-    def solve(self, damping: float | np.ndarray) -> bool:
-        """Solve (H + D) dx = b; damping: one number or (dim,). False: not positive definite."""
-        self._wait_prepared()
-        self._set_damping(damping)
-        kind = "scalar" if np.ndim(damping) == 0 else "vector"
+    def solve(self, damping: float | np.ndarray | Damping, tail: Tail | None = None) -> bool:
+        """Solve (H + D) dx = b; damping: a number, (dim,), or its rule. False: not positive definite.
+
+        With a tail, dx stays on the device.
+        """
+        self.wait_prepared()
+        kind = self._set_damping(damping)
         if self.host_solver is not None:
-            return self._solve_direct(kind)
-        return self._solve_pcg(kind)
+            solved = self._solve_direct(kind, damping, tail)
+        else:
+            solved = self._solve_pcg(kind, tail)
+        if tail is None and solved:
+            self.dx = self.step.host
+        return solved
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
-        self._wait_prepared()
-        if "multiply" not in self._programs:
-            self._programs["multiply"] = self._record_multiply()
-        program, x, y = self._programs["multiply"]
+        self.wait_prepared()
+        name = "multiply", self.point
+        if name not in self._programs:
+            self._programs[name] = self._record_multiply()
+        program, x, y = self._programs[name]
         x.host[:] = vector
         x.commit()
         self.context.device.submit(program).wait()
@@ -139,196 +195,117 @@ class VulkanSystem:
 
     # ---------------------------------------------------------------- preparation
 
-    def _wait_prepared(self) -> None:
+    def wait_prepared(self) -> None:
+        """Block until queues, kernels and buffers are there; raises what the preparation raised."""
         if not self._ready.done():
             start = time.perf_counter()
             self._ready.result()
             self.prepare_wait_seconds += time.perf_counter() - start
-        self._ready.result()  # raises what the preparation raised
+        self._ready.result()
 
     def _prepare(self) -> None:
         start = time.perf_counter()
-        context, layout, chosen = self.context, self.layout, self.configuration
-        self._lambda = Mirror(context, 1)
-        self._damping = Mirror(context, layout.dim)
-        self._dx_buffer = context.reals(layout.dim)
-        self._dx_back = Readback(context, layout.dim)
+        context, chosen = self.context, self.configuration
+        self._rule = Mirror(context, 3)
+        self._damping_vector: Mirror | None = None
         self.host_solver: HostSolver | None = None
-        self.schur: SchurBlocks | SchurLookup | None = None
-        self.landmark_inverse: BlockInverse | None = None
-        self._status = context.device.allocate(32)
-        if chosen.schur == "off":
-            self._prepare_whole()
+        self.reduction: Reduction | None = None
+        if self._make_reduction is not None:
+            self.reduction = self._make_reduction(self.equations)
+        elif chosen.schur != "off":
+            self.reduction = SchurReduction(self.equations, chosen)
+        elif chosen.linear_solver == "pcg":
+            self.reduction = WholeReduction(self.equations)
+        if chosen.linear_solver == "pcg":
+            self._make_pcg()
         else:
-            self._prepare_schur()
+            self._make_host_solver()
         self.prepare_seconds = time.perf_counter() - start
 
-    def _prepare_whole(self) -> None:
-        """No elimination: the whole H."""
-        context, layout = self.context, self.layout
-        if self.configuration.linear_solver != "pcg":
-            self.host_solver = HostSolver(context, self.configuration.linear_solver, layout, None, 0)
+    def _make_host_solver(self) -> None:
+        name = self.configuration.linear_solver
+        if self.reduction is None:
+            self.host_solver = HostSolver(self.context, name, self.layout, None, 0)
             return
-        self._product: RowProduct | SymmetricProduct = symmetric_product(context, layout)
-        source, scalar = layout.diagonal_offset, layout.scalar[:-1]
-        self._jacobi = BlockInverse(context, layout.dims, source, scalar)
-        self._make_pcg(layout.dims, context.reals(layout.dim))
-
-    def _prepare_schur(self) -> None:
-        context, layout, chosen = self.context, self.layout, self.configuration
-        first = layout.num_kept
-        kept = layout.kept()
-        self.landmark_inverse = BlockInverse(
-            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
+        assert isinstance(self.reduction, SchurReduction) and self.reduction.schur is not None
+        matrix = self.reduction.schur.buffer, self.reduction.schur.size
+        self.host_solver = HostSolver(
+            self.context, name, self.reduction.reduced, matrix, self.layout.kept_dim
         )
-        inverse_offset = self.landmark_inverse.offset
-        self._landmarks = LandmarkProduct(context, layout, inverse_offset)
-        self._work = context.reals(layout.dim)
-        items = layout.items
-        uses = np.full(len(items), NORMAL, np.uint8)
-        if chosen.schur == "explicit":
-            self.schur, self.reduced = explicit_schur(context, layout, inverse_offset, chosen.work_queues)
-            self._reduction = RowProduct(context, layout, items, uses, first)
-            if chosen.linear_solver != "pcg":
-                size = (self.schur.buffer, self.schur.size)
-                self.host_solver = HostSolver(context, chosen.linear_solver, self.reduced, size, kept.dim)
-                return
-            self._product = symmetric_product(context, self.reduced)
-            self._jacobi = BlockInverse(context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1])
-        else:
-            own = np.arange(len(kept.row_idx))
-            blocks = np.concatenate([own, items])
-            all_uses = np.concatenate([symmetric_uses(kept.row_idx, kept.col), uses])
-            self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, first)
-            source = kept.diagonal_offset
-            if chosen.preconditioner == "hschur":
-                self.schur = schur_diagonal(context, layout, inverse_offset)
-                source = self.schur.offset
-            self._jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1])
-        self._make_pcg(kept.dims, self._work)
 
-    def _make_pcg(self, dims: np.ndarray, d: Any) -> None:
-        jacobi = self._jacobi
-        num_dots = self._product.num_groups
-        self.pcg = Pcg(self.context, dims, jacobi.buffer, jacobi.offset, d, self._dx_buffer, num_dots)
-        self._status = self.pcg.status
-        size = (
-            self.schur.size
-            if self.configuration.schur == "explicit" and self.schur
-            else self.layout.values_size
+    def _make_pcg(self) -> None:
+        own = self.reduction
+        assert own is not None and own.jacobi is not None
+        self.pcg = Pcg(
+            self.context,
+            own.dims,
+            own.jacobi.buffer,
+            own.jacobi.offset,
+            own.direction,
+            self.equations.dx,
+            own.num_dots,
+            self.equations.status,
         )
-        self._chunk = iterations_per_submission(self.context, 2.0 * size * self.context.real.itemsize)
+        self._chunk = iterations_per_submission(self.context, own.bytes_per_product)
 
-    # ---------------------------------------------------------------- recording
+    # ---------------------------------------------------------------- damping
 
-    def _record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
-        """Record q = A d with the parts of d'q."""
-        values, damping = self._values.buffer, self._damping.buffer
-        if self.configuration.schur == "implicit":
-            assert self.landmark_inverse is not None
-            inverse = self.landmark_inverse.buffer
-            step = self._landmarks.launches(values, inverse, pcg.d, pcg.status, base=None, parity=parity)
-            record_step(recorder, step)
-        elif self.configuration.schur == "explicit":
-            assert self.schur is not None
-            values, damping = self.schur.buffer, None  # S has the damping in it
-        record_step(recorder, self._product.chunk_launches(values, pcg.d, pcg.status, parity))
-        self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, pcg.status, damping, parity).record(recorder)
-
-    def _record_reduction(self, sequence: Sequence, residual: Any) -> None:
-        """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
-        assert self.landmark_inverse is not None
-        values, damping, status = self._values.buffer, self._damping.buffer, self._status
-        inverse = self.landmark_inverse.buffer
-        sequence.fill(self._work)
-        sequence.step(self.landmark_inverse.launches(values, damping, status))
-        step = self._landmarks.launches(
-            values, inverse, self._work, status, base=self._b.buffer, product=False
-        )
-        if self.schur is not None:
-            step += self.schur.pair_launches(values, inverse, damping)
-        sequence.step(step)
-        step = self._reduction.chunk_launches(values, self._work, status)
-        if self.schur is not None:
-            step += self.schur.combine_launches(values, damping)
-        sequence.step(step)
-        sequence.step([self._reduction.residual_launch(self._b.buffer, residual, status)])
-
-    def _record_back_substitution(self, sequence: Sequence) -> None:
-        if self.landmark_inverse is not None:
-            step = self._landmarks.launches(
-                self._values.buffer,
-                self.landmark_inverse.buffer,
-                self._dx_buffer,
-                self._status,
-                base=self._b.buffer,
-            )
-            sequence.step(step)
-        self._dx_back.record(sequence, self._dx_buffer)
+    def _set_damping(self, damping: float | np.ndarray | Damping) -> str:
+        """Bring D's numbers or rule to the device; returns which of the programs makes it a vector."""
+        if isinstance(damping, Damping):
+            self._rule.host[:] = damping.value, damping.floor, min(damping.ceiling, LARGEST_CEILING)
+            self._rule.commit()
+            return "scaled" if damping.scaled else "scalar"
+        if np.ndim(damping) == 0:
+            self._rule.host[0] = damping
+            self._rule.commit()
+            return "scalar"
+        if self._damping_vector is None:
+            self._damping_vector = Mirror(self.context, self.layout.dim)
+        self._damping_vector.host[:] = damping
+        self._damping_vector.commit()
+        return "vector"
 
     def _record_damping(self, sequence: Sequence, kind: str) -> None:
+        own, dim = self.equations, self.layout.dim
         if kind == "vector":
-            self._damping.record_upload(sequence)
+            assert self._damping_vector is not None
+            self._damping_vector.record_upload(sequence)
+            sequence.barrier()
+            sequence.copy(self._damping_vector.buffer, own.damping, dim * self.context.real.itemsize)
             sequence.barrier()
             return
-        self._lambda.record_upload(sequence)
+        self._rule.record_upload(sequence)
         sequence.barrier()
-        dim = self.layout.dim
-        kernel = self.context.shader("set_damping", 2, 1, {0: VECTOR_WORKGROUP})
-        buffers = (self._lambda.buffer, self._damping.buffer)
-        sequence.step([Launch(kernel, buffers, (dim,), -(-dim // VECTOR_WORKGROUP))])
-
-    def _record_pcg_start(self, kind: str) -> Sequence:
-        sequence = Sequence(self.context).begin("schur")
-        self._record_damping(sequence, kind)
-        self.pcg.record_reset(sequence)
-        values, damping = self._values.buffer, self._damping.buffer
-        if self.configuration.schur == "off":
-            sequence.copy(self._b.buffer, self.pcg.r[0], self.layout.dim * self.context.real.itemsize)
+        groups = -(-dim // VECTOR_WORKGROUP)
+        if kind == "scalar":
+            kernel = self.context.shader("set_damping", 2, 1, {0: VECTOR_WORKGROUP})
+            buffers: tuple[Any, ...] = (self._rule.buffer, own.damping)
         else:
-            self._record_reduction(sequence, self.pcg.r[0])
-        sequence.begin("linear_solver")
-        diagonal, shift = (values, damping) if self.schur is None else (self.schur.buffer, None)
-        sequence.step(self._jacobi.launches(diagonal, shift, self._status))
-        self.pcg.record_start(sequence)
-        self.pcg.record_iterations(sequence, self._chunk, self._record_product)
-        return sequence.end()
+            assert self.diagonal is not None, "only a resident system has H's diagonal on the device"
+            kernel = self.context.shader("scale_damping", 3, 1, {0: VECTOR_WORKGROUP})
+            buffers = (self._rule.buffer, self.diagonal.buffer, own.damping)
+        sequence.step([Launch(kernel, buffers, (dim,), groups)])
 
-    def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
-        context, layout = self.context, self.layout
-        x, y = Mirror(context, layout.dim), Readback(context, layout.dim)
-        product = symmetric_product(context, layout)
-        result, dots = context.reals(layout.dim), context.accumulators(product.num_groups)
-        recorder = context.device.record()
-        x.record_upload(recorder)
-        recorder.barrier()
-        record_step(recorder, product.chunk_launches(self._values.buffer, x.buffer, self._status))
-        record_step(recorder, [product.product_launch(x.buffer, result, dots, self._status, None)])
-        y.record(recorder, result)
-        return recorder.finish(), x, y
-
-    # ---------------------------------------------------------------- solving
-
-    def _set_damping(self, damping: float | np.ndarray) -> None:
-        if np.ndim(damping) == 0:
-            self._lambda.host[0] = damping
-            self._lambda.commit()
-        else:
-            self._damping.host[:] = damping
-            self._damping.commit()
+    # ---------------------------------------------------------------- conjugate gradients
 
     def _run(self, name: Any, record: Callable[[], Sequence]) -> None:
         """Run a sequence, recorded at its first use."""
+        if self.point is not None:
+            name = (name, self.point)
         if name not in self._programs:
             self._programs[name] = record()
         self._programs[name].run(self.device_seconds)
 
-    def _solve_pcg(self, kind: str) -> bool:
+    def _solve_pcg(self, kind: str, tail: Tail | None) -> bool:
         chosen = self.configuration
         limit = chosen.max_iterations or self.pcg.num_rows
         self.pcg.set_rules(chosen.tolerance, self._kept_threshold, limit)
-        self._run(("start", kind), lambda: self._record_pcg_start(kind))
+        count = self._iterations_at_once(tail)
+        name = ("start", kind) if tail is None else ("start", kind, count, tail.key)
+        self._run(name, lambda: self._record_pcg_start(kind, count, tail))
         outcome = self.pcg.outcome()
+        is_finished = outcome.stopped and tail is not None
         while not outcome.stopped:
             self._run("more", self._record_more)
             outcome = self.pcg.outcome()
@@ -337,48 +314,125 @@ class VulkanSystem:
             return False
         if chosen.absolute_tolerance:
             self._kept_threshold = 0.5 * outcome.squared_norm
-        self._run("finish", self._record_finish)
-        self.dx[:] = self._dx_back.array
+        if not is_finished:
+            self._run(("finish", tail and tail.key), lambda: self._record_finish(tail))
+        self.step.note_device_wrote()
         return True
+
+    def _iterations_at_once(self, tail: Tail | None) -> int:
+        """Iterations to submit before looking: about as many as the last run took."""
+        if tail is None:
+            return self._chunk
+        last = 0 if self.outcome is None else self.outcome.iterations
+        return min(FEWEST_ITERATIONS * (last // FEWEST_ITERATIONS + 1), self._chunk)
+
+    def _record_pcg_start(self, kind: str, count: int = 0, tail: Tail | None = None) -> Sequence:
+        sequence = Sequence(self.context).begin("schur")
+        own = self.reduction
+        assert own is not None
+        self._record_damping(sequence, kind)
+        self.pcg.record_reset(sequence)
+        own.record(sequence, self.pcg.r[0])
+        sequence.begin("linear_solver")
+        own.record_jacobi(sequence)
+        self.pcg.record_start(sequence)
+        self.pcg.record_iterations(sequence, count or self._chunk, own.record_product)
+        if tail is not None:
+            sequence.barrier()
+            self._record_tail(sequence, tail)
+        return sequence.end()
+
+    def _record_tail(self, sequence: Sequence, tail: Tail | None) -> None:
+        """Back-substitution and what follows."""
+        sequence.begin("landmarks")
+        if self.reduction is not None:
+            self.reduction.record_back_substitution(sequence)
+        if tail is not None:
+            tail.record(sequence)
 
     def _record_more(self) -> Sequence:
         sequence = Sequence(self.context).begin("linear_solver")
-        self.pcg.record_iterations(sequence, self._chunk, self._record_product)
+        assert self.reduction is not None
+        self.pcg.record_iterations(sequence, self._chunk, self.reduction.record_product)
         return sequence.end()
 
-    def _record_finish(self) -> Sequence:
-        sequence = Sequence(self.context).begin("landmarks")
-        self._record_back_substitution(sequence)
+    def _record_finish(self, tail: Tail | None = None) -> Sequence:
+        sequence = Sequence(self.context)
+        self._record_tail(sequence, tail)
         return sequence.end()
 
-    def _solve_direct(self, kind: str) -> bool:
+    # ---------------------------------------------------------------- Cholesky on the host
+
+    def _solve_direct(self, kind: str, damping: float | np.ndarray | Damping, tail: Tail | None) -> bool:
         solver = self.host_solver
         assert solver is not None
-        if self.configuration.schur == "off":
-            damping = (
-                self._damping.host if kind == "vector" else np.full(self.layout.dim, self._lambda.host[0])
-            )
-            return solver.solve(self.values, damping, self.b, self.dx)
+        if self.reduction is None:
+            if not self._solve_whole(solver, damping):
+                return False
+            if tail is not None:
+                self._run(("tail", kind, tail.key), lambda: self._record_damped_tail(kind, tail))
+            return True
         self._run(("reduce", kind), lambda: self._record_reduce(kind))
         if not solver.solve_reduced():
             return False
-        self._run("substitute", self._record_substitute)
-        self.dx[:] = self._dx_back.array
+        self._run(("substitute", tail and tail.key), lambda: self._record_substitute(tail))
+        self.step.note_device_wrote()
         return True
 
-    def _record_reduce(self, kind: str) -> Sequence:
-        assert self.host_solver is not None
-        sequence = Sequence(self.context).begin("schur")
+    def _solve_whole(self, solver: HostSolver, damping: float | np.ndarray | Damping) -> bool:
+        """Factorize all of H."""
+        values, b = (self.values, self.b) if not self._is_resident else self._host_equations()
+        if isinstance(damping, Damping):
+            damping = damping.of(values[self.layout.diagonal_scalars]) if damping.scaled else damping.value
+        dx = np.empty(self.layout.dim)
+        shift = np.ascontiguousarray(np.broadcast_to(damping, self.layout.dim), np.float64)
+        if not solver.solve(values, shift, b, dx):
+            return False
+        self.step.host = dx
+        return True
+
+    def _record_damped_tail(self, kind: str, tail: Tail) -> Sequence:
+        sequence = Sequence(self.context).begin("landmarks")
         self._record_damping(sequence, kind)
-        sequence.fill(self._status)
-        sequence.barrier()
-        self._record_reduction(sequence, self.host_solver.residual)
-        self.host_solver.record_readback(sequence, self._status)
+        tail.record(sequence)
         return sequence.end()
 
-    def _record_substitute(self) -> Sequence:
+    def _record_reduce(self, kind: str) -> Sequence:
+        assert self.host_solver is not None and self.reduction is not None
+        sequence = Sequence(self.context).begin("schur")
+        self._record_damping(sequence, kind)
+        sequence.fill(self.equations.status)
+        sequence.barrier()
+        self.reduction.record(sequence, self.host_solver.residual)
+        self.host_solver.record_readback(sequence, self.equations.status)
+        return sequence.end()
+
+    def _record_substitute(self, tail: Tail | None) -> Sequence:
         assert self.host_solver is not None
         sequence = Sequence(self.context).begin("landmarks")
-        self.host_solver.record_step(sequence, self._dx_buffer)
-        self._record_back_substitution(sequence)
+        self.host_solver.record_step(sequence, self.equations.dx)
+        self._record_tail(sequence, tail)
         return sequence.end()
+
+    # ---------------------------------------------------------------- products with H
+
+    def _record_multiply(self) -> tuple[Any, Mirror, Readback]:
+        context, layout = self.context, self.layout
+        x, y = Mirror(context, layout.dim), Readback(context, layout.dim)
+        result = context.reals(layout.dim)
+        recorder = context.device.record()
+        x.record_upload(recorder)
+        recorder.barrier()
+        record = getattr(self.reduction, "record_whole_product", None)
+        if record is not None:
+            record(recorder, x.buffer, result)
+        else:
+            product = symmetric_product(context, layout)
+            dots, status = context.accumulators(product.num_groups), self.equations.status
+            record_step(recorder, product.chunk_launches(self._values.buffer, x.buffer, status))
+            record_step(recorder, [product.product_launch(x.buffer, result, dots, status, None)])
+        y.record(recorder, result)
+        return recorder.finish(), x, y
+
+
+LARGEST_CEILING = 1e38  # finite in float32

@@ -1,0 +1,92 @@
+"""A trial step: solve, move the estimates, look at chi2.
+
+    (H + D) dx = b,   estimates <- estimates oplus dx,   chi2 there,   gain = dx' (D dx + b)
+
+`gain` is the decrease of chi2 that the damped quadratic model predicts. A device does all of it in one
+submission; `TrialsByParts` does it with the single calls of a block solver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Damping:
+    """D: `value` times the identity or, `scaled`, times diag(H) kept between `floor` and `ceiling`."""
+
+    value: float
+    scaled: bool = False
+    floor: float = 0.0
+    ceiling: float = np.inf
+
+    def of(self, diagonal: np.ndarray) -> float | np.ndarray:
+        """D as `BlockSolver.solve` takes it; diagonal (dim,): that of H."""
+        if not self.scaled:
+            return self.value
+        return self.value * np.clip(diagonal, self.floor, self.ceiling)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a trial found. Where `solved`, the estimates moved and wait for `discard_top` or `pop`."""
+
+    solved: bool
+    """False: H + D is not positive definite; nothing was moved or pushed."""
+    chi2: float = np.nan
+    """Robustified chi2 at the new estimates."""
+    gain: float = np.nan
+    """dx' (D dx + b)."""
+    step_size: float = np.nan
+    """Largest absolute entry of dx."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """How long "solve", "update" and "linearize" (chi2) took."""
+
+
+class TrialsByParts:
+    """The parts of `BlockSolver` that follow from its others: for solvers that have no faster way."""
+
+    b: Any
+    dx: Any
+    diagonal: Any
+
+    def trial(self: Any, damping: Damping) -> Trial:
+        """Solve, push, update and chi2, one after the other."""
+        start = time.perf_counter()
+        shift = damping.of(self.diagonal) if damping.scaled else damping.value
+        solved = self.solve(shift)
+        seconds = {"solve": time.perf_counter() - start}
+        if not solved:
+            return Trial(False, seconds=seconds)
+        dx = self.dx
+        gain = float(np.sum(dx * (shift * dx + self.b)))
+        step_size = float(np.abs(dx).max())
+        moved = self.move()
+        return Trial(True, moved.chi2, gain, step_size, {**seconds, **moved.seconds})
+
+    def move(self: Any) -> Trial:
+        """Push, update by dx, and chi2 there."""
+        start = time.perf_counter()
+        self.push()
+        try:
+            self.update()
+            updated = time.perf_counter()
+            chi2 = self.chi2()
+        except BaseException:
+            self.pop()
+            raise
+        seconds = {"update": updated - start, "linearize": time.perf_counter() - updated}
+        return Trial(True, chi2, seconds=seconds)
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        return float(np.abs(self.diagonal).max())
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        return float(np.abs(self.b).max())

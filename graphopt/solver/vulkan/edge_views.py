@@ -1,0 +1,207 @@
+"""Edges of a group in the orders in which kernels sum over them.
+
+    view of slot a    edges sorted by the block of their vertex in slot a; those of one block, its destination,
+                      lie side by side, so that a sum over them needs no atomics
+    pair list (a, b)  for each off-diagonal block of H the edges that contribute to it
+
+A tile is a run of whole destinations with at most TILE edges, or one destination with more: the work of one
+workgroup. Destinations that Schur eliminates come after those that stay, and no tile has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.codegen.gpu import EDGE_BLOCK, TILE
+from graphopt.solver.cpu import edge_data
+from graphopt.solver.structure import EdgeGroup, Structure
+
+TRANSPOSED = np.uint32(1 << 31)
+"""Bit of a pair's edge number: the block is stored transposed."""
+PIECE = 1 << 18
+"""Edges that are brought into order at a time: large groups need no second copy in host memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeView:
+    """Edges sorted by the block of their vertex in one slot."""
+
+    slot: int
+    order: np.ndarray
+    """(num_edges,) uint32: rows of the group; those whose vertex is not optimized come last."""
+    first: np.ndarray
+    """(num_destinations + 1,) uint32: edges first[d] to first[d + 1] belong to destination d."""
+    blocks: np.ndarray
+    """(num_destinations,) int64, ascending: block of each destination."""
+    tiles: np.ndarray
+    """(num_tiles + 1,) uint32: first destination of each tile."""
+    num_kept_tiles: int
+    """Tiles before this one are of destinations that stay, the others of those that Schur eliminates."""
+
+    @property
+    def num_edges(self) -> int:
+        """Edges, those of no destination included."""
+        return len(self.order)
+
+    @property
+    def num_destinations(self) -> int:
+        """Distinct optimized vertices in the slot."""
+        return len(self.blocks)
+
+    @property
+    def num_tiles(self) -> int:
+        """Tiles of destinations."""
+        return len(self.tiles) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class PairList:
+    """Edges that contribute to each of some blocks of H, by J_a' w Omega J_b."""
+
+    slots: tuple[int, int]
+    first: np.ndarray
+    """(num_blocks + 1,) uint32: entries of each block."""
+    edge: np.ndarray
+    """(num_entries,) uint32: edge of the primary view; bit 31: stored transposed."""
+    offset: np.ndarray
+    """(num_blocks,) uint32: where each block begins in the values of H."""
+    on_diagonal: bool
+    """Blocks of edges that name one vertex twice; they add to the diagonal."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are written."""
+        return len(self.offset)
+
+
+def primary_slot(structure: Structure, group: EdgeGroup) -> int:
+    """Slot of the view that holds all edges: one whose vertices are eliminated, else that of most vertices."""
+    counts = []
+    for slot, number in enumerate(group.vertex_sets):
+        blocks = structure.vertex_blocks[number]
+        seen = np.zeros(len(blocks), bool)
+        seen[group.vertex_rows[:, slot]] = True
+        seen &= blocks >= 0
+        eliminated = int(np.count_nonzero(seen & (blocks >= structure.num_kept)))
+        counts.append((eliminated, int(np.count_nonzero(seen))))
+    return max(range(len(counts)), key=lambda slot: (counts[slot], -slot))
+
+
+def edge_view(
+    structure: Structure, group: EdgeGroup, slot: int, *, is_primary: bool, num_kept: int
+) -> EdgeView:
+    """The view of a slot; the primary one holds all edges. num_kept: first block that Schur eliminates."""
+    block = structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
+    order, block = _sorted_by(np.where(block < 0, structure.num_blocks, block))
+    num_placed = int(np.searchsorted(block, structure.num_blocks))
+    if not is_primary:
+        order = order[:num_placed]
+    block = block[:num_placed]
+    starts = _starts(block)
+    first = np.append(starts, num_placed)
+    blocks = block[starts].astype(np.int64)
+    boundary = int(np.searchsorted(blocks, num_kept))
+    kept, eliminated = (
+        tile_starts(first, begin, end) for begin, end in ((0, boundary), (boundary, len(blocks)))
+    )
+    tiles = np.array([*kept, *eliminated, len(blocks)], np.uint32)
+    return EdgeView(slot, order, first.astype(np.uint32), blocks, tiles, len(kept))
+
+
+def tile_starts(first: np.ndarray, begin: int, end: int) -> list[int]:
+    """First destination of each tile of the destinations begin to end."""
+    ahead = np.searchsorted(first, first[begin:end].astype(np.int64) + TILE, side="right") - 1
+    ahead = np.clip(ahead, np.arange(begin, end) + 1, end).tolist()
+    starts = []
+    at = begin
+    while at < end:
+        starts.append(at)
+        at = ahead[at - begin]
+    return starts
+
+
+def pair_lists(group: EdgeGroup, primary: EdgeView) -> list[PairList]:
+    """The lists of all pairs of slots, those on the diagonal last."""
+    arity = len(group.vertex_sets)
+    place = np.empty(primary.num_edges, np.uint32)
+    place[primary.order] = np.arange(primary.num_edges, dtype=np.uint32)
+    lists, pair = [], 0
+    for a in range(arity):
+        for b in range(a, arity):
+            if a != b:
+                lists += _pair_lists(group, primary, place, (a, b), pair)
+            pair += 1
+    return sorted(lists, key=lambda one: one.on_diagonal)
+
+
+def _pair_lists(
+    group: EdgeGroup, primary: EdgeView, place: np.ndarray, slots: tuple[int, int], pair: int
+) -> list[PairList]:
+    a, b = slots
+    offset = group.block_offset[:, pair]
+    is_stored = offset >= 0
+    twice = np.zeros(len(offset), bool)
+    if group.vertex_sets[a] == group.vertex_sets[b]:
+        twice = is_stored & (group.vertex_rows[:, a] == group.vertex_rows[:, b])
+    result = []
+    for chosen, on_diagonal in ((is_stored & ~twice, False), (twice, True)):
+        if chosen.any():
+            edges, blocks = _sorted_by(offset[chosen], place[chosen])
+            starts = _starts(blocks)
+            first = np.append(starts, len(edges))
+            if on_diagonal:  # H_ab + H_ab'
+                edges = np.repeat(edges, 2)
+                edges[1::2] |= TRANSPOSED
+                first = 2 * first
+            else:
+                edges[group.block_transposed[primary.order[edges], pair]] |= TRANSPOSED
+            offsets = blocks[starts].astype(np.uint32)
+            result.append(PairList(slots, first.astype(np.uint32), edges, offsets, on_diagonal))
+    return result
+
+
+def _sorted_by(keys: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Sort (n,) uint32 numbers by key, then by number: (numbers, keys). Keys are below 2**32."""
+    both = keys.astype(np.uint64) << np.uint64(32)
+    both |= np.arange(len(keys), dtype=np.uint32) if numbers is None else numbers
+    both.sort()
+    return both.astype(np.uint32), (both >> np.uint64(32)).astype(np.uint32)
+
+
+def _starts(ordered: np.ndarray) -> np.ndarray:
+    """Where each new value begins."""
+    is_new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    return np.flatnonzero(is_new)
+
+
+def blocked(columns: np.ndarray) -> np.ndarray:
+    """(n, K) -> (ceil(n / 64), K, 64), filled up with copies of the last row."""
+    num, width = columns.shape
+    missing = -num % EDGE_BLOCK
+    if missing:
+        columns = np.concatenate([columns, np.repeat(columns[-1:], missing, axis=0)])
+    return np.ascontiguousarray(columns.reshape(-1, EDGE_BLOCK, width).transpose(0, 2, 1))
+
+
+def blocked_rows(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:
+    """Rows of the vertices, then of the parameters, of a view's edges: pieces (blocks, K, 64) uint32."""
+    for part in _pieces(view):
+        rows = np.concatenate([group.vertex_rows[part], group.parameter_rows[part]], axis=1)
+        yield blocked(rows.astype(np.uint32))
+
+
+def blocked_data(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:
+    """Measurement, packed information and kernel width of a view's edges: pieces (blocks, D, 64) float64."""
+    for part in _pieces(view):
+        measurement, information, width = edge_data(group, part)
+        columns = [measurement, information] + ([width[:, None]] if group.kernel else [])
+        yield blocked(np.concatenate(columns, axis=1))
+
+
+def _pieces(view: EdgeView) -> Iterator[np.ndarray]:
+    for start in range(0, view.num_edges, PIECE):
+        yield view.order[start : start + PIECE]

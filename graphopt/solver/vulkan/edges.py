@@ -1,0 +1,264 @@
+"""The edges of one group on the device: their views, and the kernels that run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen import gpu
+from graphopt.solver.cpu import edge_data
+from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.context import LARGE, Context, Launch
+from graphopt.solver.vulkan.edge_views import (
+    EDGE_BLOCK,
+    EdgeView,
+    PairList,
+    blocked_data,
+    blocked_rows,
+    edge_view,
+    pair_lists,
+    primary_slot,
+)
+from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
+from graphopt.types.base import working_edge_type
+
+Version = Mapping[int, RecordSet]
+
+
+def arithmetic_of(context: Context) -> Any:
+    """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
+    if context.precision == "double":
+        return "double"
+    return "mixed" if context.device.has_float64 else "two_float"
+
+
+def bound(
+    context: Context,
+    kernel: gpu.GpuKernel,
+    buffers: Mapping[str, Any],
+    params: Mapping[str, int],
+    groups: int,
+    nbytes: float = 0.0,
+) -> Launch:
+    """A launch of a generated kernel; buffers and params by the kernel's names."""
+    compiled = context.device.generated(kernel, {LARGE: 1} if context.is_large else None)
+    return Launch(
+        compiled,
+        tuple(buffers[name] for name in kernel.buffers),
+        tuple(params[name] for name in kernel.params),
+        groups,
+        nbytes,
+    )
+
+
+class ViewArrays:
+    """One view's arrays."""
+
+    def __init__(
+        self,
+        context: Context,
+        group: EdgeGroup,
+        signature: gpu.EdgeSignature,
+        view: EdgeView,
+        layout: BlockLayout,
+    ):
+        self._context, self._group, self.view = context, group, view
+        num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
+        self._rows = DeviceArray(context, num * signature.num_rows * 4)
+        self._rows.write(blocked_rows(group, view))
+        self._num_data = signature.num_data
+        self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
+        self._narrow = DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
+        arrays = {
+            "first": view.first,
+            "tiles": view.tiles,
+            "dest_block": layout.diagonal_offset[view.blocks],
+            "dest_scalar": layout.scalar[view.blocks],
+        }
+        small = {name: array_of(context, array.astype(np.uint32)) for name, array in arrays.items()}
+        self.buffers: dict[str, Any] = {name: one.buffer for name, one in small.items()}
+        self.buffers |= {"rows": self._rows.buffer, "data": self._data.buffer}
+        if self._narrow is not None:
+            self.buffers["data_narrow"] = self._narrow.buffer
+        self.nbytes = self._rows.nbytes + self._data.nbytes + sum(one.nbytes for one in small.values())
+        self.nbytes += 0 if self._narrow is None else self._narrow.nbytes
+        self.write_data()
+
+    def write_data(self) -> None:
+        """Measurements, information and kernel widths, from the graph."""
+        if not self._num_data:
+            return
+        has_float64 = self._context.device.has_float64
+        self._data.write(pack_wide(piece, has_float64) for piece in blocked_data(self._group, self.view))
+        if self._narrow is not None:
+            with np.errstate(over="ignore"):
+                self._narrow.write(
+                    piece.astype(np.float32) for piece in blocked_data(self._group, self.view)
+                )
+
+
+class PairArrays:
+    """One pair list's arrays."""
+
+    def __init__(self, context: Context, pairs: PairList):
+        self.pairs = pairs
+        arrays = {"pair_first": pairs.first, "pair_edge": pairs.edge, "pair_block": pairs.offset}
+        stored = {name: array_of(context, array) for name, array in arrays.items()}
+        self.buffers: dict[str, Any] = {name: one.buffer for name, one in stored.items()}
+        self.nbytes = sum(one.nbytes for one in stored.values())
+
+
+class DeviceEdges:
+    """A group on the device. The primary view is there at once, the others after `prepare`."""
+
+    def __init__(
+        self,
+        context: Context,
+        structure: Structure,
+        group: EdgeGroup,
+        layout: BlockLayout,
+        estimates: DeviceEstimates,
+        parameters: DeviceParameters,
+    ):
+        """layout: where the diagonal blocks are, and which blocks Schur eliminates."""
+        self.group = group
+        self._context, self._structure, self._layout = context, structure, layout
+        self._estimates, self._parameters = estimates, parameters
+        edge_type = working_edge_type(group.edge_set.type)
+        self.signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
+        self._arithmetic = arithmetic_of(context)
+        self.primary_slot = primary_slot(structure, group)
+        view = edge_view(structure, group, self.primary_slot, is_primary=True, num_kept=layout.num_kept)
+        self.primary = ViewArrays(context, group, self.signature, view, layout)
+        self.views: dict[int, ViewArrays] = {self.primary_slot: self.primary}
+        """By slot; slots without optimized vertices have none."""
+        self.pairs: list[PairArrays] = []
+        self._digest = self._digest_of_data()
+        self.chi2_kernel = gpu.chi2_kernel(self.signature, self._arithmetic)
+        self._parameter_buffers = {}
+        for slot, number in enumerate(group.parameter_sets):
+            records = parameters.records[number]
+            self._parameter_buffers[f"parameter{slot}"] = records.wide.buffer
+            if records.narrow is not None:
+                self._parameter_buffers[f"parameter_narrow{slot}"] = records.narrow.buffer
+
+    def prepare(self, with_pairs: bool) -> None:
+        """Make the other views and, for stored blocks of H, the pair lists."""
+        group, layout = self.group, self._layout
+        for slot, number in enumerate(group.vertex_sets):
+            if slot != self.primary_slot and (self._structure.vertex_blocks[number] >= 0).any():
+                view = edge_view(
+                    self._structure, group, slot, is_primary=False, num_kept=layout.num_kept
+                )
+                if view.num_edges:
+                    self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
+        lists = pair_lists(group, self.primary.view)
+        self.pairs = [PairArrays(self._context, one) for one in lists if with_pairs or one.on_diagonal]
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        return sum(one.nbytes for one in [*self.views.values(), *self.pairs])
+
+    @property
+    def names_a_vertex_twice(self) -> bool:
+        """Some edge has one vertex in two slots."""
+        return any(one.pairs.on_diagonal for one in self.pairs)
+
+    def refresh(self) -> bool:
+        """Take measurements, information and kernel widths where they have changed; False: nowhere."""
+        digest = self._digest_of_data()
+        if digest == self._digest:
+            return False
+        self._digest = digest
+        for view in self.views.values():
+            view.write_data()
+        return True
+
+    def _digest_of_data(self) -> bytes:
+        edge_set = self.group.edge_set
+        if len(self.group.rows) < len(edge_set):
+            return digest_of(*edge_data(self.group))
+        return digest_of(edge_set.measurement, edge_set.information, edge_set.kernel_width)
+
+    # ---------------------------------------------------------------- launches
+
+    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        named = {**self._parameter_buffers, **view.buffers}
+        for slot, number in enumerate(self.group.vertex_sets):
+            named[f"estimate{slot}"] = version[number].wide.buffer
+            narrow = version[number].narrow
+            if narrow is not None:
+                named[f"narrow{slot}"] = narrow.buffer
+        return named
+
+    def bytes_of(self, num_edges: float) -> float:
+        """Bytes that a kernel moves for so many edges, records counted once per edge."""
+        own = self.signature
+        records = sum(one.storage_dim for one in own.edge_type.vertices)
+        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records))
+
+    def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
+        """The parts of chi2, from first_partial on."""
+        view, kernel = self.primary, self.chi2_kernel
+        buffers = self._buffers(view, version) | {"partial": partial}
+        num = view.view.num_edges
+        params = {"num_edges": num, "first_partial": first_partial}
+        groups = -(-num // kernel.workgroup_size)
+        return bound(self._context, kernel, buffers, params, groups, self.bytes_of(num))
+
+    @property
+    def num_chi2_partials(self) -> int:
+        """Parts that `chi2_launch` leaves."""
+        return -(-self.primary.view.num_edges // self.chi2_kernel.workgroup_size)
+
+    def linearize_launch(self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool) -> Launch:
+        """Diagonal blocks and b of the destinations of a slot."""
+        arrays = self.views[slot]
+        view = arrays.view
+        kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
+        params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
+        nbytes = self.bytes_of(view.num_edges)
+        return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
+
+    def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
+        """The blocks of a pair list."""
+        pairs = arrays.pairs
+        kernel = gpu.pair_kernel(self.signature, *pairs.slots, self._arithmetic)
+        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
+        params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
+        groups = -(-pairs.num_blocks // kernel.workgroup_size)
+        nbytes = self.bytes_of(len(pairs.edge))
+        return bound(self._context, kernel, buffers, params, groups, nbytes)
+
+    def product_launches(
+        self,
+        slot: int,
+        sources: tuple[int, ...],
+        version: Version,
+        offsets: Mapping[int, DeviceArray],
+        x: Any,
+        y: Any,
+        *,
+        tiles: tuple[int, int],
+        accumulate: bool,
+    ) -> Iterator[Launch]:
+        """y of the destinations in tiles[0] to tiles[1] of a slot: J_a' w Omega sum over sources of J_t x_t."""
+        first, last = tiles
+        if first == last or not sources:
+            return
+        arrays = self.views[slot]
+        kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
+        buffers = self._buffers(arrays, version) | {"x": x, "y": y}
+        for source in sources:
+            buffers[f"offset{source}"] = offsets[self.group.vertex_sets[source]].buffer
+        params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
+        share = (last - first) / max(arrays.view.num_tiles, 1)
+        nbytes = self.bytes_of(share * arrays.view.num_edges)
+        yield bound(self._context, kernel, buffers, params, last - first, nbytes)
+

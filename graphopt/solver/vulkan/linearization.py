@@ -1,0 +1,218 @@
+"""H, b, chi2 and oplus by kernels: what `cpu.CpuBlockSolver` asks of the native Linearizer, on the device.
+
+    chi2        one pass over the primary view of each group; parts are added up in a fixed order
+    linearize   per group and slot the diagonal blocks and b of the slot's vertices, then the pair lists
+    oplus       per vertex set, from one version of the estimates into another
+
+Launches that write the same block of H run one after the other and add; the first one assigns. Where none
+covers its blocks alone, H and b are cleared before, and all add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen import gpu
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, arithmetic_of, bound
+from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
+from graphopt.solver.vulkan.sequence import Sequence
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, array_of, unpack_wide
+
+SUM_GROUPS = 256
+"""Workgroups that add up the parts of chi2 of one group, before one adds up theirs."""
+PARTS_PER_SUM = 1024
+"""Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """A launch of the linearisation: what it writes, and whether it adds to that."""
+
+    edges: DeviceEdges
+    slot: int
+    """-1: the pair list."""
+    pairs: PairArrays | None
+    adds: bool
+
+
+class DeviceLinearizer:
+    """Kernels over all edges of a structure."""
+
+    def __init__(self, context: Context, structure: Structure, layout: BlockLayout, *, stores_pairs: bool):
+        """layout: of the blocks that are stored. stores_pairs: also the off-diagonal ones."""
+        self._context, self._structure, self._layout = context, structure, layout
+        self._stores_pairs = stores_pairs
+        self.estimates = DeviceEstimates(context, structure)
+        self.parameters = DeviceParameters(context, structure)
+        self.edges = [
+            DeviceEdges(context, structure, group, layout, self.estimates, self.parameters)
+            for group in structure.groups
+        ]
+        counts = [one.num_chi2_partials for one in self.edges]
+        self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+        self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
+        self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS * len(self.edges))
+        self.num_totals = len(self.edges)
+        self.totals = context.device.allocate(WIDE_BYTES * self.num_totals)
+        """chi2 of each group, wide."""
+        self._clears = False
+        self._writers: list[_Writer] = []
+
+    def prepare(self) -> None:
+        """Make what only the linearisation needs: the other views, pair lists, kernels."""
+        for edges in self.edges:
+            edges.prepare(self._stores_pairs)
+        self._plan_writers()
+        places = array_of(self._context, self._layout.diagonal_scalars.astype(np.uint32))
+        self._diagonal_places = places.buffer
+
+    @property
+    def edge_bytes(self) -> float:
+        """What one pass over all edges moves."""
+        return sum(one.bytes_of(one.primary.view.num_edges) for one in self.edges)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        return self.estimates.nbytes + sum(one.nbytes for one in self.edges)
+
+    def refresh(self) -> bool:
+        """Take what has changed in the graph; False: nothing."""
+        changed = [self.estimates.refresh(), self.parameters.refresh(), *[one.refresh() for one in self.edges]]
+        return any(changed)
+
+    # ---------------------------------------------------------------- plan
+
+    def _plan_writers(self) -> None:
+        """Order of the launches, and which of them assign."""
+        slots = [(edges, slot) for edges in self.edges for slot in edges.views]
+        blocks = [edges.views[slot].view.blocks for edges, slot in slots]
+        adds, clears, touched = plan_writes(blocks, self._structure.num_blocks)
+        pairs = [(edges, one) for edges in self.edges for one in edges.pairs]
+        off_diagonal = [one for one in pairs if not one[1].pairs.on_diagonal]
+        self._clears = clears or len(off_diagonal) > 1 or not bool(touched.all())
+        self._writers = [
+            _Writer(edges, slot, None, add or self._clears)
+            for (edges, slot), add in zip(slots, adds, strict=True)
+        ]
+        self._writers += [_Writer(edges, -1, one, self._clears) for edges, one in off_diagonal]
+        self._writers += [_Writer(edges, -1, one, True) for edges, one in pairs if one.pairs.on_diagonal]
+
+    # ---------------------------------------------------------------- recording
+
+    def record_chi2(self, sequence: Sequence, version: int) -> None:
+        """chi2 of each group into `totals`."""
+        records = self.estimates.version(version)
+        firsts = self._first_partials
+        sequence.step(
+            [
+                edges.chi2_launch(records, self._partial, first)
+                for edges, first in zip(self.edges, firsts, strict=False)
+            ]
+        )
+        first_step, second_step = [], []
+        for number in range(len(self.edges)):
+            begin, end = firsts[number], firsts[number + 1]
+            groups = min(SUM_GROUPS, -(-(end - begin) // PARTS_PER_SUM))
+            if groups == 1:
+                first_step.append(self._sum(self._partial, begin, end, 1, self.totals, number))
+            else:
+                own = SUM_GROUPS * number
+                first_step.append(self._sum(self._partial, begin, end, groups, self._sums, own))
+                second_step.append(self._sum(self._sums, own, own + groups, 1, self.totals, number))
+        sequence.step(first_step)
+        sequence.step(second_step)
+
+    def _sum(self, source: Any, begin: int, end: int, groups: int, target: Any, place: int) -> Launch:
+        device = self._context.device
+        precision = "double" if device.has_float64 else "mixed"
+        kernel = device.shader("sum_partials", precision, 2, 4, {0: VECTOR_WORKGROUP})
+        return Launch(kernel, (source, target), (begin, end, groups, place), groups)
+
+    def record_linearize(self, sequence: Sequence, version: int, values: Any, b: Any) -> None:
+        """H and b."""
+        records = self.estimates.version(version)
+        if self._clears:
+            sequence.fill(values)
+            sequence.fill(b)
+            sequence.barrier()
+        step: list[Launch] = []
+        for writer in self._writers:
+            if writer.adds and step:
+                sequence.step(step)
+                step = []
+            if writer.pairs is not None:
+                step.append(
+                    writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds)
+                )
+            else:
+                step.append(
+                    writer.edges.linearize_launch(
+                        writer.slot, records, values, b, accumulate=writer.adds
+                    )
+                )
+        sequence.step(step)
+
+    def record_diagonal(self, sequence: Sequence, values: Any, b: Any, diagonal: Any, scalars: Any) -> None:
+        """H's diagonal; the largest of its entries and of b's into `scalars`."""
+        dim = self._layout.dim
+        groups = self._context.vector_groups(dim)
+        partial = self._context.accumulators(2 * groups)
+        kernel = self._context.shader("gather_diagonal", 5, 2, {0: VECTOR_WORKGROUP})
+        buffers = (self._diagonal_places, values, b, diagonal, partial)
+        sequence.step([Launch(kernel, buffers, (dim, groups), groups)])
+        sequence.step([gather_scalars(self._context, partial, groups, scalars, sums=False)])
+
+    def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
+        """Version `target` = version `source` oplus dx."""
+        before, after = self.estimates.version(source), self.estimates.version(target)
+        step = []
+        for number in self.estimates.moving:
+            working = self.estimates.working[number]
+            kernel = gpu.oplus_kernel(working.type, arithmetic_of(self._context))
+            buffers = {
+                "estimate_in": before[number].wide.buffer,
+                "estimate_out": after[number].wide.buffer,
+                "dx": dx,
+                "offset": self.estimates.offsets[number].buffer,
+            }
+            narrow = after[number].narrow
+            if narrow is not None:
+                buffers["narrow_out"] = narrow.buffer
+            num = len(working.array)
+            groups = -(-num // kernel.workgroup_size)
+            nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
+            step.append(bound(self._context, kernel, buffers, {"num_rows": num}, groups, nbytes))
+        sequence.step(step)
+
+    def chi2_of(self, words: np.ndarray) -> float:
+        """The sum of the groups' totals, (num_totals,) wide numbers as float64 bit patterns."""
+        return float(np.sum(unpack_wide(words, self._context.device.has_float64)))
+
+
+def plan_writes(writes: list[np.ndarray], num_blocks: int) -> tuple[list[bool], bool, np.ndarray]:
+    """How launches that write these block rows, one after the other, put them together.
+
+    Returns per launch whether it adds, whether all must add to zeros instead because one of them has rows of
+    both kinds, and (num_blocks,) which rows are written at all.
+    """
+    touched = np.zeros(num_blocks, bool)
+    adds, is_mixed = [], False
+    for blocks in writes:
+        before = touched[blocks]
+        touched[blocks] = True
+        adds.append(bool(before.any()))
+        is_mixed |= adds[-1] and not bool(before.all())
+    return adds, is_mixed, touched
+
+
+def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:
+    """Two scalars from the parts of workgroups: the sum or the largest of the first, the largest second."""
+    kernel = context.shader("gather_scalars", 2, 1, {0: VECTOR_WORKGROUP, 1: int(sums)})
+    return Launch(kernel, (partial, result), (num_groups,), 1)

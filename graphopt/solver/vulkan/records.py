@@ -1,0 +1,200 @@
+"""Estimates and parameters on the device: one record per row, 16-byte aligned.
+
+Estimates exist in several versions, so that a step can be taken back: `oplus` reads the current version and
+writes a free one, `push` only notes which one is current. Two versions suffice for any number of trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.context import NOTHING, Context
+from graphopt.solver.vulkan.transfer import (
+    WIDE_BYTES,
+    DeviceArray,
+    array_of,
+    digest_of,
+    pack_wide,
+    unpack_wide,
+)
+from graphopt.solver.working import WorkingEstimates
+
+
+class RecordSet:
+    """Records of one vertex or parameter set, in one version; `narrow` is the float32 copy, if there is one."""
+
+    def __init__(self, context: Context, num_rows: int, dim: int):
+        self._has_float64 = context.device.has_float64
+        self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
+        self.wide = DeviceArray(context, num_rows * self._record * WIDE_BYTES)
+        self._context = context
+        self.digest = b""
+        """Of the host's numbers that are here; empty after a kernel has written others."""
+        self.narrow: DeviceArray | None = None
+        if context.precision == "mixed":
+            self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim) * 4)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        return self.wide.nbytes + (0 if self.narrow is None else self.narrow.nbytes)
+
+    def write(self, values: np.ndarray) -> None:
+        """Take (n, dim) numbers."""
+        self.digest = digest_of(values)
+        records = np.zeros((self._num_rows, self._record))
+        records[:, : self._dim] = values
+        self.wide.write([pack_wide(records, self._has_float64)])
+        if self.narrow is not None:
+            records = np.zeros((self._num_rows, narrow_record_dim(self._dim)), np.float32)
+            with np.errstate(over="ignore"):
+                records[:, : self._dim] = values
+            self.narrow.write([records])
+
+    def read(self) -> np.ndarray:
+        """(n, dim) float64 numbers."""
+        count = self._num_rows * self._record
+        words = self._context.device.download(self.wide.buffer, np.float64, count)
+        return unpack_wide(words, self._has_float64).reshape(self._num_rows, self._record)[:, : self._dim]
+
+
+class DeviceParameters:
+    """The parameter sets that edges refer to."""
+
+    def __init__(self, context: Context, structure: Structure):
+        self._sets = structure.selection.parameter_sets
+        used = {number for group in structure.groups for number in group.parameter_sets}
+        self.records = {
+            number: RecordSet(context, len(self._sets[number]), self._sets[number].type.storage_dim)
+            for number in sorted(used)
+        }
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Take the graph's values where they have changed; False: nowhere."""
+        changed = False
+        for number, records in self.records.items():
+            if records.digest != digest_of(self._sets[number].values):
+                records.write(self._sets[number].values)
+                changed = True
+        return changed
+
+
+class DeviceEstimates:
+    """The vertex sets that edges refer to, in versions."""
+
+    def __init__(self, context: Context, structure: Structure):
+        self._context = context
+        sets = structure.selection.vertex_sets
+        self.numbers = sorted({number for group in structure.groups for number in group.vertex_sets})
+        """Vertex sets that are on the device."""
+        self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
+        offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
+        self._is_optimized = {number: one >= 0 for number, one in offsets.items()}
+        self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
+        """Of these, the ones with optimized vertices."""
+        self.offsets = {number: array_of(context, _offsets(offsets[number])) for number in self.numbers}
+        """Per set (n,) uint32: first scalar in dx, or NOTHING."""
+        kept_dim = structure.kept_dim
+        self.kept_offsets = {
+            number: array_of(context, _offsets(np.where(one < kept_dim, one, -1)))
+            for number, one in offsets.items()
+        }
+        """The same with NOTHING for vertices that Schur eliminates."""
+        self._versions: list[dict[int, RecordSet]] = [
+            {number: self._new_records(number) for number in self.numbers}
+        ]
+        self._stack: list[int] = []
+        self.current = 0
+        """Version that holds the estimates."""
+        self.held = 0
+        """Version at which H is linearised; it is not written either."""
+        self.refresh()
+
+    def _new_records(self, number: int) -> RecordSet:
+        array = self.working[number].array
+        return RecordSet(self._context, len(array), array.shape[1])
+
+    def version(self, which: int) -> dict[int, RecordSet]:
+        """Records by vertex set."""
+        return self._versions[which]
+
+    def free_version(self) -> int:
+        """A version that is neither current nor remembered; made if there is none."""
+        taken = {self.current, self.held, *self._stack}
+        for which in range(len(self._versions)):
+            if which not in taken:
+                return which
+        first = self._versions[0]
+        moved = {number: self._new_records(number) for number in self.moving}
+        self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
+        return len(self._versions) - 1
+
+    def hold(self) -> None:
+        """H is linearised at the current version."""
+        self.held = self.current
+
+    def arrive(self, which: int) -> None:
+        """A kernel has written a version; it is the current one now."""
+        self.current = which
+        for number in self.moving:
+            self._versions[which][number].digest = b""
+
+    def push(self) -> None:
+        """Remember the current version."""
+        self._stack.append(self.current)
+
+    def pop(self) -> None:
+        """Return to the version of the last push."""
+        self.current = self._stack.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._stack.pop()
+
+    def refresh(self) -> bool:
+        """Take the graph's estimates; False: they are those that are here."""
+        for working in self.working.values():
+            working.read()
+        here = self._versions[self.current]
+        changed = [n for n in self.numbers if here[n].digest != digest_of(self.working[n].array)]
+        if changed and self.current in (*self._stack, self.held):  # what was remembered stays
+            self.current = self.free_version()
+            here, changed = self._versions[self.current], self.numbers
+        for number in changed:
+            here[number].write(self.working[number].array)
+        return bool(changed)
+
+    def download(self) -> None:
+        """Bring the current version into the working arrays of the host."""
+        for number in self.moving:
+            records, array = self._versions[self.current][number], self.working[number].array
+            optimized = self._is_optimized[number]
+            array[optimized] = records.read()[optimized]
+            records.digest = digest_of(array)
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph."""
+        self.download()
+        for number in self.moving:
+            self.working[number].write()
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        distinct = {id(one): one for version in self._versions for one in version.values()}
+        return sum(one.nbytes for one in distinct.values())
+
+
+def slots(version: dict[int, Any], numbers: Sequence[int]) -> list[Any]:
+    """The entries of an edge's slots."""
+    return [version[number] for number in numbers]
+
+
+def _offsets(offsets: np.ndarray) -> np.ndarray:
+    return np.where(offsets < 0, NOTHING, offsets).astype(np.uint32)

@@ -1,0 +1,329 @@
+"""The device-resident block solver: after the first upload a trial of Levenberg-Marquardt stays on the device.
+
+    linearize()     H and b by kernels, into the memory that `VulkanSystem` solves from; nothing is waited for
+    trial(damping)  damping, Schur complement, PCG, back-substitution, oplus, chi2 and the scalars that the
+                    algorithm looks at: one submission, and one readback of a few numbers
+
+What the host asks for besides (b, dx, the diagonal, the estimates) is downloaded when it is asked for. With a
+factorization on the host, the reduced system or H goes there and dx comes back; the rest is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from graphopt.device import VulkanDevice
+from graphopt.device.kompute import KomputeDevice
+from graphopt.graph import Graph
+from graphopt.solver.cpu import make_linearizer, name_of_non_finite
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.linearization import DeviceLinearizer, gather_scalars
+from graphopt.solver.vulkan.sequence import Running, Sequence
+from graphopt.solver.vulkan.system import Tail, VulkanSystem
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
+from graphopt.solver.working import WorkingEstimates
+
+WORDS = np.dtype(np.float64)
+_NO_TAIL = Tail("solve only", lambda sequence: None)
+
+
+class ResidentBlockSolver:
+    """Implements `BlockSolver`; see the module's header."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        structure: Structure,
+        device: VulkanDevice | KomputeDevice,
+        configuration: Configuration,
+        precision: Any,
+        schedule: str,
+    ):
+        """configuration: without "auto". schedule: "blocks" or "matrix-free"."""
+        start = time.perf_counter()
+        self.structure = structure
+        self.dim = structure.dim
+        self.device = device
+        self.schedule = schedule
+        self._configuration = configuration
+        self._graph = graph
+        context = Context(device, precision)
+        layout = stored_layout(structure, configuration, schedule)
+        context.note_size(layout.values_size * context.real.itemsize)
+        self._linearizer = DeviceLinearizer(context, structure, layout, stores_pairs=schedule == "blocks")
+        self._estimates = self._linearizer.estimates
+        with_thread = ThreadPoolExecutor(1, "graphopt-views")
+        self._prepared: Future[None] = with_thread.submit(self._linearizer.prepare)
+        with_thread.shutdown(wait=False)
+        self.system = VulkanSystem(
+            device,
+            layout,
+            configuration,
+            precision,
+            resident=True,
+            make_reduction=self._matrix_free if schedule == "matrix-free" else None,
+        )
+        self._context = self.system.context
+        self._scalars = context.accumulators(4)  # largest diagonal, gradient; gain, step size
+        self._readback = device.allocate(WIDE_BYTES * (4 + self._linearizer.num_totals), "readback")
+        self._programs: dict[Any, Sequence] = {}
+        self._known_chi2: dict[int, float] = {}
+        self._linearizing: Running | None = None
+        self._b: np.ndarray | None = None
+        self._diagonal: np.ndarray | None = None
+        self.host_prepare_seconds = time.perf_counter() - start
+        """Preparation that the caller waited for; the rest runs beside the first evaluations."""
+
+    def _matrix_free(self, equations: Any) -> Any:
+        from graphopt.solver.vulkan.matrix_free import matrix_free_reduction
+
+        self._prepared.result()
+        return matrix_free_reduction(
+            equations, self._linearizer, self.structure, self._configuration, lambda: self._estimates.held
+        )
+
+    # ---------------------------------------------------------------- vectors
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side, downloaded when first asked for."""
+        if self._b is None:
+            self._b = self.system.download_b()
+        return self._b
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step, downloaded when first asked for."""
+        return self.system.step.host
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self.system.step.host = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H, downloaded when first asked for."""
+        if self._diagonal is None:
+            assert self.system.diagonal is not None
+            self._diagonal = self.system.diagonal.download()
+        return self._diagonal
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        self._wait_linearized()
+        return self._linearized_scalars[0]
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        self._wait_linearized()
+        return self._linearized_scalars[1]
+
+    # ---------------------------------------------------------------- evaluation
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates."""
+        current = self._estimates.current
+        if current not in self._known_chi2:
+            self._run(("chi2", current), self._record_chi2)
+            self._known_chi2[current] = self._read_chi2()
+        return self._known_chi2[current]
+
+    def _record_chi2(self) -> Sequence:
+        sequence = Sequence(self._context).begin("linearize")
+        self._linearizer.record_chi2(sequence, self._estimates.current)
+        self._record_readback(sequence)
+        return sequence.end()
+
+    def linearize(self) -> float:
+        """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
+        chi2 = self.chi2()
+        self._prepared.result()
+        self._wait_linearized()
+        self._estimates.hold()
+        if self.schedule == "matrix-free":
+            self.system.point = self._estimates.held
+        key = "linearize", self._estimates.current
+        if key not in self._programs:
+            self._programs[key] = self._record_linearize()
+        self._linearizing = self._programs[key].submit()
+        self._b = self._diagonal = None
+        self.system.note_linearized()
+        return chi2
+
+    def _record_linearize(self) -> Sequence:
+        sequence = Sequence(self._context).begin("linearize")
+        own, linearizer = self.system.equations, self._linearizer
+        linearizer.record_linearize(sequence, self._estimates.current, own.values, own.b)
+        assert self.system.diagonal is not None
+        linearizer.record_diagonal(sequence, own.values, own.b, self.system.diagonal.buffer, self._scalars)
+        sequence.copy(self._scalars, self._readback, 2 * WIDE_BYTES)
+        return sequence.end()
+
+    def _wait_linearized(self) -> None:
+        if self._linearizing is not None:
+            self._linearizing.wait(self.system.device_seconds)
+            self._linearizing = None
+            self._linearized_scalars = self._read_scalars(0, 2)
+
+    # ---------------------------------------------------------------- steps
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        return self.system.solve(damping, _NO_TAIL)
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update and chi2 in one submission."""
+        start = time.perf_counter()
+        before = dict(self.system.device_seconds)
+        source, target = self._estimates.current, self._estimates.free_version()
+        tail = Tail(("move", source, target), lambda sequence: self._record_trial(sequence, source, target))
+        solved = self.system.solve(damping, tail)
+        if not solved:
+            return Trial(False, seconds=self._split(start, before))
+        self._arrive(target)
+        gain, step_size = self._read_scalars(2, 2)
+        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before))
+
+    def move(self) -> Trial:
+        """Push, update by dx, and chi2 there, in one submission."""
+        start = time.perf_counter()
+        before = dict(self.system.device_seconds)
+        source, target = self._estimates.current, self._estimates.free_version()
+
+        def record() -> Sequence:
+            sequence = Sequence(self._context)
+            self._record_move(sequence, source, target)
+            self._record_readback(sequence)
+            return sequence.end()
+
+        self._run(("move", source, target), record)
+        self._arrive(target)
+        return Trial(True, self._known_chi2[target], seconds=self._split(start, before))
+
+    def _arrive(self, target: int) -> None:
+        self._estimates.push()
+        self._estimates.arrive(target)
+        self._known_chi2[target] = self._read_chi2()
+
+    def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
+        """Seconds since `start` by part, as the device's timestamps divide them."""
+        own = {name: self.system.device_seconds[name] - before[name] for name in ("update", "linearize")}
+        return {"solve": max(time.perf_counter() - start - sum(own.values()), 0.0), **own}
+
+    def _record_move(self, sequence: Sequence, source: int, target: int) -> None:
+        sequence.begin("update")
+        self._linearizer.record_oplus(sequence, self.system.equations.dx, source, target)
+        sequence.begin("linearize")
+        self._linearizer.record_chi2(sequence, target)
+
+    def _record_trial(self, sequence: Sequence, source: int, target: int) -> None:
+        """What follows the solution of a trial."""
+        context, own = self._context, self.system.equations
+        groups = context.vector_groups(self.dim)
+        partial = context.accumulators(2 * groups)
+        kernel = context.shader("step_scalars", 4, 2, {0: VECTOR_WORKGROUP})
+        buffers = (own.dx, own.damping, own.b, partial)
+        sequence.step([Launch(kernel, buffers, (self.dim, groups), groups)])
+        self._scalars_of_trial = context.accumulators(2)
+        sequence.step([gather_scalars(context, partial, groups, self._scalars_of_trial, sums=True)])
+        sequence.copy(self._scalars_of_trial, self._readback, 2 * WIDE_BYTES, 0, 2 * WIDE_BYTES)
+        self._record_move(sequence, source, target)
+        self._record_readback(sequence)
+
+    def update(self) -> None:
+        """Estimates <- estimates oplus dx."""
+        source, target = self._estimates.current, self._estimates.free_version()
+
+        def record() -> Sequence:
+            sequence = Sequence(self._context).begin("update")
+            self._linearizer.record_oplus(sequence, self.system.equations.dx, source, target)
+            return sequence.end()
+
+        self._run(("update", source, target), record)
+        self._known_chi2.pop(target, None)
+        self._estimates.arrive(target)
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._estimates.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._estimates.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._estimates.discard_top()
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector, on the device."""
+        return self.system.multiply(vector)
+
+    # ---------------------------------------------------------------- the graph
+
+    def refresh(self) -> None:
+        """Take what has changed in the graph; the stop rule of PCG starts anew."""
+        if self._linearizer.refresh():
+            self._known_chi2.clear()
+        self.system.reset()
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph."""
+        self._estimates.finish()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error is not finite; found by the CPU."""
+        self._estimates.finish()
+        working = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
+        return name_of_non_finite(*make_linearizer(self._graph, self.structure, working))
+
+    def describe(self) -> dict[str, Any]:
+        """What solves what, where."""
+        statistics = self.device.memory_statistics()
+        configuration = self.system.configuration
+        return {
+            "linear_solver": configuration.linear_solver,
+            "schur": configuration.schur,
+            "schedule": self.schedule,
+            "device": self.device.spec,
+            "device_name": self.device.name,
+            "precision": self._context.precision,
+            "memory_bytes": self.structure.nbytes + statistics["used"],
+            "seconds": self.system.overlap(),
+        }
+
+    # ---------------------------------------------------------------- helpers
+
+    def _run(self, key: Any, record: Any) -> None:
+        if key not in self._programs:
+            self._programs[key] = record()
+        self._programs[key].run(self.system.device_seconds)
+
+    def _record_readback(self, sequence: Sequence) -> None:
+        nbytes = WIDE_BYTES * self._linearizer.num_totals
+        sequence.copy(self._linearizer.totals, self._readback, nbytes, 0, 4 * WIDE_BYTES)
+
+    def _read_chi2(self) -> float:
+        words = self._readback.array(WORDS, 4 * WIDE_BYTES, self._linearizer.num_totals)
+        return self._linearizer.chi2_of(words.copy())
+
+    def _read_scalars(self, first: int, count: int) -> list[float]:
+        words = self._readback.array(WORDS, first * WIDE_BYTES, count).copy()
+        return unpack_wide(words, self._context.precision == "double").tolist()
+
+
+def stored_layout(structure: Structure, configuration: Configuration, schedule: str) -> BlockLayout:
+    """Layout of the stored blocks: all of H, or the diagonal blocks of a matrix-free product."""
+    num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
+    if schedule == "matrix-free":
+        numbers = np.arange(structure.num_blocks + 1)
+        return BlockLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)
+    return BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
