@@ -68,7 +68,7 @@ class Equations:
         for p, (a, b) in enumerate(pairs):
             for e in range(case.n):
                 i, j = self.scalar[e, a], self.scalar[e, b]
-                if i < 0 or j < 0:
+                if i < 0 or j < 0 or (a != b and i == j):  # graphs have no edge with a vertex twice
                     continue
                 if (i, j) not in self.places:
                     flip = a != b and len(self.places) % 2 == 1
@@ -201,7 +201,7 @@ def from_compiled_kernels(case: Case):
         values, part = runner.run(kernel, arrays, params, groups, ["values", "b"])
         b += part
         for i, block in zip(scalars.tolist(), values.reshape(count, k, k), strict=True):
-            h[i : i + k, i : i + k] = block
+            h[i : i + k, i : i + k] += block
     arrays = case.arrays(np.arange(case.n))
     for p, (a, c) in enumerate(equations.layout.pairs()):
         if a == c:

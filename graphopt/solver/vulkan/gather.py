@@ -101,7 +101,7 @@ def gather_lists(
     """Lists of a group whose edges are evaluated in this order, `chunk` at a time.
 
     vertex_scalar (m, arity): first scalar in b of each vertex, -1: not optimized. block_offset and
-    block_transposed (m, num_pairs): as in `structure.EdgeGroup`.
+    block_transposed (m, num_pairs): as in `structure.EdgeGroup`; no edge names one vertex twice.
     """
     layout = OutputLayout(tuple(dims))
     if chunk > 1 << EDGE_BITS or len(dims) ** 2 > 1 << (32 - EDGE_BITS):
