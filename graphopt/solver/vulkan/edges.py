@@ -255,8 +255,8 @@ class DeviceEdges:
         arrays = self.views[slot]
         kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"x": x, "y": y}
-        for source in sources:
-            buffers[f"offset{source}"] = offsets[self.group.vertex_sets[source]].buffer
+        for number_of_slot, number in enumerate(self.group.vertex_sets):
+            buffers[f"offset{number_of_slot}"] = offsets[number].buffer
         params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
         share = (last - first) / max(arrays.view.num_tiles, 1)
         nbytes = self.bytes_of(share * arrays.view.num_edges)

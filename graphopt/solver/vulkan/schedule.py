@@ -64,6 +64,8 @@ def choose_schedule(
         )
     if asked != "auto":
         return asked
+    if not device.has_float64:
+        return "host"  # the generated kernels need float64 for residuals
     if needs_blocks:
         return "blocks"
     if configuration.schur == "implicit":
