@@ -38,7 +38,7 @@ VERTICES = [kind for kind in BUILTIN_TYPES if isinstance(kind, VertexType)]
 @cache
 def interpreter(access: str, precision: str) -> Interpreter:
     """One per variant: its kernels are built once. The small scratch buffer makes several chunks."""
-    return Interpreter(Context(shared_device(access), precision), scratch_bytes=64 * 8 * 300)
+    return Interpreter(Context(shared_device(access), precision), scratch_bytes=128 * 8 * 250)
 
 
 def run_steps(device, steps):
@@ -99,11 +99,9 @@ def interpreted(case: Case, precision: str, access: str = "address"):
     kinds = [*case.type.vertices, *case.type.parameters]
     names = [f"estimate{k}" for k in range(signature.arity)]
     names += [f"parameter{k}" for k in range(len(case.type.parameters))]
-    sources = [
-        Records(arrays[name], record_dim(kind.storage_dim), kind.storage_dim)
-        for name, kind in zip(names, kinds, strict=True)
-    ]
-    edges = EdgeArrays(case.n, arrays["rows"], arrays["data"], sources, signature.num_data)
+    sources = [Records(record_dim(kind.storage_dim), kind.storage_dim) for kind in kinds]
+    buffers = [arrays[name] for name in names]
+    edges = EdgeArrays(case.n, arrays["rows"], arrays["data"], signature.num_data, sources)
     packed_program = pack_program(compiled.linearize, compiled.kernel)
     chunk = own.chunk(packed_program.num_rows, case.n)
     lists = gather_lists(
@@ -115,7 +113,7 @@ def interpreted(case: Case, precision: str, access: str = "address"):
     b = device.upload(np.zeros(case.dim, context.real))
     count = linearization.edges.program.num_partials
     partials = [device.upload(np.zeros(count)) for _ in range(2)]
-    run_steps(device, linearization.steps(values, b, partials[0]) + chi2.chi2(partials[1]))
+    run_steps(device, linearization.steps(buffers, values, b, partials[0]) + chi2.chi2(buffers, partials[1]))
     totals = [device.download(one, np.float64, count).sum() for one in partials]
     h = equations.dense(context.download(values, equations.size))
     assert device.messages == []

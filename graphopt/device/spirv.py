@@ -70,6 +70,11 @@ def _compile_text(name: str, text: str, access: str, precision: str) -> bytes:
     return spirv
 
 
+def headers_hash() -> bytes:
+    """Hash of the files that generated kernels include, and of the compiler's version."""
+    return hashlib.sha256(_headers()[1] + pyglslang.compiler_version().encode()).digest()
+
+
 @functools.cache
 def _headers() -> tuple[Path, bytes]:
     """Folder of the included files, in a checkout or installed, and all of their text."""

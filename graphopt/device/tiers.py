@@ -4,23 +4,31 @@
     tiered.active                # what to record submissions with
     if tiered.advance(): ...     # between submissions: the compiled kernels took over, record anew
 
-GRAPHOPT_TIER=interpreter never compiles, =compiled never interprets, =auto (the default) does both.
+GRAPHOPT_TIER=interpreter never compiles, =compiled never interprets, =auto (the default) does both. Kernels
+that this device has built before (`BuiltKernels`), in this process or with the cache on disk in another one,
+are there within milliseconds; who uses this class asks first. So only in a program's very first run does the
+moment of the change, and with it the last digits of the results, depend on how long the compiler takes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Literal, TypeVar
+from weakref import WeakKeyDictionary
 
+from graphopt.disk_cache import cache_directory, write_atomically
 from graphopt.errors import OptionError
 
 Tier = Literal["interpreter", "compiled"]
 Choice = Literal["interpreter", "compiled", "auto"]
 CHOICES: tuple[Choice, ...] = ("interpreter", "compiled", "auto")
 T = TypeVar("T")
+_built: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # device -> names of sets of kernels
 
 
 def tier_choice() -> Choice:
@@ -30,6 +38,33 @@ def tier_choice() -> Choice:
         if asked == choice:
             return choice
     raise OptionError(f"GRAPHOPT_TIER is '{asked}', expected {', '.join(CHOICES)}.")
+
+
+class BuiltKernels:
+    """Which sets of kernels a device has built, in this process and, by files in the cache folder, before."""
+
+    def __init__(self, device: Any, fingerprint: bytes):
+        """fingerprint: of everything that determines the kernels; the device and its driver are added."""
+        self._device = device
+        digest = hashlib.sha256(fingerprint)
+        digest.update(repr([device.info.get(k) for k in ("name", "driver", "driver_info")]).encode())
+        self._name = digest.hexdigest()[:40]
+        folder = cache_directory()
+        self._file = None if folder is None else folder / "kernels" / self._name
+
+    def are_there(self) -> bool:
+        """Whether building them again only means to read them."""
+        known = _built.get(self._device, set())
+        return self._name in known or (self._file is not None and self._file.is_file())
+
+    def note(self) -> None:
+        """They are built now."""
+        _built.setdefault(self._device, set()).add(self._name)
+        if self._file is not None:
+            self._device.save_pipeline_cache()
+            # a read-only or full home directory: they are only not remembered
+            with contextlib.suppress(OSError):
+                write_atomically(self._file, b"")
 
 
 class TieredKernel(Generic[T]):
@@ -61,7 +96,7 @@ class TieredKernel(Generic[T]):
         self.choice: Choice = choice or tier_choice()
         self.tier: Tier = "compiled" if self.choice == "compiled" else "interpreter"
         self._thread: threading.Thread | None = None
-        if self.choice == "compiled":
+        if self.tier == "compiled":
             self._build()
             self.active: T = self._take_compiled()
             return

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen import gpu
+from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.solver.cpu import edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
@@ -72,7 +73,9 @@ class ViewArrays:
         self._rows.write(blocked_rows(group, view))
         self._num_data = signature.num_data
         self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
-        self._narrow = DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
+        self._narrow = (
+            DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
+        )
         arrays = {
             "first": view.first,
             "tiles": view.tiles,
@@ -96,9 +99,7 @@ class ViewArrays:
         self._data.write(pack_wide(piece, has_float64) for piece in blocked_data(self._group, self.view))
         if self._narrow is not None:
             with np.errstate(over="ignore"):
-                self._narrow.write(
-                    piece.astype(np.float32) for piece in blocked_data(self._group, self.view)
-                )
+                self._narrow.write(piece.astype(np.float32) for piece in blocked_data(self._group, self.view))
 
 
 class PairArrays:
@@ -138,8 +139,7 @@ class DeviceEdges:
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
         self._digest = self._digest_of_data()
-        self.chi2_kernel = gpu.chi2_kernel(self.signature, self._arithmetic)
-        self._parameter_buffers = {}
+        self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
             records = parameters.records[number]
             self._parameter_buffers[f"parameter{slot}"] = records.wide.buffer
@@ -151,9 +151,7 @@ class DeviceEdges:
         group, layout = self.group, self._layout
         for slot, number in enumerate(group.vertex_sets):
             if slot != self.primary_slot and (self._structure.vertex_blocks[number] >= 0).any():
-                view = edge_view(
-                    self._structure, group, slot, is_primary=False, num_kept=layout.num_kept
-                )
+                view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
         lists = pair_lists(group, self.primary.view)
@@ -187,7 +185,8 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """All buffers of a view's kernels by name, but for what they write."""
         named = {**self._parameter_buffers, **view.buffers}
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -204,8 +203,8 @@ class DeviceEdges:
 
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
-        view, kernel = self.primary, self.chi2_kernel
-        buffers = self._buffers(view, version) | {"partial": partial}
+        view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
+        buffers = self.buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -214,14 +213,24 @@ class DeviceEdges:
     @property
     def num_chi2_partials(self) -> int:
         """Parts that `chi2_launch` leaves."""
-        return -(-self.primary.view.num_edges // self.chi2_kernel.workgroup_size)
+        return -(-self.primary.view.num_edges // CHI2_WORKGROUP)
 
-    def linearize_launch(self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool) -> Launch:
+    def kernels(self) -> Iterator[gpu.GpuKernel]:
+        """What the launches of chi2, views and pair lists run; made one after the other."""
+        yield gpu.chi2_kernel(self.signature, self._arithmetic)
+        for slot in self.views:
+            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+        for one in self.pairs:
+            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
+
+    def linearize_launch(
+        self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
+    ) -> Launch:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view = arrays.view
         kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
+        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
         params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
         nbytes = self.bytes_of(view.num_edges)
         return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
@@ -230,7 +239,7 @@ class DeviceEdges:
         """The blocks of a pair list."""
         pairs = arrays.pairs
         kernel = gpu.pair_kernel(self.signature, *pairs.slots, self._arithmetic)
-        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
+        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
         params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
         groups = -(-pairs.num_blocks // kernel.workgroup_size)
         nbytes = self.bytes_of(len(pairs.edge))
@@ -254,11 +263,10 @@ class DeviceEdges:
             return
         arrays = self.views[slot]
         kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"x": x, "y": y}
+        buffers = self.buffers(arrays, version) | {"x": x, "y": y}
         for number_of_slot, number in enumerate(self.group.vertex_sets):
             buffers[f"offset{number_of_slot}"] = offsets[number].buffer
         params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
         share = (last - first) / max(arrays.view.num_tiles, 1)
         nbytes = self.bytes_of(share * arrays.view.num_edges)
         yield bound(self._context, kernel, buffers, params, last - first, nbytes)
-

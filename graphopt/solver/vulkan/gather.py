@@ -80,17 +80,6 @@ class GatherList:
     """Invocations per target."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Entries:
-    """Items with the place that they add to, before sorting."""
-
-    edge: np.ndarray
-    number: np.ndarray
-    """Map."""
-    places: np.ndarray
-    """(n, number of buffers) int64."""
-
-
 def gather_lists(
     dims: Sequence[int],
     vertex_scalar: np.ndarray,
@@ -113,22 +102,21 @@ def gather_lists(
     lists: list[GatherList] = []
     for dim in sorted(set(dims)):
         slots = [a for a, other in enumerate(dims) if other == dim]
-        columns = [
-            np.stack([block_offset[:, pair_number[a, a]], vertex_scalar[:, a]], axis=-1) for a in slots
-        ]
+        blocks = [block_offset[:, pair_number[a, a]] for a in slots]
+        segments = [vertex_scalar[:, a] for a in slots]
         maps: dict[Target, np.ndarray] = {
             "values": np.stack([layout.block(a, a) for a in slots]),
             "b": np.stack([layout.segment(a) for a in slots]),
         }
-        lists += _lists(_entries(columns), maps, chunk, len(block_offset))
+        lists += _lists({"values": blocks, "b": segments}, maps, chunk)
     for sources in _pair_sources(layout):
-        columns = []
+        blocks = []
         for a, b, transposed in sources:
             number = pair_number[a, b]
             mine = block_transposed[:, number] == transposed
-            columns.append(np.where(mine, block_offset[:, number], -1)[:, None])
+            blocks.append(np.where(mine, block_offset[:, number], -1))
         maps = {"values": np.stack([layout.block(*source) for source in sources])}
-        lists += _lists(_entries(columns), maps, chunk, len(block_offset))
+        lists += _lists({"values": blocks}, maps, chunk)
     return lists
 
 
@@ -144,40 +132,45 @@ def _pair_sources(layout: OutputLayout) -> list[list[tuple[int, int, bool]]]:
     return list(shapes.values())
 
 
-def _entries(columns: Sequence[np.ndarray]) -> _Entries:
-    """From per map the (m, buffers) places of each edge; -1: none."""
-    edges = [np.flatnonzero(places[:, 0] >= 0) for places in columns]
-    return _Entries(
-        np.concatenate(edges),
-        np.repeat(np.arange(len(columns)), [len(one) for one in edges]),
-        np.concatenate([places[one] for places, one in zip(columns, edges, strict=True)]),
-    )
-
-
 def _lists(
-    entries: _Entries, maps: dict[Target, np.ndarray], chunk: int, num_edges: int
+    places: dict[Target, list[np.ndarray]], maps: dict[Target, np.ndarray], chunk: int
 ) -> Iterator[GatherList]:
-    if not len(entries.edge):
+    """places: per target and map the (m,) place of each edge, -1: none; equal "values" are one target."""
+    blocks = places["values"]
+    starts = range(0, len(blocks[0]), chunk)
+    parts = [_sorted_items([one[k : k + chunk] for one in blocks]) for k in starts]
+    items = np.concatenate([part[0] for part in parts])
+    if not len(items):
         return
-    num_chunks = -(-num_edges // chunk)
-    own_chunk = entries.edge // chunk
-    order = np.lexsort((entries.number, entries.edge, entries.places[:, 0], own_chunk))
-    own_chunk, places = own_chunk[order], entries.places[order]
-    items = (entries.edge[order] % chunk + (entries.number[order] << EDGE_BITS)).astype(np.uint32)
-    starts = np.flatnonzero(
-        np.r_[True, (own_chunk[1:] != own_chunk[:-1]) | (places[1:, 0] != places[:-1, 0])]
-    )
-    counts = np.diff(np.r_[starts, len(items)])
-    limits = [lower for lower, _ in LANE_COUNTS]
-    size_class = np.searchsorted(limits, counts, side="left") - 1
-    for number, (_, lanes) in enumerate(LANE_COUNTS):
-        mine = size_class == number
+    counts = np.concatenate([part[1] for part in parts])
+    own_chunk = np.repeat(np.arange(len(parts)), [len(part[1]) for part in parts])
+    begins = np.concatenate([[0], np.cumsum(counts)])[:-1]
+    edge = (items[begins] & ((1 << EDGE_BITS) - 1)).astype(np.int64) + chunk * own_chunk
+    number = items[begins] >> EDGE_BITS
+    where = {name: np.stack(columns)[number, edge].astype(np.uint32) for name, columns in places.items()}
+    size_class = np.searchsorted([lower for lower, _ in LANE_COUNTS], counts, side="left") - 1
+    for which, (_, lanes) in enumerate(LANE_COUNTS):
+        mine = size_class == which
         if not mine.any():
             continue
-        first = np.concatenate([[0], np.cumsum(counts[mine])]).astype(np.uint32)
-        chunk_first = np.searchsorted(own_chunk[starts[mine]], np.arange(num_chunks + 1))
-        where = places[starts[mine]].astype(np.uint32)
-        targets: dict[Target, tuple[np.ndarray, np.ndarray]] = {
-            name: (where[:, k], outputs.astype(np.uint32)) for k, (name, outputs) in enumerate(maps.items())
-        }
-        yield GatherList(chunk_first, first, items[np.repeat(mine, counts)], targets, lanes)
+        yield GatherList(
+            np.searchsorted(own_chunk[mine], np.arange(len(parts) + 1)),
+            np.concatenate([[0], np.cumsum(counts[mine])]).astype(np.uint32),
+            items[np.repeat(mine, counts)],
+            {name: (where[name][mine], outputs.astype(np.uint32)) for name, outputs in maps.items()},
+            lanes,
+        )
+
+
+def _sorted_items(places: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Items of one chunk by place, then map, then edge, as uint32; and how many each place has."""
+    both = []
+    for number, column in enumerate(places):
+        edges = np.flatnonzero(column >= 0)
+        items = edges.astype(np.uint64) + np.uint64(number << EDGE_BITS)
+        both.append(column[edges].astype(np.uint64) << np.uint64(32) | items)
+    ordered = np.concatenate(both)
+    ordered.sort()
+    place = ordered >> np.uint64(32)
+    starts = np.flatnonzero(np.concatenate([np.ones(min(len(place), 1), bool), place[1:] != place[:-1]]))
+    return ordered.astype(np.uint32), np.diff(np.append(starts, len(place)))

@@ -21,19 +21,24 @@ from graphopt.codegen.interpreter import DeviceProgram
 from graphopt.solver.vulkan.context import NOTHING, Context, Launch
 from graphopt.solver.vulkan.gather import GatherList, Target
 
-WORKGROUP = 64
-GATHER_WORKGROUP = 64
+WORKGROUP = 128
+"""As of the compiled chi2 kernel: both leave equally many partial sums."""
+GATHER_WORKGROUP = 128
+"""As of the compiled chi2 kernel: both leave equally many partial sums."""
 SCRATCH_BYTES = 32 << 20
 """Scratch buffer at most, unless WORKGROUP edges need more."""
 MAX_CHUNK = 1 << 16
+BYTES_PER_INSTRUCTION = 24
+"""Of scratch memory that an instruction moves for an edge, roughly."""
+Steps = list[list[Launch]]
+"""Launches; those of one step do not depend on each other, a barrier follows each step."""
 _RECORDS, _DATA, _IN_ORDER, _STEP = range(4)  # SOURCE of interpret_load
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """A vertex or parameter set on the device."""
+    """How a vertex or parameter set lies on the device."""
 
-    buffer: Any
     record: int
     """Numbers from one record to the next."""
     num_components: int
@@ -49,10 +54,10 @@ class EdgeArrays:
     """Blocked rows of the vertices, then of the parameters."""
     data: Any
     """Blocked measurement, information, kernel width."""
-    sources: Sequence[Records]
-    """Per vertex slot, then per parameter."""
     data_dim: int
     """Numbers per edge in `data`."""
+    sources: Sequence[Records]
+    """Per vertex slot, then per parameter."""
 
 
 class Interpreter:
@@ -130,7 +135,7 @@ class InterpretedProgram:
         params = (first, count, self.chunk, *dims)
         return Launch(kernel, (*buffers, self.scratch), params, -(-count // WORKGROUP))
 
-    def run(self, chunk: int, partial: Any = None) -> Launch:
+    def run(self, chunk: int, partial: Any = None, first_partial: int = 0) -> Launch:
         """Run the program; with `partial`: sums of output 0 per workgroup, all chunks in one array."""
         first, count = self.items_of(chunk)
         row = NOTHING if partial is None else int(self.packed.output_rows[0])
@@ -141,17 +146,14 @@ class InterpretedProgram:
             self.scratch,
             partial or self._interpreter.dummy,
         )
-        params = (count, self.chunk, len(self.packed.constants), row, first // WORKGROUP)
-        return Launch(self._interpreter._run, buffers, params, -(-count // WORKGROUP))
+        params = (count, self.chunk, len(self.packed.constants), row, first_partial + first // WORKGROUP)
+        nbytes = BYTES_PER_INSTRUCTION * len(self.packed.words) * count
+        return Launch(self._interpreter._run, buffers, params, -(-count // WORKGROUP), nbytes)
 
     @property
     def num_partials(self) -> int:
         """Numbers that `run` writes into `partial` over all chunks."""
         return -(-self.num_items // WORKGROUP)
-
-
-Steps = list[list[Launch]]
-"""Launches; those of one step do not depend on each other, a barrier follows each step."""
 
 
 class InterpretedEdges:
@@ -162,26 +164,33 @@ class InterpretedEdges:
         self._edges = edges
         self.program = interpreter.program(packed, edges.num_edges)
         columns = len(edges.sources)
-        self._sources, first = [], 0
-        for column, source in enumerate(edges.sources):
-            targets = self.program.targets(first, source.num_components, columns=columns)
-            dims = (source.num_components, source.record, column)
-            self._sources.append((_RECORDS, (source.buffer, interpreter.dummy, edges.rows, targets), dims))
+        self._targets, first = [], 0
+        for source in edges.sources:
+            self._targets.append(self.program.targets(first, source.num_components, columns=columns))
             first += source.num_components
         own = len(packed.input_rows) - first
-        if edges.data_dim:
-            targets = self.program.targets(first, own, with_width=edges.data_dim > own)
-            buffers = (edges.data, interpreter.dummy, interpreter.dummy, targets)
-            self._sources.append((_DATA, buffers, (edges.data_dim, edges.data_dim, 0)))
+        self._data_targets = self.program.targets(first, own, with_width=edges.data_dim > own)
 
-    def evaluate(self, chunk: int, partial: Any = None) -> Steps:
-        """Load and run one chunk."""
-        loads = [self.program.load(source, buffers, chunk, dims) for source, buffers, dims in self._sources]
-        return [loads, [self.program.run(chunk, partial)]]
+    def evaluate(
+        self, chunk: int, buffers: Sequence[Any], partial: Any = None, first_partial: int = 0
+    ) -> Steps:
+        """Load and run one chunk; buffers: those of `edges.sources`."""
+        own, dummy = self._edges, self._interpreter.dummy
+        loads = []
+        for column, (source, buffer, targets) in enumerate(
+            zip(own.sources, buffers, self._targets, strict=True)
+        ):
+            dims = (source.num_components, source.record, column)
+            loads.append(self.program.load(_RECORDS, (buffer, dummy, own.rows, targets), chunk, dims))
+        if own.data_dim:
+            inputs = (own.data, dummy, dummy, self._data_targets)
+            loads.append(self.program.load(_DATA, inputs, chunk, (own.data_dim, own.data_dim, 0)))
+        return [loads, [self.program.run(chunk, partial, first_partial)]]
 
-    def chi2(self, partial: Any) -> Steps:
+    def chi2(self, buffers: Sequence[Any], partial: Any, first_partial: int = 0) -> Steps:
         """Partial sums of output 0, chi2, of all edges: `program.num_partials` wide numbers."""
-        return [step for chunk in range(self.program.num_chunks) for step in self.evaluate(chunk, partial)]
+        chunks = range(self.program.num_chunks)
+        return [step for k in chunks for step in self.evaluate(k, buffers, partial, first_partial)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +253,7 @@ class Gather:
 
 
 class InterpretedLinearization:
-    """linearize of a group: adds to H and b, which start as zeros, and writes partial sums of chi2."""
+    """linearize of a group: adds to H and b, which start as zeros; with `partial` also sums of chi2."""
 
     def __init__(
         self, interpreter: Interpreter, packed: DeviceProgram, edges: EdgeArrays, lists: Sequence[GatherList]
@@ -253,12 +262,12 @@ class InterpretedLinearization:
         self.edges = InterpretedEdges(interpreter, packed, edges)
         self._gather = Gather(interpreter, lists, packed.output_rows, self.edges.program.chunk)
 
-    def steps(self, values: Any, b: Any, partial: Any) -> Steps:
-        """Everything, chunk after chunk."""
+    def steps(self, buffers: Sequence[Any], values: Any, b: Any, partial: Any = None) -> Steps:
+        """Everything, chunk after chunk; buffers: those of `edges.sources`."""
         program = self.edges.program
         steps: Steps = []
         for chunk in range(program.num_chunks):
-            steps += self.edges.evaluate(chunk, partial)
+            steps += self.edges.evaluate(chunk, buffers, partial)
             steps.append(self._gather.launches(chunk, program.scratch, {"values": values, "b": b}))
         return steps
 

@@ -25,9 +25,10 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.layout import BlockLayout
-from graphopt.solver.vulkan.linearization import DeviceLinearizer, gather_scalars
+from graphopt.solver.vulkan.linearization import gather_scalars
 from graphopt.solver.vulkan.sequence import Running, Sequence
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
+from graphopt.solver.vulkan.tiered import make_device_linearizer
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
 from graphopt.solver.working import WorkingEstimates
 
@@ -58,7 +59,9 @@ class ResidentBlockSolver:
         context = Context(device, precision)
         layout = stored_layout(structure, configuration, schedule)
         context.note_size(layout.values_size * context.real.itemsize)
-        self._linearizer = DeviceLinearizer(context, structure, layout, stores_pairs=schedule == "blocks")
+        self._linearizer = make_device_linearizer(
+            context, structure, layout, stores_pairs=schedule == "blocks"
+        )
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
         self._prepared: Future[None] = with_thread.submit(self._linearizer.prepare)
@@ -130,6 +133,7 @@ class ResidentBlockSolver:
 
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
+        self._advance()
         current = self._estimates.current
         if current not in self._known_chi2:
             self._run(("chi2", current), self._record_chi2)
@@ -183,8 +187,10 @@ class ResidentBlockSolver:
         """Solve, push, update and chi2 in one submission."""
         start = time.perf_counter()
         before = dict(self.system.device_seconds)
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
-        tail = Tail(("move", source, target), lambda sequence: self._record_trial(sequence, source, target))
+        key = "move", source, target, self._linearizer.tier
+        tail = Tail(key, lambda sequence: self._record_trial(sequence, source, target))
         solved = self.system.solve(damping, tail)
         if not solved:
             return Trial(False, seconds=self._split(start, before))
@@ -196,6 +202,7 @@ class ResidentBlockSolver:
         """Push, update by dx, and chi2 there, in one submission."""
         start = time.perf_counter()
         before = dict(self.system.device_seconds)
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
 
         def record() -> Sequence:
@@ -240,6 +247,7 @@ class ResidentBlockSolver:
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
 
         def record() -> Sequence:
@@ -296,11 +304,18 @@ class ResidentBlockSolver:
             "device": self.device.spec,
             "device_name": self.device.name,
             "precision": self._context.precision,
+            "tier": self._linearizer.tier,
+            "tier_seconds": self._linearizer.tier_seconds,
             "memory_bytes": self.structure.nbytes + statistics["used"],
             "seconds": self.system.overlap(),
         }
 
     # ---------------------------------------------------------------- helpers
+
+    def _advance(self) -> None:
+        """Take compiled kernels that have become ready; what was recorded before is outdated then."""
+        if self._linearizer.advance():
+            self._programs.clear()
 
     def _run(self, key: Any, record: Any) -> None:
         if key not in self._programs:
