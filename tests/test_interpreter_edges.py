@@ -104,8 +104,9 @@ def interpreted(case: Case, precision: str, access: str = "address"):
     edges = EdgeArrays(case.n, arrays["rows"], arrays["data"], signature.num_data, sources)
     packed_program = pack_program(compiled.linearize, compiled.kernel)
     chunk = own.chunk(packed_program.num_rows, case.n)
+    nothing = np.zeros_like(equations.transposed)
     lists = gather_lists(
-        equations.layout.dims, equations.scalar, equations.offset, equations.transposed, chunk
+        equations.layout.dims, equations.scalar, equations.offset, equations.transposed, nothing, chunk
     )
     linearization = InterpretedLinearization(own, packed_program, edges, lists)
     chi2 = InterpretedEdges(own, pack_program(compiled.chi2, compiled.kernel), edges)

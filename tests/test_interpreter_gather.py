@@ -10,7 +10,7 @@ import pytest
 
 from graphopt.errors import DeviceError
 from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.gather import OutputLayout, gather_lists
+from graphopt.solver.vulkan.gather import GatherList, OutputLayout, gather_lists
 from graphopt.solver.vulkan.interpreted import Gather, Interpreter
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,9 +29,9 @@ class Problem:
         first = np.concatenate([[0], np.cumsum(dims)])
         self.dim = int(first[-1])
         groups = [np.flatnonzero(dims == dim) for dim in (3, 2)]
-        # one vertex has most edges; both ends of a pair are never the same
-        skewed = (rng.random(num_edges) ** 4 * (num_vertices - 1)).astype(int)
-        other = skewed + 1 + rng.integers(0, num_vertices - 1 - skewed)
+        # one vertex has most edges; some edges have the same vertex at both ends
+        skewed = (rng.random(num_edges) ** 4 * num_vertices).astype(int)
+        other = skewed + rng.integers(0, num_vertices - skewed)
         flip = rng.random(num_edges) < 0.5
         ends = np.where(flip[:, None], np.stack([other, skewed], 1), np.stack([skewed, other], 1))
         vertex = np.stack(
@@ -51,6 +51,7 @@ class Problem:
         pairs = self.layout.pairs()
         self.offset = np.full((num_edges, len(pairs)), -1)
         self.transposed = np.zeros((num_edges, len(pairs)), bool)
+        self.on_diagonal = np.stack([(vertex[:, a] == vertex[:, b]) & (a != b) for a, b in pairs], axis=1)
         for e in range(num_edges):
             for p, (a, b) in enumerate(pairs):
                 if not (free[e, a] and free[e, b]):
@@ -63,6 +64,10 @@ class Problem:
                 self.transposed[e, p] = vertex[e, a] > vertex[e, b]
         self.contributions = rng.normal(size=(num_edges, NUM_OUTPUTS))
 
+    def lists(self, chunk: int) -> list[GatherList]:
+        """For chunks of so many edges."""
+        return gather_lists(DIMS, self.scalar, self.offset, self.transposed, self.on_diagonal, chunk)
+
     def expected(self) -> tuple[np.ndarray, np.ndarray]:
         """values and b by adding edge after edge."""
         values, b = np.zeros(self.size), np.zeros(self.dim)
@@ -72,6 +77,7 @@ class Problem:
                     rows, columns = DIMS[i], DIMS[j]
                     block = self._block(numbers, i, j)
                     block = block.T if self.transposed[e, p] else block
+                    block = block + block.T if self.on_diagonal[e, p] else block
                     at = self.offset[e, p]
                     values[at : at + rows * columns] += block.T.ravel()
             at = NUM_OUTPUTS - sum(DIMS)
@@ -110,7 +116,7 @@ def test_sums_of_contributions(variant, wide):
     chunk = 256
     own = Interpreter(Context(shared_device(access), precision))
     context, device = own.context, own.context.device
-    lists = gather_lists(DIMS, problem.scalar, problem.offset, problem.transposed, chunk)
+    lists = problem.lists(chunk)
     assert {one.lanes for one in lists} == {1, 8, 64}
     rows = np.random.default_rng(2).permutation(NUM_OUTPUTS)
     gather = Gather(own, lists, rows, chunk, wide=wide)
@@ -120,7 +126,8 @@ def test_sums_of_contributions(variant, wide):
         table = np.zeros((NUM_OUTPUTS, chunk), np.float64 if wide else context.real)
         table[rows, : len(part)] = part.T
         recorder = device.record()
-        record_step(recorder, gather.launches(number, device.upload(table), {"values": values, "b": b}))
+        for step in gather.steps(number, device.upload(table), {"values": values, "b": b}):
+            record_step(recorder, step)
         device.submit(recorder.finish()).wait()
     expected = problem.expected()
     tolerance = 1e-13 if precision == "double" else 1e-5
@@ -134,22 +141,24 @@ def test_sums_of_contributions(variant, wide):
 def test_every_contribution_is_listed_once():
     """Each edge is in one list per optimized vertex and optimized pair, each target in one list per chunk."""
     problem = Problem(300, 9, seed=3)
-    lists = gather_lists(DIMS, problem.scalar, problem.offset, problem.transposed, 64)
+    lists = problem.lists(64)
     pairs = problem.layout.pairs()
     off_diagonal = [p for p, (a, b) in enumerate(pairs) if a != b]
-    expected = np.count_nonzero(problem.scalar >= 0) + np.count_nonzero(problem.offset[:, off_diagonal] >= 0)
+    is_stored = problem.offset[:, off_diagonal] >= 0
+    expected = np.count_nonzero(problem.scalar >= 0) + np.count_nonzero(is_stored)
+    expected += np.count_nonzero(is_stored & problem.on_diagonal[:, off_diagonal])  # and their transposes
     assert sum(len(one.items) for one in lists) == expected
     seen = set()
     for one in lists:
         assert one.chunk_first[-1] == len(one.first) - 1 == len(one.targets["values"][0])
         chunks = np.repeat(np.arange(len(one.chunk_first) - 1), np.diff(one.chunk_first))
         for target in zip(chunks.tolist(), one.targets["values"][0].tolist(), strict=True):
-            assert target not in seen
-            seen.add(target)
+            assert (target, one.is_second) not in seen
+            seen.add((target, one.is_second))
 
 
 def test_what_does_not_fit_an_item_is_refused():
     """Items number the edges of a chunk with 20 bits."""
     one = np.zeros((1, 1))
     with pytest.raises(DeviceError, match="cpu"):
-        gather_lists((3,), one, one, one > 0, 1 << 21)
+        gather_lists((3,), one, one, one > 0, one > 0, 1 << 21)

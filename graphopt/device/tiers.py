@@ -90,7 +90,6 @@ class TieredKernel(Generic[T]):
         self._start = time.perf_counter()
         self._error: BaseException | None = None
         self._built = threading.Event()
-        self._stopped = False
         self.seconds: dict[Tier, float] = {}
         """From the start until each tier was ready."""
         self.choice: Choice = choice or tier_choice()
@@ -125,14 +124,9 @@ class TieredKernel(Generic[T]):
         return True
 
     def wait(self) -> None:
-        """Wait until the compiled kernels are built, and take them; without them, nothing."""
+        """Wait until the thread has ended, so that `advance` takes the compiled kernels or raises."""
         if self._thread is not None:
             self._thread.join()
-            self.advance()
-
-    def close(self) -> None:
-        """Let the thread stop after the kernel that it is building."""
-        self._stopped = True
 
     def _take_compiled(self) -> T:
         if self._error is not None:
@@ -142,7 +136,7 @@ class TieredKernel(Generic[T]):
     def _build(self) -> None:
         try:
             for kernel in self._kernels():
-                if self._stopped or not threading.main_thread().is_alive():
+                if not threading.main_thread().is_alive():  # the process ends
                     return
                 self._device.generated(kernel, self._constants)
         except Exception as error:  # raised in the caller's thread by `advance`

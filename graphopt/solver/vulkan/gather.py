@@ -5,7 +5,8 @@ shaders/include/gather_sum.glsl). Two kinds of targets take them:
 
 - *vertices*: per optimized vertex its diagonal block H_aa and its segment b_a, from the slots in which edges
   name it;
-- *pairs*: per off-diagonal block the edges between its two vertices.
+- *pairs*: per off-diagonal block the edges between its two vertices. An edge that names one vertex in two
+  slots adds H_ab + H_ab' to its diagonal block, in a second step.
 
 Targets of the same size and of similarly many items form one list, which one dispatch per chunk sums.
 """
@@ -78,6 +79,8 @@ class GatherList:
     """Per buffer the (num_targets,) uint32 places and the (num_maps, num_elements) uint32 outputs."""
     lanes: int
     """Invocations per target."""
+    is_second: bool
+    """Adds to blocks that other lists write, so it comes after them."""
 
 
 def gather_lists(
@@ -85,12 +88,14 @@ def gather_lists(
     vertex_scalar: np.ndarray,
     block_offset: np.ndarray,
     block_transposed: np.ndarray,
+    on_diagonal: np.ndarray,
     chunk: int,
 ) -> list[GatherList]:
     """Lists of a group whose edges are evaluated in this order, `chunk` at a time.
 
     vertex_scalar (m, arity): first scalar in b of each vertex, -1: not optimized. block_offset and
-    block_transposed (m, num_pairs): as in `structure.EdgeGroup`; no edge names one vertex twice.
+    block_transposed (m, num_pairs): as in `structure.EdgeGroup`. on_diagonal (m, num_pairs): both slots of a
+    pair of two slots name the same vertex.
     """
     layout = OutputLayout(tuple(dims))
     if chunk > 1 << EDGE_BITS or len(dims) ** 2 > 1 << (32 - EDGE_BITS):
@@ -110,13 +115,16 @@ def gather_lists(
         }
         lists += _lists({"values": blocks, "b": segments}, maps, chunk)
     for sources in _pair_sources(layout):
-        blocks = []
-        for a, b, transposed in sources:
-            number = pair_number[a, b]
-            mine = block_transposed[:, number] == transposed
-            blocks.append(np.where(mine, block_offset[:, number], -1))
         maps = {"values": np.stack([layout.block(*source) for source in sources])}
-        lists += _lists({"values": blocks}, maps, chunk)
+        numbers = [pair_number[a, b] for a, b, _ in sources]
+        for is_second in (False, True):
+            blocks = []
+            for number, (_, _, transposed) in zip(numbers, sources, strict=True):
+                is_mine = on_diagonal[:, number]
+                if not is_second:
+                    is_mine = ~is_mine & (block_transposed[:, number] == transposed)
+                blocks.append(np.where(is_mine, block_offset[:, number], -1))
+            lists += _lists({"values": blocks}, maps, chunk, is_second)
     return lists
 
 
@@ -133,7 +141,10 @@ def _pair_sources(layout: OutputLayout) -> list[list[tuple[int, int, bool]]]:
 
 
 def _lists(
-    places: dict[Target, list[np.ndarray]], maps: dict[Target, np.ndarray], chunk: int
+    places: dict[Target, list[np.ndarray]],
+    maps: dict[Target, np.ndarray],
+    chunk: int,
+    is_second: bool = False,
 ) -> Iterator[GatherList]:
     """places: per target and map the (m,) place of each edge, -1: none; equal "values" are one target."""
     blocks = places["values"]
@@ -159,6 +170,7 @@ def _lists(
             items[np.repeat(mine, counts)],
             {name: (where[name][mine], outputs.astype(np.uint32)) for name, outputs in maps.items()},
             lanes,
+            is_second,
         )
 
 

@@ -228,14 +228,15 @@ class Gather:
             {name: indices(output_rows[outputs]) for name, (_, outputs) in one.targets.items()},
         )
 
-    def launches(self, chunk: int, contributions: Any, results: dict[Target, Any]) -> list[Launch]:
+    def steps(self, chunk: int, contributions: Any, results: dict[Target, Any]) -> Steps:
         """Add the contributions of a chunk to the buffers `results`."""
-        launches = []
+        steps: Steps = [[], []]
         for one in self._lists:
             begin, end = one.lists.chunk_first[chunk : chunk + 2].tolist()
             if begin == end:
                 continue
             tiles = -(-(end - begin) * one.lists.lanes // GATHER_WORKGROUP)
+            kernel = self._interpreter.gather(one.lists.lanes, self._wide)
             for name, (_, outputs) in one.lists.targets.items():
                 num_elements = outputs.shape[1]
                 buffers = (
@@ -247,9 +248,9 @@ class Gather:
                     results[name],
                 )
                 params = (begin, end - begin, num_elements, self._stride, 1)
-                kernel = self._interpreter.gather(one.lists.lanes, self._wide)
-                launches.append(Launch(kernel, buffers, params, tiles * num_elements))
-        return launches
+                launch = Launch(kernel, buffers, params, tiles * num_elements)
+                steps[one.lists.is_second].append(launch)
+        return [step for step in steps if step]
 
 
 class InterpretedLinearization:
@@ -268,7 +269,7 @@ class InterpretedLinearization:
         steps: Steps = []
         for chunk in range(program.num_chunks):
             steps += self.edges.evaluate(chunk, buffers, partial)
-            steps.append(self._gather.launches(chunk, program.scratch, {"values": values, "b": b}))
+            steps += self._gather.steps(chunk, program.scratch, {"values": values, "b": b})
         return steps
 
 

@@ -11,6 +11,7 @@ import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from graphopt.codegen.interpreter import DeviceProgram, pack_program
 from graphopt.device import VulkanDevice, spirv
 from graphopt.device.tiers import BuiltKernels, Tier, TieredKernel, tier_choice
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.gather import gather_lists
@@ -149,7 +150,7 @@ class TieredLinearizer(DeviceLinearizer):
         return self._tiers.advance()
 
     def wait_compiled(self) -> None:
-        """Wait until compiled kernels have taken over; where they never do, nothing."""
+        """Wait until `advance` takes compiled kernels; where there never are any, not at all."""
         self._tiers.wait()
 
     def refresh(self) -> bool:
@@ -219,6 +220,7 @@ class InterpretedLinearizer:
                 np.stack(offsets, axis=1),
                 group.block_offset[order],
                 group.block_transposed[order],
+                _on_diagonal(group)[order],
                 self._interpreter.chunk(packed.num_rows, arrays.num_edges),
             )
             self._linearize.append(InterpretedLinearization(self._interpreter, packed, arrays, lists))
@@ -244,6 +246,16 @@ class InterpretedLinearizer:
             narrow_record = gpu.narrow_record_dim(self._estimates.working[number].type.storage_dim)
             buffers = (before[number].wide.buffer, records.wide.buffer, dx, offset, narrow)
             yield from oplus.steps(*buffers, narrow_record)
+
+
+def _on_diagonal(group: EdgeGroup) -> np.ndarray:
+    """(m, num_pairs) bool: the two slots of a pair name the same vertex."""
+    pairs = combinations_with_replacement(enumerate(group.vertex_sets), 2)
+    columns = [
+        (group.vertex_rows[:, a] == group.vertex_rows[:, b]) & (a != b and own == other)
+        for (a, own), (b, other) in pairs
+    ]
+    return np.stack(columns, axis=1)
 
 
 def _packed_of(edges: DeviceEdges) -> tuple[DeviceProgram, DeviceProgram]:
