@@ -28,6 +28,7 @@ from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.gather import gather_lists
 from graphopt.solver.vulkan.interpreted import (
+    SCRATCH_BYTES,
     EdgeArrays,
     InterpretedEdges,
     InterpretedLinearization,
@@ -185,10 +186,16 @@ class TieredLinearizer(DeviceLinearizer):
 class InterpretedLinearizer:
     """The launches of a linearizer by the interpreter."""
 
-    def __init__(self, context: Context, structure: Structure, linearizer: DeviceLinearizer):
+    def __init__(
+        self,
+        context: Context,
+        structure: Structure,
+        linearizer: DeviceLinearizer,
+        scratch_bytes: int = SCRATCH_BYTES,
+    ):
         self._structure = structure
         self._all_edges, self._estimates = linearizer.edges, linearizer.estimates
-        self._interpreter = Interpreter(context)
+        self._interpreter = Interpreter(context, scratch_bytes)
         self._arrays = [_edge_arrays(edges) for edges in self._all_edges]
         self._chi2 = [
             InterpretedEdges(self._interpreter, _packed_of(edges)[0], arrays)
