@@ -107,7 +107,9 @@ class Case:
             axis=1,
         ).astype(np.uint32)
         self.parameters = [self._parameter(p, rng) for p in self.type.parameters]
-        self.parameters = [self.parameters[self.signature.set_of_parameter(k)] for k in range(len(self.parameters))]
+        self.parameters = [
+            self.parameters[self.signature.set_of_parameter(k)] for k in range(len(self.parameters))
+        ]
         self.parameter_rows = rng.integers(3, size=(n, len(self.parameters))).astype(np.uint32)
         self.measurement = self._measurement(original, rng)
         self.information = self._information(information, rng)

@@ -46,12 +46,18 @@ CHOSEN = (
 VARIANTS = [(access, arithmetic) for arithmetic in ("double", "mixed") for access in ("address", "storage")]
 EVERYTHING = os.environ.get("GRAPHOPT_TEST_ALL_KERNELS", "0") not in ("", "0")
 if EVERYTHING:
-    PARAMETERS = [(kind.name, v, k, a) for kind in ALL for v, k in (("full", 1), ("identity", 0)) for a in VARIANTS]
+    PARAMETERS = [
+        (kind.name, v, k, a) for kind in ALL for v, k in (("full", 1), ("identity", 0)) for a in VARIANTS
+    ]
 else:  # the variants in turn
     PARAMETERS = [(*one, VARIANTS[(k + k // 4) % 4]) for k, one in enumerate(CHOSEN)]
 
 TOLERANCE = {"double": 1e-11, "mixed": 1e-5}
-PRODUCT_TOLERANCE = {"double": 1e-11, "mixed": 2e-4}  # float32 from the start; some points lie beside the camera
+PRODUCT_TOLERANCE = {
+    "double": 1e-11,
+    "mixed": 2e-4,
+}
+"""float32 from the start; some points lie beside the camera."""
 UNTOUCHED = 7.0
 
 

@@ -87,7 +87,9 @@ def test_explicit_schur_complement(context, name):
     assert system.solve(DAMPING)
 
     first = problem.layout.num_kept
-    inverse = context.download(system.reduction.landmark_inverse.buffer, system.reduction.landmark_inverse.size)
+    inverse = context.download(
+        system.reduction.landmark_inverse.buffer, system.reduction.landmark_inverse.size
+    )
     damped = problem.damped(DAMPING)
     for k, at in enumerate(system.reduction.landmark_inverse.offset):
         dim = problem.layout.dims[first + k]
@@ -95,7 +97,9 @@ def test_explicit_schur_complement(context, name):
         block = inverse[at : at + dim * dim].reshape(dim, dim)
         assert relative_error(block, np.linalg.inv(damped[rows, rows])) < allowed["inverse"]
 
-    schur = unpack(system.reduction.reduced, context.download(system.reduction.schur.buffer, system.reduction.schur.size))
+    schur = unpack(
+        system.reduction.reduced, context.download(system.reduction.schur.buffer, system.reduction.schur.size)
+    )
     assert relative_error(schur, expected) < allowed["schur"]
     assert relative_error(context.download(system.pcg.r[0], problem.kept), residual) < allowed["residual"]
     check_jacobi(context, system, expected, allowed["jacobi"])
@@ -184,7 +188,9 @@ def test_work_queues_of_the_gpu(context, work_queues):
     other = start(context, problem, schur="explicit", work_queues=work_queues, max_iterations=1)
     assert host.solve(DAMPING) and other.solve(DAMPING)
     for name in ("col_ptr", "row_idx"):
-        np.testing.assert_array_equal(getattr(host.reduction.reduced, name), getattr(other.reduction.reduced, name))
+        np.testing.assert_array_equal(
+            getattr(host.reduction.reduced, name), getattr(other.reduction.reduced, name)
+        )
     expected = context.download(host.reduction.schur.buffer, host.reduction.schur.size)
     actual = context.download(other.reduction.schur.buffer, other.reduction.schur.size)
     if work_queues == "gpu":

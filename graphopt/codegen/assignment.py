@@ -53,11 +53,25 @@ class Assignment:
 
     def needed_by(self, outputs: Iterable[str]) -> set[str]:
         """Names of all values that these outputs depend on, inputs and the outputs' own values included."""
-        needed = {v for v in (self.outputs[name] for name in outputs) if isinstance(v, str)}
+        return self.cone(v for v in (self.outputs[name] for name in outputs) if isinstance(v, str))
+
+    def cone(self, names: Iterable[str]) -> set[str]:
+        """Return these values and everything that they depend on."""
+        needed = set(names)
         for statement in reversed(self.statements):
             if not needed.isdisjoint(statement.targets):
                 needed.update(statement.names())
         return needed
+
+    def choices(self) -> set[str]:
+        """Values that some `select` chooses between."""
+        return {
+            name
+            for s in self.statements
+            if s.operation == "SELECT"
+            for name in s.sources[1:]
+            if isinstance(name, str)
+        }
 
     def keep(self, outputs: Iterable[str]) -> Assignment:
         """Return the function of these outputs only, without the statements that only others need."""
@@ -105,7 +119,9 @@ class _Naming:
         self.count += 1
         return f"#{self.count}"
 
-    def walk(self, program: Program, inputs: Sequence[Source], kernel: Program | None, width: str) -> list[Source]:
+    def walk(
+        self, program: Program, inputs: Sequence[Source], kernel: Program | None, width: str
+    ) -> list[Source]:
         """Append a program's statements and return its outputs."""
         registers: dict[int, Source] = {r: float(c) for r, c in enumerate(program.constants)}
         registers.update({int(r): s for r, s in zip(program.input_registers, inputs, strict=True) if r >= 0})

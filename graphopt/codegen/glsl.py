@@ -176,7 +176,9 @@ class _Writer:
         )
 
 
-def _split_sum(statement: Statement, sources: list[str]) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
+def _split_sum(
+    statement: Statement, sources: list[str]
+) -> tuple[list[tuple[int, str, str]], list[tuple[int, str]]]:
     """Signed products and signed terms of a SUM."""
     assert statement.counts is not None
     num_pos, num_neg, num_plus, num_minus = statement.counts

@@ -34,7 +34,7 @@ class SolverOptions:
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: str = "auto"
-    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host" (the CPU does)."""
+    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host": the CPU."""
 
     def __post_init__(self) -> None:
         for name, known in (

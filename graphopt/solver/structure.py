@@ -159,6 +159,7 @@ class Structure:
             for i, j in combinations_with_replacement(range(numbers.shape[1]), 2):
                 if i != j:
                     both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+                    both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
                     conflicts.append(numbers[both][:, [i, j]])
         pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
         taken = independent_set(is_wanted, pairs)

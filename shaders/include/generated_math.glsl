@@ -1,6 +1,6 @@
 // Elementary functions for generated kernels. GLSL has none for float64, and its float32 ones may be off by
-// thousands of units in the last place; these are within about 2 (arguments of sine and cosine: |x| up to 1e6 in
-// float64, 8000 in float32).
+// thousands of units in the last place; these are within 2 to 4 (arguments of sine and cosine: |x| up to 1e6 in
+// float64, 8000 in float32; powers of float32 lose |y log x| units more).
 //
 // Polynomials and reductions of float64: fdlibm (Sun Microsystems 1993); float32: Cephes (S. Moshier 1989).
 // NaN and infinities as in numpy; min and max are NaN where either argument is.
@@ -90,7 +90,7 @@ float math_log(float x) {
   return (f + low) + 0.693359375 * e;
 }
 // Sign and exceptions of x^y for both types: whole y of a negative x, zero and infinite bases.
-#define GRAPHOPT_POW(type, magnitude, INFINITE, NO_NUMBER)                                         \
+#define GRAPHOPT_POW(type, magnitude, sign_word, INFINITE, NO_NUMBER)                              \
   type math_pow(type x, type y) {                                                                  \
     if (y == type(0) || x == type(1)) return type(1);                                              \
     if (isnan(x) || isnan(y)) return x + y;                                                        \
@@ -106,14 +106,12 @@ float math_log(float x) {
       if (x < type(0) && !whole) return NO_NUMBER;                                                 \
       result = magnitude(a, y);                                                                    \
     }                                                                                              \
-    return x < type(0) && odd ? -result : result;                                                  \
+    return odd && (sign_word(x) >> 31) != 0 ? -result : result;                                    \
   }
 float pow_of_positive(float a, float y) {
-  // y log a in two parts, so that the exponential loses nothing
-  const float l = math_log(a);
-  return math_exp(y * l);
+  return math_exp(y * math_log(a));  // the relative error grows with |y log a|
 }
-GRAPHOPT_POW(float, pow_of_positive, FLOAT_INFINITY, FLOAT_NAN)
+GRAPHOPT_POW(float, pow_of_positive, floatBitsToUint, FLOAT_INFINITY, FLOAT_NAN)
 
 // ---------------------------------------------------------------- float64
 #if !defined(GRAPHOPT_TWO_FLOAT)
@@ -259,7 +257,8 @@ double pow_of_positive(double a, double y) {
   exact_product(y, high, ph, pl);
   return exp_of_sum(ph, pl + y * low);
 }
-GRAPHOPT_POW(double, pow_of_positive, DOUBLE_INFINITY, DOUBLE_NAN)
+uint high_word(double x) { return unpackDouble2x32(x).y; }
+GRAPHOPT_POW(double, pow_of_positive, high_word, DOUBLE_INFINITY, DOUBLE_NAN)
 #endif
 
 #endif

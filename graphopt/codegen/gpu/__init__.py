@@ -5,6 +5,7 @@ programs        what the kernels evaluate per edge
 kernel          GpuKernel; header, buffers and loads
 segments        sums over tiles of edges
 edge_kernels    chi2, linearize, pair, product
+schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus
 
 A device compiles a kernel with `device.generated(kernel)`.
@@ -13,6 +14,7 @@ A device compiles a kernel with `device.generated(kernel)`.
 from graphopt.codegen.gpu.edge_kernels import chi2_kernel, linearize_kernel, pair_kernel, product_kernel
 from graphopt.codegen.gpu.kernel import GpuKernel
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu.schur_kernel import schur_diagonal_kernel
 from graphopt.codegen.gpu.vertex_kernels import oplus_kernel
 
 __all__ = [
@@ -27,4 +29,5 @@ __all__ = [
     "pair_kernel",
     "product_kernel",
     "record_dim",
+    "schur_diagonal_kernel",
 ]

@@ -6,45 +6,52 @@ from collections.abc import Sequence
 from functools import cache
 
 from graphopt.codegen.assignment import assign
-from graphopt.codegen.edge import information_dim
 from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import (
     Body,
     GpuKernel,
     Interface,
-    Load,
+    closed_forms,
     compose,
-    declare_inputs,
-    describe_type,
     edge_body,
-    edge_loads,
     indent,
-    load_lines,
 )
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.programs import (
     chi2_program,
+    guide_names,
     linearize_program,
     pair_program,
     product_program,
     vector_names,
 )
-from graphopt.codegen.gpu.segments import TILE_START, TILE_START_PRIMARY, tile_declarations, tile_sums
+from graphopt.codegen.gpu.segments import (
+    TILE_START,
+    TILE_START_PRIMARY,
+    Total,
+    in_turn,
+    tile_declarations,
+    tile_sums,
+)
 from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
+from graphopt.types.robust_kernels import KERNELS
 
 CHI2_WORKGROUP = 128
 PAIR_WORKGROUP = 64
+STAGED = 27
+"""Entries of a block that go through shared memory at once: 9 x 3 in one go."""
 
 
 @cache
 def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> GpuKernel:
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
-    loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, ["rho"], loads, arithmetic, ["rho"])
+    loads = edge_loads(signature, False, arithmetic)
+    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
-    declare_inputs(interface, signature, narrow=False)
+    declare_inputs(interface, signature, False)
     interface.add("partial", "OUTPUT(%, wide, partial)")
     main = [
         "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
@@ -57,7 +64,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
         "chi2 = workgroup_chi2(chi2);",
         "if (LANE == 0) partial.at[push.first_partial + WORKGROUP] = chi2;",
     ]
-    header = ["chi2: sum of rho(e' omega e)", *describe_type(program, signature)]
+    header = ["chi2: sum of rho(e' omega e)", *describe_type(signature)]
     return compose(
         _name(signature, "chi2"), interface, header, main, arithmetic, body, CHI2_WORKGROUP, 1, [CHI2_SUM]
     )
@@ -67,7 +74,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
 def linearize_kernel(
     signature: EdgeSignature, slot: int, primary: bool, arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
-    """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; one workgroup per tile.
+    """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; a workgroup per tile.
 
     primary: chi2 of each tile goes to partial[first_partial + tile], also of edges whose vertex in this slot
     is fixed: after the num_tiles tiles of destinations come tiles of TILE edges each, from
@@ -76,13 +83,16 @@ def linearize_kernel(
     _check_slot(signature, slot)
     program = linearize_program(signature, slot)
     dim = signature.edge_type.vertices[slot].tangent_dim
-    sums = [*hessian_names(dim), *numbered("b", dim)]
+    # b is small where large contributions cancel
+    totals = [Total(name, False) for name in hessian_names(dim)]
+    totals += [Total(name, True) for name in numbered("b", dim)]
+    sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
-    loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, wanted, loads, arithmetic, ["rho"] if primary else [], sums)
+    loads = edge_loads(signature, False, arithmetic)
+    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", "accumulate")
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
-    declare_inputs(interface, signature, narrow=False)
+    declare_inputs(interface, signature, False)
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("tiles", "INPUT(%, uint, tiles)")
     interface.add("dest_block", "INPUT(%, uint, dest_block)")
@@ -93,16 +103,17 @@ def linearize_kernel(
         interface.add("partial", "OUTPUT(%, wide, partial)")
     main = [
         *(TILE_START_PRIMARY if primary else TILE_START),
-        *_edge_loop(signature, loads, body, sums, primary),
+        *_edge_loop(signature, loads, body, totals, primary),
         *(CHI2_OF_TILE if primary else []),
-        *tile_sums(_store_block(dim)),
+        *tile_sums(totals),
     ]
     header = [
         f"linearize slot {slot}: H = J' w omega J and b = -J' w omega e of the vertex "
         f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}",
-        *describe_type(program, signature),
+        *describe_type(signature),
     ]
-    declarations = [*tile_declarations(len(sums)), _places(dim), *([CHI2_SUM] if primary else [])]
+    store = tile_declarations(len(sums), _store_block(dim))
+    declarations = [_places(dim), *store, *([CHI2_SUM] if primary else [])]
     name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
 
@@ -117,48 +128,51 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     program = pair_program(signature, a, b)
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
-    loads = edge_loads(signature, narrow=False)
-    body = _body(program, signature, sums, loads, arithmetic, [])
+    loads = edge_loads(signature, False, arithmetic)
+    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
-    declare_inputs(interface, signature, narrow=False)
+    declare_inputs(interface, signature, False)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
     interface.add("pair_edge", "INPUT(%, uint, pair_edge)")
     interface.add("pair_block", "INPUT(%, uint, pair_block)")
     interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
-    add_plain = [f"sum[{k}] = add(sum[{k}], {body.outputs[name]});" for k, name in enumerate(sums)]
-    add_transposed = [
-        f"sum[{j + cols * i}] = add(sum[{j + cols * i}], {body.outputs[f'H_{i}_{j}']});"
-        for j in range(cols)
-        for i in range(rows)
+    totals = [Total(name, False) for name in sums]
+    plain = [total.add(body.outputs[total.output]) for total in totals]
+    transposed = [
+        totals[j + cols * i].add(body.outputs[f"H_{i}_{j}"]) for j in range(cols) for i in range(rows)
     ]
     main = [
-        "const uint block = WORKGROUP * WORKGROUP_SIZE + LANE;",
-        "if (block >= push.num_blocks) return;",
-        f"accumulator sum[{len(sums)}];",
-        f"[[unroll]] for (uint k = 0; k < {len(sums)}; ++k) sum[k] = sum_zero();",
-        "for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {",
-        "  const uint e = pair_edge.at[p] & 0x7fffffffu;",
-        *indent(load_lines(signature, loads, body.used)),
-        *indent(body.lines),
-        "  if (e == pair_edge.at[p]) {",
-        *indent(add_plain, 2),
-        "  } else {  // the block holds the transpose",
-        *indent(add_transposed, 2),
+        "const uint first_block = WORKGROUP * WORKGROUP_SIZE, block = first_block + LANE;",
+        *(total.start for total in totals),
+        "if (block < push.num_blocks) {",
+        "  for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {",
+        "    const uint e = pair_edge.at[p] & 0x7fffffffu;",
+        *indent(load_lines(signature, loads, body.used), 2),
+        *indent(body.lines, 2),
+        "    if (e == pair_edge.at[p]) {",
+        *indent(plain, 3),
+        "    } else {  // the block holds the transpose",
+        *indent(transposed, 3),
+        "    }",
         "  }",
         "}",
-        "const uint place = pair_block.at[block];",
-        f"[[unroll]] for (uint k = 0; k < {len(sums)}; ++k) {{",
-        "  const real total = value(sum[k]);",
-        "  AT(values, place, k) = push.accumulate != 0 ? AT(values, place, k) + total : total;",
-        "}",
+        *_staged_writes([total.value for total in totals]),
     ]
     names = argument_names(signature.edge_type)
     header = [
         f"pair {a}, {b}: H = J_a' w omega J_b of {names[a]} and {names[b]}, {rows} x {cols}",
-        *describe_type(program, signature),
+        *describe_type(signature),
     ]
     return compose(
-        _name(signature, f"pair{a}_{b}"), interface, header, main, arithmetic, body, PAIR_WORKGROUP, len(sums)
+        _name(signature, f"pair{a}_{b}"),
+        interface,
+        header,
+        main,
+        arithmetic,
+        body,
+        PAIR_WORKGROUP,
+        len(sums),
+        _staging(len(sums)),
     )
 
 
@@ -178,11 +192,12 @@ def product_kernel(
     program = product_program(signature, slot, sources)
     vertices = signature.edge_type.vertices
     sums = numbered("y", vertices[slot].tangent_dim)
+    totals = [Total(name, True) for name in sums]
     narrow = arithmetic != "double"
-    loads = edge_loads(signature, narrow)
+    loads = edge_loads(signature, narrow, arithmetic)
     vectors = vector_names(signature, sources)
     extra = [Load(name, "real", "") for vector in vectors for name in vector]
-    body = _body(program, signature, sums, [*loads, extra], arithmetic, [], narrow=narrow)
+    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, narrow)
     interface = Interface(("num_tiles", "first_tile", "accumulate"))
     declare_inputs(interface, signature, narrow)
     for t in map(signature.set_of_slot, sources):
@@ -200,19 +215,51 @@ def product_kernel(
     rows_read = [names[t] for t in sources]
     main = [
         *TILE_START,
-        *_edge_loop(signature, loads, body, sums, False, gather, rows_read),
-        *tile_sums(store),
+        *_edge_loop(signature, loads, body, totals, False, gather, rows_read),
+        *tile_sums(totals),
     ]
     listed = " + ".join(f"J_{t} x_{t}" for t in sources)
     header = [
         f"product: y = J_{slot}' w omega ({listed}), slots: "
         f"{', '.join(f'{t} {names[t]}' for t in sorted({slot, *sources}))}",
-        *describe_type(program, signature),
+        *describe_type(signature),
     ]
     name = _name(signature, f"product{slot}.{'_'.join(map(str, sources))}")
     return compose(
-        name, interface, header, main, arithmetic, body, TILE, len(sums), tile_declarations(len(sums))
+        name, interface, header, main, arithmetic, body, TILE, len(sums), tile_declarations(len(sums), store)
     )
+
+
+def _staging(size: int) -> list[str]:
+    """Shared memory for parts of a workgroup's blocks, and the function that writes them."""
+    return f"""\
+const uint STAGE = {min(size, STAGED) | 1};  // entries of a block at a time; odd, for the banks' sake
+shared real staged[STAGE * WORKGROUP_SIZE];
+
+// Writes entries begin .. begin + count of the workgroup's blocks; consecutive ones mostly lie side by side.
+void write_staged(uint first_block, uint begin, uint count) {{
+  barrier();
+  for (uint k = LANE; k < WORKGROUP_SIZE * count; k += WORKGROUP_SIZE) {{
+    const uint lane = k / count, entry = k % count;
+    if (first_block + lane < push.num_blocks) {{
+      const uint place = pair_block.at[first_block + lane];
+      const real total = staged[lane * STAGE + entry];
+      const real before = push.accumulate != 0 ? AT(values, place, begin + entry) : ZERO;
+      AT(values, place, begin + entry) = before + total;
+    }}
+  }}
+  barrier();
+}}""".splitlines()
+
+
+def _staged_writes(values: Sequence[str]) -> list[str]:
+    """Write the blocks through shared memory, so that neighbours in memory are written together."""
+    parts = [values[begin : begin + STAGED] for begin in range(0, len(values), STAGED)]
+    writes = [[f"staged[LANE * STAGE + {k}] = {one};" for k, one in enumerate(part)] for part in parts]
+    if len(parts) == 1:
+        return [*writes[0], f"write_staged(first_block, 0, {len(values)});"]
+    count = f"min({STAGED}, {len(values)} - k * {STAGED})"
+    return in_turn(writes, f"write_staged(first_block, k * {STAGED}, {count});")
 
 
 CHI2_SUM = """\
@@ -236,45 +283,43 @@ if (is_fixed) return;""".splitlines()
 def _body(
     program: Program,
     signature: EdgeSignature,
+    outputs: Sequence[str],
     wanted: Sequence[str],
     loads: Sequence[Sequence[Load]],
     arithmetic: Arithmetic,
-    wide_outputs: Sequence[str],
-    sums: Sequence[str] | None = None,
     narrow: bool = False,
+    guided: Sequence[int] = (),
 ) -> Body:
-    """Statements for the wanted outputs of an edge's program."""
-    guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
+    """Statements for the wanted ones of the program's outputs, which the guides of these slots follow."""
+    guides = guide_names(signature, guided)
     all_inputs = [load for group in loads for load in group]
-    own = list(sums or wanted)
-    rho = ["rho"] if program.num_outputs == len(own) + 1 + len(guides) else []
-    outputs = [*own, *rho, *guides]
-    assignment = assign(program, [load.name for load in all_inputs], outputs)
-    wide_guides = [] if narrow else [*guides, *rho, *(["rho"] if "rho" in own else [])]
-    return edge_body(assignment, wide_guides, wanted, all_inputs, arithmetic, wide_outputs)
+    assignment = assign(program, [load.name for load in all_inputs], [*outputs, *guides])
+    if narrow:
+        wide = closed_forms(assignment, loads[: signature.num_rows + 1])
+    else:
+        wide = assignment.needed_by([*guides, *(["rho"] if "rho" in outputs else [])])
+    return edge_body(assignment, wide, wanted, all_inputs, arithmetic, ["rho"] if "rho" in wanted else [])
 
 
 def _edge_loop(
     signature: EdgeSignature,
     loads: Sequence[Sequence[Load]],
     body: Body,
-    sums: Sequence[str],
+    totals: Sequence[Total],
     primary: bool,
     more: Sequence[str] = (),
     rows_read: Sequence[str] = (),
 ) -> list[str]:
-    """Loop over the tile's edges that adds the outputs `sums` to sum[]."""
-    count = len(sums)
+    """Loop over the invocation's edges of the tile, which adds up the totals."""
     inside = [
         *load_lines(signature, loads, body.used, rows_read),
         *more,
         *body.lines,
-        *(f"sum[{k}] = add(sum[{k}], {body.outputs[name]});" for k, name in enumerate(sums)),
+        *(total.add(body.outputs[total.output]) for total in totals),
         *([f"chi2 = wide_sum(chi2, {body.outputs['rho']});"] if primary else []),
     ]
     return [
-        f"accumulator sum[{count}];",
-        f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = sum_zero();",
+        *(total.start for total in totals),
         *(["wide chi2 = WIDE_ZERO;"] if primary else []),
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(inside),
@@ -333,7 +378,5 @@ def _check_slot(signature: EdgeSignature, slot: int) -> None:
 
 
 def _name(signature: EdgeSignature, kind: str) -> str:
-    from graphopt.types.robust_kernels import KERNELS
-
     kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
     return f"{signature.edge_type.name}.{kind}.{signature.information}{kernel}"

@@ -8,9 +8,9 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     product a, B        J_a' (w Omega (sum over t in B of J_t x_t))
 
 Inputs: storage of vertices and parameters, measurement, information, width of the robust kernel, then for
-products x_t per slot of B. After these outputs each program has the residual and, with a robust kernel, the weight: they
-decide which values the mixed arithmetic computes in float64 (everything that they depend on). Kernels that
-do not write them leave out what only they need.
+products x_t per slot of B. After these outputs each program has its *guides*: residual, weight, and the
+Jacobians that linearize and pair are made of. What they depend on is computed in float64 by the mixed
+arithmetic; kernels leave out what only guides need.
 
 The robust kernel's function is called with the symbol of s, so its operations are shared and simplified with
 the rest.
@@ -19,11 +19,10 @@ the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from graphopt.codegen.cache import cached
 from graphopt.codegen.edge import LOCK, Information, dot
-from graphopt.codegen.gpu.layout import EdgeSignature
+from graphopt.codegen.gpu.layout import EdgeSignature, numbered
 from graphopt.codegen.program import Program
 from graphopt.codegen.trace import TracedEdge, trace_edge
 from graphopt.symbolic import (
@@ -57,14 +56,14 @@ class SymbolicEdge:
             self.rho, self.weight = map(lift, KERNELS[signature.kernel].function(self.rho, width))
         self.weighted = [make("mul", self.weight, x) for x in omega_e]
 
-    @property
-    def guides(self) -> list[Expr]:
-        """Values that decide what is computed in wide numbers: residual and weight."""
-        return [*self.residual, self.weight]
+    def guides(self, slots: Sequence[int]) -> list[Expr]:
+        """Values that are computed in wide numbers: residual, weight and the Jacobians of these slots."""
+        blocks = self.traced.jacobians() if slots else []
+        return [*self.residual, self.weight, *(x for slot in slots for x in blocks[slot].ravel())]
 
     def definition(self) -> list[Expr]:
         """Everything that, with its name, determines a program."""
-        return [*self.traced.definition(), *self.guides]
+        return [*self.traced.definition(), self.rho, self.weight]
 
     def information_times(self, vector: Sequence[Expr]) -> list[Expr]:
         """W Omega times a vector."""
@@ -81,12 +80,12 @@ class SymbolicEdge:
 
 
 def chi2_program(signature: EdgeSignature) -> Program:
-    """-> rho, residual, weight."""
+    """-> rho, guides."""
     return _compile(signature, "chi2", lambda edge: [edge.rho])
 
 
 def linearize_program(signature: EdgeSignature, slot: int) -> Program:
-    """-> upper triangle of H_aa by columns, b_a, rho, residual, weight."""
+    """-> upper triangle of H_aa by columns, b_a, rho, guides."""
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         left = edge.columns(slot)
@@ -95,11 +94,11 @@ def linearize_program(signature: EdgeSignature, slot: int) -> Program:
         gradient = [make("neg", dot(column, edge.weighted)) for column in left]
         return [*hessian, *gradient, edge.rho]
 
-    return _compile(signature, f"linearize{slot}", outputs)
+    return _compile(signature, f"linearize{slot}", outputs, guided=(slot,))
 
 
 def pair_program(signature: EdgeSignature, a: int, b: int) -> Program:
-    """-> H_ab by columns, residual, weight."""
+    """-> H_ab by columns, guides."""
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         blocks = edge.traced.jacobians()
@@ -107,11 +106,11 @@ def pair_program(signature: EdgeSignature, a: int, b: int) -> Program:
         right = edge.products([list(column) for column in blocks[b].T])
         return [dot(column, product) for product in right for column in left]
 
-    return _compile(signature, f"pair{a}_{b}", outputs)
+    return _compile(signature, f"pair{a}_{b}", outputs, guided=(a, b))
 
 
 def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
-    """-> J_a' w Omega sum_t J_t x_t, residual, weight. Inputs end with x_t for each t of `sources`."""
+    """-> J_a' w Omega sum_t J_t x_t, guides. Inputs end with x_t for each t of `sources`."""
     names = vector_names(signature, sources)
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
@@ -121,6 +120,16 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
 
     name = f"product{slot}.{'_'.join(map(str, sources))}"
     return _compile(signature, name, outputs, [name for vector in names for name in vector])
+
+
+def guide_names(signature: EdgeSignature, slots: Sequence[int]) -> list[str]:
+    """Names of the guides of a program with the Jacobians of these slots."""
+    kind = signature.edge_type
+    names = [*numbered("e", kind.residual_dim), "weight"]
+    for slot in slots:
+        dims = kind.residual_dim, kind.vertices[slot].tangent_dim
+        names += [f"J{slot}_{i}_{j}" for i in range(dims[0]) for j in range(dims[1])]
+    return names
 
 
 def vector_names(signature: EdgeSignature, sources: Sequence[int]) -> list[list[str]]:
@@ -134,13 +143,14 @@ def _compile(
     kind: str,
     outputs: Callable[[SymbolicEdge], list[Expr]],
     more_inputs: Sequence[str] = (),
+    guided: Sequence[int] = (),
 ) -> Program:
     kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
     with LOCK, fresh_table():
         edge = SymbolicEdge(signature)
         inputs = [*edge.inputs, *map(var, more_inputs)]
-        return cached(name, inputs, edge.definition(), lambda: [*outputs(edge), *edge.guides])
+        return cached(name, inputs, edge.definition(), lambda: [*outputs(edge), *edge.guides(guided)])
 
 
 def _cheaper(candidates: Sequence[list[Expr]]) -> list[Expr]:
@@ -148,9 +158,7 @@ def _cheaper(candidates: Sequence[list[Expr]]) -> list[Expr]:
     return min(candidates, key=lambda expressions: sum(count_operations(expressions).values()))
 
 
-def _directional(
-    edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[Sequence[Expr]]
-) -> list[Expr]:
+def _directional(edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[Sequence[Expr]]) -> list[Expr]:
     """Sum of J_t x_t: products with the Jacobian, or the derivative along one direction (forward mode)."""
     blocks = edge.traced.jacobians()
     explicit = [
@@ -184,4 +192,3 @@ def _sum(terms: Sequence[Expr]) -> Expr:
     for term in terms:
         total = make("add", total, term)
     return total
-

@@ -1,77 +1,124 @@
-"""Text of the sums over tiles: contributions of edges added up per destination, in a fixed order."""
+"""Text of the sums over tiles: contributions of edges added up per destination, in a fixed order.
+
+Each invocation adds up its own edges (of a tile of whole destinations it has one), a few outputs at a time
+go through shared memory, and there `parts` invocations add up what goes to one number of one destination.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphopt.codegen.gpu.layout import TILE
 
 COLUMNS = 8
 """Outputs that go through shared memory at once."""
 
 
-def tile_declarations(num_outputs: int) -> list[str]:
-    """Shared memory and constants of `tile_sums`."""
-    columns = min(COLUMNS, num_outputs)
-    return [
-        f"const uint OUTPUTS = {num_outputs}, COLUMNS = {columns}, TILE = 128;",
-        "shared real scratch[COLUMNS * TILE];",
-        "shared accumulator parts_scratch[WORKGROUP_SIZE];",
-    ]
+@dataclass(frozen=True)
+class Total:
+    """One number that is summed over edges."""
+
+    output: str
+    """Name of the program's output."""
+    compensated: bool
+    """Whether an invocation's sum over its own edges is an `accumulator`, not a `real`."""
+
+    @property
+    def start(self) -> str:
+        """Declaration of the invocation's sum."""
+        if self.compensated:
+            return f"accumulator sum_{self.output} = sum_zero();"
+        return f"real sum_{self.output} = ZERO;"
+
+    def add(self, expression: str) -> str:
+        """Statement that adds an edge's contribution."""
+        name = f"sum_{self.output}"
+        return f"{name} = add({name}, {expression});" if self.compensated else f"{name} += {expression};"
+
+    @property
+    def value(self) -> str:
+        """The invocation's sum as a real."""
+        return f"value(sum_{self.output})" if self.compensated else f"sum_{self.output}"
+
+
+def tile_declarations(num_outputs: int, store: Sequence[str]) -> list[str]:
+    """Shared memory, the tile, and the function that adds up what is in shared memory.
+
+    `store` are the lines that write `real total`, the sum of output `o` for destination `d`.
+    """
+    text = f"""\
+const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE};
+shared real scratch[COLUMNS * TILE];
+shared accumulator parts_scratch[WORKGROUP_SIZE];
+uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
+
+void store(uint d, uint o, real total) {{
+@
+}}
+
+// Adds up the columns in `scratch`, outputs first_output and following, per destination of the tile.
+void sum_columns(uint first_output, uint num_columns) {{
+  barrier();
+  const uint num_sums = num_here * num_columns;
+  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);  // invocations for one sum
+  for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {{  // a single time where parts > 1
+    const uint s = k + LANE / parts, part = LANE % parts;
+    const uint d = first_destination + s / num_columns, c = s % num_columns;
+    accumulator mine = sum_zero();
+    if (s < num_sums) {{
+      const uint last = min(first.at[d + 1] - begin, TILE);
+      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+    }}
+    if (parts > 1) {{
+      parts_scratch[LANE] = mine;
+      barrier();
+      if (part == 0 && s < num_sums) {{
+        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
+      }}
+    }}
+    if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
+  }}
+  barrier();
+}}""".splitlines()
+    at = text.index("@")
+    return [*text[:at], *(f"  {line}" for line in store), *text[at + 1 :]]
 
 
 TILE_START = """\
 const uint tile = push.first_tile + WORKGROUP;
 if (tile >= push.num_tiles) return;
-const uint first_destination = tiles.at[tile], num_here = tiles.at[tile + 1] - first_destination;
-const uint begin = first.at[first_destination], end = first.at[first_destination + num_here];""".splitlines()
+first_destination = tiles.at[tile];
+num_here = tiles.at[tile + 1] - first_destination;
+begin = first.at[first_destination];
+end = first.at[first_destination + num_here];""".splitlines()
 
 TILE_START_PRIMARY = """\
 // After the last destination come tiles of edges whose vertex in this slot is fixed: they have only a chi2.
 const uint tile = push.first_tile + WORKGROUP;
 const bool is_fixed = tile >= push.num_tiles;
-const uint first_destination = is_fixed ? push.num_destinations : tiles.at[tile];
-const uint num_here = is_fixed ? 0 : tiles.at[tile + 1] - first_destination;
-uint begin = first.at[first_destination], end = first.at[first_destination + num_here];
+first_destination = is_fixed ? push.num_destinations : tiles.at[tile];
+num_here = is_fixed ? 0 : tiles.at[tile + 1] - first_destination;
+begin = first.at[first_destination];
+end = first.at[first_destination + num_here];
 if (is_fixed) {
   begin += (tile - push.num_tiles) * TILE;
   end = min(begin + TILE, push.num_edges);
 }""".splitlines()
 
 
-def tile_sums(store: Sequence[str]) -> list[str]:
-    """Add up `sum` of all lanes per destination and store the totals.
+def tile_sums(totals: Sequence[Total]) -> list[str]:
+    """Add up the invocations' sums per destination and store them."""
+    parts = [totals[first : first + COLUMNS] for first in range(0, len(totals), COLUMNS)]
+    writes = [[f"scratch[{c} * TILE + LANE] = {one.value};" for c, one in enumerate(part)] for part in parts]
+    if len(parts) == 1:
+        return [*writes[0], f"sum_columns(0, {len(totals)});"]
+    return in_turn(writes, f"sum_columns(k * COLUMNS, min(COLUMNS, {len(totals)} - k * COLUMNS));")
 
-    `store` are the lines that write `real total`, the sum of output `o` for destination `d`.
-    """
-    text = """\
-// Sums of COLUMNS outputs at a time: `parts` lanes for each (destination, output), then their sums.
-[[unroll]] for (uint first_output = 0; first_output < OUTPUTS; first_output += COLUMNS) {
-  barrier();
-  [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
-    if (first_output + c < OUTPUTS) scratch[c * TILE + LANE] = value(sum[first_output + c]);
-  }
-  barrier();
-  const uint num_columns = min(COLUMNS, OUTPUTS - first_output), num_sums = num_here * num_columns;
-  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);
-  for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
-    const uint s = k + LANE / parts, part = LANE % parts;
-    const uint d = first_destination + s / num_columns, c = s % num_columns, o = first_output + c;
-    accumulator mine = sum_zero();
-    if (s < num_sums) {
-      const uint last = min(first.at[d + 1] - begin, TILE);
-      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
-    }
-    if (parts > 1) {
-      parts_scratch[LANE] = mine;
-      barrier();
-      if (part == 0 && s < num_sums) {
-        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
-      }
-    }
-    if (s < num_sums && part == 0) {
-      const real total = value(mine);
-@
-    }
-  }
-}""".splitlines()
-    at = text.index("@")
-    return [*text[:at], *(f"      {line}" for line in store), *text[at + 1 :]]
+
+def in_turn(parts: Sequence[Sequence[str]], then: str) -> list[str]:
+    """Statements of part k, then `then`, for all k: a loop, so that compilers see `then` once."""
+    lines = [f"for (uint k = 0; k < {len(parts)}; ++k) {{", "  switch (k) {"]
+    for k, part in enumerate(parts):
+        lines += [f"    case {k}:", *(f"      {line}" for line in part), "      break;"]
+    return [*lines, "  }", f"  {then}", "}"]

@@ -8,7 +8,8 @@ from typing import Any
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.edge import compile_vertex
 from graphopt.codegen.glsl import Arithmetic
-from graphopt.codegen.gpu.kernel import GpuKernel, Interface, Load, compose, edge_body, indent
+from graphopt.codegen.gpu.inputs import Load
+from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import narrow_record_dim, numbered, record_dim
 
 OPLUS_WORKGROUP = 64
@@ -18,8 +19,8 @@ OPLUS_WORKGROUP = 64
 def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKernel:
     """estimate_out = oplus(estimate_in, dx) for all rows; one invocation per row, fixed rows are copied.
 
-    estimate_out may be estimate_in. In mixed arithmetic it is computed in wide numbers, and narrow_out gets the
-    float32 copy.
+    estimate_out may be estimate_in. In mixed arithmetic it is computed in wide numbers, and narrow_out gets
+    the float32 copy.
     """
     dim, tangent_dim = vertex_type.storage_dim, vertex_type.tangent_dim
     narrow = arithmetic != "double"
@@ -30,7 +31,7 @@ def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKern
         *(Load(name, "real", f"dx.at[first + {i}]") for i, name in enumerate(delta)),
     ]
     assignment = assign(compile_vertex(vertex_type), [load.name for load in loads], moved)
-    body = edge_body(assignment, moved, moved, loads, arithmetic, moved)
+    body = edge_body(assignment, assignment.needed_by(moved), moved, loads, arithmetic, moved)
     interface = Interface(("num_rows",))
     interface.add("estimate_in", "GRAPHOPT_BUFFER(readonly, %, wide, estimate_in)")
     interface.add("estimate_out", "GRAPHOPT_BUFFER(writeonly, %, wide, estimate_out)")
@@ -47,7 +48,9 @@ def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKern
         *(f"wide out_{i} = x_{i};" for i in range(dim)),
         "const uint first = offset.at[row];",
         "if (first != NOTHING) {",
-        *indent(f"const real {load.name} = {load.expression};" for load in loads[dim:] if load.name in body.used),
+        *indent(
+            f"const real {load.name} = {load.expression};" for load in loads[dim:] if load.name in body.used
+        ),
         *indent(body.lines),
         *(f"  out_{i} = {body.outputs[name]};" for i, name in enumerate(moved)),
         "}",

@@ -1,4 +1,4 @@
-"""The Vulkan block solver: linearisation, Schur complement and conjugate gradients on any GPU with a Vulkan driver.
+"""The Vulkan block solver: linearisation, Schur complement, conjugate gradients on any GPU with a driver.
 
 Registers the devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
 kp. Nothing native is imported until one is asked for.

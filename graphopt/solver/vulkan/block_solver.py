@@ -19,8 +19,8 @@ from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of
 from graphopt.solver.vulkan.system import VulkanSystem
 from graphopt.solver.working import WorkingEstimates
 

@@ -103,7 +103,9 @@ class EdgeProducts:
         """y must be 0 before the launches of a part: "eliminated", "kept" or "whole"."""
         return self._plan_of(part).clears
 
-    def steps(self, part: str, version: int, x: Any, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
+    def steps(
+        self, part: str, version: int, x: Any, y: Any, status: Any, parity: int | None
+    ) -> list[list[Launch]]:
         """The launches of a part: lists of independent ones, to be separated by barriers.
 
         version: of the estimates that H is linearised at. status, parity: of the conjugate gradient iteration
@@ -119,6 +121,27 @@ class EdgeProducts:
                 one.slot, one.sources, records, plan.offsets, x, y, tiles=one.tiles, accumulate=adds
             )
         return [step for step in steps if step]
+
+    def schur_diagonal_steps(
+        self, version: int, inverse: Any, offsets: Mapping[int, Any], values: Any
+    ) -> list[list[Launch]]:
+        """Subtract H_pl H_ll^-1 H_lp from kept diagonal blocks in `values`, one launch after the other.
+
+        offsets: by vertex set, buffers of where each eliminated vertex has its block in `inverse`.
+        """
+        records = self._linearizer.estimates.version(version)
+        return [
+            [edges.schur_diagonal_launch(slot, other, records, offsets, inverse, values)]
+            for edges in self._linearizer.edges
+            for slot in edges.views
+            if self._has_kept(edges, slot)
+            for other in edges.views
+            if other != slot and self._has_eliminated(edges, other)
+        ]
+
+    def _has_eliminated(self, edges: DeviceEdges, slot: int) -> bool:
+        view = edges.views[slot].view
+        return view.num_kept_tiles < view.num_tiles
 
     def _plan_of(self, part: str) -> _Plan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]

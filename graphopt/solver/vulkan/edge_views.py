@@ -1,7 +1,7 @@
 """Edges of a group in the orders in which kernels sum over them.
 
-    view of slot a    edges sorted by the block of their vertex in slot a; those of one block, its destination,
-                      lie side by side, so that a sum over them needs no atomics
+    view of slot a    edges sorted by the block of their vertex in slot a; those of one block, its
+                      destination, lie side by side, so that a sum over them needs no atomics
     pair list (a, b)  for each off-diagonal block of H the edges that contribute to it
 
 A tile is a run of whole destinations with at most TILE edges, or one destination with more: the work of one
@@ -78,7 +78,7 @@ class PairList:
 
 
 def primary_slot(structure: Structure, group: EdgeGroup) -> int:
-    """Slot of the view that holds all edges: one whose vertices are eliminated, else that of most vertices."""
+    """Slot of the view that holds all edges: that of eliminated vertices, else that of most vertices."""
     counts = []
     for slot, number in enumerate(group.vertex_sets):
         blocks = structure.vertex_blocks[number]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EDGE_BLOCK,
+    TRANSPOSED,
     EdgeView,
     PairList,
     blocked_data,
@@ -154,8 +156,19 @@ class DeviceEdges:
                 view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
-        lists = pair_lists(group, self.primary.view)
+        lists = [self._placed(one) for one in pair_lists(group, self.primary.view)]
         self.pairs = [PairArrays(self._context, one) for one in lists if with_pairs or one.on_diagonal]
+
+    def _placed(self, pairs: PairList) -> PairList:
+        """The list with diagonal blocks where this layout has them."""
+        if not pairs.on_diagonal:
+            return pairs
+        slot = pairs.slots[0]
+        rows = self.primary.view.order[pairs.edge[pairs.first[:-1]] & ~TRANSPOSED]
+        blocks = self._structure.vertex_blocks[self.group.vertex_sets[slot]][
+            self.group.vertex_rows[rows, slot]
+        ]
+        return replace(pairs, offset=self._layout.diagonal_offset[blocks].astype(np.uint32))
 
     @property
     def nbytes(self) -> int:
@@ -245,6 +258,22 @@ class DeviceEdges:
         nbytes = self.bytes_of(len(pairs.edge))
         return bound(self._context, kernel, buffers, params, groups, nbytes)
 
+    def schur_diagonal_launch(
+        self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
+    ) -> Launch:
+        """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
+
+        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
+        """
+        arrays = self.views[slot]
+        last = arrays.view.num_kept_tiles
+        kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
+        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        for k, number in enumerate(self.group.vertex_sets):
+            buffers[f"inverse_offset{k}"] = offsets[number]
+        params = {"num_tiles": last, "first_tile": 0}
+        return bound(self._context, kernel, buffers, params, last, self.bytes_of(arrays.view.num_edges))
+
     def product_launches(
         self,
         slot: int,
@@ -257,7 +286,7 @@ class DeviceEdges:
         tiles: tuple[int, int],
         accumulate: bool,
     ) -> Iterator[Launch]:
-        """y of the destinations in tiles[0] to tiles[1] of a slot: J_a' w Omega sum over sources of J_t x_t."""
+        """y = J_a' w Omega sum over sources of J_t x_t, for the destinations in tiles[0] to tiles[1]."""
         first, last = tiles
         if first == last or not sources:
             return

@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.chunks import sort_into_bins
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, record_step
+from graphopt.solver.vulkan.context import NOTHING, VECTOR_WORKGROUP, Context, Launch, record_step
 from graphopt.solver.vulkan.edge_products import EdgeProducts
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.inverse import BlockInverse, row_table
@@ -37,7 +37,10 @@ def matrix_free_reduction(
     layout = equations.layout
     products = EdgeProducts(linearizer, structure, layout.num_kept)
     kind = MatrixFreeWhole if configuration.schur == "off" else MatrixFreeSchur
-    return kind(equations, products, point, linearizer.edge_bytes)
+    reduction = kind(equations, products, point, linearizer.edge_bytes)
+    if isinstance(reduction, MatrixFreeSchur) and configuration.preconditioner == "hschur":
+        reduction.precondition_by_schur(structure)
+    return reduction
 
 
 class MatrixFreeWhole:
@@ -122,7 +125,7 @@ class MatrixFreeWhole:
 
 
 class MatrixFreeSchur(MatrixFreeWhole):
-    """A = S, as products; block-Jacobi of H_pp."""
+    """A = S, as products; block-Jacobi of H_pp, or after `precondition_by_schur` of S."""
 
     def __init__(
         self, equations: Equations, products: EdgeProducts, point: Callable[[], int], edge_bytes: float
@@ -133,10 +136,35 @@ class MatrixFreeSchur(MatrixFreeWhole):
         self.landmark_inverse = BlockInverse(
             context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
         )
+        self._schur_diagonal: Any = None
         self._sums = context.reals(layout.dim)  # H_lp d in the rows of landmarks
         self._landmarks = LandmarkInverses(
             context, layout.dims[first:], layout.scalar[first:-1], self.landmark_inverse
         )
+
+    def precondition_by_schur(self, structure: Structure) -> None:
+        """Take the diagonal blocks of S for block-Jacobi."""
+        context, layout = self._equations.context, self._equations.layout
+        self._schur_diagonal = context.reals(int(layout.diagonal_offset[layout.num_kept]))
+        offset = np.full(structure.num_blocks + 1, NOTHING, np.uint32)  # the last one: not optimized
+        offset[layout.num_kept : -1] = self.landmark_inverse.offset
+        self._inverse_offsets = {
+            number: context.indices(offset[blocks]) for number, blocks in enumerate(structure.vertex_blocks)
+        }
+
+    def record_jacobi(self, sequence: Sequence) -> None:
+        """Invert the diagonal blocks of S or of H_pp + D."""
+        own, diagonal = self._equations, self._schur_diagonal
+        if diagonal is not None:
+            size = int(own.layout.diagonal_offset[own.layout.num_kept]) * own.context.real.itemsize
+            sequence.copy(own.values, diagonal, size)
+            sequence.barrier()
+            inverse = self.landmark_inverse.buffer
+            for step in self._products.schur_diagonal_steps(
+                self._point(), inverse, self._inverse_offsets, diagonal
+            ):
+                sequence.step(step)
+        sequence.step(self.jacobi.launches(diagonal or own.values, own.damping, own.status))
 
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
@@ -171,7 +199,9 @@ class LandmarkInverses:
         order, self._bins = sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
         self._blocks = context.indices(np.stack([scalars, inverse.offset], axis=1)[order])
 
-    def launches(self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None) -> list[Launch]:
+    def launches(
+        self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None
+    ) -> list[Launch]:
         """base, total None: 0."""
         result = []
         for one in self._bins:

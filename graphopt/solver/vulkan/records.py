@@ -26,7 +26,7 @@ from graphopt.solver.working import WorkingEstimates
 
 
 class RecordSet:
-    """Records of one vertex or parameter set, in one version; `narrow` is the float32 copy, if there is one."""
+    """Records of one vertex or parameter set, in one version; in mixed precision with a float32 copy."""
 
     def __init__(self, context: Context, num_rows: int, dim: int):
         self._has_float64 = context.device.has_float64

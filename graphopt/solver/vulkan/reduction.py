@@ -22,7 +22,13 @@ from graphopt.solver.vulkan.gpu_queues import SchurLookup
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg
-from graphopt.solver.vulkan.products import NORMAL, LandmarkProduct, RowProduct, symmetric_product, symmetric_uses
+from graphopt.solver.vulkan.products import (
+    NORMAL,
+    LandmarkProduct,
+    RowProduct,
+    symmetric_product,
+    symmetric_uses,
+)
 from graphopt.solver.vulkan.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.sequence import Sequence
 
@@ -34,11 +40,14 @@ class Reduction(Protocol):
     """Dimensions of the block rows of A."""
     direction: Any
     """Buffer of d; its first rows are those of A."""
-    jacobi: BlockInverse | None
-    """Block-Jacobi; None where no conjugate gradients run."""
     num_dots: int
     """Parts of d'q that a product leaves."""
     bytes_per_product: float
+
+    @property
+    def jacobi(self) -> BlockInverse | None:
+        """Block-Jacobi; None where no conjugate gradients run."""
+        ...
 
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Everything that depends on the damping, and r."""

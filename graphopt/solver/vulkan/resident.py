@@ -1,4 +1,4 @@
-"""The device-resident block solver: after the first upload a trial of Levenberg-Marquardt stays on the device.
+"""The device-resident block solver: after the first upload a Levenberg-Marquardt trial stays on the device.
 
     linearize()     H and b by kernels, into the memory that `VulkanSystem` solves from; nothing is waited for
     trial(damping)  damping, Schur complement, PCG, back-substitution, oplus, chi2 and the scalars that the
@@ -11,6 +11,7 @@ factorization on the host, the reduced system or H goes there and dx comes back;
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -24,8 +25,10 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.linearization import gather_scalars
+from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.sequence import Running, Sequence
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
 from graphopt.solver.vulkan.tiered import make_device_linearizer
@@ -72,7 +75,7 @@ class ResidentBlockSolver:
             configuration,
             precision,
             resident=True,
-            make_reduction=self._matrix_free if schedule == "matrix-free" else None,
+            make_reduction=self._matrix_free() if schedule == "matrix-free" else None,
         )
         self._context = self.system.context
         self._scalars = context.accumulators(4)  # largest diagonal, gradient; gain, step size
@@ -85,13 +88,19 @@ class ResidentBlockSolver:
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the rest runs beside the first evaluations."""
 
-    def _matrix_free(self, equations: Any) -> Any:
+    def _matrix_free(self) -> Callable[[Equations], Reduction]:
+        """What makes the reduction, without a reference to this object: no cycle keeps its memory."""
         from graphopt.solver.vulkan.matrix_free import matrix_free_reduction
 
-        self._prepared.result()
-        return matrix_free_reduction(
-            equations, self._linearizer, self.structure, self._configuration, lambda: self._estimates.held
-        )
+        prepared, linearizer, structure = self._prepared, self._linearizer, self.structure
+        configuration, estimates = self._configuration, self._estimates
+
+        def make(equations: Equations) -> Reduction:
+            prepared.result()
+            held = lambda: estimates.held  # noqa: E731
+            return matrix_free_reduction(equations, linearizer, structure, configuration, held)
+
+        return make
 
     # ---------------------------------------------------------------- vectors
 

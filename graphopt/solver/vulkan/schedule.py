@@ -1,8 +1,8 @@
 """Decisions before a block solver is made: precision, configuration, and the schedule of linearisation.
 
-    host          the CPU computes residuals, Jacobians, H and b; the device solves
-    blocks        kernels compute H's blocks into device memory
-    matrix-free   only H's diagonal blocks are stored; products recompute the Jacobians
+host          the CPU computes residuals, Jacobians, H and b; the device solves
+blocks        kernels compute H's blocks into device memory
+matrix-free   only H's diagonal blocks are stored; products recompute the Jacobians
 """
 
 from __future__ import annotations

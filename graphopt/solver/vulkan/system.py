@@ -31,13 +31,13 @@ from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.direct import HostSolver
 from graphopt.solver.vulkan.equations import DeviceReals, Equations, SharedVector
-from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submission
 from graphopt.solver.vulkan.products import symmetric_product
 from graphopt.solver.vulkan.reduction import Reduction, SchurReduction, WholeReduction
 from graphopt.solver.vulkan.sequence import Sequence
 
+PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
 """Conjugate gradient iterations of a trial's submission at least; more if the last trial took more."""
 
@@ -83,7 +83,7 @@ class VulkanSystem:
         """(dim,) the solution of `solve`; of a resident system see `step`."""
         self.outcome: PcgOutcome | None = None
         """How the last run of the conjugate gradients ended."""
-        self.device_seconds = dict.fromkeys(("schur", "linear_solver", "landmarks", "update", "linearize"), 0.0)
+        self.device_seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.prepare_seconds = 0.0
         """Time that the preparation took, in its own thread."""

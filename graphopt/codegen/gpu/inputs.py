@@ -1,0 +1,140 @@
+"""Where a kernel reads the inputs of an edge's program, and what its header says about them.
+
+Estimates and parameters are records that start at multiples of 16 bytes. They are read 16 bytes at a time:
+edges of a tile read records all over the buffer, and what counts then is the number of reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphopt.codegen.edge import information_dim
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.layout import (
+    EdgeSignature,
+    argument_names,
+    narrow_record_dim,
+    numbered,
+    record_dim,
+)
+from graphopt.types.robust_kernels import KERNELS
+
+if TYPE_CHECKING:
+    from graphopt.codegen.gpu.kernel import Interface
+
+
+@dataclass(frozen=True)
+class Load:
+    """An input of a function: where its value is read."""
+
+    name: str
+    kind: str
+    """"wide" or "real"."""
+    expression: str
+    needs: str = ""
+    """Statement that must come before it: the read of a whole vector."""
+
+
+def record_loads(
+    prefix: str, entries: Sequence[str], buffer: str, row: str, arithmetic: Arithmetic, narrow: bool
+) -> list[Load]:
+    """Entries of the record `row` of a buffer, two wide or four narrow numbers at a time."""
+    if narrow:
+        kind, vector, width, parts = "real", "real4", 4, ("x", "y", "z", "w")
+        stride = narrow_record_dim(len(entries)) // width
+    else:
+        kind, vector, width = "wide", "wide2", 2
+        parts = ("xy", "zw") if arithmetic == "two_float" else ("x", "y")
+        stride = record_dim(len(entries)) // width
+    loads = []
+    for i, entry in enumerate(entries):
+        whole = f"{prefix}_v{i // width}"
+        place = f"{row} * {stride} + {i // width}" if stride > 1 else row
+        loads.append(
+            Load(
+                entry, kind, f"{whole}.{parts[i % width]}", f"const {vector} {whole} = {buffer}.at[{place}];"
+            )
+        )
+    return loads
+
+
+def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = "double") -> list[list[Load]]:
+    """Inputs of an edge's program in its order: one list per vertex, parameter, and for the data.
+
+    narrow: read the float32 copies.
+    """
+    kind = signature.edge_type
+    names = argument_names(kind)
+    groups: list[list[Load]] = []
+    for k, (name, one) in enumerate(zip(names, [*kind.vertices, *kind.parameters], strict=False)):
+        entries = numbered(name, one.storage_dim)
+        buffer = record_buffer(signature, k, narrow)
+        groups.append(record_loads(name, entries, buffer, f"{name}_row", arithmetic, narrow))
+    data = [
+        *numbered(names[-1], kind.measurement_dim),
+        *numbered("omega", information_dim(kind.residual_dim, signature.information)),
+        *(["width"] if signature.kernel else []),
+    ]
+    number_kind, buffer = ("real", "data_narrow") if narrow else ("wide", "data")
+    expression = f"{buffer}.at[blocked(e, %, {signature.num_data})]"
+    groups.append([Load(x, number_kind, expression.replace("%", str(i))) for i, x in enumerate(data)])
+    return groups
+
+
+def record_buffer(signature: EdgeSignature, k: int, narrow: bool) -> str:
+    """Buffer of vertex or parameter slot k, counted together; slots of one type share the first one's."""
+    if k < signature.arity:
+        return f"{'narrow' if narrow else 'estimate'}{signature.set_of_slot(k)}"
+    number = signature.set_of_parameter(k - signature.arity)
+    return f"{'parameter_narrow' if narrow else 'parameter'}{number}"
+
+
+def declare_inputs(interface: Interface, signature: EdgeSignature, narrow: bool) -> None:
+    """Buffers that `edge_loads` reads."""
+    for k in range(signature.num_rows):
+        name = record_buffer(signature, k, narrow)
+        interface.add(name, f"RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
+    interface.add("rows", "INPUT(%, uint, rows)")
+    if narrow:
+        interface.add("data_narrow", "INPUT(%, real, data_narrow)")
+    else:
+        interface.add("data", "INPUT(%, wide, data)")
+
+
+def load_lines(
+    signature: EdgeSignature, groups: Sequence[Sequence[Load]], used: set[str], keep_rows: Iterable[str] = ()
+) -> list[str]:
+    """Text that reads the used inputs of edge `e`; `keep_rows`: names whose row is read in any case."""
+    lines = []
+    names = argument_names(signature.edge_type)
+    rows = set(keep_rows)
+    for k, group in enumerate(groups):
+        wanted = [load for load in group if load.name in used]
+        if k < signature.num_rows and (wanted or names[k] in rows):
+            lines.append(f"const uint {names[k]}_row = rows.at[blocked(e, {k}, {signature.num_rows})];")
+        lines += dict.fromkeys(load.needs for load in wanted if load.needs)
+        lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
+    return lines
+
+
+def describe_type(signature: EdgeSignature) -> list[str]:
+    """Header lines about the edge type."""
+    kind = signature.edge_type
+    names = argument_names(kind)
+    vertices = [
+        f"{name}: {v.name}, {v.storage_dim} numbers, {v.tangent_dim} tangent"
+        for name, v in zip(names, kind.vertices, strict=False)
+    ]
+    parameters = [
+        f"{name}: {p.name}, {p.storage_dim} numbers"
+        for name, p in zip(names[signature.arity :], kind.parameters, strict=False)
+    ]
+    tag = getattr(kind, "tag", "")
+    return [
+        f"{kind.name}{f' ({tag})' if tag else ''}: residual e of {kind.residual_dim}",
+        *(f"  {line}" for line in (*vertices, *parameters)),
+        f"  {names[-1]}: measurement, {kind.measurement_dim} numbers",
+        f"  omega: information, {signature.information}; robust kernel: {KERNELS[signature.kernel].name}",
+    ]

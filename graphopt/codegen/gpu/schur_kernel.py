@@ -1,0 +1,112 @@
+"""The diagonal blocks of a Schur complement from the edges, for block-Jacobi where H_pl is not stored.
+
+    S_aa = H_aa + D - sum over edges of W M W',   W = J_a' w Omega J_b,   M = (H_bb + D)^-1
+
+Exact where no two edges join the same two vertices; of those that do, the products of their two W are left
+out. Each edge's part is smaller than its part of H_aa, so the result is positive definite in any case.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from graphopt.codegen.edge import dot
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.edge_kernels import (
+    _body,
+    _check_slot,
+    _edge_loop,
+    _name,
+    _places,
+    hessian_names,
+)
+from graphopt.codegen.gpu.kernel import (
+    GpuKernel,
+    Interface,
+    Load,
+    compose,
+    declare_inputs,
+    describe_type,
+    edge_loads,
+)
+from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
+from graphopt.codegen.gpu.programs import SymbolicEdge, _compile
+from graphopt.codegen.gpu.segments import TILE_START, tile_declarations, tile_sums
+from graphopt.codegen.program import Program
+from graphopt.symbolic import Expr, var
+
+
+def inverse_names(dim: int) -> list[str]:
+    """Names of M's entries, the upper triangle by columns."""
+    return [f"M_{i}_{j}" for j in range(dim) for i in range(j + 1)]
+
+
+def schur_diagonal_program(signature: EdgeSignature, slot: int, other: int) -> Program:
+    """-> upper triangle of W M W' by columns, guides. Inputs end with M's upper triangle."""
+    dim = signature.edge_type.vertices[other].tangent_dim
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        left = edge.columns(slot)
+        right = edge.products(edge.columns(other))
+        w = [[dot(column, product) for product in right] for column in left]
+        m = [[var(f"M_{min(i, j)}_{max(i, j)}") for j in range(dim)] for i in range(dim)]
+        scaled = [[dot(row, [m[k][j] for k in range(dim)]) for j in range(dim)] for row in w]
+        return [dot(scaled[i], w[j]) for j in range(len(w)) for i in range(j + 1)]
+
+    kind = f"schur{slot}_{other}"
+    return _compile(signature, kind, outputs, inverse_names(dim), guided=(slot, other))
+
+
+@cache
+def schur_diagonal_kernel(
+    signature: EdgeSignature, slot: int, other: int, arithmetic: Arithmetic = "double"
+) -> GpuKernel:
+    """values[dest_block] -= sum of W M W' per destination of slot a; one workgroup per tile.
+
+    `inverse_offset{set}` has, by row of the other slot's vertex set, where M begins in `inverse`, or NOTHING:
+    that vertex is not eliminated, and the edge has no part.
+    """
+    _check_slot(signature, slot)
+    _check_slot(signature, other)
+    program = schur_diagonal_program(signature, slot, other)
+    dims = [signature.edge_type.vertices[k].tangent_dim for k in (slot, other)]
+    sums = hessian_names(dims[0])
+    loads = edge_loads(signature, False)
+    inputs = inverse_names(dims[1])
+    extra = [Load(name, "real", "") for name in inputs]
+    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
+    interface = Interface(("num_tiles", "first_tile"))
+    declare_inputs(interface, signature, False)
+    offset = f"inverse_offset{signature.set_of_slot(other)}"
+    interface.add(offset, f"INPUT(%, uint, {offset})")
+    interface.add("inverse", "INPUT(%, real, inverse)")
+    for name in ("first", "tiles", "dest_block"):
+        interface.add(name, f"INPUT(%, uint, {name})")
+    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+    names = argument_names(signature.edge_type)
+    gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
+    places = [i + dims[1] * j for j in range(dims[1]) for i in range(j + 1)]
+    gather += [
+        f"const real {name} = inverse.at[M_place + {place}];"
+        for name, place in zip(inputs, places, strict=True)
+    ]
+    store = [
+        "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",
+        "const real entry = AT(values, block, upper) - total;",
+        "AT(values, block, upper) = entry;",
+        "if (i != j) AT(values, block, lower) = entry;",
+    ]
+    main = [
+        *TILE_START,
+        *_edge_loop(signature, loads, body, sums, False, gather, [names[other]]),
+        *tile_sums(store),
+    ]
+    header = [
+        f"Schur diagonal: S_{slot}{slot} -= W M W', W = J_{slot}' w omega J_{other}, M: inverse of "
+        f"{names[other]}'s block",
+        *describe_type(program, signature),
+    ]
+    declarations = [*tile_declarations(len(sums)), _places(dims[0])]
+    name = _name(signature, f"schur{slot}_{other}")
+    return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)

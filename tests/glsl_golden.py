@@ -1,0 +1,99 @@
+"""The generated GLSL of the built-in types, to see in a diff what a change of the compiler does.
+
+    python tests/glsl_golden.py            # writes tests/golden/glsl anew
+
+`kernels.txt` has a line per kernel: name, arithmetic, operations, values alive, first digits of the text's
+SHA-256. A few kernels are there as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from graphopt.codegen.gpu import (
+    EdgeSignature,
+    GpuKernel,
+    chi2_kernel,
+    linearize_kernel,
+    oplus_kernel,
+    pair_kernel,
+    product_kernel,
+)
+from graphopt.types import BUILTIN_TYPES, registry
+from graphopt.types.base import (
+    EdgeType,
+    VariadicEdgeType,
+    VertexType,
+    working_edge_type,
+    working_vertex_type,
+)
+
+FOLDER = Path(__file__).resolve().parent / "golden" / "glsl"
+UPDATE = "Where the change is meant: python tests/glsl_golden.py"
+
+
+def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
+    """Kernels of a type with diagonal information and Huber's kernel."""
+    kind = working_edge_type(kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind)
+    signature = EdgeSignature(kind, "diagonal", 1)
+    last = signature.arity - 1
+    yield chi2_kernel(signature, arithmetic)
+    yield linearize_kernel(signature, last, True, arithmetic)
+    yield product_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
+    if last:
+        yield pair_kernel(signature, 0, last, arithmetic)
+
+
+def kernels_of(kind) -> Iterator[GpuKernel]:
+    """Kernels of an edge type or vertex type in both arithmetics."""
+    for arithmetic in ("double", "mixed"):
+        if isinstance(kind, VertexType):
+            yield oplus_kernel(working_vertex_type(kind), arithmetic)
+        else:
+            yield from edge_kernels(kind, arithmetic)
+
+
+def line_of(kernel: GpuKernel) -> str:
+    """The kernel's line in kernels.txt."""
+    digest = hashlib.sha256(kernel.source.encode()).hexdigest()[:16]
+    return f"{kernel.name} {kernel.arithmetic} {kernel.flops} {kernel.registers} {digest}"
+
+
+def whole_texts() -> Iterator[GpuKernel]:
+    """Kernels that are kept as text."""
+    planar = EdgeSignature(registry.edge_type("EdgeSE2PointXY"), "full", 0)
+    snavely = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 1)
+    yield chi2_kernel(snavely, "mixed")
+    yield linearize_kernel(planar, 0, True, "double")
+    yield pair_kernel(planar, 0, 1, "mixed")
+    yield product_kernel(snavely, 1, (0,), "mixed")
+    yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
+
+
+def text_path(kernel: GpuKernel) -> Path:
+    """File of a kernel that is kept as text."""
+    return FOLDER / f"{kernel.name}.{kernel.arithmetic}.glsl"
+
+
+def golden_types() -> list:
+    """Types with a line in kernels.txt."""
+    return [one for one in BUILTIN_TYPES if isinstance(one, (VertexType, EdgeType, VariadicEdgeType))]
+
+
+def main() -> None:
+    """Write the folder anew."""
+    for path in FOLDER.glob("*.glsl"):
+        path.unlink()
+    lines = [line_of(kernel) for kind in golden_types() for kernel in kernels_of(kind)]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "kernels.txt").write_text("\n".join(lines) + "\n")
+    for kernel in whole_texts():
+        text_path(kernel).write_text(kernel.source)
+    sys.stdout.write(f"{len(lines)} lines in {FOLDER / 'kernels.txt'}\n")
+
+
+if __name__ == "__main__":
+    main()
