@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from vulkan_devices import shared_device
 
 from graphopt.codegen import compile_edge, pack_information
 from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.device import VulkanDevice
 from graphopt.types.base import VariadicEdgeType, working_edge_type
 from graphopt.types.robust_kernels import KERNELS
 
@@ -205,6 +208,19 @@ class Case:
         return error, jacobians, np.asarray(rho), np.broadcast_to(weight, chi2.shape)
 
 
+@cache
+def device_without_float64(access):
+    """A device where the kernels have float32 only."""
+    masked = ["float64", *(["buffer_address"] if access == "storage" else [])]
+    return VulkanDevice(validation=True, masked_features=masked)
+
+
+def runner_for(access, arithmetic):
+    """Kernels of one arithmetic on the device of one access variant."""
+    two_float = arithmetic == "two_float"
+    return Runner(device_without_float64(access) if two_float else shared_device(access), arithmetic)
+
+
 class Runner:
     """Runs kernels on a device with named arrays."""
 
@@ -218,7 +234,8 @@ class Runner:
         array = np.ascontiguousarray(array)
         if self.arithmetic == "two_float" and array.dtype == np.float64:
             high = array.astype(np.float32)
-            low = np.where(np.isfinite(high), array - high, 0.0).astype(np.float32)
+            with np.errstate(invalid="ignore"):
+                low = np.where(np.isfinite(high), array - high, 0.0).astype(np.float32)
             return np.stack([high, low], axis=-1)
         return array
 

@@ -26,8 +26,7 @@ from graphopt.types.robust_kernels import huber
 sys.path.insert(0, str(Path(__file__).parent))
 import glsl_golden
 from glsl_text import evaluate, loaded_names
-from gpu_kernel_cases import Case, Runner
-from vulkan_devices import shared_device
+from gpu_kernel_cases import Case, runner_for
 
 EDGES = [kind for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))]
 VERTICES = [kind for kind in BUILTIN_TYPES if isinstance(kind, VertexType)]
@@ -138,7 +137,7 @@ def map_kernel(program, arithmetic, wide):
 
 def run_program(program, inputs, arithmetic="double", wide=True, access="address"):
     """Values of a program at `inputs`, computed on the device."""
-    runner = Runner(shared_device(access), arithmetic)
+    runner = runner_for(access, arithmetic)
     dtype = np.float64 if wide else np.float32
     kernel = map_kernel(program, arithmetic, wide)
     arrays = {
@@ -177,6 +176,26 @@ FUNCTIONS = {
 }
 
 
+def scale_of_errors(operation, inputs, values):
+    """What errors are relative to: |y|, or what rounding the argument does to y."""
+    size = np.abs(values)
+    if operation in ("sin", "cos"):
+        return np.maximum(size, 0.1)
+    if operation == "tan":
+        return np.maximum(size, 0.1) * (1.0 + size)
+    if operation == "pow":
+        return size * (1.0 + np.abs(inputs[:, 1:] * np.log(inputs[:, :1])))
+    if operation == "exp":
+        return size * (1.0 + np.abs(inputs))
+    return size
+
+
+def rounded_to_pairs(x):
+    """The nearest numbers that two floats hold."""
+    high = x.astype(np.float32).astype(float)
+    return high + (x - high).astype(np.float32)
+
+
 @pytest.mark.parametrize("operation", FUNCTIONS)
 def test_elementary_functions(operation):
     """float64 within 4 units in the last place; float32 within 1e-6 relative to max(|y|, |x| |y'|)."""
@@ -190,25 +209,29 @@ def test_elementary_functions(operation):
     assert np.nanmax(ulps) <= 4.0
     np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(expected))
 
+    # two floats: 48 bits, exponents of float32
+    usable = inputs[(np.abs(inputs) < 1e15).all(axis=1) & (np.abs(inputs) > 1e-12).all(axis=1)]
+    usable = rounded_to_pairs(usable)
+    with np.errstate(all="ignore"):
+        expected = program.interpret(usable)
+    inside = (np.abs(expected) < 1e18) & (np.abs(expected) > 1e-18)
+    actual = run_program(program, usable, "two_float")
+    allowed = scale_of_errors(operation, usable, expected)
+    assert (np.abs(actual - expected) / allowed)[inside].max() < 1e-13
+
     small = inputs[(np.abs(inputs) < 1e3).all(axis=1) & (np.abs(inputs) > 1e-30).all(axis=1)]
     small = small.astype(np.float32).astype(float)
     with np.errstate(all="ignore"):
         expected = program.interpret(small)
     inside = (np.abs(expected) < 1e37) & (np.abs(expected) > 1e-30)
     actual = run_program(program, small, "mixed", wide=False)
-    allowed = np.abs(expected)
-    if operation in ("sin", "cos"):
-        allowed = np.maximum(allowed, 0.1)
-    elif operation == "tan":
-        allowed = np.maximum(allowed, 0.1) * (1.0 + np.abs(expected))
-    elif operation == "pow":
-        allowed = allowed * (1.0 + np.abs(small[:, 1:] * np.log(small[:, :1])))
-    elif operation == "exp":
-        allowed = allowed * 2.0
+    allowed = scale_of_errors(operation, small, expected)
     assert (np.abs(actual - expected) / allowed)[inside].max() < 1e-6
 
 
-@pytest.mark.parametrize("arithmetic,wide", [("double", True), ("mixed", True), ("mixed", False)])
+@pytest.mark.parametrize(
+    "arithmetic,wide", [("double", True), ("mixed", True), ("mixed", False), ("two_float", True)]
+)
 def test_every_operation_at_special_values(arithmetic, wide):
     """NaN, infinities and signs as the bytecode defines them."""
     x, y, z = var("x"), var("y"), var("z")
@@ -225,7 +248,7 @@ def test_every_operation_at_special_values(arithmetic, wide):
     program = build_program("special", [x, y, z], outputs)
     expected = program.interpret(grid)
     actual = run_program(program, grid, arithmetic, wide)
-    tolerance = 1e-15 if wide else 1e-6
+    tolerance = {"two_float": 1e-13}.get(arithmetic, 1e-15) if wide else 1e-6
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=0.0)
 
 
