@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphopt import datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.errors import GraphOptError
-    from graphopt.graph import Edge, EdgeSet, Graph, ParameterSet, Vertex, VertexSet
+    from graphopt.graph import (
+        Edge,
+        EdgeSet,
+        Graph,
+        Grid,
+        ParameterSet,
+        Vertex,
+        VertexSet,
+        everywhere,
+        indexed,
+        pairwise,
+        sequential,
+        unique,
+    )
     from graphopt.initialization import initialize
     from graphopt.io import read, write
     from graphopt.optimizer import (
@@ -31,13 +44,34 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.marginals import compute_marginals
-    from graphopt.types import edge_type, parameter_type, vertex_type
+    from graphopt.symbolic import Image
+    from graphopt.types import (
+        edge_type,
+        group_type,
+        image_type,
+        parameter_type,
+        robust_kernel_type,
+        vertex_type,
+    )
 
 __version__ = "0.1.0"
 
 _HOME = {
     "graphopt.errors": ("GraphOptError",),
-    "graphopt.graph": ("Edge", "EdgeSet", "Graph", "ParameterSet", "Vertex", "VertexSet"),
+    "graphopt.graph": (
+        "Edge",
+        "EdgeSet",
+        "Graph",
+        "Grid",
+        "ParameterSet",
+        "Vertex",
+        "VertexSet",
+        "everywhere",
+        "indexed",
+        "pairwise",
+        "sequential",
+        "unique",
+    ),
     "graphopt.initialization": ("initialize",),
     "graphopt.io": ("read", "write"),
     "graphopt.optimizer": (
@@ -52,7 +86,15 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.marginals": ("compute_marginals",),
-    "graphopt.types": ("edge_type", "parameter_type", "vertex_type"),
+    "graphopt.symbolic": ("Image",),
+    "graphopt.types": (
+        "edge_type",
+        "group_type",
+        "image_type",
+        "parameter_type",
+        "robust_kernel_type",
+        "vertex_type",
+    ),
 }
 """Module -> public names that it provides."""
 
@@ -69,6 +111,8 @@ __all__ = [
     "GaussNewtonOptions",
     "Graph",
     "GraphOptError",
+    "Grid",
+    "Image",
     "Iteration",
     "LevenbergMarquardtOptions",
     "ParameterSet",
@@ -81,17 +125,25 @@ __all__ = [
     "datasets",
     "edge_type",
     "errors",
+    "everywhere",
     "geometry",
     "graph",
+    "group_type",
+    "image_type",
+    "indexed",
     "initialize",
     "io",
     "optimize",
     "optimizer",
+    "pairwise",
     "parameter_type",
     "read",
     "report",
+    "robust_kernel_type",
+    "sequential",
     "solver",
     "types",
+    "unique",
     "vertex_type",
     "write",
 ]

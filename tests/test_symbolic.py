@@ -253,10 +253,10 @@ def _python_if(x):
 MISTAKES = {
     "Python if": (_python_if, ["truth value", "np.where", "test_symbolic.py", "if x[0] > 0:"]),
     "math module": (lambda x: __import__("math").sin(x[0]), ["Python float", "np.sin", "test_symbolic.py"]),
-    "unknown ufunc": (lambda x: np.arcsinh(x), ["np.arcsinh", "UFUNCS"]),
+    "unknown ufunc": (lambda x: np.spacing(x), ["np.spacing", "docs/types.md"]),
     "unknown function": (lambda x: np.linalg.svd(np.stack([x, x])), ["np.svd", "FUNCTIONS"]),
     "NaN constant": (lambda x: x * float("nan"), ["NaN constant"]),
-    "odd norm": (lambda x: np.linalg.norm(x, ord=1), ["2-norm"]),
+    "odd norm": (lambda x: np.linalg.norm(x, ord=3), ["ord=None, 1, 2"]),
     "text": (lambda x: x[0] + "one", ["number or a symbol", "str"]),
     "int": (lambda x: int(x[0]), ["Python int"]),
     "index": (lambda x: [1, 2, 3][x[0]], ["Python index"]),

@@ -23,7 +23,7 @@ from graphopt.codegen.edge import (
     information_dim,
     pack_information,
 )
-from graphopt.codegen.program import Program, build_program
+from graphopt.codegen.program import Program, build_program, sampled_planes
 
 __all__ = [
     "INFORMATION_VARIANTS",
@@ -38,4 +38,5 @@ __all__ = [
     "compile_vertex",
     "information_dim",
     "pack_information",
+    "sampled_planes",
 ]

@@ -19,6 +19,11 @@ multiply-adds where the processor can.
 means d[i, j] = the sum of a[i, r] b[j, r] over the first np, minus that over the last nn of r, all with the
 last index running fastest; m and n are 1 to 3.
 
+    SAMPLE, value, by_u, by_v, plane, u, v          SAMPLE_CUBIC likewise
+
+is an image's value and derivatives at column u and row v; `plane` holds the number of a plane of pixels, per
+lane. `symbolic.sampling` says what it means.
+
 An opcode is its index in `INSTRUCTIONS`; native/src/vm/opcodes.h repeats the list and a test compares the
 two.
 """
@@ -31,6 +36,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.errors import SymbolicError
+from graphopt.symbolic import sampling
 from graphopt.symbolic.ops import OPS
 
 WORD_LIMIT = 65535
@@ -92,7 +98,10 @@ INSTRUCTIONS: tuple[InstructionKind, ...] = (
     _plain("not"),
     _plain("select"),
     InstructionKind("ROBUST", 2, 1, None),
+    InstructionKind("SAMPLE", 3, 3, sampling.bilinear),
+    InstructionKind("SAMPLE_CUBIC", 3, 3, sampling.bicubic),
 )
+_FLOPS = {"FMA": 2, "FMS": 2, "FNMA": 2, "DOT2": 3, "DOT3": 5, "SAMPLE": 13, "SAMPLE_CUBIC": 120}
 OPCODE: dict[str, int] = {kind.name: code for code, kind in enumerate(INSTRUCTIONS)}
 
 
@@ -117,7 +126,7 @@ class Instruction:
         if self.counts is not None:
             pos, neg, plus, minus = self.counts
             return 2 * (pos + neg) + plus + minus - 1
-        return {"FMA": 2, "FMS": 2, "FNMA": 2, "DOT2": 3, "DOT3": 5}.get(self.name, 1)
+        return _FLOPS.get(self.name, 1)
 
 
 def encode(instructions: list[Instruction]) -> np.ndarray:

@@ -25,7 +25,7 @@ import numpy as np
 from graphopt.codegen.builtin import builtin_program
 from graphopt.codegen.cache import cached
 from graphopt.codegen.program import Program, build_program
-from graphopt.codegen.trace import TracedEdge, trace_edge, trace_oplus
+from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
 
@@ -107,7 +107,7 @@ def compile_robust_kernel(function: RobustKernel) -> Program:
         return ready
     with LOCK, fresh_table():
         inputs = [var("chi2"), var("width")]
-        result = function(*inputs)
+        result = call_with_symbols(f"{_name(function)}: the robust kernel", function, inputs)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
         outputs = [lift(x) for x in result]

@@ -2,7 +2,8 @@
 
 Chains of additions, subtractions and products that nobody else reads become one instruction: FMA, FMS, FNMA,
 DOT2, DOT3, or SUM, a signed sum of products and terms that stays in processor registers as it grows. sin and
-cos of the same argument become SINCOS; rho and weight of the robust kernel become ROBUST.
+cos of the same argument become SINCOS; rho and weight of the robust kernel become ROBUST; an image's value
+and derivatives at one place become SAMPLE.
 
 A nested sum is only merged into the outer one while its plain terms keep their place: (a - b) + (c - d) is
 not reordered to a + c - b - d, which would lose digits where the differences are small.
@@ -17,12 +18,16 @@ from dataclasses import dataclass, field
 from graphopt.codegen.bytecode import Instruction
 from graphopt.symbolic.expr import Expr, topological
 
-_PAIRED = {
-    "sin": ("SINCOS", 0),
-    "cos": ("SINCOS", 1),
-    "robust_rho": ("ROBUST", 0),
-    "robust_weight": ("ROBUST", 1),
+_MEMBERS = {
+    "SINCOS": ("sin", "cos"),
+    "ROBUST": ("robust_rho", "robust_weight"),
+    "SAMPLE": ("sample", "sample_du", "sample_dv"),
+    "SAMPLE_CUBIC": ("sample_cubic", "sample_cubic_du", "sample_cubic_dv"),
 }
+"""Instruction with several results -> the operations that it computes."""
+_FAMILY = {op: name for name, members in _MEMBERS.items() for op in members}
+_ALONE = {"SINCOS"}
+"""Families whose members have instructions of their own, for when one alone is needed."""
 _SUMS = ("add", "sub", "neg")
 
 
@@ -44,10 +49,9 @@ class _Lowering:
         self.nodes = topological(list(outputs))
         self.outputs = {e.id for e in outputs}
         self.uses = Counter(a.id for e in self.nodes for a in e.args)
-        self.kinds: dict[str, set[int]] = {}
-        for e in self.nodes:
-            if e.op in _PAIRED:
-                self.kinds.setdefault(e.op, set()).add(e.args[0].id)
+        self.relatives: dict[tuple, int] = {
+            (e.op, *(a.id for a in e.args)): e.id for e in self.nodes if e.op in _FAMILY
+        }
 
     def is_private(self, e: Expr) -> bool:
         """Whether a single other expression needs `e`."""
@@ -78,13 +82,13 @@ class _Lowering:
         """Instructions for all outputs, arguments before their uses."""
         needed = set(self.outputs)
         result: list[Instruction] = []
-        done: set[tuple[str, int]] = set()
+        done: set[tuple] = set()
         for e in reversed(self.nodes):
             if e.id not in needed or not e.args:
                 continue
             instruction = self._lower(e)
-            key = (instruction.name, e.args[0].id)
-            if len(instruction.destinations) == 2:
+            key = (instruction.name, *instruction.sources)
+            if len(instruction.destinations) > 1:
                 if key in done:
                     continue
                 done.add(key)
@@ -95,23 +99,19 @@ class _Lowering:
     def _lower(self, e: Expr) -> Instruction:
         if e.op in _SUMS:
             return _sum_instruction(e.id, self.terms(e))
-        if e.op in _PAIRED:
-            name, _ = _PAIRED[e.op]
-            members = [op for op, (n, _) in _PAIRED.items() if n == name]
-            if name == "ROBUST" or all(e.args[0].id in self.kinds.get(op, ()) for op in members):
-                return Instruction(name, tuple(self._partner(op, e) for op in members), (e.args[0].id,))
+        if e.op in _FAMILY:
+            name = _FAMILY[e.op]
+            sources = tuple(a.id for a in e.args)
+            found = [self.relatives.get((op, *sources)) for op in _MEMBERS[name]]
+            if name not in _ALONE or None not in found:
+                # a fresh negative id for a result that nobody needs
+                results = tuple(-1 - len(found) * e.id - k if i is None else i for k, i in enumerate(found))
+                return Instruction(name, results, sources)
         return Instruction(e.op.upper(), (e.id,), tuple(a.id for a in e.args))
-
-    def _partner(self, op: str, e: Expr) -> int:
-        """Id of `op` of the argument of `e`; a fresh negative id where nobody needs it."""
-        for other in self.nodes:
-            if other.op == op and other.args[0] is e.args[0]:
-                return other.id
-        return -1 - e.id
 
 
 def _place_pairs_first(instructions: list[Instruction]) -> list[Instruction]:
-    """Sort so that both results of a two-result instruction come before their first use."""
+    """Sort so that all results of an instruction come before their first use."""
     producer = {d: i for i in instructions for d in i.destinations}
     placed: set[int] = set()
     result: list[Instruction] = []

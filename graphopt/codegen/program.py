@@ -129,3 +129,17 @@ def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr], sh
     if "kernels" in os.environ.get("GRAPHOPT_DEBUG", ""):
         print(program.explain(), program.disassemble(), sep="\n")
     return program
+
+
+def sampled_planes(program: Program) -> set[int]:
+    """Handles of the planes that a program names by constants: of images its function captured.
+
+    Handles that come with parameters are not among them.
+    """
+    handles: set[int] = set()
+    for instruction in decode(program.code):
+        if instruction.name in ("SAMPLE", "SAMPLE_CUBIC"):
+            register = instruction.sources[0]
+            if register < len(program.constants):
+                handles.add(int(program.constants[register]))
+    return handles

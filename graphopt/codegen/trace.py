@@ -19,6 +19,7 @@ from graphopt.symbolic import (
     symbolic_array,
     variables,
 )
+from graphopt.symbolic.source import defining_line, raising_line
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ class MovedVertex(NamedTuple):
 
 def trace_edge(edge_type: Any) -> TracedEdge:
     """Call the residual (and the Jacobian, where the type has its own) with symbols."""
-    vertices = [variables(f"vertex{k}", v.storage_dim) for k, v in enumerate(edge_type.vertices)]
-    parameters = [variables(f"parameter{k}", p.storage_dim) for k, p in enumerate(edge_type.parameters)]
-    measurement = variables("measurement", edge_type.measurement_dim)
+    vertices = [_constant(f"vertex{k}", v.storage_dim) for k, v in enumerate(edge_type.vertices)]
+    parameters = [_constant(f"parameter{k}", p.storage_dim) for k, p in enumerate(edge_type.parameters)]
+    measurement = _constant("measurement", edge_type.measurement_dim)
     arguments = [
         *(_wrap(v.wrap, x) for v, x in zip(edge_type.vertices, vertices, strict=True)),
         *(_wrap(p.wrap, x) for p, x in zip(edge_type.parameters, parameters, strict=True)),
@@ -81,11 +82,17 @@ def trace_edge(edge_type: Any) -> TracedEdge:
     ]
     dim = edge_type.residual_dim
     where = f"{edge_type.name}: the residual function"
-    residual = _checked(_call(where, edge_type.residual, arguments), (dim,), where)
+    residual = _checked(
+        call_with_symbols(where, edge_type.residual, arguments), (dim,), where, edge_type.residual
+    )
     own = None
+    again = _checked(
+        call_with_symbols(where, edge_type.residual, arguments), (dim,), where, edge_type.residual
+    )
+    _refuse_change(residual, again, where, edge_type.residual)
     if edge_type.jacobian is not None:
         where = f"{edge_type.name}: the jacobian function"
-        own = _own_jacobian(_call(where, edge_type.jacobian, arguments), edge_type, where)
+        own = _own_jacobian(call_with_symbols(where, edge_type.jacobian, arguments), edge_type, where)
     moved = [trace_oplus(v, x) for v, x in zip(edge_type.vertices, vertices, strict=True)]
     inputs = [e for x in (*vertices, *parameters, measurement) for e in as_exprs(x)]
     names = [v.name for v in edge_type.vertices]
@@ -95,42 +102,103 @@ def trace_edge(edge_type: Any) -> TracedEdge:
 def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> MovedVertex:
     """Call oplus with symbols."""
     if storage is None:
-        storage = variables("storage", vertex_type.storage_dim)
-    delta = variables("delta", vertex_type.tangent_dim)
+        storage = _constant("storage", vertex_type.storage_dim)
+    delta = _constant("delta", vertex_type.tangent_dim)
     where = f"{vertex_type.name}: the oplus function"
-    moved = _checked(_call(where, vertex_type.oplus, [storage, delta]), (vertex_type.storage_dim,), where)
+    result = call_with_symbols(where, vertex_type.oplus, [storage, delta])
+    moved = _checked(result, (vertex_type.storage_dim,), where, vertex_type.oplus)
     return MovedVertex(storage, delta, list(moved))
+
+
+def _constant(name: str, count: int) -> SymbolicArray:
+    """Variables that the function cannot overwrite."""
+    array = variables(name, count)
+    array.flags.writeable = False
+    return array
 
 
 def _wrap(wrap: Callable | None, x: SymbolicArray) -> Any:
     return x if wrap is None else wrap(x)
 
 
-def _call(where: str, function: Callable, arguments: Sequence[Any]) -> Any:
+def call_with_symbols(where: str, function: Callable, arguments: Sequence[Any]) -> Any:
+    """`function(*arguments)`; what cannot be compiled becomes a SymbolicError with its line."""
     try:
         return function(*arguments)
     except SymbolicError as error:
         raise SymbolicError(f"{where} cannot be compiled. {error}") from error
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         # numpy hides an error that was raised while it looked at an element
         inner = error.__cause__ or error.__context__
         if isinstance(inner, SymbolicError):
             raise SymbolicError(f"{where} cannot be compiled. {inner}") from error
-        raise
+        hint = next((text for words, text in _HINTS if words in str(error)), "")
+        what = f"{type(error).__name__}: {error}\n  {raising_line(error)}\n{hint}"
+        raise SymbolicError(f"{where} cannot be compiled. {what.rstrip()}") from error
 
 
-def _checked(result: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+_HINTS = (
+    (
+        "read-only",
+        "The function changes its argument in place. Take a copy first, x = x.copy(), "
+        "or build a new array with np.stack([...], axis=-1).",
+    ),
+    (
+        "setting an array element",
+        "Symbols do not fit into an array of floats: build the array with np.stack([...], axis=-1).",
+    ),
+    (
+        "only integers, slices",
+        "A symbol cannot be an index. Choose with np.where or np.select, look a table up with np.interp, "
+        "or make the table a graphopt.Image and sample it: image(u, v).",
+    ),
+    ("has no attribute", "An argument is a symbol or an array of symbols: use numpy functions on it."),
+    ("unsupported format", "A symbol has no value yet: print it without a format, {x} or {x!r}."),
+    ("unsupported operand", "Symbols know + - * / // % ** abs, comparisons, & | ~, and numpy functions."),
+    (
+        "broadcast",
+        "Arrays of one edge are (n,) for a vector and (m, n) for a matrix; print(x.shape) shows which.",
+    ),
+)
+"""Words in an error -> what to write instead."""
+
+
+def _refuse_change(first: np.ndarray, second: np.ndarray, where: str, function: Callable) -> None:
+    """Equal expressions are the same objects: two calls with the same symbols must return these."""
+    for i, (a, b) in enumerate(zip(first, second, strict=True)):
+        if a is not b:
+            raise SymbolicError(
+                f"{where} cannot be compiled: component {i} differs from one call to the next.\n"
+                f"  {defining_line(function)}\n"
+                "It is compiled once, so random numbers and counters would be frozen. "
+                "Pass such numbers as measurements or parameters."
+            )
+
+
+def _checked(result: Any, shape: tuple[int, ...], where: str, function: Callable) -> np.ndarray:
     """Return `result` as an object array of Expr of this shape."""
-    array = np.asarray(getattr(result, "storage", result), dtype=object).view(np.ndarray)
+    line = defining_line(function)
+    try:
+        array = np.asarray(getattr(result, "storage", result), dtype=object).view(np.ndarray)
+    except (TypeError, ValueError) as error:
+        raise SymbolicError(
+            f"{where} returns something that is no array: {error}.\n  {line}\n"
+            "Join scalars and vectors of one length with np.stack, vectors of any length with np.concatenate."
+        ) from error
     if array.shape != shape and not (array.shape == () and shape == (1,)):
         raise SymbolicError(
-            f"{where} returns an array of shape {array.shape}, expected {shape}. "
-            "Join scalars with np.stack([...], axis=-1)."
+            f"{where} returns an array of shape {array.shape}, expected {shape}.\n  {line}\n"
+            "Join scalars with np.stack([...], axis=-1), vectors with np.concatenate([...])."
         )
     try:
         flat = as_exprs(array)
-    except SymbolicError as error:
-        raise SymbolicError(f"{where} returns something that is no number. {error}") from error
+    except SymbolicError:
+        kinds = ", ".join(sorted({type(e).__name__ for e in array.ravel()} - {"Expr"}))
+        raise SymbolicError(
+            f"{where} returns something that is no number ({kinds}).\n  {line}\n"
+            "Return one array of numbers made of the arguments with numpy operations: np.stack joins "
+            "scalars, np.concatenate vectors of any lengths."
+        ) from None
     _refuse_nan(flat, where)
     expressions = np.empty(len(flat), dtype=object)
     expressions[:] = flat
@@ -154,4 +222,5 @@ def _own_jacobian(result: Any, edge_type: Any, where: str) -> list[np.ndarray]:
             f"{where} returns {len(blocks)} blocks, expected one per vertex, {len(edge_type.vertices)}."
         )
     shapes = [(edge_type.residual_dim, v.tangent_dim) for v in edge_type.vertices]
-    return [_checked(symbolic_array(b), s, where) for b, s in zip(blocks, shapes, strict=True)]
+    function = edge_type.jacobian
+    return [_checked(symbolic_array(b), s, where, function) for b, s in zip(blocks, shapes, strict=True)]

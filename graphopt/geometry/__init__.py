@@ -16,6 +16,7 @@ from graphopt.geometry.arrays import (
 )
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel, camera_model
 from graphopt.geometry.group import LieGroup
+from graphopt.geometry.product import ProductGroup, VectorGroup, product_group, vector_group
 from graphopt.geometry.se2 import SE2
 from graphopt.geometry.se3 import SE3
 from graphopt.geometry.se3_matrix import SE3Matrix
@@ -34,8 +35,10 @@ __all__ = [
     "SO3",
     "CameraModel",
     "LieGroup",
+    "ProductGroup",
     "SE3Matrix",
     "Sim3",
+    "VectorGroup",
     "camera_model",
     "components",
     "concatenate",
@@ -45,8 +48,10 @@ __all__ = [
     "matvec",
     "norm",
     "normalize_angle",
+    "product_group",
     "safe_sqrt",
     "scale",
     "skew",
     "stack",
+    "vector_group",
 ]

@@ -10,7 +10,7 @@ from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.graph import validate
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
-from graphopt.types.robust_kernels import KERNELS, robust_kernel
+from graphopt.types.robust_kernels import RobustKernel, num_kernels, robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.types.base import ParameterType, VertexType
@@ -82,12 +82,12 @@ def checked_flags(values: Any, count: int, what: str) -> np.ndarray:
 
 def kernel_numbers(kernel: Any, count: int) -> np.ndarray:
     """Numbers of robust kernels: one, or (n,)."""
-    if kernel is None or isinstance(kernel, (str, int)):
+    if kernel is None or isinstance(kernel, (str, int, RobustKernel)):
         return np.asarray(robust_kernel(kernel).number)
     numbers = validate.as_ids(kernel, "kernels", (count,))
-    if count and not 0 <= numbers.min() <= numbers.max() <= len(KERNELS) - 1:
+    if count and not 0 <= numbers.min() <= numbers.max() < num_kernels():
         raise OptionError(
-            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {len(KERNELS) - 1}."
+            f"kernels hold {int(numbers.min())} to {int(numbers.max())}, expected 0 to {num_kernels() - 1}."
         )
     return numbers
 

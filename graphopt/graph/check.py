@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphopt.graph.components import connected_components
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import num_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,9 @@ def _values(graph: Graph) -> Iterator[Finding]:
             yield Finding("non-finite", "error", f"The {what} holds NaN or infinity in rows {rows}.")
     for edge_set in graph.edge_sets:
         tag, kernel = edge_set.type.tag, edge_set.kernel
-        if len(kernel) and not 0 <= kernel.min() <= kernel.max() <= len(KERNELS) - 1:
-            message = f"{tag}: robust kernels {int(kernel.min())} to {int(kernel.max())}, known are 0 to 10."
+        if len(kernel) and not 0 <= kernel.min() <= kernel.max() < num_kernels():
+            numbers = f"{int(kernel.min())} to {int(kernel.max())}"
+            message = f"{tag}: robust kernels {numbers}, known are 0 to {num_kernels() - 1}."
             yield Finding("unknown-kernel", "error", message)
         missing = edge_set.vertices[graph.find_vertices(edge_set.vertices)[0] < 0]
         if len(missing):

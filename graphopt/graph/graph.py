@@ -18,6 +18,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import residuals, validate
+from graphopt.graph.access import ids_of_accesses, is_access
 from graphopt.graph.arguments import (
     checked_flags,
     checked_parameter_ids,
@@ -30,12 +31,13 @@ from graphopt.graph.arguments import (
     resolved_vertex_type,
     set_of,
 )
+from graphopt.graph.domains import GraphDomains
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
-from graphopt.graph.store import GraphStore
 from graphopt.graph.views import Edge, Vertex
 from graphopt.types.base import VariadicEdgeType
+from graphopt.types.images import image_handles
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
@@ -43,9 +45,10 @@ if TYPE_CHECKING:
     from graphopt.graph.selection import Selection
     from graphopt.types.base import ParameterType, VertexType
     from graphopt.types.registry import AnyEdgeType
+    from graphopt.types.robust_kernels import RobustKernel
 
 
-class Graph(GraphStore):
+class Graph(GraphDomains):
     """Vertices, edges and parameters of an optimization problem."""
 
     def __repr__(self) -> str:
@@ -96,7 +99,7 @@ class Graph(GraphStore):
         self,
         edge_type: AnyEdgeType | str,
         vertices: Any,
-        measurements: Any,
+        measurements: Any = None,
         information: Any = None,
         *,
         kernel: Any = None,
@@ -107,16 +110,20 @@ class Graph(GraphStore):
     ) -> slice:
         """Add edges of one type and return their rows in its set.
 
-        `vertices` (m, arity) ids; `measurements` (m, measurement_dim); `information` (m, d, d), one (d, d)
-        that all share, or None for the identity; `kernel` a name or number for all or (m,) numbers;
-        `parameters` (m, num_parameters) ids. `order` as in `add_vertices`.
+        `vertices` (m, arity) ids, or one access per slot (see `access`); `measurements` (m, measurement_dim),
+        one that all share, or None for zeros; `information` (m, d, d), one (d, d) that all share, or None for
+        the identity; `kernel` a name or number for all or (m,) numbers; `parameters` (m, num_parameters) ids,
+        or one id or image per slot that all share. `order` as in `add_vertices`.
 
         Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
         semi-definite is reported by `check()`, not required.
         """
+        vertices = self._accessed_ids(edge_type, vertices, measurements)
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
+        measurements = np.zeros(resolved.measurement_dim) if measurements is None else measurements
+        parameters = self.parameter_ids(parameters, resolved)
         measurements = validate.as_rows(
             measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
         )
@@ -145,9 +152,15 @@ class Graph(GraphStore):
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
     ) -> slice:
-        """Add parameters of one type, `ids` (p,) and `values` (p, storage_dim); returns their rows."""
+        """Add parameters of one type and return their rows.
+
+        `ids` (p,) and `values` (p, storage_dim); of a type whose values are images an `Image` or p of them.
+        """
         resolved = resolved_parameter_type(parameter_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
+        images = []
+        if resolved.image is not None:
+            values, images = image_handles(resolved, values)
         values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
         validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
         validate.check_distinct(ids, f"{resolved.tag} id")
@@ -158,7 +171,24 @@ class Graph(GraphStore):
             )
         number, parameter_set = set_of(self.parameter_sets, resolved, ParameterSet)
         columns = {"sequence": self._orders(order, len(ids), parameter_set), "ids": ids, "values": values}
-        return self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
+        rows = self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
+        parameter_set.keep_images(images)
+        return rows
+
+    def _accessed_ids(self, edge_type: AnyEdgeType | str, vertices: Any, measurements: Any) -> Any:
+        """`vertices` as ids, where they are given as accesses."""
+        if not is_access(vertices):
+            return vertices
+        resolved = resolved_edge_type(edge_type)
+        accesses = [vertices] if not isinstance(vertices, (list, tuple)) else vertices
+        if isinstance(resolved, VariadicEdgeType):
+            resolved = resolved.instantiate(len(accesses))
+        shape = () if measurements is None else np.shape(measurements)
+        is_shared = shape in ((), (resolved.measurement_dim,)) and not (
+            resolved.measurement_dim == 1 and shape == (1,)
+        )
+        count = None if is_shared else np.asarray(measurements).shape[0]
+        return ids_of_accesses(accesses, resolved, count)
 
     def add_vertex(
         self,
@@ -236,7 +266,10 @@ class Graph(GraphStore):
             self.vertex_sets[number].fixed[rows[numbers == number]] = fixed
 
     def set_robust_kernel(
-        self, kernel: str | int | None, width: float = 1.0, edge_type: AnyEdgeType | str | None = None
+        self,
+        kernel: str | int | RobustKernel | None,
+        width: float = 1.0,
+        edge_type: AnyEdgeType | str | None = None,
     ) -> None:
         """Give all edges (of one type) a robust kernel of this width; None removes it."""
         number = robust_kernel(kernel).number
@@ -254,6 +287,7 @@ class Graph(GraphStore):
         gone = np.sort(ids)
         for edge_set in self.edge_sets:
             touched = np.isin(edge_set.vertices, gone).any(axis=1)
+            edge_set.domains.clear()
             if touched.any():
                 edge_set._columns.keep(np.logical_not(touched))
         for number in np.unique(numbers).tolist():
@@ -271,6 +305,7 @@ class Graph(GraphStore):
             keep[np.asarray(rows) if len(rows) else []] = False
         except IndexError as error:
             raise UnknownIdError(f"{found.type.tag} has {len(found)} edges: {error}.") from None
+        found.domains.clear()
         found._columns.keep(keep)
         self.version += 1
 

@@ -39,13 +39,9 @@ def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
     for i, vertex in enumerate(edge_set.type.vertices):
         if vertex.working is not None:
             values[i] = vertex.working.encode(values[i])
-    wraps = [
-        *(vertex.wrap for vertex in edge_type.vertices),
-        *(parameter.wrap for parameter in edge_type.parameters),
-        edge_type.wrap_measurement,
-    ]
-    wrapped = [wrap(value) for wrap, value in zip(wraps, values, strict=True)]
-    residual = np.asarray(edge_type.residual(*wrapped), np.float64)
+    arity = edge_set.arity
+    residual = edge_type.error(tuple(values[:arity]), tuple(values[arity:-1]), values[-1])
+    residual = np.asarray(residual, np.float64)
     return np.broadcast_to(residual, (len(rows), edge_type.residual_dim))
 
 

@@ -23,6 +23,10 @@ import numpy as np
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from graphopt.graph.stencils import StencilDomain
+    from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
 
 
@@ -124,6 +128,7 @@ class ParameterSet(_Set):
             )
         )
         self.type = parameter_type
+        self._images: dict[int, Image] = {}
 
     def __repr__(self) -> str:
         return f"<ParameterSet {self.type.tag}: {len(self)} parameters>"
@@ -142,9 +147,22 @@ class ParameterSet(_Set):
     def values(self, values: object) -> None:
         self._columns["values"][...] = values
 
+    @property
+    def images(self) -> list[Image]:
+        """Where the type's values are images: the image of each parameter (p)."""
+        return [self._images[int(handle)] for handle in self.values[:, 0]] if self.type.image else []
+
+    def keep_images(self, images: Iterable[Image]) -> None:
+        """Keep images alive whose handles were written into `values`; drop those that left it."""
+        self._images.update((image.planes[0], image) for image in images)
+        used = set(self.values[:, 0].astype(int).tolist())
+        self._images = {handle: image for handle, image in self._images.items() if handle in used}
+
     def copy(self) -> ParameterSet:
-        """Independent set with the same parameters."""
-        return ParameterSet(self.type, self._columns.copy())
+        """Independent set with the same parameters (and the very same images)."""
+        other = ParameterSet(self.type, self._columns.copy())
+        other._images = dict(self._images)
+        return other
 
 
 class EdgeSet(_Set):
@@ -168,6 +186,8 @@ class EdgeSet(_Set):
             )
         )
         self.type = edge_type
+        self.domains: list[StencilDomain] = []
+        """Runs of edges whose vertex rows follow from offsets on a grid; forgotten when edges are removed."""
 
     def __repr__(self) -> str:
         return f"<EdgeSet {self.type.tag}: {len(self)} edges between {self.arity} vertices>"

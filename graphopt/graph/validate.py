@@ -51,7 +51,7 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise ShapeError(f"{what} cannot be read as float64: {error}.") from None
-    if shape == (1,) and array.ndim < 2:
+    if shape == (1,) and array.ndim < 2 and array.shape != (1,):
         array = array[..., None]
     if shape == (1, 1) and array.ndim < 2:
         array = array[..., None, None]

@@ -4,6 +4,8 @@ expr        Expr, hash-consed; make() simplifies on the way in with the rules of
 arrays      numpy arrays of Expr; numpy functions on them
 derivative  Jacobians along given directions
 share       partial common sub-expressions of n-ary sums and products
+images      images that a residual samples
+sampling    planes of pixels, what sampling means
 evaluate    reference interpreter: what an expression means
 printer, verify
 """
@@ -13,12 +15,15 @@ from graphopt.symbolic.arrays import SymbolicArray, as_exprs, symbolic_array, va
 from graphopt.symbolic.derivative import jacobian, substitute
 from graphopt.symbolic.evaluate import evaluate
 from graphopt.symbolic.expr import Expr, const, fresh_table, lift, make, topological, var
+from graphopt.symbolic.images import Image, SampledImage
 from graphopt.symbolic.printer import count_operations, format_expr, format_program
 from graphopt.symbolic.share import share_partial
 from graphopt.symbolic.verify import verify
 
 __all__ = [
     "Expr",
+    "Image",
+    "SampledImage",
     "SymbolicArray",
     "as_exprs",
     "const",

@@ -7,6 +7,7 @@ comparisons for their truth. What is in neither table is an error that names the
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import SymbolicError
-from graphopt.symbolic.expr import Expr, const, div, lift, make, mod, power
+from graphopt.symbolic import functions
+from graphopt.symbolic.expr import Expr, const, div, lift, make, power
 from graphopt.symbolic.source import user_line
 
 
@@ -30,10 +32,6 @@ def _not_equal(x: Expr, y: Expr) -> Expr:
     return make("not", make("eq", x, y))
 
 
-def _expm1(x: Expr) -> Expr:
-    return make("sub", make("exp", x), const(1.0))
-
-
 UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.add: _of("add"),
     np.subtract: _of("sub"),
@@ -43,7 +41,6 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.positive: lambda x: x,
     np.power: power,
     np.float_power: power,
-    np.remainder: mod,
     np.square: _square,
     np.sqrt: _of("sqrt"),
     np.reciprocal: _of("recip"),
@@ -56,9 +53,7 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.arctan2: _of("atan2"),
     np.hypot: lambda x, y: x.hypot(y),
     np.exp: _of("exp"),
-    np.expm1: _expm1,
     np.log: _of("log"),
-    np.log1p: lambda x: make("log", make("add", const(1.0), x)),
     np.absolute: _of("abs"),
     np.fabs: _of("abs"),
     np.sign: _of("sign"),
@@ -85,6 +80,7 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.conjugate: lambda x: x,
     np.deg2rad: lambda x: make("mul", x, const(np.pi / 180.0)),
     np.rad2deg: lambda x: make("mul", x, const(180.0 / np.pi)),
+    **functions.UFUNCS,
 }
 """numpy ufunc -> function of Expr."""
 
@@ -143,11 +139,10 @@ def apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> An
     if ufunc is np.matmul and method == "__call__":
         return _rewrap(np.matmul(*(_plain(x) for x in inputs)), scalar)
     function = UFUNCS.get(ufunc)
+    if ufunc.__name__ == "clip" and method == "__call__":
+        return _clip(*inputs)
     if function is None:
-        raise SymbolicError(
-            f"np.{ufunc.__name__} is not defined on symbols.\n  {user_line()}\n"
-            "Write it with the operations in graphopt/symbolic/arrays.py, or extend the table UFUNCS there."
-        )
+        raise _undefined(getattr(ufunc, "__name__", "function"))
     if method == "__call__":
         return _call(function, inputs, kwargs, scalar)
     if method == "reduce" and ufunc.nin == 2:
@@ -208,15 +203,6 @@ def _clip(x, a_min=None, a_max=None, **kwargs):
     return result if upper is None else np.minimum(result, upper)
 
 
-def _norm(x, ord=None, axis=None, keepdims=False):
-    if ord not in (None, 2, "fro"):
-        raise SymbolicError(
-            f"np.linalg.norm on symbols knows the 2-norm only, got ord={ord!r}.\n  {user_line()}"
-        )
-    x = symbolic_array(x)
-    return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-
-
 def _cross(a, b, axis=-1):
     if axis != -1:
         raise SymbolicError(f"np.cross on symbols works along the last axis.\n  {user_line()}")
@@ -233,9 +219,9 @@ def _all_scalar(*args) -> bool:
 FUNCTIONS: dict[Callable, Callable] = {
     np.where: _where,
     np.clip: _clip,
-    np.linalg.norm: _norm,
     np.cross: _cross,
     np.linalg.cross if hasattr(np.linalg, "cross") else np.cross: _cross,
+    **functions.FUNCTIONS,
 }
 """numpy function -> our own version."""
 
@@ -271,10 +257,18 @@ def apply_function(function: Callable, args: tuple, kwargs: dict) -> Any:
     if function in STRUCTURAL:
         result = function(*_without_symbols(args), **{k: _without_symbols(v) for k, v in kwargs.items()})
         return _rewrap(result, scalar=False)
-    raise SymbolicError(
-        f"np.{function.__name__} is not defined on symbols.\n  {user_line()}\n"
-        "Write it with the functions in graphopt/symbolic/arrays.py, or extend the table FUNCTIONS there."
-    )
+    raise _undefined(function.__name__)
+
+
+def _undefined(name: str) -> SymbolicError:
+    """What is not defined, where, and what to write in its place."""
+    hint = functions.INSTEAD.get(name)
+    if hint is None:
+        known = {f.__name__ for f in (*UFUNCS, *FUNCTIONS, *STRUCTURAL, *REDUCTIONS)}
+        close = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
+        hint = f"Known with a similar name: {', '.join(f'np.{one}' for one in close)}. " if close else ""
+        hint += "Write it with arithmetic, np.where and the functions listed in docs/types.md."
+    return SymbolicError(f"np.{name} is not defined on symbols.\n  {user_line()}\n{hint}")
 
 
 def _without_symbols(x: Any) -> Any:

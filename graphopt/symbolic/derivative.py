@@ -50,6 +50,14 @@ def _choice(condition: Expr) -> tuple:
     )
 
 
+def _no_second_derivative(*args: Expr) -> tuple:
+    raise SymbolicError(
+        "The derivative of an image's gradient is asked for, which is not defined. "
+        "Store the gradient as channels of an image of its own and sample that: "
+        "graphopt.Image(np.stack([picture, picture_by_u, picture_by_v], axis=-1))."
+    )
+
+
 PARTIALS: dict[str, Callable[..., tuple]] = {
     "add": lambda x, y, z: (const(1.0), const(1.0)),
     "sub": lambda x, y, z: (const(1.0), const(-1.0)),
@@ -73,6 +81,13 @@ PARTIALS: dict[str, Callable[..., tuple]] = {
     "select": lambda c, x, y, z: (const(0.0), *_choice(c)),
     **{op: lambda *args: (const(0.0),) * (len(args) - 1) for op in ("sign", "floor", "lt", "le", "eq")},
     **{op: lambda *args: (const(0.0),) * (len(args) - 1) for op in ("and", "or", "not")},
+    "sample": lambda p, u, v, y: (const(0.0), make("sample_du", p, u, v), make("sample_dv", p, u, v)),
+    "sample_cubic": lambda p, u, v, y: (
+        const(0.0),
+        make("sample_cubic_du", p, u, v),
+        make("sample_cubic_dv", p, u, v),
+    ),
+    **{f"{op}_d{x}": _no_second_derivative for op in ("sample", "sample_cubic") for x in "uv"},
 }
 """Operation -> function of its arguments and its value: one partial derivative per argument."""
 

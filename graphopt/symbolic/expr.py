@@ -20,6 +20,7 @@ from graphopt.symbolic.ops import OPS, fold
 from graphopt.symbolic.source import user_line
 
 _COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
+_OPEN = frozenset(op.name for op in OPS.values() if op.is_open)
 _counter = itertools.count()
 _table: dict[tuple, Expr] = {}
 
@@ -74,6 +75,15 @@ class Expr:
     def __mod__(self, other):
         return NotImplemented if isinstance(other, np.ndarray) else mod(self, lift(other))
 
+    def __rmod__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else mod(lift(other), self)
+
+    def __floordiv__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else make("floor", div(self, lift(other)))
+
+    def __rfloordiv__(self, other):
+        return NotImplemented if isinstance(other, np.ndarray) else make("floor", div(lift(other), self))
+
     def __neg__(self):
         return make("neg", self)
 
@@ -85,6 +95,9 @@ class Expr:
 
     def __floor__(self):
         return make("floor", self)
+
+    def __ceil__(self):
+        return make("neg", make("floor", make("neg", self)))
 
     # --- comparisons and logic ----------------------------------------------------------------------------
     def __lt__(self, other):
@@ -127,10 +140,12 @@ class Expr:
     # --- what a symbol cannot do --------------------------------------------------------------------------
     def __bool__(self) -> NoReturn:
         raise SymbolicError(
-            "A symbol has no truth value yet: Python's if, and, or, not, min() and max() cannot look at it.\n"
+            "A symbol has no truth value yet: Python's if, while, and, or, not, in, min(), max() and chained "
+            "comparisons cannot look at it.\n"
             f"  {user_line()}\n"
-            "Write np.where(condition, x, y), np.minimum, np.maximum, np.logical_and, np.logical_or; "
-            "and build arrays with np.stack: np.array() makes a plain array whose comparisons end here."
+            "Write np.where(condition, x, y), np.minimum, np.maximum, (a < x) & (x < b), "
+            "np.logical_or; and build arrays with np.stack: np.array() makes a plain array whose comparisons "
+            "end here."
         )
 
     def _no_number(self, kind: str) -> NoReturn:
@@ -153,6 +168,15 @@ class Expr:
 
     def __complex__(self) -> complex:
         self._no_number("complex")
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        raise SymbolicError(f"round() does not work on symbols.\n  {user_line()}\nWrite np.rint(x).")
+
+    def __iter__(self) -> NoReturn:
+        raise SymbolicError(
+            f"A symbol is one number: it cannot be unpacked or looped over.\n  {user_line()}\n"
+            "Loop over range(n) with a fixed n, or over the components of an array: for x in point."
+        )
 
     # --- numpy --------------------------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
@@ -297,7 +321,7 @@ def make(op: str, *args: Expr) -> Expr:
         if a.op != "const":
             break
     else:
-        if op not in ("robust_rho", "robust_weight"):
+        if op not in _OPEN:
             return const(fold(op, tuple(a.value for a in args)))
     for rule in RULES[op]:
         simpler = rule(*args)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.symbolic import sampling
+
 
 @dataclass(frozen=True)
 class Op:
@@ -21,6 +23,12 @@ class Op:
     evaluate: Callable
     """(arity arrays) -> array; float64 in, float64 out, no warning is ever raised."""
     commutative: bool = False
+    is_open: bool = False
+    """The value depends on more than the arguments (a robust kernel, pixels): never folded."""
+
+
+def _part(sample: Callable, k: int) -> Callable:
+    return lambda plane, u, v: sample(plane, u, v)[k]
 
 
 def _truth(function: Callable) -> Callable:
@@ -64,8 +72,15 @@ OPS: dict[str, Op] = {
         Op("select", 3, _select),
         # rho and weight of the robust kernel at this chi2. The kernel is another program, chosen per edge
         # group, so its value is not known here; an evaluator must be given it.
-        Op("robust_rho", 1, lambda chi2: chi2),
-        Op("robust_weight", 1, lambda chi2: np.ones_like(chi2)),
+        Op("robust_rho", 1, lambda chi2: chi2, is_open=True),
+        Op("robust_weight", 1, lambda chi2: np.ones_like(chi2), is_open=True),
+        # image at (plane, u, v), and its derivatives by u and v, see `sampling`
+        Op("sample", 3, _part(sampling.bilinear, 0), is_open=True),
+        Op("sample_du", 3, _part(sampling.bilinear, 1), is_open=True),
+        Op("sample_dv", 3, _part(sampling.bilinear, 2), is_open=True),
+        Op("sample_cubic", 3, _part(sampling.bicubic, 0), is_open=True),
+        Op("sample_cubic_du", 3, _part(sampling.bicubic, 1), is_open=True),
+        Op("sample_cubic_dv", 3, _part(sampling.bicubic, 2), is_open=True),
     )
 }
 

@@ -4,6 +4,9 @@ from graphopt.types import bal, icp, inertial, registry, robust_kernels, sba, si
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
+from graphopt.types.groups import group_type
+from graphopt.types.images import ImageFormat, image_type
+from graphopt.types.robust_kernels import robust_kernel_type
 
 BUILTIN_TYPES = tuple(registry.all_types())
 """The types that this package defines; the registry has those of other packages and users as well."""
@@ -13,16 +16,20 @@ __all__ = [
     "AnyEdgeType",
     "EdgeFile",
     "EdgeType",
+    "ImageFormat",
     "ParameterType",
     "VariadicEdgeType",
     "VertexFile",
     "VertexType",
     "bal",
     "edge_type",
+    "group_type",
     "icp",
+    "image_type",
     "inertial",
     "parameter_type",
     "registry",
+    "robust_kernel_type",
     "robust_kernels",
     "sba",
     "sim3",

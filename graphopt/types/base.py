@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphError
 from graphopt.types.files import EdgeFile, VertexFile
+
+if TYPE_CHECKING:
+    from graphopt.types.images import ImageFormat
 
 Array = Any
 
@@ -113,6 +116,8 @@ class ParameterType:
     aliases: tuple[str, ...] = ()
     alias_files: Mapping[str, VertexFile] = field(default_factory=dict)
     doc: str = ""
+    image: ImageFormat | None = None
+    """Set where the values are images, whose handles are the stored numbers (`types.images`)."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -163,6 +168,8 @@ class EdgeType:
     doc: str = ""
     working_jacobian: Callable[..., tuple[Array, ...]] | None = None
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
+    is_batched: bool = True
+    """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""
@@ -170,6 +177,10 @@ class EdgeType:
 
     def error(self, estimates: tuple[Array, ...], parameters: tuple[Array, ...], measurement: Array) -> Array:
         """Evaluate the residual on stored numbers: (..., storage_dim) each -> (..., residual_dim)."""
+        if not self.is_batched:
+            from graphopt.types.batches import row_by_row
+
+            return row_by_row(self, (*estimates, *parameters, measurement))
         wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
         constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
         return self.residual(*wrapped, *constants, self.wrap_measurement(measurement))

@@ -15,7 +15,9 @@ random floats when it is defined, to check its dimensions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -23,8 +25,10 @@ import numpy as np
 
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
+from graphopt.symbolic.source import raising_line
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
+from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
 from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
 
@@ -33,7 +37,7 @@ Array = Any
 
 def vertex_type(
     *,
-    tag: str,
+    tag: str | None = None,
     tangent_dim: int,
     storage_dim: int | None = None,
     wrap: Callable[[Array], Any] = unwrapped,
@@ -55,7 +59,8 @@ def vertex_type(
             len(start) == length,
             f"vertex type {label}: identity has {len(start)} numbers, expected {length}.",
         )
-        result = _call(f"oplus of vertex type {label}", oplus, np.array(start), np.zeros(tangent_dim))
+        arguments = _frozen(np.array(start)), _frozen(np.zeros(tangent_dim))
+        result = _call(f"oplus of vertex type {label}", oplus, *arguments)
         _expect(
             np.shape(result) == (length,),
             f"oplus of vertex type {label} returned shape {np.shape(result)}, "
@@ -64,7 +69,16 @@ def vertex_type(
         )
         layout = file or plain(length)
         kind = VertexType(
-            label, tag, length, tangent_dim, oplus, wrap, start, layout, tuple(aliases), doc=_doc(oplus)
+            label,
+            tag or default_tag(label, "VERTEX"),
+            length,
+            tangent_dim,
+            oplus,
+            wrap,
+            start,
+            layout,
+            tuple(aliases),
+            doc=_doc(oplus),
         )
         return registry.register(kind)
 
@@ -73,7 +87,7 @@ def vertex_type(
 
 def parameter_type(
     *,
-    tag: str,
+    tag: str | None = None,
     storage_dim: int,
     identity: Sequence[float] | None = None,
     file: VertexFile | None = None,
@@ -90,7 +104,16 @@ def parameter_type(
             f"parameter type {label}: identity has {len(start)} numbers, expected {storage_dim}.",
         )
         layout = file or plain(storage_dim)
-        kind = ParameterType(label, tag, storage_dim, wrap, start, layout, tuple(aliases), doc=_doc(wrap))
+        kind = ParameterType(
+            label,
+            tag or default_tag(label, "PARAMS"),
+            storage_dim,
+            wrap,
+            start,
+            layout,
+            tuple(aliases),
+            doc=_doc(wrap),
+        )
         return registry.register(kind)
 
     return define
@@ -98,9 +121,9 @@ def parameter_type(
 
 def edge_type(
     *,
-    tag: str,
+    tag: str | None = None,
     vertices: Sequence[str | VertexType],
-    measurement_dim: int,
+    measurement_dim: int = 0,
     residual_dim: int | None = None,
     parameters: Sequence[str | ParameterType] = (),
     jacobian: Callable[..., tuple[Array, ...]] | None = None,
@@ -111,8 +134,9 @@ def edge_type(
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
-    residual_dim is found by calling the function when it is not given. The file layout defaults to the
-    measurement, then the upper triangle of the information.
+    With measurement_dim = 0 the function takes no measurement. residual_dim is found by calling the function
+    when it is not given. The tag defaults to the function's name, `EdgeRange` -> `EDGE_RANGE`; the file
+    layout to the measurement, then the upper triangle of the information.
     """
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
     parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)
@@ -120,8 +144,10 @@ def edge_type(
 
     def define(function: Callable[..., Array]) -> EdgeType:
         label = name or function.__name__
-        shape = _residual_shape(label, function, vertex_kinds, parameter_kinds, wrap, measurement_dim)
-        residual, dim = (function, shape[0]) if shape else (_scalar_to_vector(function), 1)
+        taken = function if measurement_dim else _without_measurement(function)
+        samples = _samples(vertex_kinds, parameter_kinds, measurement_dim)
+        shape = _residual_shape(label, taken, vertex_kinds, parameter_kinds, wrap, samples)
+        residual, dim = (taken, shape[0]) if shape else (_scalar_to_vector(taken), 1)
         _expect(
             residual_dim in (None, dim),
             f"residual of edge type {label} has {dim} numbers, expected residual_dim = {residual_dim}.",
@@ -129,7 +155,7 @@ def edge_type(
         layout = file or measurement_then_information(plain(measurement_dim), dim)
         kind = EdgeType(
             label,
-            tag,
+            tag or default_tag(label, "EDGE"),
             vertex_kinds,
             parameter_kinds,
             measurement_dim,
@@ -141,9 +167,41 @@ def edge_type(
             tuple(aliases),
             doc=_doc(function),
         )
-        return registry.register(kind)
+        return registry.register(replace(kind, is_batched=works_on_batches(kind, samples)))
 
     return define
+
+
+def default_tag(name: str, prefix: str) -> str:
+    """`EdgeRange` -> `EDGE_RANGE`; `range` -> `EDGE_RANGE`."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*|[a-z0-9]+", name)
+    tag = "_".join(words).upper()
+    return tag if tag.startswith(f"{prefix}_") else f"{prefix}_{tag}"
+
+
+def _samples(
+    vertices: tuple[VertexType, ...], parameters: tuple[ParameterType, ...], measurement_dim: int
+) -> list[np.ndarray]:
+    """Three random edges: (3, dim) for each vertex and parameter, and for the measurement."""
+    generator = np.random.default_rng(0)
+    states = [
+        np.stack(
+            [
+                kind.oplus(np.array(kind.identity), generator.uniform(0.1, 0.3, kind.tangent_dim))
+                for _ in range(3)
+            ]
+        )
+        for kind in vertices
+    ]
+    constants = [np.tile(np.array(kind.identity), (3, 1)) for kind in parameters]
+    samples = [*states, *constants, generator.uniform(0.1, 0.3, (3, measurement_dim))]
+    return [_frozen(sample) for sample in samples]
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """The array, which the user's function must not change."""
+    array.flags.writeable = False
+    return array
 
 
 def _residual_shape(
@@ -152,23 +210,28 @@ def _residual_shape(
     vertices: tuple[VertexType, ...],
     parameters: tuple[ParameterType, ...],
     wrap: Callable[[Array], Any],
-    measurement_dim: int,
+    samples: list[np.ndarray],
 ) -> tuple[int, ...]:
     """Call the residual with random floats and return the shape of what it returns."""
-    generator = np.random.default_rng(0)
-    states = [
-        kind.wrap(kind.oplus(np.array(kind.identity), generator.uniform(0.1, 0.3, kind.tangent_dim)))
-        for kind in vertices
-    ]
-    constants = [kind.wrap(np.array(kind.identity)) for kind in parameters]
-    measurement = wrap(generator.uniform(0.1, 0.3, measurement_dim))
-    shape = np.shape(_call(f"residual of edge type {label}", function, *states, *constants, measurement))
+    wraps = [*(kind.wrap for kind in (*vertices, *parameters)), wrap]
+    arguments = [one(sample[0]) for one, sample in zip(wraps, samples, strict=True)]
+    shape = np.shape(_call(f"residual of edge type {label}", function, *arguments))
     if len(shape) > 1:
         raise ShapeError(
             f"residual of edge type {label} returned shape {shape}, expected (residual_dim,). "
             "Join components with np.stack([...], axis=-1)."
         )
     return shape
+
+
+def _without_measurement(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Leave out the measurement of no numbers."""
+
+    @wraps(function)
+    def residual(*arguments: Any) -> Array:
+        return function(*arguments[:-1])
+
+    return residual
 
 
 def _scalar_to_vector(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -188,9 +251,15 @@ def _call(what: str, function: Callable[..., Array], *arguments: Any) -> Array:
     except GraphOptError:
         raise
     except Exception as error:
+        if "read-only" in str(error):
+            raise ShapeError(
+                f"{what} changes its argument in place ({error}).\n  {raising_line(error)}\n"
+                "Take a copy first, x = x.copy(), or build a new array with np.stack([...], axis=-1)."
+            ) from error
         shapes = ", ".join(_shape_of(argument) for argument in arguments)
         raise ShapeError(
-            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}. "
+            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}.\n"
+            f"  {raising_line(error)}\n"
             "An edge's function takes its vertices, then its parameters, then the measurement."
         ) from error
 

@@ -14,18 +14,22 @@ symbolic scalars, and every derivative is finite at chi2 = 0.
     Saturated      chi2                          below width^2, else w^2
     DCS            chi2                          below width, else 4 w^2 chi2 / (w + chi2)^2
     ScaleDelta     chi2 (g2o scales an inner kernel with it; alone it does nothing, see `scale_delta`)
+
+A user's own: `@graphopt.robust_kernel_type` on a function of chi2 and width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
 
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, ShapeError, TypeRegistryError
 from graphopt.geometry.arrays import where
+from graphopt.symbolic import Expr, const, evaluate, fresh_table, jacobian, lift, var
 
 Array = Any
 KernelFunction = Callable[[Array, Array], tuple[Array, Array]]
@@ -140,9 +144,69 @@ KERNELS: tuple[RobustKernel, ...] = tuple(
         )
     )
 )
-"""All kernels; KERNELS[i].number == i, 0 is none."""
+"""g2o's kernels; KERNELS[i].number == i, 0 is none."""
 
+_known = list(KERNELS)
 _BY_NAME = {kernel.name.lower(): kernel for kernel in KERNELS}
+
+
+def num_kernels() -> int:
+    """Kernels that there are, g2o's and users': numbers are smaller than this."""
+    return len(_known)
+
+
+def robust_kernel_type(function: Callable[[Array, Array], Any]) -> RobustKernel:
+    """Decorator: make a robust kernel of `function(chi2, width)` and return it.
+
+    The function returns rho, from which the weight is derived, or (rho, weight). Use the result, or the
+    function's name, where edges take a kernel. Defining a name again makes a new kernel; edges that have the
+    old one keep it.
+    """
+    name = function.__name__
+    key = _key(name)
+    if any(key == kernel.name.lower() for kernel in KERNELS):
+        raise TypeRegistryError(f"robust kernel {name!r}: that is a kernel of g2o. Choose another name.")
+    try:
+        with np.errstate(all="ignore"):
+            result = function(np.float64(2.0), np.float64(1.5))
+    except Exception as error:
+        raise ShapeError(
+            f"robust kernel {name!r} cannot be called with (chi2, width): {type(error).__name__}: {error}."
+        ) from error
+    is_pair = isinstance(result, (tuple, list))
+    if np.shape(result) != ((2,) if is_pair else ()):
+        raise ShapeError(f"robust kernel {name!r} returned {result!r}, expected rho or (rho, weight).")
+    kernel = RobustKernel(len(_known), name, function if is_pair else _with_weight(function))
+    _known.append(kernel)
+    _BY_NAME[key] = kernel
+    return kernel
+
+
+def _with_weight(rho: Callable[[Array, Array], Array]) -> KernelFunction:
+    """(rho, weight) with weight = d rho / d chi2, on symbols and on numbers."""
+
+    def on_symbols(chi2: Expr, width: Expr) -> tuple[Expr, Expr]:
+        value = lift(rho(chi2, width))
+        return value, jacobian([value], [{chi2: const(1.0)}])[0][0]
+
+    @cache
+    def traced() -> list[Expr]:
+        with fresh_table():
+            return list(on_symbols(var("chi2"), var("width")))
+
+    @wraps(rho)
+    def function(chi2: Array, width: Array) -> tuple[Array, Array]:
+        if isinstance(chi2, Expr):
+            return on_symbols(chi2, lift(width))
+        value, weight = evaluate(traced(), {"chi2": np.asarray(chi2), "width": np.asarray(width)})
+        shape = np.broadcast_shapes(np.shape(chi2), np.shape(width))
+        return np.broadcast_to(value, shape)[()], np.broadcast_to(weight, shape)[()]
+
+    return function
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "").removeprefix("robustkernel")
 
 
 def robust_kernel(name: str | int | RobustKernel | None) -> RobustKernel:
@@ -152,11 +216,11 @@ def robust_kernel(name: str | int | RobustKernel | None) -> RobustKernel:
     if name is None:
         return KERNELS[0]
     if isinstance(name, str):
-        key = name.lower().replace("_", "").replace("-", "").removeprefix("robustkernel")
-        if key in _BY_NAME:
-            return _BY_NAME[key]
-    elif 0 <= int(name) < len(KERNELS):
-        return KERNELS[int(name)]
+        if _key(name) in _BY_NAME:
+            return _BY_NAME[_key(name)]
+    elif 0 <= int(name) < len(_known):
+        return _known[int(name)]
     raise OptionError(
-        f"robust kernel {name!r} is unknown. Known: {', '.join(f'{k.name} ({k.number})' for k in KERNELS)}."
+        f"robust kernel {name!r} is unknown. Known: {', '.join(f'{k.name} ({k.number})' for k in _known)}. "
+        "graphopt.robust_kernel_type defines one."
     )

@@ -9,6 +9,7 @@
 #include "vm/lanes.h"
 #include "vm/linearizer.h"
 #include "vm/opcodes.h"
+#include "vm/planes.h"
 #include "vm/program.h"
 
 namespace py = pybind11;
@@ -129,6 +130,16 @@ void bind_vm(py::module_& m) {
         return table;
       },
       "Instruction set as (name, number of destinations, number of sources), by opcode.");
+
+  m.def(
+      "set_plane",
+      [](std::int64_t number, const py::array& pixels) {
+        const View<const float> v = view<const float>(pixels, "pixels", 2);
+        graphopt::vm::set_plane(number, {v.data, v.columns, static_cast<std::int32_t>(v.rows)}, v.owner);
+      },
+      py::arg("number"), py::arg("pixels"),
+      "Pixels (height, width) float32, referenced, for SAMPLE of this number.");
+  m.def("drop_plane", &graphopt::vm::drop_plane, py::arg("number"), "Forget the pixels of a number.");
 
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "A compiled function of float64 scalars.")
       .def(py::init([](const Cast<std::uint16_t>& code, const Cast<double>& constants,

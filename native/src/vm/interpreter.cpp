@@ -5,6 +5,7 @@
 #include "vm/lane_math.h"
 #include "vm/lanes.h"
 #include "vm/opcodes.h"
+#include "vm/planes.h"
 #include "vm/program.h"
 
 namespace graphopt::vm {
@@ -141,6 +142,18 @@ void run_robust(const RobustContext& robust, double* rho, double* weight, const 
          [](Vec x) { return x; });
 }
 
+// All sources of a lane are read before its results are written: they may be the same registers.
+template <class F>
+void run_sample(double* value, double* by_u, double* by_v, const double* plane, const double* u,
+                const double* v, F sample) {
+  for (int i = 0; i < kLanes; ++i) {
+    const Sample s = sample(plane[i], u[i], v[i]);
+    value[i] = s.value;
+    by_u[i] = s.by_u;
+    by_v[i] = s.by_v;
+  }
+}
+
 }  // namespace
 
 void execute(const Program& program, double* frame, const RobustContext& robust) {
@@ -237,6 +250,14 @@ do_ATAN2:
 do_ROBUST:
   run_robust(robust, reg(1), reg(2), reg(3));
   pc += 4;
+  NEXT;
+do_SAMPLE:
+  run_sample(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bilinear);
+  pc += 7;
+  NEXT;
+do_SAMPLE_CUBIC:
+  run_sample(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bicubic);
+  pc += 7;
   NEXT;
 do_END:
   return;

@@ -42,7 +42,9 @@
   X(OR, 1, 2)               \
   X(NOT, 1, 1)              \
   X(SELECT, 1, 3)           \
-  X(ROBUST, 2, 1)
+  X(ROBUST, 2, 1)           \
+  X(SAMPLE, 3, 3)           \
+  X(SAMPLE_CUBIC, 3, 3)
 
 namespace graphopt::vm {
 

@@ -1,0 +1,227 @@
+"""Edges at every place of a grid, without index arrays: the domains of Opt.
+
+A stencil has one offset per slot. The edge at place p joins the vertices p + offset. Places whose stencil
+lies inside the grid are a box, the *interior*: vertex rows follow from the offsets alone there, see
+`StencilDomain`. At the border a rule says what happens:
+
+    skip      there is no edge
+    clamp     the nearest place of the border            -1 -> 0        n -> n - 1
+    wrap      the grid continues on the other side       -1 -> n - 1    n -> 0
+    mirror    the grid is reflected at its border places -1 -> 1        n -> n - 2
+
+Where two slots meet the same vertex the edge has a type with fewer slots (`types.merged`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.graph.access import Access
+from graphopt.graph.grids import Grid
+from graphopt.types.base import EdgeType
+from graphopt.types.merged import merged_edge_type
+
+BOUNDARIES = ("skip", "clamp", "wrap", "mirror")
+
+Offset = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StencilDomain:
+    """Edges whose vertex rows need no index array: rows `first_edge + k` of an edge set.
+
+    With the place p = origin + unravel(k, extent) (row-major), slot s of edge k is row
+
+        first_row[s] + ravel(p + offsets[s], shape)          of the vertex set of the slot's type,
+
+    where offsets[s] is None: row first_row[s] for all edges.
+    """
+
+    first_edge: int
+    shape: tuple[int, ...]
+    origin: tuple[int, ...]
+    extent: tuple[int, ...]
+    offsets: tuple[Offset | None, ...]
+    grids: tuple[Grid, ...]
+    places: tuple[int, ...]
+    """Per slot: first place in its grid, 0 but for slots that all edges share."""
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the domain."""
+        return int(np.prod(self.extent))
+
+    @property
+    def first_row(self) -> tuple[int, ...]:
+        """Per slot: row of the grid's first vertex, or of the shared vertex, at the moment."""
+        return tuple(grid.first_row + place for grid, place in zip(self.grids, self.places, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Edges of one type and where they are."""
+
+    type: EdgeType
+    places: np.ndarray
+    """(m,) int64: flat place of each edge in the grid."""
+    vertices: np.ndarray
+    """(m, arity of `type`) int64 ids."""
+    domain: tuple[tuple[int, ...], tuple[int, ...]] | None
+    """(origin, extent) where the edges are a box."""
+
+
+class Stencil:
+    """Slots of an edge type on a grid."""
+
+    def __init__(self, edge_type: EdgeType, slots: Any, offsets: Sequence[Any], boundary: str):
+        self.type = edge_type
+        self.boundary = boundary
+        self.slots = _checked_slots(edge_type, slots)
+        self.shape = next(one.shape for one in self.slots if isinstance(one, Grid))
+        self.offsets = _checked_offsets(edge_type, self.slots, offsets, len(self.shape))
+        if boundary not in BOUNDARIES:
+            raise OptionError(f"boundary is {boundary!r}, expected one of {', '.join(BOUNDARIES)}.")
+
+    def interior(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """(origin, extent) of the box of places whose stencil lies inside the grid."""
+        moves = np.array([one for one in self.offsets if one is not None])
+        low = np.maximum(0, -moves.min(axis=0))
+        high = np.minimum(self.shape, np.array(self.shape) - moves.max(axis=0))
+        return tuple(low.tolist()), tuple(np.maximum(high - low, 0).tolist())
+
+    def parts(self, mask: np.ndarray | None) -> Iterator[Part]:
+        """All edges: the interior, then the border by which slots coincide."""
+        origin, extent = self.interior()
+        inside = np.zeros(self.shape, bool)
+        inside[tuple(slice(a, a + n) for a, n in zip(origin, extent, strict=True))] = True
+        wanted = inside if mask is None else inside & mask
+        places = np.flatnonzero(wanted)
+        ids = self._ids(places)
+        yield Part(self.type, places, ids, (origin, extent) if mask is None else None)
+        if self.boundary == "skip":
+            return
+        border = ~inside if mask is None else ~inside & mask
+        yield from self._border(np.flatnonzero(border))
+
+    def _border(self, places: np.ndarray) -> Iterator[Part]:
+        ids = self._ids(places)
+        arity = ids.shape[1]
+        same = np.zeros(ids.shape, np.int64)  # first slot with the same vertex
+        for slot in range(arity):
+            same[:, slot] = slot
+            for other in range(slot - 1, -1, -1):
+                same[ids[:, other] == ids[:, slot], slot] = other
+        code = same @ (arity ** np.arange(arity))
+        for one in np.unique(code).tolist():
+            here = code == one
+            first = same[np.argmax(here)]
+            kept = np.unique(first)
+            pattern = tuple(np.searchsorted(kept, first).tolist())
+            yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept], None)
+
+    def _ids(self, places: np.ndarray) -> np.ndarray:
+        """(m, arity) vertex ids of the edges at flat places."""
+        coordinates = np.unravel_index(places, self.shape)
+        ids = np.empty((len(places), len(self.slots)), np.int64)
+        for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
+            if isinstance(one, Access) or offset is None:
+                ids[:, slot] = one.ids(1)[0] if isinstance(one, Access) else one.first_id
+                continue
+            moved = [
+                _fold(axis + step, length, self.boundary)
+                for axis, step, length in zip(coordinates, offset, self.shape, strict=True)
+            ]
+            ids[:, slot] = one.first_id + np.ravel_multi_index(moved, self.shape)
+        return ids
+
+    def domain(self, part: Part, first_edge: int) -> StencilDomain | None:
+        """Description of a part that is a box, None for others."""
+        if part.domain is None:
+            return None
+        origin, extent = part.domain
+        grids = tuple(one.grid if isinstance(one, Access) else one for one in self.slots)
+        places = tuple(one.start if isinstance(one, Access) else 0 for one in self.slots)
+        return StencilDomain(first_edge, self.shape, origin, extent, self.offsets, grids, places)
+
+
+def everywhere(mask: Any, offsets: Sequence[Sequence[int]]) -> np.ndarray:
+    """Places (bool, shape of `mask`) where the mask holds at every offset; it ends with the grid."""
+    inside = np.asarray(mask, bool)
+    result = inside.copy()
+    for offset in offsets:
+        shifted = np.zeros_like(inside)
+        source, target = [], []
+        for step, length in zip(offset, inside.shape, strict=True):
+            low, high = max(0, -step), min(length, length - step)
+            target.append(slice(low, max(low, high)))
+            source.append(slice(low + step, max(low, high) + step))
+        shifted[tuple(target)] = inside[tuple(source)]
+        result &= shifted
+    return result
+
+
+def _fold(index: np.ndarray, length: int, boundary: str) -> np.ndarray:
+    """Indices into an axis by the boundary rule."""
+    if boundary == "wrap":
+        return index % length
+    if boundary == "mirror":
+        period = max(2 * length - 2, 1)
+        folded = index % period
+        return np.minimum(folded, period - folded) if length > 1 else np.zeros_like(index)
+    return np.clip(index, 0, length - 1)
+
+
+def _checked_slots(edge_type: EdgeType, slots: Any) -> tuple[Grid | Access, ...]:
+    arity = len(edge_type.vertices)
+    given = (slots,) * arity if isinstance(slots, Grid) else tuple(slots)
+    if len(given) != arity:
+        raise ShapeError(f"{edge_type.tag} joins {arity} vertices, got {len(given)} grids, one per slot.")
+    shape = None
+    for slot, (one, vertex_type) in enumerate(zip(given, edge_type.vertices, strict=True)):
+        grid = one.grid if isinstance(one, Access) else one
+        if not isinstance(grid, Grid) or (isinstance(one, Access) and one.kind != "unique"):
+            raise GraphError(
+                f"{edge_type.tag}: slot {slot} is {one!r}, expected a grid (graph.add_grid), "
+                "or graphopt.unique(grid) for a vertex that all edges share."
+            )
+        if grid.type is not vertex_type:
+            raise GraphError(
+                f"{edge_type.tag}: slot {slot} takes {vertex_type.tag}, the grid has {grid.type.tag}."
+            )
+        if isinstance(one, Grid):
+            if shape is not None and one.shape != shape:
+                raise ShapeError(f"{edge_type.tag}: grids of shapes {shape} and {one.shape}; one is needed.")
+            shape = one.shape
+    if shape is None:
+        raise GraphError(f"{edge_type.tag}: no slot is a grid; use graph.add_edges with graphopt.unique.")
+    return given
+
+
+def _checked_offsets(
+    edge_type: EdgeType, slots: tuple[Grid | Access, ...], offsets: Sequence[Any], num_axes: int
+) -> tuple[Offset | None, ...]:
+    if len(offsets) != len(slots):
+        raise ShapeError(
+            f"{edge_type.tag} joins {len(slots)} vertices, got {len(offsets)} offsets, one per slot."
+        )
+    result: list[Offset | None] = []
+    for slot, (one, offset) in enumerate(zip(slots, offsets, strict=True)):
+        if isinstance(one, Access):
+            result.append(None)
+            continue
+        steps = tuple(int(step) for step in np.atleast_1d(() if offset is None else offset))
+        if len(steps) != num_axes:
+            raise ShapeError(
+                f"{edge_type.tag}: offset {offset!r} of slot {slot} needs {num_axes} whole numbers "
+                "(rows down, columns to the right), one per axis of the grid."
+            )
+        for other in range(slot):
+            if slots[other] is one and result[other] == steps:
+                raise GraphError(f"{edge_type.tag}: slots {other} and {slot} have the same offset {steps}.")
+        result.append(steps)
+    return tuple(result)

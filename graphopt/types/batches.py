@@ -1,0 +1,63 @@
+"""Residual functions written for one edge, evaluated for many.
+
+`x, y, z = point` and `a - b` with vectors of one number are right for one edge and wrong for an array of
+them, where the first axis counts edges. Such a function is called once with symbols, and the expressions are
+evaluated on arrays. A function that works on arrays of any batch shape is called as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.symbolic import Expr, as_exprs, evaluate, fresh_table, variables
+
+if TYPE_CHECKING:
+    from graphopt.types.base import EdgeType
+
+Array = Any
+
+
+def works_on_batches(kind: EdgeType, values: Sequence[np.ndarray]) -> bool:
+    """Whether the residual of arrays `values` (k, dim) equals that of each row."""
+    rows = [np.ravel(_call(kind, [value[k] for value in values])) for k in range(len(values[0]))]
+    try:
+        together = np.asarray(_call(kind, values), np.float64)
+        expected = np.asarray(rows, np.float64)
+    except Exception:
+        return False
+    return together.shape == expected.shape and np.allclose(
+        together, expected, rtol=1e-9, atol=1e-12, equal_nan=True
+    )
+
+
+def row_by_row(kind: EdgeType, values: Sequence[Array]) -> Array:
+    """(..., residual_dim) residuals of arrays (..., dim), for a function of one edge."""
+    names, outputs = _traced(kind)
+    found = {
+        name: np.asarray(value)[..., i]
+        for value, group in zip(values, names, strict=True)
+        for i, name in enumerate(group)
+    }
+    shape = np.broadcast_shapes(*(np.shape(value)[:-1] for value in values))
+    return np.stack([np.broadcast_to(x, shape) for x in evaluate(outputs, found)], axis=-1)
+
+
+@cache
+def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
+    """Names of the numbers of each argument, and the residual as expressions."""
+    with fresh_table():
+        dims = [one.storage_dim for one in (*kind.vertices, *kind.parameters)] + [kind.measurement_dim]
+        symbols = [variables(f"argument{k}", dim) for k, dim in enumerate(dims)]
+        outputs = as_exprs(_call(kind, symbols))
+        return [[e.value for e in as_exprs(x)] for x in symbols], outputs
+
+
+def _call(kind: EdgeType, values: Sequence[Any]) -> Any:
+    """The residual of stored numbers."""
+    wraps = [*(one.wrap for one in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
+    with np.errstate(all="ignore"):
+        return kind.residual(*(wrap(value) for wrap, value in zip(wraps, values, strict=True)))

@@ -1,0 +1,84 @@
+"""Vertex types from groups, in one line.
+
+    Point = graphopt.group_type("Point", 3)
+    Pose = graphopt.group_type("Pose", SE3, side="left")
+    Camera = graphopt.group_type("Camera", cam_T_world=SE3, calibration=3)
+
+oplus is x exp(delta), or exp(delta) x from the left; a residual sees the group element (of R^n: the array).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import OptionError, ShapeError
+from graphopt.geometry.group import LieGroup
+from graphopt.geometry.product import VectorGroup, product_group, vector_group
+from graphopt.types import registry
+from graphopt.types.base import VertexType, unwrapped
+from graphopt.types.decorators import default_tag
+from graphopt.types.files import plain
+
+Array = Any
+SIDES = ("right", "left")
+
+
+def group_type(
+    name: str,
+    group: type[LieGroup] | int | None = None,
+    *,
+    tag: str | None = None,
+    side: str = "right",
+    identity: Sequence[float] | None = None,
+    aliases: Sequence[str] = (),
+    **parts: type[LieGroup] | int,
+) -> VertexType:
+    """Register and return the vertex type of a group, of R^n, or of the product of `parts`.
+
+    `side`: where oplus multiplies with exp(delta). `identity`: estimate of a vertex that is given none,
+    by default the group's neutral element. The tag defaults to `VERTEX_` and the name in capitals.
+    """
+    if (group is None) == (not parts):
+        raise OptionError(
+            f"{name}: pass one group, one number, or named parts: group_type({name!r}, pose=SE3, bias=3)."
+        )
+    if side not in SIDES:
+        raise OptionError(f"{name}: side is {side!r}, expected one of {', '.join(SIDES)}.")
+    if parts:
+        made: type[LieGroup] = product_group(name, **parts)
+    else:
+        made = vector_group(group) if isinstance(group, int) else group  # type: ignore[assignment]
+    if not (isinstance(made, type) and issubclass(made, LieGroup)):
+        raise OptionError(f"{name}: {group!r} is no group; use SO2, SE2, SO3, SE3, Sim3, a number or parts.")
+    start = made.identity_storage if identity is None else tuple(float(x) for x in identity)
+    if len(start) != made.storage_dim:
+        raise ShapeError(f"{name}: identity has {len(start)} numbers, expected {made.storage_dim}.")
+    kind = VertexType(
+        name,
+        tag or default_tag(name, "VERTEX"),
+        made.storage_dim,
+        made.tangent_dim,
+        _oplus(made, side),
+        unwrapped if issubclass(made, VectorGroup) else made,
+        start,
+        plain(made.storage_dim),
+        tuple(aliases),
+        doc=(made.__doc__ or "").strip(),
+    )
+    return registry.register(kind)
+
+
+def _oplus(group: type[Any], side: str) -> Callable[[Array, Array], Array]:
+    if issubclass(group, VectorGroup):
+        return np.add
+
+    def right(storage: Array, delta: Array) -> Array:
+        return group(storage).compose(group.exp(delta)).storage
+
+    def left(storage: Array, delta: Array) -> Array:
+        return group.exp(delta).compose(group(storage)).storage
+
+    return right if side == "right" else left

@@ -1,0 +1,128 @@
+"""What a residual may use gives the same numbers on symbols and on floats, with the right derivative."""
+
+import numpy as np
+import pytest
+
+from graphopt import geometry
+from graphopt.geometry import CAMERA_MODELS, SE2, SE3, SO2, SO3, Sim3, components, product_group, vector_group
+from graphopt.symbolic import as_exprs, const, evaluate, jacobian, variables
+
+FUNCTIONS = {
+    "arithmetic": lambda x: -x + 2.0 * x - x / 3.0 + x**2 + 1.0 / (2.0 + x) + x % 0.7 + x // 0.3,
+    "powers": lambda x: np.abs(x) ** 1.5 + np.power(2.0, x) + np.square(x) + np.cbrt(x) + np.abs(x) ** -0.5,
+    "roots": lambda x: np.sqrt(np.abs(x)) + np.hypot(x, 2.0) + np.reciprocal(x),
+    "angles": lambda x: np.sin(x) * np.cos(x) + np.tan(x) + np.arctan2(x, 0.4) + np.arctan(x),
+    "inverse angles": lambda x: np.arcsin(x / 9.0) + np.arccos(x / 9.0) + np.radians(x) + np.degrees(x),
+    "exponentials": lambda x: np.exp(x) + np.log(np.abs(x)) + np.expm1(x) + np.log1p(np.abs(x)) + np.exp2(x),
+    "logarithms": lambda x: np.log2(np.abs(x)) + np.log10(np.abs(x)) + np.logaddexp(x, 0.3),
+    "hyperbolic": lambda x: np.sinh(x) + np.cosh(x) + np.tanh(x),
+    "inverse hyperbolic": lambda x: np.arcsinh(x) + np.arccosh(2.0 + x * x) + np.arctanh(x / 9.0),
+    "steps": lambda x: (
+        np.sign(x) * np.floor(x) + np.ceil(x) + np.trunc(x) + np.rint(x) + np.heaviside(x, 0.5)
+    ),
+    "where": lambda x: np.where((x > 0.0) & (x < 1.0) | ~(x >= -0.5), x, 2.0 * x),
+    "logic": lambda x: np.where(np.logical_xor(x > 0.0, x != 1.0), x, np.copysign(x, -1.0)),
+    "clip": lambda x: np.clip(x, -0.5, 0.7) + x.clip(-0.2, 0.9),
+    "extremes": lambda x: np.minimum(x, 0.1) + np.maximum(x, 0.2) + np.fmin(x, x[0]) + np.max(x) - x.min(),
+    "select": lambda x: np.select([x > 0.5, x > 0.0], [x, x * x], -x),
+    "remainders": lambda x: np.fmod(x, 0.3) + np.mod(x, 0.3) + np.floor_divide(x, 0.3),
+    "sums": lambda x: np.stack([x.sum(), np.mean(x), np.prod(x), np.average(x, weights=[1, 2, 3, 4])]),
+    "spread": lambda x: np.stack([np.var(x), np.std(x), np.ptp(x)]),
+    "norms": lambda x: np.stack([np.linalg.norm(x), np.linalg.norm(x, 1), np.linalg.norm(x, np.inf)]),
+    "norms of rows": lambda x: np.linalg.norm(x.reshape(2, 2), axis=1),
+    "vectors": lambda x: np.concatenate([np.cross(x[:3], x[1:]), [x @ x, np.dot(x, x), np.inner(x, x)]]),
+    "matrices": lambda x: (np.outer(x, x) + np.eye(4)) @ x + np.trace(np.outer(x, x)),
+    "einsum": lambda x: np.einsum("i,j,j->i", x, x, x),
+    "determinant": lambda x: np.linalg.det(x.reshape(2, 2)) + np.linalg.det(np.outer(x, x) + np.eye(4)),
+    "inverse": lambda x: np.linalg.inv(np.outer(x, x) + np.diag([1.0, 2.0, 3.0, 4.0])),
+    "solve": lambda x: np.linalg.solve(np.outer(x[:3], x[1:]) + 2.0 * np.eye(3), x[:3]),
+    "matrix powers": lambda x: (
+        np.linalg.matrix_power(x.reshape(2, 2), 3) + np.linalg.multi_dot([np.eye(2)] * 3)
+    ),
+    "along axes": lambda x: np.concatenate([np.cumsum(x), np.diff(x), x[::-1], np.roll(x, 1)]),
+    "polynomial": lambda x: np.polyval([1.0, -2.0, 3.0], x) + np.interp(x, [-1.0, 0.0, 2.0], [3.0, 1.0, 4.0]),
+    "sinc and round": lambda x: np.sinc(x) + np.round(x, 1),
+    "unpacking": lambda x: np.stack([a * b for a, b in zip(x, reversed(list(x)), strict=True)]),
+    "geometry": lambda x: geometry.norm(x) * geometry.safe_sqrt(x[0]) + geometry.normalize_angle(4.0 * x),
+}
+
+
+def check(function, x):
+    """Values on symbols equal those on floats; derivatives equal central differences."""
+    symbols = variables("x", len(x))
+    outputs = as_exprs(function(symbols))
+    rates = [r for row in jacobian(outputs, [{s: const(1.0)} for s in symbols]) for r in row]
+    at = {f"x[{i}]": value for i, value in enumerate(x)}
+    expected = np.ravel(function(x))
+    np.testing.assert_allclose(np.array(evaluate(outputs, at), float), expected, rtol=1e-11, atol=1e-12)
+    columns = []
+    for i in range(len(x)):
+        step = 1e-6 * np.eye(len(x))[i]
+        columns.append((np.ravel(function(x + step)) - np.ravel(function(x - step))) / 2e-6)
+    actual = np.array(evaluate(rates, at), float).reshape(len(outputs), len(x))
+    np.testing.assert_allclose(actual, np.stack(columns, axis=-1), rtol=2e-7, atol=2e-7)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name):
+    """At two random places, where nothing jumps."""
+    for x in ([0.37, -0.81, 1.23, 0.58], [-1.44, 0.29, -0.62, 0.91]):
+        with np.errstate(invalid="ignore"):
+            check(FUNCTIONS[name], np.array(x))
+
+
+Product = product_group("Product", pose=SE3, bias=2, turn=SO2)
+GROUPS = (SO2, SE2, SO3, SE3, Sim3, vector_group(3), Product)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.__name__)
+def test_groups(group):
+    """exp, log, composition, inverse and adjoint of every group."""
+
+    def function(tangent):
+        a = group.exp(tangent)
+        b = group.exp(0.5 * tangent[::-1])
+        rate = a.adjoint() @ tangent
+        return np.concatenate([a.storage, (a * b).log(), a.between(b).log(), a.inverse().storage, rate])
+
+    check(function, 0.3 * np.random.default_rng(0).normal(size=group.tangent_dim))
+
+
+@pytest.mark.parametrize("group", [vector_group(3), Product], ids=lambda g: g.__name__)
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_axioms_of_vectors_and_products(group, shape):
+    """Neutral element, inverse, exp and log, adjoint; single elements and batches."""
+    rng = np.random.default_rng(1)
+    d, e = 0.4 * rng.normal(size=(2, *shape, group.tangent_dim))
+    a, b = group.exp(d), group.exp(e)
+    np.testing.assert_allclose(a.log(), d, atol=1e-12)
+    np.testing.assert_allclose((a * a.inverse()).log(), 0.0 * d, atol=1e-12)
+    np.testing.assert_allclose((group.identity(shape) * a).storage, a.storage, atol=1e-12)
+    np.testing.assert_allclose(a.between(b).storage, (a.inverse() * b).storage, atol=1e-12)
+    moved = group.exp((a.adjoint() @ e[..., None])[..., 0]) * a
+    np.testing.assert_allclose((a * b).log(), moved.log(), atol=1e-12)
+    np.testing.assert_allclose(a.normalize().log(), d, atol=1e-12)
+
+
+def test_parts_of_a_product():
+    """Parts are seen as group elements and arrays, and put together by name."""
+    product = Product.from_parts(bias=np.array([1.0, 2.0]), pose=SE3.identity(), turn=SO2(np.array([0.5])))
+    assert isinstance(product.pose, SE3) and isinstance(product.turn, SO2)
+    np.testing.assert_array_equal(product.bias, [1.0, 2.0])
+    np.testing.assert_array_equal(product.storage[7:], [1.0, 2.0, 0.5])
+    assert (Product.storage_dim, Product.tangent_dim) == (10, 9)
+
+
+@pytest.mark.parametrize("name", CAMERA_MODELS)
+def test_cameras(name):
+    """Every camera model, by its parameters and by the point."""
+    model = CAMERA_MODELS[name]
+    values = {"f": 500.0, "fx": 510.0, "fy": 490.0, "cx": 320.0, "cy": 240.0}
+    parameters = [values.get(key, 0.02 * (1 + k)) for k, key in enumerate(model.parameter_names)]
+    scale = np.array([*parameters, 0.3, -0.2, 2.0])
+
+    def function(relative):
+        x = relative * scale
+        return 1e-3 * np.stack(components(model.project(x[:-3], x[-3:])))
+
+    check(function, np.ones(len(scale)))
