@@ -259,6 +259,8 @@ double pow_of_positive(double a, double y) {
 }
 uint high_word(double x) { return unpackDouble2x32(x).y; }
 GRAPHOPT_POW(double, pow_of_positive, high_word, DOUBLE_INFINITY, DOUBLE_NAN)
+#else
+#include "two_float_math.glsl"
 #endif
 
 #endif

@@ -198,8 +198,7 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
-        """All buffers of a view's kernels by name, but for what they write."""
+    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
         named = {**self._parameter_buffers, **view.buffers}
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -217,7 +216,7 @@ class DeviceEdges:
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
         view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
-        buffers = self.buffers(view, version) | {"partial": partial}
+        buffers = self._buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -227,6 +226,12 @@ class DeviceEdges:
     def num_chi2_partials(self) -> int:
         """Parts that `chi2_launch` leaves."""
         return -(-self.primary.view.num_edges // CHI2_WORKGROUP)
+
+    def record_buffers(self, version: Version) -> list[Any]:
+        """Buffers of the records of each vertex slot, then of each parameter."""
+        estimates = [version[number].wide.buffer for number in self.group.vertex_sets]
+        slots = range(len(self.group.parameter_sets))
+        return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
 
     def kernels(self) -> Iterator[gpu.GpuKernel]:
         """What the launches of chi2, views and pair lists run; made one after the other."""
@@ -243,7 +248,7 @@ class DeviceEdges:
         arrays = self.views[slot]
         view = arrays.view
         kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
+        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
         params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
         nbytes = self.bytes_of(view.num_edges)
         return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
@@ -252,7 +257,7 @@ class DeviceEdges:
         """The blocks of a pair list."""
         pairs = arrays.pairs
         kernel = gpu.pair_kernel(self.signature, *pairs.slots, self._arithmetic)
-        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
+        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
         params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
         groups = -(-pairs.num_blocks // kernel.workgroup_size)
         nbytes = self.bytes_of(len(pairs.edge))
@@ -292,7 +297,7 @@ class DeviceEdges:
             return
         arrays = self.views[slot]
         kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
-        buffers = self.buffers(arrays, version) | {"x": x, "y": y}
+        buffers = self._buffers(arrays, version) | {"x": x, "y": y}
         for number_of_slot, number in enumerate(self.group.vertex_sets):
             buffers[f"offset{number_of_slot}"] = offsets[number].buffer
         params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from itertools import combinations_with_replacement
 from typing import Any
@@ -38,7 +38,6 @@ from graphopt.solver.vulkan.interpreted import (
 )
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
-from graphopt.solver.vulkan.records import RecordSet
 from graphopt.types.base import working_edge_type, working_vertex_type
 
 MAX_INTERPRETED_ENTRIES = 1 << 23
@@ -236,13 +235,13 @@ class InterpretedLinearizer:
         """As `DeviceLinearizer`."""
         records = self._estimates.version(version)
         for edges, one, first in zip(self._all_edges, self._chi2, firsts, strict=False):
-            yield from one.chi2(_buffers(edges, records), partial, first)
+            yield from one.chi2(edges.record_buffers(records), partial, first)
 
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """As `DeviceLinearizer`; H and b are zeros before."""
         records = self._estimates.version(version)
         for edges, one in zip(self._all_edges, self._linearize, strict=True):
-            yield from one.steps(_buffers(edges, records), values, b)
+            yield from one.steps(edges.record_buffers(records), values, b)
 
     def oplus_steps(self, dx: Any, source: int, target: int) -> Iterator[list[Launch]]:
         """As `DeviceLinearizer`."""
@@ -275,11 +274,3 @@ def _edge_arrays(edges: DeviceEdges) -> EdgeArrays:
     kinds = [*own.edge_type.vertices, *own.edge_type.parameters]
     sources = [Records(gpu.record_dim(kind.storage_dim), kind.storage_dim) for kind in kinds]
     return EdgeArrays(view.view.num_edges, view.buffers["rows"], view.buffers["data"], own.num_data, sources)
-
-
-def _buffers(edges: DeviceEdges, version: Mapping[int, RecordSet]) -> list[Any]:
-    """Buffers of the sources: vertex slots, then parameters."""
-    named = edges.buffers(edges.primary, version)
-    names = [f"estimate{slot}" for slot in range(edges.signature.arity)]
-    names += [f"parameter{slot}" for slot in range(len(edges.signature.edge_type.parameters))]
-    return [named[name] for name in names]
