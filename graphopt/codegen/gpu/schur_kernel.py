@@ -20,18 +20,11 @@ from graphopt.codegen.gpu.edge_kernels import (
     _places,
     hessian_names,
 )
-from graphopt.codegen.gpu.kernel import (
-    GpuKernel,
-    Interface,
-    Load,
-    compose,
-    declare_inputs,
-    describe_type,
-    edge_loads,
-)
+from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads
+from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
 from graphopt.codegen.gpu.programs import SymbolicEdge, _compile
-from graphopt.codegen.gpu.segments import TILE_START, tile_declarations, tile_sums
+from graphopt.codegen.gpu.segments import TILE_START, Total, tile_declarations, tile_sums
 from graphopt.codegen.program import Program
 from graphopt.symbolic import Expr, var
 
@@ -71,7 +64,8 @@ def schur_diagonal_kernel(
     program = schur_diagonal_program(signature, slot, other)
     dims = [signature.edge_type.vertices[k].tangent_dim for k in (slot, other)]
     sums = hessian_names(dims[0])
-    loads = edge_loads(signature, False)
+    totals = [Total(name, False) for name in sums]
+    loads = edge_loads(signature, False, arithmetic)
     inputs = inverse_names(dims[1])
     extra = [Load(name, "real", "") for name in inputs]
     body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
@@ -99,14 +93,14 @@ def schur_diagonal_kernel(
     ]
     main = [
         *TILE_START,
-        *_edge_loop(signature, loads, body, sums, False, gather, [names[other]]),
-        *tile_sums(store),
+        *_edge_loop(signature, loads, body, totals, False, gather, [names[other]]),
+        *tile_sums(totals),
     ]
     header = [
         f"Schur diagonal: S_{slot}{slot} -= W M W', W = J_{slot}' w omega J_{other}, M: inverse of "
         f"{names[other]}'s block",
-        *describe_type(program, signature),
+        *describe_type(signature),
     ]
-    declarations = [*tile_declarations(len(sums)), _places(dims[0])]
+    declarations = [_places(dims[0]), *tile_declarations(len(sums), store)]
     name = _name(signature, f"schur{slot}_{other}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)

@@ -133,13 +133,14 @@ class MatrixFreeSchur(MatrixFreeWhole):
         super().__init__(equations, products, point, edge_bytes)
         context, layout = equations.context, equations.layout
         first = layout.num_kept
-        self.landmark_inverse = BlockInverse(
+        self._inverse = BlockInverse(
             context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
         )
+        self.landmark_inverse = self._inverse
         self._schur_diagonal: Any = None
         self._sums = context.reals(layout.dim)  # H_lp d in the rows of landmarks
         self._landmarks = LandmarkInverses(
-            context, layout.dims[first:], layout.scalar[first:-1], self.landmark_inverse
+            context, layout.dims[first:], layout.scalar[first:-1], self._inverse
         )
 
     def precondition_by_schur(self, structure: Structure) -> None:
@@ -147,7 +148,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         context, layout = self._equations.context, self._equations.layout
         self._schur_diagonal = context.reals(int(layout.diagonal_offset[layout.num_kept]))
         offset = np.full(structure.num_blocks + 1, NOTHING, np.uint32)  # the last one: not optimized
-        offset[layout.num_kept : -1] = self.landmark_inverse.offset
+        offset[layout.num_kept : -1] = self._inverse.offset
         self._inverse_offsets = {
             number: context.indices(offset[blocks]) for number, blocks in enumerate(structure.vertex_blocks)
         }
@@ -159,7 +160,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
             size = int(own.layout.diagonal_offset[own.layout.num_kept]) * own.context.real.itemsize
             sequence.copy(own.values, diagonal, size)
             sequence.barrier()
-            inverse = self.landmark_inverse.buffer
+            inverse = self._inverse.buffer
             for step in self._products.schur_diagonal_steps(
                 self._point(), inverse, self._inverse_offsets, diagonal
             ):
@@ -170,7 +171,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
         own, context = self._equations, self._equations.context
         sequence.fill(self.direction)
-        sequence.step(self.landmark_inverse.launches(own.values, own.damping, own.status))
+        sequence.step(self._inverse.launches(own.values, own.damping, own.status))
         sequence.step(self._landmarks.launches(own.b, None, self.direction, own.status, None))
         self._record_edges(sequence, "kept", self.direction, residual, None)
         kernel = context.shader("subtract_from", 2, 1, {0: VECTOR_WORKGROUP})
