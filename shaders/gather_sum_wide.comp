@@ -9,5 +9,5 @@
 #define total_zero() w_number(0.0)
 #define total_add w_add
 #define total_merge w_add
-#define total_value(s) real(s)
+#define total_value to_real
 #include "gather_sum.glsl"

@@ -8,6 +8,7 @@ from graphopt.codegen.interpreter import pack_program
 from graphopt.codegen.program import Program
 from graphopt.solver.vulkan.context import record_step
 from graphopt.solver.vulkan.interpreted import _IN_ORDER, Interpreter
+from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
 
 
 def run_on_device(
@@ -17,7 +18,7 @@ def run_on_device(
     packed = pack_program(program, kernel)
     device = interpreter.context.device
     columns = [inputs] if width is None else [inputs, width[:, None]]
-    source = device.upload(np.ascontiguousarray(np.concatenate(columns, axis=1)))
+    source = device.upload(pack_wide(np.concatenate(columns, axis=1), device.has_float64))
     on_device = interpreter.program(packed, len(inputs))
     targets = on_device.targets(0, program.num_inputs, with_width=width is not None)
     num_components = program.num_inputs + (width is not None)
@@ -30,6 +31,6 @@ def run_on_device(
         record_step(recorder, [on_device.run(chunk)])
         device.submit(recorder.finish()).wait()
         rows = device.download(on_device.scratch, np.float64, packed.num_rows * on_device.chunk)
-        rows = rows.reshape(packed.num_rows, on_device.chunk)
+        rows = unpack_wide(rows, device.has_float64).reshape(packed.num_rows, on_device.chunk)
         results.append(rows[packed.output_rows, : on_device.items_of(chunk)[1]].T)
     return np.concatenate(results)

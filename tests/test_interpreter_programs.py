@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphopt
 from graphopt import codegen
 from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction, decode, encode
 from graphopt.codegen.interpreter import COPY, pack_program
 from graphopt.codegen.program import Program
+from graphopt.device import VulkanDevice
 from graphopt.errors import SymbolicError
 from graphopt.solver.vulkan.context import Context
 from graphopt.solver.vulkan.interpreted import Interpreter
@@ -224,13 +226,69 @@ def test_every_plain_operation(variant):
     assert variant.context.device.messages == []
 
 
+def test_samples_of_images(variant, two_float):
+    """Bilinear and bicubic samples with derivatives, inside, outside and on the border; NaN for no plane."""
+    rng = np.random.default_rng(6)
+    images = [graphopt.Image(rng.normal(size=shape).astype(np.float32)) for shape in ((7, 9), (1, 5), (4, 1))]
+    handles = [image.planes[0] for image in images]
+    code = encode(
+        [
+            Instruction("SAMPLE", (3, 4, 5), (0, 1, 2)),
+            Instruction("SAMPLE_CUBIC", (6, 7, 8), (0, 1, 2)),
+            Instruction("SAMPLE", (2, 1, 0), (0, 1, 2)),  # onto its own sources
+        ]
+    )
+    program = Program(
+        "sample", code, np.zeros(0), np.arange(3, dtype=np.int32), np.arange(9, dtype=np.int32), 9
+    )
+    place = np.concatenate([rng.uniform(-2, 10, (300, 2)), rng.integers(-1, 9, (100, 2))])
+    place[:3] = [[np.nan, 1], [1, np.nan], [np.inf, -np.inf]]
+    number = rng.choice([*handles, 0, max(handles) + 1, 0.5, -1.0, 1e9], len(place))
+    inputs = np.column_stack([number, place])
+    for own, tolerance in ((variant, 1e-14), (two_float, 1e-12)):
+        own.planes.update(handles)
+        assert_close(run_on_device(own, program, inputs), program.interpret(inputs), "samples", tolerance)
+        images[0].pixels[...] *= 2.0
+        assert own.planes.update(handles) == (True, False)
+        assert_close(run_on_device(own, program, inputs), program.interpret(inputs), "changed", tolerance)
+        assert own.planes.update(handles) == (False, False)
+
+
+@pytest.fixture
+def two_float() -> Interpreter:
+    """On a device without float64."""
+    return _two_float()
+
+
+@cache
+def _two_float() -> Interpreter:
+    return Interpreter(Context(VulkanDevice(validation=True, masked_features=["float64"]), "mixed"), 1 << 20)
+
+
+def test_programs_without_float64(two_float):
+    """Pairs of float32 give about 45 bits."""
+    for tag in ("EDGE_SE2", "EDGE_SE3:QUAT", "EDGE_OBSERVATION_BAL", "EDGE_SIM3:EXPMAP"):
+        kind = next(one for one in EDGES if one.tag == tag)
+        compiled = codegen.compile_edge(working_edge_type(kind), "full", robust_kernel(3).function)
+        inputs, width = edge_inputs(kind), np.full(N, 1.5)
+        kernel = compiled.kernel
+        assert kernel is not None
+        expected = compiled.linearize.interpret(
+            inputs,
+            lambda chi2: kernel.interpret(np.stack([chi2, width], axis=-1)).T,  # noqa: B023
+        )
+        actual = run_on_device(two_float, compiled.linearize, inputs, kernel, width)
+        assert_close(actual, expected, tag, 1e-11)
+    assert two_float.context.device.messages == []
+
+
 # ---------------------------------------------------------------------------------------- packing
 def test_opcodes_of_the_shader_are_those_of_the_table():
     """interpret_opcodes.glsl numbers every instruction as INSTRUCTIONS does."""
     text = (INCLUDE / "interpret_opcodes.glsl").read_text()
-    found = {name: int(number) for name, number in re.findall(r"([A-Z]+[0-9]?) = (\d+)", text)}
+    found = {name: int(number) for name, number in re.findall(r"([A-Z_]+[0-9]?) = (\d+)", text)}
     assert found == {**OPCODE, "COPY": COPY}
-    handled = set(re.findall(r"case ([A-Z0-9]+):", (INCLUDE.parent / "interpret.comp").read_text()))
+    handled = set(re.findall(r"case ([A-Z0-9_]+):", (INCLUDE / "interpret.glsl").read_text()))
     assert handled == set(found) - {"END", "SUM", "BLOCK", "ROBUST"}
 
 

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, WORD_LIMIT, Instruction, decode
+from graphopt.codegen.bytecode import OPCODE, WORD_LIMIT, Instruction, decode
 from graphopt.codegen.program import Program
 from graphopt.errors import SymbolicError
 
-COPY = len(INSTRUCTIONS)
+COPY = 65535
 """Opcode of COPY, d, s."""
 HEAD = 8
 """Half words of an instruction."""

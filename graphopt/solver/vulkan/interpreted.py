@@ -20,6 +20,8 @@ import numpy as np
 from graphopt.codegen.interpreter import DeviceProgram
 from graphopt.solver.vulkan.context import NOTHING, Context, Launch
 from graphopt.solver.vulkan.gather import GatherList, Target
+from graphopt.solver.vulkan.planes import DevicePlanes
+from graphopt.solver.vulkan.transfer import pack_wide
 
 WORKGROUP = 128
 """As of the compiled chi2 kernel: both leave equally many partial sums."""
@@ -67,16 +69,22 @@ class Interpreter:
         self.context = context
         self.scratch_bytes = scratch_bytes
         self.dummy = context.device.allocate(16)
+        self.planes = DevicePlanes(context)
+        """What programs sample."""
         self._scratch: Any = None
         self._load = {
-            source: context.shader("interpret_load", 5, 6, {0: WORKGROUP, 1: source})
+            source: self._shader("interpret_load", 5, 6, {1: source})
             for source in (_RECORDS, _DATA, _IN_ORDER, _STEP)
         }
-        self._run = context.shader("interpret", 5, 5, {0: WORKGROUP})
+        self._run = self._shader("interpret", 7, 5, {})
         self._store = {
-            narrow: context.shader("interpret_store", 6, 6, {0: WORKGROUP, 1: int(narrow)})
-            for narrow in (False, True)
+            narrow: self._shader("interpret_store", 6, 6, {1: int(narrow)}) for narrow in (False, True)
         }
+
+    def _shader(self, name: str, num_buffers: int, num_params: int, constants: dict[int, int]) -> Any:
+        if not self.context.device.has_float64:
+            name += "_two_float"
+        return self.context.shader(name, num_buffers, num_params, {0: WORKGROUP, **constants})
 
     def chunk(self, num_rows: int, num_items: int) -> int:
         """Items of one chunk, a multiple of WORKGROUP."""
@@ -93,8 +101,11 @@ class Interpreter:
 
     def gather(self, lanes: int, wide: bool) -> Any:
         """Kernel that sums wide or real contributions with `lanes` invocations per target."""
-        name = "gather_sum_wide" if wide and self.context.precision == "mixed" else "gather_sum"
-        return self.context.shader(name, 6, 5, {0: GATHER_WORKGROUP, 1: lanes})
+        constants = {0: GATHER_WORKGROUP, 1: lanes}
+        if wide and self.context.precision == "mixed":
+            suffix = "" if self.context.device.has_float64 else "_two_float"
+            return self.context.shader(f"gather_sum_wide{suffix}", 6, 5, constants)
+        return self.context.shader("gather_sum", 6, 5, constants)
 
     def program(self, packed: DeviceProgram, num_items: int) -> InterpretedProgram:
         """Put a program on the device, to be run on `num_items` edges or vertices."""
@@ -113,7 +124,8 @@ class InterpretedProgram:
         self._interpreter = interpreter
         device = interpreter.context.device
         self._words = device.upload(packed.words)
-        self._constants = device.upload(packed.constants) if len(packed.constants) else interpreter.dummy
+        constants = pack_wide(packed.constants, device.has_float64)
+        self._constants = device.upload(constants) if len(constants) else interpreter.dummy
 
     def items_of(self, chunk: int) -> tuple[int, int]:
         """First item of a chunk, and how many it has."""
@@ -139,16 +151,12 @@ class InterpretedProgram:
         """Run the program; with `partial`: sums of output 0 per workgroup, all chunks in one array."""
         first, count = self.items_of(chunk)
         row = NOTHING if partial is None else int(self.packed.output_rows[0])
-        buffers = (
-            self._words,
-            self._words,
-            self._constants,
-            self.scratch,
-            partial or self._interpreter.dummy,
-        )
+        own = self._interpreter
+        code = (self._words, self._words, self._constants, self.scratch)
+        buffers = (*code, partial or own.dummy, *own.planes.buffers)
         params = (count, self.chunk, len(self.packed.constants), row, first_partial + first // WORKGROUP)
         nbytes = BYTES_PER_INSTRUCTION * len(self.packed.words) * count
-        return Launch(self._interpreter._run, buffers, params, -(-count // WORKGROUP), nbytes)
+        return Launch(own._run, buffers, params, -(-count // WORKGROUP), nbytes)
 
     @property
     def num_partials(self) -> int:

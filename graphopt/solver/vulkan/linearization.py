@@ -95,6 +95,11 @@ class DeviceLinearizer:
         return False
 
     @property
+    def generation(self) -> int:
+        """Changes with each `advance` that is True."""
+        return 0
+
+    @property
     def edge_bytes(self) -> float:
         """What one pass over all edges moves."""
         return sum(one.bytes_of(one.primary.view.num_edges) for one in self.edges)

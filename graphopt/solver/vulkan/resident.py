@@ -198,7 +198,7 @@ class ResidentBlockSolver:
         before = dict(self.system.device_seconds)
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
-        key = "move", source, target, self._linearizer.tier
+        key = "move", source, target, self._linearizer.generation
         tail = Tail(key, lambda sequence: self._record_trial(sequence, source, target))
         solved = self.system.solve(damping, tail)
         if not solved:

@@ -38,6 +38,7 @@ from graphopt.solver.vulkan.interpreted import (
 )
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
+from graphopt.solver.vulkan.planes import handles_of
 from graphopt.types.base import working_edge_type, working_vertex_type
 
 MAX_INTERPRETED_ENTRIES = 1 << 23
@@ -62,10 +63,10 @@ def make_device_linearizer(
     """The tiered linearizer, or one with compiled kernels only.
 
     Compiled only: where they have been built before, where GRAPHOPT_TIER says so, for a matrix-free H (its
-    products are compiled anyway), on devices without float64 and over Kompute.
+    products are compiled anyway) and over Kompute.
     """
     device, choice = context.device, tier_choice()
-    can_interpret = stores_pairs and device.has_float64 and isinstance(device, VulkanDevice)
+    can_interpret = stores_pairs and isinstance(device, VulkanDevice)
     if choice == "auto" and not pyglslang.is_available():
         choice = "interpreter"  # there is nothing that could compile
     if can_interpret and choice == "interpreter":
@@ -106,6 +107,7 @@ class TieredLinearizer(DeviceLinearizer):
         super().__init__(context, structure, layout, stores_pairs=True)
         self._built = built
         self._views_made = threading.Event()
+        self._generation = 0
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
             interpreted=lambda: InterpretedLinearizer(context, structure, self),
@@ -146,8 +148,16 @@ class TieredLinearizer(DeviceLinearizer):
         return dict(self._tiers.seconds)
 
     def advance(self) -> bool:
-        """Call between submissions: True where compiled kernels have just taken over."""
-        return self._tiers.advance()
+        """Call between submissions: True where compiled kernels have just taken over, or buffers are new."""
+        active = self._tiers.active
+        changed = self._tiers.advance() or (active is not None and active.has_moved())
+        self._generation += changed
+        return changed
+
+    @property
+    def generation(self) -> int:
+        """Changes with each `advance` that is True: a key for recorded programs."""
+        return self._generation
 
     def wait_compiled(self) -> None:
         """Wait until `advance` takes compiled kernels; where there never are any, not at all."""
@@ -157,7 +167,9 @@ class TieredLinearizer(DeviceLinearizer):
         """Take what has changed in the graph; False: nothing."""
         if self._tiers.choice == "auto":
             self._views_made.wait()  # data of views that are being made would be missed
-        return super().refresh()
+        active = self._tiers.active
+        images = active is not None and active.refresh_planes()
+        return super().refresh() or images
 
     # ---------------------------------------------------------------- launches
 
@@ -195,6 +207,7 @@ class InterpretedLinearizer:
         self._structure = structure
         self._all_edges, self._estimates = linearizer.edges, linearizer.estimates
         self._interpreter = Interpreter(context, scratch_bytes)
+        self._interpreter.planes.update(self._handles())
         self._arrays = [_edge_arrays(edges) for edges in self._all_edges]
         self._chi2 = [
             InterpretedEdges(self._interpreter, _packed_of(edges)[0], arrays)
@@ -211,6 +224,25 @@ class InterpretedLinearizer:
                 gpu.record_dim(working.type.storage_dim),
             )
         self._linearize: list[InterpretedLinearization] = []
+        self._moved = False
+
+    def refresh_planes(self) -> bool:
+        """Take the present images; False: they are those that are here."""
+        changed, moved = self._interpreter.planes.update(self._handles())
+        self._moved = self._moved or moved
+        return changed
+
+    def has_moved(self) -> bool:
+        """Whether launches have to be made anew because of larger images; False from then on."""
+        moved, self._moved = self._moved, False
+        return moved
+
+    def _handles(self) -> set[int]:
+        signatures = [edges.signature for edges in self._all_edges]
+        compiled = [compiled_edge(one.edge_type, one.information, one.kernel) for one in signatures]
+        return handles_of(
+            self._structure, (program for one in compiled for program in (one.chi2, one.linearize))
+        )
 
     def prepare(self) -> None:
         """Make the lists of contributions."""
