@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import graphopt
 from graphopt import datasets
 from graphopt.device import ShaderError, VulkanDevice, tiers
 from graphopt.graph import Graph
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.create import create
@@ -64,7 +66,7 @@ def test_interpreter_takes_the_cpus_path(name, variant, monkeypatch):
     device = shared_device(access)
     solver = solver_of(GRAPHS[name](), device, precision)
     graph = GRAPHS[name]()
-    expected = graphopt.solver.cpu.CpuBlockSolver(
+    expected = CpuBlockSolver(
         graph, Structure(graph.select()), SolverOptions(linear_solver="cholesky", schur="off")
     )
     # float32 steps leave other rests than float64 ones, so in "mixed" the paths part a little
@@ -76,6 +78,71 @@ def test_interpreter_takes_the_cpus_path(name, variant, monkeypatch):
         actual, wanted = step(solver), step(expected)
         np.testing.assert_allclose(actual[:2], wanted[:2], rtol=1000 * tolerance)
     assert solver.describe()["tier"] == "interpreter"
+    assert device.messages == []
+
+
+def image_graph(picture) -> Graph:
+    """Places where the brightness of an image and that of a captured one are looked for."""
+    graph = Graph()
+    rng = np.random.default_rng(5)
+    graph.add_vertices("VERTEX_XY", np.arange(30), rng.uniform(4, 15, (30, 2)))
+    graph.add_parameters(_image_type(), [7], [picture])
+    graph.add_edges(_brightness(), np.arange(30)[:, None], parameters=[7])
+    return graph
+
+
+@functools.cache
+def _image_type():
+    return graphopt.image_type(tag="IMAGE_TIERS", interpolation="bicubic")
+
+
+@functools.cache
+def _brightness():
+    captured = graphopt.Image(_smooth(3).T.copy())
+
+    @graphopt.edge_type(tag="EDGE_BRIGHTNESS_TIERS", vertices=("VERTEX_XY",), parameters=(_image_type(),))
+    def EdgeBrightnessTiers(place, image):
+        """Difference to what is looked for."""
+        return np.stack([image(place[0], place[1]) - 0.5, captured(place[0], place[1]) - 0.2])
+
+    return EdgeBrightnessTiers
+
+
+def _smooth(seed: int, size: int = 20) -> np.ndarray:
+    row, column = np.indices((size, size)) / 3.0
+    return (0.3 * np.sin(row + seed) + 0.2 * np.cos(column * 1.3)).astype(np.float32)
+
+
+def test_images_are_sampled_on_the_device(monkeypatch):
+    """Of a parameter and captured; changed pixels arrive, larger ones too."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
+    picture = graphopt.Image(_smooth(1))
+    graph, reference = image_graph(picture), image_graph(picture)
+    solver = solver_of(graph, shared_device("address"))
+    expected = CpuBlockSolver(
+        reference, Structure(reference.select()), SolverOptions(linear_solver="cholesky", schur="off")
+    )
+    for pixels in (None, 1.5 * _smooth(1), _smooth(2, 40)):
+        if pixels is not None:
+            picture.pixels = pixels
+        solver.refresh()
+        for _ in range(2):
+            np.testing.assert_allclose(step(solver, 0.1), step(expected, 0.1), rtol=1e-9)
+        solver.finish()
+
+
+def test_without_float64(monkeypatch):
+    """Wide numbers are pairs of float32: chi2 keeps more than float32's digits."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
+    device = VulkanDevice(validation=True, masked_features=["float64"])
+    for make in GRAPHS.values():
+        solver, graph = solver_of(make(), device, "mixed"), make()
+        expected = CpuBlockSolver(
+            graph, Structure(graph.select()), SolverOptions(linear_solver="cholesky", schur="off")
+        )
+        np.testing.assert_allclose(solver.linearize(), expected.linearize(), rtol=1e-10)
+        np.testing.assert_allclose(solver.b, expected.b, atol=1e-6 * np.abs(expected.b).max())
+        np.testing.assert_allclose(step(solver)[1], step(expected)[1], rtol=1e-3)
     assert device.messages == []
 
 
