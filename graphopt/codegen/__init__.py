@@ -8,6 +8,7 @@ order       few live registers
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
+interpreter programs packed for the interpreter on a device
 cache       compiled functions on disk
 serialize   programs as bytes
 builtin     compiled functions of the built-in types, part of the package (made by prebuild)
