@@ -218,11 +218,12 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     take = slice(None)
     if some is not None or len(group.rows) < len(edge_set):
         take = group.rows if some is None else group.rows[some]
-    return (
-        np.ascontiguousarray(edge_set.measurement[take]),
-        codegen.pack_information(edge_set.information[take], group.information),
-        np.ascontiguousarray(edge_set.kernel_width[take]),
-    )
+    measurement = np.ascontiguousarray(edge_set.measurement[take])
+    if group.information == "identity":
+        information = np.zeros((len(measurement), 0))
+    else:
+        information = codegen.pack_information(edge_set.information[take], group.information)
+    return measurement, information, np.ascontiguousarray(edge_set.kernel_width[take])
 
 
 def _diagonal_places(structure: Structure) -> np.ndarray:

@@ -17,6 +17,7 @@ of this is vectorised.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
+from graphopt.solver.pattern import PairPlaces, Pattern
 
 if TYPE_CHECKING:
     from graphopt.graph import Selection
@@ -48,10 +50,18 @@ class EdgeGroup:
     parameter_sets: tuple[int, ...]
     parameter_rows: np.ndarray
     """(m, num_parameters) int32."""
-    block_offset: np.ndarray
-    """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
-    block_transposed: np.ndarray
-    """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+    places: PairPlaces
+    """Where the blocks of the group's pairs are, once it is asked."""
+
+    @cached_property
+    def block_offset(self) -> np.ndarray:
+        """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
+        return self.places.offset()
+
+    @cached_property
+    def block_transposed(self) -> np.ndarray:
+        """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+        return self.places.transposed()
 
 
 class Structure:
@@ -60,13 +70,10 @@ class Structure:
     def __init__(self, selection: Selection):
         self.selection = selection
         self._number_blocks()
-        pairs = [self._pair_blocks(edges) for edges in selection.edges]
-        slots = self._pattern(pairs)
+        self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
         self.groups: list[EdgeGroup] = []
-        for edges, (rows, cols), positions in zip(selection.edges, pairs, slots, strict=True):
-            offsets = np.where(positions >= 0, self.block_ptr[positions], -1)
-            transposed = (rows > cols) & (positions >= 0)
-            self.groups.extend(_split(edges, offsets, transposed))
+        for number, edges in enumerate(selection.edges):
+            self.groups.extend(_split(edges, self._pattern, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -86,6 +93,21 @@ class Structure:
         return int(self.offsets[self.num_kept])
 
     @property
+    def col_ptr(self) -> np.ndarray:
+        """(nb + 1,) int64: first block of each column."""
+        return self._pattern.blocks.col_ptr
+
+    @property
+    def row_idx(self) -> np.ndarray:
+        """(nnzb,) int32: block row of each stored block."""
+        return self._pattern.blocks.row_idx
+
+    @property
+    def block_ptr(self) -> np.ndarray:
+        """(nnzb + 1,) int64: first scalar of each block in `values`."""
+        return self._pattern.blocks.block_ptr
+
+    @property
     def values_size(self) -> int:
         """Scalars of the stored blocks of H."""
         return int(self.block_ptr[-1])
@@ -103,10 +125,10 @@ class Structure:
     @property
     def nbytes(self) -> int:
         """Memory of the index arrays."""
-        arrays = [self.dims, self.col_ptr, self.row_idx, self.block_ptr, self.offsets, *self.vertex_offsets]
+        arrays = [self.dims, self.offsets, *self.vertex_offsets]
         for group in self.groups:
-            arrays += [group.vertex_rows, group.parameter_rows, group.block_offset, group.block_transposed]
-        return sum(array.nbytes for array in arrays)
+            arrays += [group.vertex_rows, group.parameter_rows]
+        return self._pattern.nbytes + sum(array.nbytes for array in arrays)
 
     def block_of(self, set_number: int, row: int) -> int:
         """Block of a vertex, -1 if it is not optimized."""
@@ -165,87 +187,25 @@ class Structure:
         taken = independent_set(is_wanted, pairs)
         return [part[mask] for part, mask in zip(np.split(taken, first[1:-1]), free, strict=True)]
 
-    # ---------------------------------------------------------------- pattern
 
-    def _pair_blocks(self, edges: EdgeSelection) -> tuple[np.ndarray, np.ndarray]:
-        """(m, num_pairs) blocks of the first and second vertex of each pair, -1 where not optimized."""
-        blocks = np.stack(
-            [
-                self.vertex_blocks[number][edges.vertex_rows[:, slot]]
-                for slot, number in enumerate(edges.vertex_sets)
-            ],
-            axis=1,
-        )
-        first, second = zip(*combinations_with_replacement(range(blocks.shape[1]), 2), strict=True)
-        return blocks[:, list(first)], blocks[:, list(second)]
-
-    def _pattern(self, pairs: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-        """Build the block pattern; returns per edge selection (m, num_pairs) block numbers, -1: none."""
-        num_blocks = np.int64(self.num_blocks)
-        keys, places = [], []
-        for rows, cols in pairs:
-            off_diagonal = (rows >= 0) & (cols >= 0) & (rows != cols)
-            low, high = np.minimum(rows, cols)[off_diagonal], np.maximum(rows, cols)[off_diagonal]
-            keys.append(high * num_blocks + low)
-            places.append(off_diagonal)
-        unique, inverse = _unique(np.concatenate(keys))
-        col, row = unique // num_blocks, unique % num_blocks
-        position = np.arange(len(unique)) + col  # one diagonal block ends each column before this one
-        per_column = np.bincount(col, minlength=self.num_blocks) + 1
-        self.col_ptr: np.ndarray = np.concatenate([[0], np.cumsum(per_column, dtype=np.int64)])
-        """(nb + 1,) int64: first block of each column."""
-        diagonal = self.col_ptr[1:] - 1
-        self.row_idx: np.ndarray = np.empty(len(unique) + self.num_blocks, np.int32)
-        """(nnzb,) int32: block row of each stored block."""
-        self.row_idx[position] = row
-        self.row_idx[diagonal] = np.arange(self.num_blocks)
-        columns = np.repeat(np.arange(self.num_blocks), per_column)
-        sizes = self.dims[self.row_idx].astype(np.int64) * self.dims[columns]
-        self.block_ptr: np.ndarray = np.concatenate([[0], np.cumsum(sizes)])
-        """(nnzb + 1,) int64: first scalar of each block in `values`."""
-
-        result, first = [], 0
-        for (rows, cols), off_diagonal in zip(pairs, places, strict=True):
-            found = np.full(rows.shape, -1, np.int64)
-            on_diagonal = (rows == cols) & (rows >= 0)
-            found[on_diagonal] = diagonal[rows[on_diagonal]]
-            count = int(np.count_nonzero(off_diagonal))
-            found[off_diagonal] = position[inverse[first : first + count]]
-            first += count
-            result.append(found)
-        return result
-
-
-def _unique(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted distinct keys, and for each key its place among them."""
-    order = np.argsort(keys)
-    ordered = keys[order]
-    is_new = np.ones(len(keys), bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    inverse = np.empty(len(keys), np.int64)
-    inverse[order] = np.cumsum(is_new) - 1
-    return ordered[is_new], inverse
-
-
-def _split(edges: EdgeSelection, offsets: np.ndarray, transposed: np.ndarray) -> list[EdgeGroup]:
+def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
     """One group per robust kernel that the edges have."""
     kernel = edges.edge_set.kernel[edges.rows]
     groups = []
-    for number in np.unique(kernel).tolist():
-        mask = slice(None) if bool((kernel == number).all()) else kernel == number
+    for robust in np.unique(kernel).tolist():
+        mask = slice(None) if bool((kernel == robust).all()) else kernel == robust
         rows = edges.rows[mask]
         groups.append(
             EdgeGroup(
                 edges.edge_set,
                 rows,
                 information_variant(edges.edge_set, rows),
-                number,
+                robust,
                 edges.vertex_sets,
                 np.ascontiguousarray(edges.vertex_rows[mask]),
                 edges.parameter_sets,
                 np.ascontiguousarray(edges.parameter_rows[mask]),
-                np.ascontiguousarray(offsets[mask]),
-                np.ascontiguousarray(transposed[mask]),
+                PairPlaces(pattern, number, mask),
             )
         )
     return groups

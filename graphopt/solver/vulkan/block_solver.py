@@ -19,7 +19,7 @@ from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import whole_layout
 from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of
 from graphopt.solver.vulkan.system import VulkanSystem
 from graphopt.solver.working import WorkingEstimates
@@ -61,7 +61,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         check_schur(configuration, structure)
         eliminate = structure.has_schur and configuration.schur != "off"
         num_kept = structure.num_kept if eliminate else structure.num_blocks
-        layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+        layout = whole_layout(structure, num_kept)
         self.system = VulkanSystem(self.device, layout, configuration, precision)
         self.values = self.system.values
         self._b = self.system.b

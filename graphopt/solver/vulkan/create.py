@@ -9,7 +9,7 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
 from graphopt.solver.vulkan.resident import ResidentBlockSolver
 from graphopt.solver.vulkan.schedule import check_schur, choose_precision, choose_schedule, configuration_of
 
@@ -33,9 +33,14 @@ def create(
     check_schur(configuration, structure)
     eliminate = structure.has_schur and configuration.schur != "off"
     num_kept = structure.num_kept if eliminate else structure.num_blocks
-    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    # Only "auto" looks at H's pattern, which takes seconds to find for tens of millions of edges.
+    layout = (
+        whole_layout(structure, num_kept)
+        if configuration.schur == "auto"
+        else diagonal_layout(structure, num_kept)
+    )
     resolved = configuration.resolve(layout)
-    schedule = choose_schedule(options.schedule, device, layout, resolved)
+    schedule = choose_schedule(options.schedule, device, structure, resolved)
     if schedule == "host":
         return VulkanBlockSolver(graph, structure, options, device=device, configuration=resolved)
     return ResidentBlockSolver(graph, structure, device, resolved, precision, schedule)

@@ -165,8 +165,12 @@ def _pair_lists(
 
 def _sorted_by(keys: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Sort (n,) uint32 numbers by key, then by number: (numbers, keys). Keys are below 2**32."""
+    if numbers is None:
+        numbers = np.arange(len(keys), dtype=np.uint32)
+        if bool((keys[1:] >= keys[:-1]).all()):
+            return numbers, keys.astype(np.uint32)
     both = keys.astype(np.uint64) << np.uint64(32)
-    both |= np.arange(len(keys), dtype=np.uint32) if numbers is None else numbers
+    both |= numbers
     both.sort()
     return both.astype(np.uint32), (both >> np.uint64(32)).astype(np.uint32)
 

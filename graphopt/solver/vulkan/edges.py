@@ -191,10 +191,8 @@ class DeviceEdges:
         return True
 
     def _digest_of_data(self) -> bytes:
-        edge_set = self.group.edge_set
-        if len(self.group.rows) < len(edge_set):
-            return digest_of(*edge_data(self.group))
-        return digest_of(edge_set.measurement, edge_set.information, edge_set.kernel_width)
+        measurement, information, width = edge_data(self.group)
+        return digest_of(measurement, information, *([width] if self.group.kernel else []))
 
     # ---------------------------------------------------------------- launches
 

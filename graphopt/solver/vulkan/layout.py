@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from graphopt.errors import SolverError
+from graphopt.solver.structure import Structure
 
 MAX_BLOCK_DIM = 15
 
@@ -38,7 +39,10 @@ class BlockLayout:
                 "Two landmarks share an edge: only an independent set of them can be eliminated."
             )
         if self.values_size >= 2**31 or self.dim >= 2**31:
-            raise SolverError(f"H has {self.values_size} scalars; the work queues count up to {2**31 - 1}.")
+            raise SolverError(
+                f"H has {self.values_size} scalars in {self.dim} rows; work queues count up to {2**31 - 1}. "
+                "Use schedule='matrix-free' with linear_solver='pcg' and schur='implicit' or 'off'."
+            )
 
     @cached_property
     def col(self) -> np.ndarray:
@@ -118,3 +122,14 @@ class BlockLayout:
         end = self.col_ptr[self.num_kept]
         kept_dims = self.dims[: self.num_kept]
         return BlockLayout(kept_dims, self.col_ptr[: self.num_kept + 1], self.row_idx[:end], self.num_kept)
+
+
+def whole_layout(structure: Structure, num_kept: int) -> BlockLayout:
+    """All stored blocks of H; blocks from `num_kept` on are eliminated."""
+    return BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+
+
+def diagonal_layout(structure: Structure, num_kept: int) -> BlockLayout:
+    """The diagonal blocks of H only."""
+    numbers = np.arange(structure.num_blocks + 1)
+    return BlockLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)

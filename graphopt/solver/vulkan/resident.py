@@ -26,7 +26,7 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.equations import Equations
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
 from graphopt.solver.vulkan.linearization import gather_scalars
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.sequence import Running, Sequence
@@ -60,7 +60,8 @@ class ResidentBlockSolver:
         self._configuration = configuration
         self._graph = graph
         context = Context(device, precision)
-        layout = stored_layout(structure, configuration, schedule)
+        num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
+        layout = (whole_layout if schedule == "blocks" else diagonal_layout)(structure, num_kept)
         context.note_size(layout.values_size * context.real.itemsize)
         self._linearizer = make_device_linearizer(
             context, structure, layout, stores_pairs=schedule == "blocks"
@@ -342,12 +343,3 @@ class ResidentBlockSolver:
     def _read_scalars(self, first: int, count: int) -> list[float]:
         words = self._readback.array(WORDS, first * WIDE_BYTES, count).copy()
         return unpack_wide(words, self._context.precision == "double").tolist()
-
-
-def stored_layout(structure: Structure, configuration: Configuration, schedule: str) -> BlockLayout:
-    """Layout of the stored blocks: all of H, or the diagonal blocks of a matrix-free product."""
-    num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
-    if schedule == "matrix-free":
-        numbers = np.arange(structure.num_blocks + 1)
-        return BlockLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)
-    return BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)

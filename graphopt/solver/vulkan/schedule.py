@@ -16,7 +16,6 @@ from graphopt.solver.linear_systems import (
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.layout import BlockLayout
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
@@ -49,11 +48,11 @@ def check_schur(configuration: Configuration, structure: Structure) -> None:
 
 
 def choose_schedule(
-    asked: str, device: VulkanDevice | KomputeDevice, layout: BlockLayout, configuration: Configuration
+    asked: str, device: VulkanDevice | KomputeDevice, structure: Structure, configuration: Configuration
 ) -> str:
     """What "auto" stands for, by linear solver and memory; configuration: without "auto".
 
-    The one place that decides. layout: of all of H.
+    The one place that decides. `structure.values_size` makes it find the pattern of H.
     """
     needs_blocks = configuration.linear_solver != "pcg" or configuration.schur == "explicit"
     if asked == "matrix-free" and needs_blocks:
@@ -71,7 +70,7 @@ def choose_schedule(
     if configuration.schur == "implicit":
         return "matrix-free"
     comfortable = COMFORTABLE_SHARE * device_memory(device)
-    return "blocks" if 8 * layout.values_size <= comfortable else "matrix-free"
+    return "blocks" if 8 * structure.values_size <= comfortable else "matrix-free"
 
 
 def device_memory(device: VulkanDevice | KomputeDevice) -> float:
