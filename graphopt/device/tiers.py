@@ -85,7 +85,7 @@ class TieredKernel(Generic[T]):
         kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread.
         choice: None: that of GRAPHOPT_TIER.
         """
-        self._device, self._kernels, self._constants = device, kernels, constants
+        self._device, self._constants = device, constants
         self._make_compiled = compiled
         self._start = time.perf_counter()
         self._error: BaseException | None = None
@@ -96,12 +96,12 @@ class TieredKernel(Generic[T]):
         self.tier: Tier = "compiled" if self.choice == "compiled" else "interpreter"
         self._thread: threading.Thread | None = None
         if self.tier == "compiled":
-            self._build()
+            self._build(kernels)
             self.active: T = self._take_compiled()
             return
         if self.choice == "auto":
             # not a daemon: a driver must not be left in the middle of a kernel when the process ends
-            self._thread = threading.Thread(target=self._build, name="graphopt-kernels")
+            self._thread = threading.Thread(target=self._build, args=(kernels,), name="graphopt-kernels")
         self.active = interpreted()
         self.seconds["interpreter"] = time.perf_counter() - self._start
         if self._thread is not None:
@@ -133,9 +133,9 @@ class TieredKernel(Generic[T]):
             raise self._error
         return self._make_compiled()
 
-    def _build(self) -> None:
+    def _build(self, kernels: Callable[[], Iterable[Any]]) -> None:
         try:
-            for kernel in self._kernels():
+            for kernel in kernels():
                 if not threading.main_thread().is_alive():  # the process ends
                     return
                 self._device.generated(kernel, self._constants)

@@ -73,7 +73,9 @@ def make_device_linearizer(
         return TieredLinearizer(context, structure, layout, None)
     if can_interpret and choice == "auto":
         built = BuiltKernels(device, _fingerprint(context, structure))
-        num_entries = sum(group.block_offset.size for group in structure.groups)
+        num_entries = sum(
+            group.vertex_rows.size * (len(group.vertex_sets) + 1) // 2 for group in structure.groups
+        )
         if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
             return TieredLinearizer(context, structure, layout, built)
     return DeviceLinearizer(context, structure, layout, stores_pairs=stores_pairs)
