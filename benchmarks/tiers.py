@@ -37,7 +37,7 @@ from graphopt.graph import Graph
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.interpreted import SCRATCH_BYTES, Interpreter
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.layout import whole_layout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.tiered import InterpretedLinearizer
 from graphopt.types.base import working_edge_type
@@ -190,7 +190,7 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
     result: dict[str, Any] = measure_preparation(context, kind, "identity")
     graph = make_graph(kind, num_edges)
     structure = Structure(graph.select())
-    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, structure.num_kept)
+    layout = whole_layout(structure, structure.num_kept)
     clock = Clock()
     compiled = DeviceLinearizer(context, structure, layout, stores_pairs=True)
     result["primary_view_ms"] = clock()

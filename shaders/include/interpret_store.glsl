@@ -1,10 +1,9 @@
 // Writes the outputs of an oplus program into the records of a vertex set, one invocation per vertex. Vertices that are
-// not optimized are copied. NARROW: float32 copies as well.
+// not optimized are copied. narrow_record != 0: float32 copies as well.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 6
 #include "common.glsl"
 #include "interpret_wide.glsl"
-layout(constant_id = 1) const uint NARROW = 0;
 PARAMETERS(uint first_row; uint num_rows; uint stride; uint storage_dim; uint record; uint narrow_record;)
 GRAPHOPT_BUFFER(readonly, 0, wide, estimate_in)     // (n, record); may be estimate_out
 INPUT(1, uint, offset)          // (n,): first scalar in dx, NOTHING: not optimized
@@ -21,6 +20,6 @@ void main() {
     const uint at = row * push.record + c;
     const wide x = moves ? scratch.at[outputs.at[c] * push.stride + i] : estimate_in.at[at];
     estimate_out.at[at] = x;
-    if (NARROW != 0) narrow_out.at[row * push.narrow_record + c] = float(to_real(x));
+    if (push.narrow_record != 0) narrow_out.at[row * push.narrow_record + c] = float(to_real(x));
   }
 }

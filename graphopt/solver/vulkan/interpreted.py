@@ -34,7 +34,7 @@ BYTES_PER_INSTRUCTION = 24
 """Of scratch memory that an instruction moves for an edge, roughly."""
 Steps = list[list[Launch]]
 """Launches; those of one step do not depend on each other, a barrier follows each step."""
-_RECORDS, _DATA, _IN_ORDER, _STEP = range(4)  # SOURCE of interpret_load
+_RECORDS, _DATA, _IN_ORDER, _STEP = range(4)  # source_kind of interpret_load
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +72,14 @@ class Interpreter:
         self.planes = DevicePlanes(context)
         """What programs sample."""
         self._scratch: Any = None
-        self._load = {
-            source: self._shader("interpret_load", 5, 6, {1: source})
-            for source in (_RECORDS, _DATA, _IN_ORDER, _STEP)
-        }
-        self._run = self._shader("interpret", 7, 5, {})
-        self._store = {
-            narrow: self._shader("interpret_store", 6, 6, {1: int(narrow)}) for narrow in (False, True)
-        }
+        self._load = self._shader("interpret_load", 5, 7)
+        self._run = self._shader("interpret", 7, 5)
+        self._store = self._shader("interpret_store", 6, 6)
 
-    def _shader(self, name: str, num_buffers: int, num_params: int, constants: dict[int, int]) -> Any:
+    def _shader(self, name: str, num_buffers: int, num_params: int) -> Any:
         if not self.context.device.has_float64:
             name += "_two_float"
-        return self.context.shader(name, num_buffers, num_params, {0: WORKGROUP, **constants})
+        return self.context.shader(name, num_buffers, num_params, {0: WORKGROUP})
 
     def chunk(self, num_rows: int, num_items: int) -> int:
         """Items of one chunk, a multiple of WORKGROUP."""
@@ -143,9 +138,8 @@ class InterpretedProgram:
     def load(self, source: int, buffers: Sequence[Any], chunk: int, dims: Sequence[int]) -> Launch:
         """Inputs of one source; buffers: source, dx, rows, targets; dims: num_components, record, column."""
         first, count = self.items_of(chunk)
-        kernel = self._interpreter._load[source]
-        params = (first, count, self.chunk, *dims)
-        return Launch(kernel, (*buffers, self.scratch), params, -(-count // WORKGROUP))
+        params = (source, first, count, self.chunk, *dims)
+        return Launch(self._interpreter._load, (*buffers, self.scratch), params, -(-count // WORKGROUP))
 
     def run(self, chunk: int, partial: Any = None, first_partial: int = 0) -> Launch:
         """Run the program; with `partial`: sums of output 0 per workgroup, all chunks in one array."""
@@ -311,7 +305,7 @@ class InterpretedOplus:
     ) -> Steps:
         """Everything, chunk after chunk. narrow: buffer of float32 copies."""
         program, dummy = self.program, self._interpreter.dummy
-        store = self._interpreter._store[narrow is not None]
+        narrow_record = 0 if narrow is None else narrow_record
         steps: Steps = []
         for chunk in range(program.num_chunks):
             first, count = program.items_of(chunk)
@@ -326,5 +320,5 @@ class InterpretedOplus:
             steps.append([program.run(chunk)])
             buffers = (estimate_in, offset, self._outputs, program.scratch, estimate_out, narrow or dummy)
             params = (first, count, program.chunk, self._storage_dim, self._record, narrow_record)
-            steps.append([Launch(store, buffers, params, -(-count // WORKGROUP))])
+            steps.append([Launch(self._interpreter._store, buffers, params, -(-count // WORKGROUP))])
         return steps
