@@ -31,6 +31,7 @@ def run_on_device(
         record_step(recorder, [on_device.run(chunk)])
         device.submit(recorder.finish()).wait()
         rows = device.download(on_device.scratch, np.float64, packed.num_rows * on_device.chunk)
-        rows = unpack_wide(rows, device.has_float64).reshape(packed.num_rows, on_device.chunk)
-        results.append(rows[packed.output_rows, : on_device.items_of(chunk)[1]].T)
+        rows = rows.reshape(packed.num_rows, on_device.chunk)[packed.output_rows]
+        wanted = np.ascontiguousarray(rows[:, : on_device.items_of(chunk)[1]].T)
+        results.append(unpack_wide(wanted.ravel(), device.has_float64).reshape(wanted.shape))
     return np.concatenate(results)
