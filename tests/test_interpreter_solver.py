@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import datasets
-from graphopt.device import ShaderError, VulkanDevice, tiers
+from graphopt.device import DeviceError, ShaderError, VulkanDevice, tiers
 from graphopt.graph import Graph
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -113,9 +113,8 @@ def _smooth(seed: int, size: int = 20) -> np.ndarray:
     return (0.3 * np.sin(row + seed) + 0.2 * np.cos(column * 1.3)).astype(np.float32)
 
 
-def test_images_are_sampled_on_the_device(monkeypatch):
-    """Of a parameter and captured; changed pixels arrive, larger ones too."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
+def test_images_are_sampled_on_the_device(cold):
+    """Of a parameter and captured; changed pixels arrive, larger ones too. Only the interpreter has them."""
     picture = graphopt.Image(_smooth(1))
     graph, reference = image_graph(picture), image_graph(picture)
     solver = solver_of(graph, shared_device("address"))
@@ -129,6 +128,10 @@ def test_images_are_sampled_on_the_device(monkeypatch):
         for _ in range(2):
             np.testing.assert_allclose(step(solver, 0.1), step(expected, 0.1), rtol=1e-9)
         solver.finish()
+    assert solver.describe()["tier"] == "interpreter"
+    options = SolverOptions("vulkan", "pcg", "off", "double", "matrix-free")
+    with pytest.raises(DeviceError, match="schedule='blocks'"):
+        create(graph, Structure(graph.select()), options, device=shared_device("address"))
 
 
 def test_without_float64(monkeypatch):

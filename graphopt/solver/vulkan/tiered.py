@@ -22,6 +22,7 @@ from graphopt.codegen.cache import compiler_hash
 from graphopt.codegen.interpreter import DeviceProgram, pack_program
 from graphopt.device import VulkanDevice, spirv
 from graphopt.device.tiers import BuiltKernels, Tier, TieredKernel, tier_choice
+from graphopt.errors import DeviceError
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
@@ -39,6 +40,7 @@ from graphopt.solver.vulkan.interpreted import (
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.planes import handles_of
+from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type, working_vertex_type
 
 MAX_INTERPRETED_ENTRIES = 1 << 23
@@ -63,10 +65,18 @@ def make_device_linearizer(
     """The tiered linearizer, or one with compiled kernels only.
 
     Compiled only: where they have been built before, where GRAPHOPT_TIER says so, for a matrix-free H (its
-    products are compiled anyway) and over Kompute.
+    products are compiled anyway) and over Kompute. Interpreted only: edges that sample images, which the
+    generated kernels do not.
     """
     device, choice = context.device, tier_choice()
     can_interpret = stores_pairs and isinstance(device, VulkanDevice)
+    if (name := _sampling_edge(structure)) is not None:
+        if not can_interpret:
+            raise DeviceError(
+                f"{name} samples images, which a device does with schedule='blocks' over Vulkan only. "
+                "Use that, or device='cpu'."
+            )
+        choice = "interpreter"
     if choice == "auto" and not pyglslang.is_available():
         choice = "interpreter"  # there is nothing that could compile
     if can_interpret and choice == "interpreter":
@@ -79,6 +89,16 @@ def make_device_linearizer(
         if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
             return TieredLinearizer(context, structure, layout, built)
     return DeviceLinearizer(context, structure, layout, stores_pairs=stores_pairs)
+
+
+def _sampling_edge(structure: Structure) -> str | None:
+    """Name of an edge type that samples images."""
+    for group in structure.groups if sampling.has_planes() else ():
+        edge_type = working_edge_type(group.edge_set.type)
+        counts = compiled_edge(edge_type, group.information, group.kernel).chi2.operation_counts()
+        if counts["SAMPLE"] or counts["SAMPLE_CUBIC"]:
+            return edge_type.name
+    return None
 
 
 def _programs(structure: Structure) -> Iterator[DeviceProgram]:
