@@ -2,8 +2,8 @@
 
     python benchmarks/device_resident.py final-961 venice-1778 --precision mixed --schedule matrix-free
 
-Problems come from ../shared/tools/synthetic_bal.py. Per problem: set-up seconds, milliseconds on the device of
-chi2, of the linearisation, and of a Levenberg-Marquardt trial by phase, and what the host sees of a trial.
+Problems come from ../shared/tools/synthetic_bal.py. Per problem: set-up seconds, milliseconds on the device
+of chi2, of the linearisation, and of a Levenberg-Marquardt trial by phase, and what the host sees of it.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ SUMMARY_KEYS = {
     "device",
     "device_name",
     "precision",
+    "schedule",
     "seconds",
     "memory_bytes",
 }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphopt import io
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -154,8 +154,10 @@ def test_other_algorithms_take_the_cpus_path(name, method):
 
 
 @pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
-def test_mixed_precision_reaches_the_minimum(schedule):
-    """float32 for H and products, float64 for residuals: the same minimum, to 1e-6 of chi2."""
+@pytest.mark.parametrize("masked", ["", "float64"])
+def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
+    """float32 for H and products, float64 or two floats for residuals: the minimum, to 1e-6 of chi2."""
+    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
     options = {"linear_solver": "pcg", "schur": "implicit"}
     expected = optimize(bundle_adjustment(), "lm", 30, device="cpu", **options)
     actual = optimize(
@@ -308,6 +310,34 @@ def test_an_indefinite_system_moves_nothing(access):
         assert not solver.trial(Damping(-10.0 * solver.largest_diagonal())).solved
         assert solver.chi2() == start
         assert solver.trial(Damping(1.0)).solved
+
+
+@pytest.mark.parametrize(
+    "linear_solver,schur", [("cholesky", "auto"), ("cholesky", "off"), ("pcg", "implicit")]
+)
+def test_the_host_may_add_to_h_and_b(linear_solver, schur, access):
+    """As for edges whose residual only Python knows: the rest stays on the device."""
+    device = resident(mixed_plane(), access, linear_solver, schur, "blocks", tolerance=1e-24)
+    host = on_cpu(mixed_plane())
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        places = device.system.layout.diagonal_scalars
+        more, gradient = rng.uniform(5.0, 9.0, len(places)), rng.normal(size=len(places))
+        for solver in (device, host):
+            solver.linearize()
+            solver.values[places] += more
+            solver.b[:] -= gradient
+        device.system.upload()
+        close(device.diagonal, host.diagonal)
+        assert device.largest_diagonal() == pytest.approx(host.largest_diagonal(), rel=1e-12)
+        assert device.largest_gradient() == pytest.approx(host.largest_gradient(), rel=1e-9)
+        actual, expected = (solver.trial(Damping(1e-3, True, 1e-6, 1e32)) for solver in (device, host))
+        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
+        assert actual.gain == pytest.approx(expected.gain, rel=1e-8)
+    free = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
+    free.linearize()
+    with pytest.raises(SolverError, match="schedule='blocks'"):
+        free.values  # noqa: B018
 
 
 def test_a_non_finite_error_is_named():

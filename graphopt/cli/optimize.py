@@ -118,6 +118,7 @@ def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
             schur=args.schur,
             device=args.device,
             precision=args.precision,
+            schedule=args.schedule,
             fix=args.fix,
             time_limit=args.time_limit,
             callback=progress.update,

@@ -20,6 +20,7 @@ METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",
@@ -198,6 +199,7 @@ def add_optimize(commands: Any) -> None:
         "--device", type=device, default="auto", metavar="DEVICE", help="auto, cpu, vulkan, vulkan:N, kompute"
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
+    parser.add_argument("--schedule", choices=SCHEDULES, default="auto", help="how the device makes H")
     parser.add_argument(
         "--robust-kernel",
         type=robust_kernel,

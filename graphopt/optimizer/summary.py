@@ -80,6 +80,8 @@ class Summary:
     device: str = ""
     device_name: str = ""
     precision: str = ""
+    schedule: str = "host"
+    """Who computes H: "host" (the CPU), or on a device "blocks" or "matrix-free"."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the
@@ -121,7 +123,8 @@ class Summary:
         lines = [
             f"vertices {self.vertices}, edges {self.edges}, memory {self.memory_bytes / 2**20:.1f} MiB",
             f"method {self.method}, linear solver {self.linear_solver}, schur {self.schur}, "
-            f"device {self.device} ({self.device_name}), precision {self.precision}",
+            f"device {self.device} ({self.device_name}), precision {self.precision}, "
+            f"schedule {self.schedule}",
         ]
         if self.fixed_by_gauge:
             ids = ", ".join(map(str, self.fixed_by_gauge[:10]))
@@ -155,6 +158,7 @@ class Summary:
             "device": self.device,
             "device_name": self.device_name,
             "precision": self.precision,
+            "schedule": self.schedule,
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,

@@ -7,7 +7,14 @@ from functools import cache
 
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.glsl import Arithmetic
-from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads, load_lines
+from graphopt.codegen.gpu.inputs import (
+    Load,
+    declare_inputs,
+    describe_type,
+    edge_loads,
+    load_lines,
+    read_vector,
+)
 from graphopt.codegen.gpu.kernel import (
     Body,
     GpuKernel,
@@ -202,7 +209,7 @@ def product_kernel(
     declare_inputs(interface, signature, narrow)
     for t in map(signature.set_of_slot, sources):
         interface.add(f"offset{t}", f"INPUT(%, uint, offset{t})")
-    interface.add("x", "INPUT(%, real, x)")
+    interface.add("x", "VECTOR_INPUT(%, x)")
     for name in ("first", "tiles", "dest_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add("y", "INOUT(%, real, y)")
@@ -225,9 +232,11 @@ def product_kernel(
         *describe_type(signature),
     ]
     name = _name(signature, f"product{slot}.{'_'.join(map(str, sources))}")
-    return compose(
-        name, interface, header, main, arithmetic, body, TILE, len(sums), tile_declarations(len(sums), store)
-    )
+    declarations = [
+        *(read_vector(dim, 4 if narrow else 2) for dim in sorted({len(vector) for vector in vectors})),
+        *tile_declarations(len(sums), store),
+    ]
+    return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)
 
 
 def _staging(size: int) -> list[str]:
@@ -330,15 +339,16 @@ def _edge_loop(
 def _vector_loads(
     signature: EdgeSignature, sources: Sequence[int], vectors: Sequence[Sequence[str]], used: set[str]
 ) -> list[str]:
+    """Read x_t for each source slot."""
     names = argument_names(signature.edge_type)
     lines = []
     for t, vector in zip(sources, vectors, strict=True):
         buffer = f"offset{signature.set_of_slot(t)}"
-        lines.append(f"const uint {names[t]}_offset = {buffer}.at[{names[t]}_row];")
-        for i, name in enumerate(vector):
-            if name in used:
-                entry = f"x.at[{names[t]}_offset + {i}]"
-                lines.append(f"const real {name} = {names[t]}_offset == NOTHING ? ZERO : {entry};")
+        lines += [
+            f"real x{t}_read[{len(vector)}];",
+            f"read_x{len(vector)}({buffer}.at[{names[t]}_row], x{t}_read);",
+            *(f"const real {name} = x{t}_read[{i}];" for i, name in enumerate(vector) if name in used),
+        ]
     return lines
 
 

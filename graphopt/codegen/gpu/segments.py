@@ -61,7 +61,8 @@ void store(uint d, uint o, real total) {{
 void sum_columns(uint first_output, uint num_columns) {{
   barrier();
   const uint num_sums = num_here * num_columns;
-  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);  // invocations for one sum
+  const uint free = WORKGROUP_SIZE / max(num_sums, 1);
+  const uint parts = free > 1 ? 1u << findMSB(free) : 1;  // invocations for one sum, a power of two
   for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {{  // a single time where parts > 1
     const uint s = k + LANE / parts, part = LANE % parts;
     const uint d = first_destination + s / num_columns, c = s % num_columns;
@@ -70,12 +71,11 @@ void sum_columns(uint first_output, uint num_columns) {{
       const uint last = min(first.at[d + 1] - begin, TILE);
       for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
     }}
-    if (parts > 1) {{
+    for (uint step = parts >> 1; step > 0; step >>= 1) {{
       parts_scratch[LANE] = mine;
       barrier();
-      if (part == 0 && s < num_sums) {{
-        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
-      }}
+      if (part < step) mine = merge(mine, parts_scratch[LANE + step]);
+      barrier();
     }}
     if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
   }}

@@ -109,6 +109,12 @@ class Context:
         return self.device.download(buffer, self.real, count).astype(np.float64)
 
 
+def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:
+    """Two scalars from the parts of workgroups: the sum or the largest of the first, the largest second."""
+    kernel = context.shader("gather_scalars", 2, 1, {0: VECTOR_WORKGROUP, 1: int(sums)})
+    return Launch(kernel, (partial, result), (num_groups,), 1)
+
+
 class Mirror:
     """An array that the host writes and the device reads.
 

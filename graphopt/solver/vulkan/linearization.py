@@ -24,7 +24,7 @@ from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, arithmetic_of,
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
-from graphopt.solver.vulkan.transfer import WIDE_BYTES, array_of, unpack_wide
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
 
 SUM_GROUPS = 256
 """Workgroups that add up the parts of chi2 of one group, before one adds up theirs."""
@@ -71,12 +71,6 @@ class DeviceLinearizer:
         for edges in self.edges:
             edges.prepare(self._stores_pairs)
         self._plan_writers()
-        self.prepare_diagonal()
-
-    def prepare_diagonal(self) -> None:
-        """Make what `record_diagonal` needs."""
-        places = array_of(self._context, self._layout.diagonal_scalars.astype(np.uint32))
-        self._diagonal_places = places.buffer
 
     # ---------------------------------------------------------------- tiers, see `tiered`
 
@@ -199,16 +193,6 @@ class DeviceLinearizer:
                 )
         yield step
 
-    def record_diagonal(self, sequence: Sequence, values: Any, b: Any, diagonal: Any, scalars: Any) -> None:
-        """H's diagonal; the largest of its entries and of b's into `scalars`."""
-        dim = self._layout.dim
-        groups = self._context.vector_groups(dim)
-        partial = self._context.accumulators(2 * groups)
-        kernel = self._context.shader("gather_diagonal", 5, 2, {0: VECTOR_WORKGROUP})
-        buffers = (self._diagonal_places, values, b, diagonal, partial)
-        sequence.step([Launch(kernel, buffers, (dim, groups), groups)])
-        sequence.step([gather_scalars(self._context, partial, groups, scalars, sums=False)])
-
     def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
         """Version `target` = version `source` oplus dx."""
         for step in self.oplus_steps(dx, source, target):
@@ -259,9 +243,3 @@ def plan_writes(writes: list[np.ndarray], num_blocks: int) -> tuple[list[bool], 
         adds.append(bool(before.any()))
         is_mixed |= adds[-1] and not bool(before.all())
     return adds, is_mixed, touched
-
-
-def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:
-    """Two scalars from the parts of workgroups: the sum or the largest of the first, the largest second."""
-    kernel = context.shader("gather_scalars", 2, 1, {0: VECTOR_WORKGROUP, 1: int(sums)})
-    return Launch(kernel, (partial, result), (num_groups,), 1)

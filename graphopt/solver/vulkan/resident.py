@@ -19,15 +19,15 @@ import numpy as np
 
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
+from graphopt.errors import SolverError
 from graphopt.graph import Graph
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
-from graphopt.solver.vulkan.linearization import gather_scalars
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.sequence import Running, Sequence
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
@@ -79,13 +79,11 @@ class ResidentBlockSolver:
             make_reduction=self._matrix_free() if schedule == "matrix-free" else None,
         )
         self._context = self.system.context
-        self._scalars = context.accumulators(4)  # largest diagonal, gradient; gain, step size
-        self._readback = device.allocate(WIDE_BYTES * (4 + self._linearizer.num_totals), "readback")
+        self._scalars = context.accumulators(2)  # gain, step size
+        self._readback = device.allocate(WIDE_BYTES * (2 + self._linearizer.num_totals), "readback")
         self._programs: dict[Any, Sequence] = {}
         self._known_chi2: dict[int, float] = {}
         self._linearizing: Running | None = None
-        self._b: np.ndarray | None = None
-        self._diagonal: np.ndarray | None = None
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the rest runs beside the first evaluations."""
 
@@ -108,9 +106,17 @@ class ResidentBlockSolver:
     @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side, downloaded when first asked for."""
-        if self._b is None:
-            self._b = self.system.download_b()
-        return self._b
+        return self.system.b
+
+    @property
+    def values(self) -> np.ndarray:
+        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored.
+
+        Who adds to it and to `b`, as solvers of edges that no kernel knows do, calls `system.upload()` then.
+        """
+        if self.schedule == "matrix-free":
+            raise SolverError("schedule 'matrix-free' stores no blocks of H. Use schedule='blocks'.")
+        return self.system.values
 
     @property
     def dx(self) -> np.ndarray:
@@ -124,20 +130,18 @@ class ResidentBlockSolver:
     @property
     def diagonal(self) -> np.ndarray:
         """(dim,) diagonal of H, downloaded when first asked for."""
-        if self._diagonal is None:
-            assert self.system.diagonal is not None
-            self._diagonal = self.system.diagonal.download()
-        return self._diagonal
+        assert self.system.diagonal is not None
+        return self.system.diagonal.host
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
         self._wait_linearized()
-        return self._linearized_scalars[0]
+        return self.system.largest_entries()[0]
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
         self._wait_linearized()
-        return self._linearized_scalars[1]
+        return self.system.largest_entries()[1]
 
     # ---------------------------------------------------------------- evaluation
 
@@ -168,7 +172,6 @@ class ResidentBlockSolver:
         if key not in self._programs:
             self._programs[key] = self._record_linearize()
         self._linearizing = self._programs[key].submit()
-        self._b = self._diagonal = None
         self.system.note_linearized()
         return chi2
 
@@ -176,16 +179,13 @@ class ResidentBlockSolver:
         sequence = Sequence(self._context).begin("linearize")
         own, linearizer = self.system.equations, self._linearizer
         linearizer.record_linearize(sequence, self._estimates.current, own.values, own.b)
-        assert self.system.diagonal is not None
-        linearizer.record_diagonal(sequence, own.values, own.b, self.system.diagonal.buffer, self._scalars)
-        sequence.copy(self._scalars, self._readback, 2 * WIDE_BYTES)
+        self.system.record_diagonal(sequence)
         return sequence.end()
 
     def _wait_linearized(self) -> None:
         if self._linearizing is not None:
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
-            self._linearized_scalars = self._read_scalars(0, 2)
 
     # ---------------------------------------------------------------- steps
 
@@ -205,7 +205,7 @@ class ResidentBlockSolver:
         if not solved:
             return Trial(False, seconds=self._split(start, before))
         self._arrive(target)
-        gain, step_size = self._read_scalars(2, 2)
+        gain, step_size = self._read_scalars()
         return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before))
 
     def move(self) -> Trial:
@@ -249,9 +249,8 @@ class ResidentBlockSolver:
         kernel = context.shader("step_scalars", 4, 2, {0: VECTOR_WORKGROUP})
         buffers = (own.dx, own.damping, own.b, partial)
         sequence.step([Launch(kernel, buffers, (self.dim, groups), groups)])
-        self._scalars_of_trial = context.accumulators(2)
-        sequence.step([gather_scalars(context, partial, groups, self._scalars_of_trial, sums=True)])
-        sequence.copy(self._scalars_of_trial, self._readback, 2 * WIDE_BYTES, 0, 2 * WIDE_BYTES)
+        sequence.step([gather_scalars(context, partial, groups, self._scalars, sums=True)])
+        sequence.copy(self._scalars, self._readback, 2 * WIDE_BYTES)
         self._record_move(sequence, source, target)
         self._record_readback(sequence)
 
@@ -334,12 +333,13 @@ class ResidentBlockSolver:
 
     def _record_readback(self, sequence: Sequence) -> None:
         nbytes = WIDE_BYTES * self._linearizer.num_totals
-        sequence.copy(self._linearizer.totals, self._readback, nbytes, 0, 4 * WIDE_BYTES)
+        sequence.copy(self._linearizer.totals, self._readback, nbytes, 0, 2 * WIDE_BYTES)
 
     def _read_chi2(self) -> float:
-        words = self._readback.array(WORDS, 4 * WIDE_BYTES, self._linearizer.num_totals)
+        words = self._readback.array(WORDS, 2 * WIDE_BYTES, self._linearizer.num_totals)
         return self._linearizer.chi2_of(words.copy())
 
-    def _read_scalars(self, first: int, count: int) -> list[float]:
-        words = self._readback.array(WORDS, first * WIDE_BYTES, count).copy()
+    def _read_scalars(self) -> list[float]:
+        """Gain and step size."""
+        words = self._readback.array(WORDS, 0, 2).copy()
         return unpack_wide(words, self._context.precision == "double").tolist()

@@ -63,8 +63,8 @@ def choose_schedule(
         )
     if asked != "auto":
         return asked
-    if not device.has_float64:
-        return "host"  # the generated kernels need float64 for residuals
+    if isinstance(device, KomputeDevice):
+        return "host"  # one submission per step there: long chains of small kernels are slow
     if needs_blocks:
         return "blocks"
     if configuration.schur == "implicit":

@@ -28,7 +28,16 @@ from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.solver.trial import Damping
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
+from graphopt.solver.vulkan.context import (
+    ACCUMULATOR_BYTES,
+    VECTOR_WORKGROUP,
+    Context,
+    Launch,
+    Mirror,
+    Readback,
+    gather_scalars,
+    record_step,
+)
 from graphopt.solver.vulkan.direct import HostSolver
 from graphopt.solver.vulkan.equations import DeviceReals, Equations, SharedVector
 from graphopt.solver.vulkan.layout import BlockLayout
@@ -36,6 +45,7 @@ from graphopt.solver.vulkan.pcg import Pcg, PcgOutcome, iterations_per_submissio
 from graphopt.solver.vulkan.products import symmetric_product
 from graphopt.solver.vulkan.reduction import Reduction, SchurReduction, WholeReduction
 from graphopt.solver.vulkan.sequence import Sequence
+from graphopt.solver.vulkan.transfer import unpack_wide
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
@@ -74,6 +84,9 @@ class VulkanSystem:
         self.configuration = configuration.resolve(layout)
         self._is_resident = resident
         self._make_reduction = make_reduction
+        self._places: Any = None
+        self._scalars = self.context.accumulators(2)
+        self._scalars_back = self.context.device.allocate(2 * ACCUMULATOR_BYTES, "readback")
         storage = DeviceReals if resident else Mirror
         self._values: Any = storage(self.context, layout.values_size)
         self._b: Any = storage(self.context, layout.dim)
@@ -95,7 +108,6 @@ class VulkanSystem:
         self._programs: dict[Any, Any] = {}
         self.point: Hashable = None
         """What recorded programs depend on besides: where matrix-free products are linearised."""
-        self._downloaded: tuple[np.ndarray, np.ndarray] | None = None
         self.step = SharedVector(self.context, layout.dim)
         """dx on the device."""
         self.equations = Equations(
@@ -116,37 +128,63 @@ class VulkanSystem:
     @property
     def values(self) -> np.ndarray:
         """(values_size,) float64: H, written by linearisation; of a resident system a copy."""
-        return self._host_equations()[0] if self._is_resident else self._values.host
+        return self._values.host
 
     @property
     def b(self) -> np.ndarray:
         """(dim,) float64, written by linearisation; of a resident system a copy."""
-        return self._host_equations()[1] if self._is_resident else self._b.host
+        return self._b.host
 
     def note_linearized(self) -> None:
-        """Kernels have written H and b anew."""
-        self._downloaded = None
-
-    def download_b(self) -> np.ndarray:
-        """(dim,) float64: b alone, of a resident system."""
-        return self._downloaded[1] if self._downloaded is not None else self._b.download()
-
-    def _host_equations(self) -> tuple[np.ndarray, np.ndarray]:
-        if self._downloaded is None:
-            self._downloaded = self._values.download(), self._b.download()
-        return self._downloaded
+        """Kernels have written H and b anew, and H's diagonal."""
+        for one in (self._values, self._b, self.diagonal):
+            assert isinstance(one, DeviceReals)
+            one.forget()
 
     def upload(self) -> None:
         """Call after writing `values` and `b`."""
         self._values.commit()
         self._b.commit()
-        if self.context.device.memory_scheme == "staged":
+        if self._is_resident:
+            self.gather_diagonal()
+        elif self.context.device.memory_scheme == "staged":
             if "upload" not in self._programs:
                 recorder = self.context.device.record()
                 self._values.record_upload(recorder)
                 self._b.record_upload(recorder)
                 self._programs["upload"] = recorder.finish()
             self._uploading = self.context.device.submit(self._programs["upload"])
+
+    def record_diagonal(self, sequence: Sequence) -> None:
+        """H's diagonal into `diagonal`, and the largest absolute entries of it and of b to the host."""
+        assert self.diagonal is not None
+        context, dim = self.context, self.layout.dim
+        if self._places is None:
+            self._places = context.indices(self.layout.diagonal_scalars)
+        groups = context.vector_groups(dim)
+        partial = context.accumulators(2 * groups)
+        kernel = context.shader("gather_diagonal", 5, 2, {0: VECTOR_WORKGROUP})
+        own = self.equations
+        buffers = (self._places, own.values, own.b, self.diagonal.buffer, partial)
+        sequence.step([Launch(kernel, buffers, (dim, groups), groups)])
+        sequence.step([gather_scalars(context, partial, groups, self._scalars, sums=False)])
+        sequence.copy(self._scalars, self._scalars_back, 2 * ACCUMULATOR_BYTES)
+
+    def gather_diagonal(self) -> None:
+        """`record_diagonal` by itself."""
+        assert self.diagonal is not None
+        self.diagonal.forget()
+        if "diagonal" not in self._programs:
+            sequence = Sequence(self.context).begin("linearize")
+            self.record_diagonal(sequence)
+            self._programs["diagonal"] = sequence.end()
+        self._programs["diagonal"].run(self.device_seconds)
+
+    def largest_entries(self) -> tuple[float, float]:
+        """Largest absolute entries of H's diagonal and of b, once `record_diagonal` has run."""
+        words = self._scalars_back.array(np.dtype(np.float64), 0, 2).copy()
+        diagonal, gradient = unpack_wide(words, self.context.precision == "double").tolist()
+        return diagonal, gradient
 
     def wait_upload(self) -> None:
         """Before `values` and `b` are written again: the copy of the last ones is done."""
@@ -381,7 +419,7 @@ class VulkanSystem:
 
     def _solve_whole(self, solver: HostSolver, damping: float | np.ndarray | Damping) -> bool:
         """Factorize all of H."""
-        values, b = (self.values, self.b) if not self._is_resident else self._host_equations()
+        values, b = self.values, self.b
         if isinstance(damping, Damping):
             damping = damping.of(values[self.layout.diagonal_scalars]) if damping.scaled else damping.value
         dx = np.empty(self.layout.dim)

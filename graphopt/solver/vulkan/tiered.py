@@ -155,7 +155,6 @@ class TieredLinearizer(DeviceLinearizer):
         """What `linearize_steps` needs now."""
         if self._tiers.active is not None:
             self._tiers.active.prepare()
-        self.prepare_diagonal()
 
     # ---------------------------------------------------------------- tiers
 

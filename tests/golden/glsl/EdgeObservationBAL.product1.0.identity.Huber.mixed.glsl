@@ -18,11 +18,38 @@ RECORDS(1, real4, narrow1)
 INPUT(2, uint, rows)
 INPUT(3, real, data_narrow)
 INPUT(4, uint, offset0)
-INPUT(5, real, x)
+VECTOR_INPUT(5, x)
 INPUT(6, uint, first)
 INPUT(7, uint, tiles)
 INPUT(8, uint, dest_scalar)
 INOUT(9, real, y)
+void read_x9(uint offset, out real v[9]) {  // zeros for a vertex that is not optimized
+  [[unroll]] for (uint i = 0; i < 9; ++i) v[i] = ZERO;
+  if (offset == NOTHING) return;
+#if defined(GRAPHOPT_ADDRESS)
+  const uint first_vector = offset / 4, shift = offset % 4;
+  real w[12];
+  const real_vector w0 = x.at[first_vector + 0];
+  w[0] = w0.x;
+  w[1] = w0.y;
+  w[2] = w0.z;
+  w[3] = w0.w;
+  const real_vector w1 = x.at[first_vector + 1];
+  w[4] = w1.x;
+  w[5] = w1.y;
+  w[6] = w1.z;
+  w[7] = w1.w;
+  const real_vector w2 = x.at[first_vector + 2];
+  w[8] = w2.x;
+  w[9] = w2.y;
+  w[10] = w2.z;
+  w[11] = w2.w;
+  if ((shift & 2) != 0) [[unroll]] for (uint i = 0; i < 10; ++i) w[i] = w[i + 2];
+  [[unroll]] for (uint i = 0; i < 9; ++i) v[i] = (shift & 1) != 0 ? w[i + 1] : w[i];
+#else
+  for (uint i = 0; i < 9; ++i) v[i] = X_AT(offset + i);
+#endif
+}
 const uint COLUMNS = 3, TILE = 128;
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
@@ -37,7 +64,8 @@ void store(uint d, uint o, real total) {
 void sum_columns(uint first_output, uint num_columns) {
   barrier();
   const uint num_sums = num_here * num_columns;
-  const uint parts = max(WORKGROUP_SIZE / max(num_sums, 1), 1);  // invocations for one sum
+  const uint free = WORKGROUP_SIZE / max(num_sums, 1);
+  const uint parts = free > 1 ? 1u << findMSB(free) : 1;  // invocations for one sum, a power of two
   for (uint k = 0; k < num_sums; k += WORKGROUP_SIZE) {  // a single time where parts > 1
     const uint s = k + LANE / parts, part = LANE % parts;
     const uint d = first_destination + s / num_columns, c = s % num_columns;
@@ -46,12 +74,11 @@ void sum_columns(uint first_output, uint num_columns) {
       const uint last = min(first.at[d + 1] - begin, TILE);
       for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
     }
-    if (parts > 1) {
+    for (uint step = parts >> 1; step > 0; step >>= 1) {
       parts_scratch[LANE] = mine;
       barrier();
-      if (part == 0 && s < num_sums) {
-        for (uint i = 1; i < parts; ++i) mine = merge(mine, parts_scratch[LANE + i]);
-      }
+      if (part < step) mine = merge(mine, parts_scratch[LANE + step]);
+      barrier();
     }
     if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
   }
@@ -90,16 +117,17 @@ void main() {
     const real measured_0 = data_narrow.at[blocked(e, 0, 3)];
     const real measured_1 = data_narrow.at[blocked(e, 1, 3)];
     const real width = data_narrow.at[blocked(e, 2, 3)];
-    const uint camera_offset = offset0.at[camera_row];
-    const real x0_0 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 0];
-    const real x0_1 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 1];
-    const real x0_2 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 2];
-    const real x0_3 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 3];
-    const real x0_4 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 4];
-    const real x0_5 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 5];
-    const real x0_6 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 6];
-    const real x0_7 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 7];
-    const real x0_8 = camera_offset == NOTHING ? ZERO : x.at[camera_offset + 8];
+    real x0_read[9];
+    read_x9(offset0.at[camera_row], x0_read);
+    const real x0_0 = x0_read[0];
+    const real x0_1 = x0_read[1];
+    const real x0_2 = x0_read[2];
+    const real x0_3 = x0_read[3];
+    const real x0_4 = x0_read[4];
+    const real x0_5 = x0_read[5];
+    const real x0_6 = x0_read[6];
+    const real x0_7 = x0_read[7];
+    const real x0_8 = x0_read[8];
     const wide t7 = to_wide(camera_0) * to_wide(camera_0) + to_wide(camera_1) * to_wide(camera_1) + to_wide(camera_2)
         * to_wide(camera_2);
     const bool t8 = t7 < 1e-08lf;
