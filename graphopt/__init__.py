@@ -14,7 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt import datasets, errors, geometry, graph, io, optimizer, report, solver, types
+    from graphopt import codegen, datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.errors import GraphOptError
     from graphopt.graph import (
         Edge,
@@ -98,7 +98,18 @@ _HOME = {
 }
 """Module -> public names that it provides."""
 
-_MODULES = ("datasets", "errors", "geometry", "graph", "io", "optimizer", "report", "solver", "types")
+_MODULES = (
+    "codegen",
+    "datasets",
+    "errors",
+    "geometry",
+    "graph",
+    "io",
+    "optimizer",
+    "report",
+    "solver",
+    "types",
+)
 """Sub-packages that are loaded by naming them."""
 
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
@@ -121,6 +132,7 @@ __all__ = [
     "TerminationType",
     "Vertex",
     "VertexSet",
+    "codegen",
     "compute_marginals",
     "datasets",
     "edge_type",

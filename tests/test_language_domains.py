@@ -261,6 +261,22 @@ def test_mistakes_are_named(kinds, number):
     assert graph.num_edges == 0 and graph.num_vertices == 12
 
 
+def test_grids_in_files(kinds, tmp_path):
+    """Grids and stencils are ordinary vertices and edges in a .g2o file; merged edges have no line there."""
+    graph = graphopt.Graph()
+    grid = graph.add_grid("Pixel", (3, 4), np.arange(12.0).reshape(3, 4))
+    graph.add_stencil("Difference", grid, [(0, 0), (0, 1)], 0.5)
+    places = graph.add_grid("Place", (3, 4))
+    graph.add_stencil("Mixed", (places, places, grid), [(0, 0), (0, 1), (0, 0)])
+    graphopt.write(graph, tmp_path / "grid.g2o")
+    again = graphopt.read(tmp_path / "grid.g2o")
+    assert again.num_edges == graph.num_edges == 18
+    assert again.chi2() == pytest.approx(graph.chi2(), rel=1e-12)
+    graph.add_stencil("Difference", grid, [(0, 0), (0, 1)], boundary="clamp")
+    with pytest.raises(GraphError, match='boundary="skip"'):
+        graphopt.write(graph, tmp_path / "border.g2o")
+
+
 def test_merged_types_add_their_jacobians():
     """Of a type with its own Jacobian the blocks of equal slots are added."""
     kind = registry.edge_type("EDGE_POINTXY")

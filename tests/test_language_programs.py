@@ -84,6 +84,19 @@ def test_oplus_of_groups_multiplies_where_it_is_told():
     assert both.tag == "VERTEX_BOTH" and both.identity == (*SE3.identity_storage, 0.0, 0.0)
 
 
+def test_rounded_quaternions_of_a_file_become_unit_quaternions(tmp_path):
+    """Written with six digits and read again, a product's pose is a rotation to all digits."""
+    Camera = graphopt.group_type("CameraOfFile", pose=SE3, focal=1)
+    file = tmp_path / "camera.g2o"
+    file.write_text("VERTEX_CAMERA_OF_FILE 3 1 2 3 0.182574 0.365148 0.547723 0.730297 500\n")
+    graph = graphopt.read(file)
+    estimate = graph.vertex_set(Camera).estimate[0]
+    assert np.linalg.norm(estimate[3:7]) == pytest.approx(1.0, abs=1e-15)
+    graphopt.write(graph, tmp_path / "again.g2o")
+    again = graphopt.read(tmp_path / "again.g2o").vertex_set(Camera).estimate[0]
+    np.testing.assert_allclose(again, estimate, rtol=1e-14)
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [

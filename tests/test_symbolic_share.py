@@ -84,7 +84,7 @@ def test_a_built_in_edge_saves_operations_and_computes_the_same(name, monkeypatc
     monkeypatch.setattr("graphopt.codegen.builtin._origins", dict)
     edge = registry.edge_type(name)
     shared = codegen.compile_edge(edge, "identity").linearize
-    monkeypatch.setattr("graphopt.codegen.program.share_partial", list)
+    monkeypatch.setattr("graphopt.codegen.program.rewrite_expressions", list)
     plain = codegen.compile_edge(edge, "identity").linearize
     assert shared.num_flops < 0.985 * plain.num_flops
     inputs = np.random.default_rng(0).uniform(0.2, 1.0, size=(30, plain.num_inputs))
@@ -96,5 +96,5 @@ def test_a_built_in_edge_saves_operations_and_computes_the_same(name, monkeypatc
 def test_explain_tells_what_sharing_changed():
     """Operations and registers before and after, per program."""
     text = codegen.compile_edge(registry.edge_type("EdgeSE2TwoPointsXY"), "identity").explain()
-    assert text.count("partial sub-expressions:") == 2
+    assert text.count("rewrites of expressions:") == 2
     assert "88 -> 84 flops" in text

@@ -2,9 +2,11 @@
 
 trace       calls the user's functions with symbols
 edge        which outputs an edge's programs have
+rewrites    what is done to expressions, and what each rewrite is worth
 lower       expression graph -> instructions
 blocks      sums of products that share factors
 order       few live registers
+accumulate  long sums in pieces, for fewer still
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
@@ -21,6 +23,7 @@ from graphopt.codegen.edge import (
     compile_edge,
     compile_robust_kernel,
     compile_vertex,
+    explain_rewrites,
     information_dim,
     pack_information,
 )
@@ -37,6 +40,7 @@ __all__ = [
     "compile_edge",
     "compile_robust_kernel",
     "compile_vertex",
+    "explain_rewrites",
     "information_dim",
     "pack_information",
     "sampled_planes",

@@ -128,6 +128,17 @@ class Instruction:
             return 2 * (pos + neg) + plus + minus - 1
         return _FLOPS.get(self.name, 1)
 
+    @property
+    def num_operations(self) -> int:
+        """What a processor issues: a multiply-add is one, and so is a function or a choice."""
+        if self.name == "BLOCK":
+            assert self.counts is not None
+            return self.counts[0] * self.counts[1] * (self.counts[2] + self.counts[3])
+        if self.counts is not None:
+            pos, neg, plus, minus = self.counts
+            return pos + neg + plus + minus - (plus > 0)
+        return {"DOT2": 2, "DOT3": 3}.get(self.name, 1)
+
 
 def encode(instructions: list[Instruction]) -> np.ndarray:
     """Words of a program, END included."""

@@ -25,9 +25,11 @@ import numpy as np
 from graphopt.codegen.builtin import builtin_program
 from graphopt.codegen.cache import cached
 from graphopt.codegen.program import Program, build_program
+from graphopt.codegen.rewrites import RewriteStep, rewrite_steps
 from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
+from graphopt.symbolic.expr import without_rules
 
 INFORMATION_VARIANTS = ("full", "diagonal", "identity")
 RobustKernel = Callable[[Any, Any], tuple[Any, Any]]
@@ -59,14 +61,14 @@ class EdgeKernels:
         return _compile(self.edge_type, ("jacobians",), "identity", False)[0]
 
     def explain(self) -> str:
-        """Sizes and operation counts of all programs, and what sharing partial sub-expressions changed."""
+        """Sizes and operation counts of all programs, and what the rewrites of expressions changed."""
         robust = self.kernel is not None
         lines = []
         for kind, program in (("chi2", self.chi2), ("linearize", self.linearize)):
             before = _compile_unshared(self.edge_type, kind, self.information, robust)
             lines += [
                 program.explain(),
-                f"  partial sub-expressions: {before.num_flops} -> {program.num_flops} flops, "
+                f"  rewrites of expressions: {before.num_flops} -> {program.num_flops} flops, "
                 f"{before.num_registers} -> {program.num_registers} registers",
             ]
         if self.kernel is not None:
@@ -85,6 +87,25 @@ def compile_edge(
     kernel = compile_robust_kernel(robust) if robust is not None else None
     chi2, linearize = _compile(edge_type, ("chi2", "linearize"), information, robust is not None)
     return EdgeKernels(edge_type, information, chi2, linearize, kernel)
+
+
+def explain_rewrites(
+    edge_type: Any, information: str = "full", robust: bool = False, kind: str = "linearize"
+) -> list[RewriteStep]:
+    """Operations and live registers of a program after each rewrite, (rule, operations, live_registers).
+
+    `kind` is "linearize", "chi2", "errors" or "jacobians". The first step is the program as it was written,
+    the last one what accumulators would make of it: `build_program(..., few_registers=True)`.
+    """
+    if kind not in _OUTPUTS:
+        raise OptionError(f"kind is '{kind}', expected one of {', '.join(_OUTPUTS)}.")
+
+    def outputs() -> list[Expr]:
+        edge = trace_edge(edge_type)
+        return _OUTPUTS[kind](edge, Information(information, len(edge.residual)), robust)
+
+    with LOCK, fresh_table():
+        return rewrite_steps(outputs, without_rules)
 
 
 def compile_vertex(vertex_type: Any) -> Program:

@@ -45,7 +45,8 @@ class _Terms:
 
 
 class _Lowering:
-    def __init__(self, outputs: Sequence[Expr]):
+    def __init__(self, outputs: Sequence[Expr], fuses: bool, joins: bool):
+        self.fuses, self.joins = fuses, joins
         self.nodes = topological(list(outputs))
         self.outputs = {e.id for e in outputs}
         self.uses = Counter(a.id for e in self.nodes for a in e.args)
@@ -71,7 +72,7 @@ class _Lowering:
         return result
 
     def _operand(self, a: Expr) -> tuple[Expr, _Terms]:
-        if self.is_private(a):
+        if self.fuses and self.is_private(a):
             if a.op in _SUMS:
                 return a, self.terms(a)
             if a.op == "mul":
@@ -103,7 +104,7 @@ class _Lowering:
             name = _FAMILY[e.op]
             sources = tuple(a.id for a in e.args)
             found = [self.relatives.get((op, *sources)) for op in _MEMBERS[name]]
-            if name not in _ALONE or None not in found:
+            if name not in _ALONE or (self.joins and None not in found):
                 # a fresh negative id for a result that nobody needs
                 results = tuple(-1 - len(found) * e.id - k if i is None else i for k, i in enumerate(found))
                 return Instruction(name, results, sources)
@@ -154,6 +155,9 @@ def _sum_instruction(target: int, terms: _Terms) -> Instruction:
     return Instruction("SUM", (target,), sources, counts)
 
 
-def lower(outputs: Sequence[Expr]) -> list[Instruction]:
-    """Instructions that compute `outputs`; value ids are expression ids."""
-    return _Lowering(outputs).run()
+def lower(outputs: Sequence[Expr], fuses: bool = True, joins: bool = True) -> list[Instruction]:
+    """Instructions that compute `outputs`; value ids are expression ids.
+
+    `fuses` sums of products, `joins` sine and cosine: False only to see what that is worth.
+    """
+    return _Lowering(outputs, fuses, joins).run()

@@ -10,38 +10,27 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 
+from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.liveness import count_uses, max_live
 
 
-def order(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
-    """Reorder instructions so that they need few registers. `constants` never occupy one."""
-    candidates = [_depth_first(instructions, outputs), _greedy(instructions, outputs, constants)]
+def order(
+    instructions: list[Instruction], outputs: Sequence[int], constants: set[int], accumulates: bool = False
+) -> list[Instruction]:
+    """Reorder instructions so that they need few registers. `constants` never occupy one.
+
+    `accumulates`: long sums may be taken apart (`accumulate`). That trades registers for instructions.
+    """
+    by_output = depth_first(instructions, outputs)
+    candidates = [by_output, _greedy(by_output, outputs, constants)]
+    if accumulates:
+        candidates.append(accumulate(by_output, outputs, constants))
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
 
 
-def max_live(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> int:
-    """Largest number of values that are needed later, over all points of the program."""
-    remaining = _count_uses(instructions, outputs)
-    defined = {d for i in instructions for d in i.destinations}
-    live = {v for v in remaining if v not in defined and v not in constants}  # inputs
-    peak = len(live)
-    for instruction in instructions:
-        live.update(d for d in instruction.destinations if remaining[d] > 0)
-        peak = max(peak, len(live))
-        for s in instruction.sources:
-            remaining[s] -= 1
-            if remaining[s] == 0:
-                live.discard(s)
-    return peak
-
-
-def _count_uses(instructions: list[Instruction], outputs: Sequence[int]) -> Counter[int]:
-    uses = Counter(s for i in instructions for s in i.sources)
-    uses.update(outputs)  # an output is needed until the end
-    return uses
-
-
-def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
+def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
+    """Each output with everything that it needs and that is not there yet, one after the other."""
     producer = {d: i for i in instructions for d in i.destinations}
     weight: dict[int, int] = {}
     for i in instructions:
@@ -71,7 +60,7 @@ def _depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> lis
 def _greedy(
     instructions: list[Instruction], outputs: Sequence[int], constants: set[int]
 ) -> list[Instruction]:
-    uses = _count_uses(instructions, outputs)
+    uses = count_uses(instructions, outputs)
     readers: dict[int, list[int]] = {}
     missing: list[int] = []
     defined = {d for i in instructions for d in i.destinations}

@@ -1,6 +1,7 @@
 """A compiled function: bytecode, its constants, and the registers of its inputs and outputs.
 
-expressions -> share partial sub-expressions -> lower -> form blocks -> order -> allocate -> encode
+expressions -> rewrite in context, share partial sub-expressions -> lower -> form blocks -> order -> allocate
+-> encode
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import decode, disassemble, encode, interpret
 from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
+from graphopt.codegen.rewrites import rewrite_expressions
 from graphopt.errors import ShapeError
 from graphopt.symbolic.expr import Expr, topological
-from graphopt.symbolic.share import share_partial
 from graphopt.symbolic.verify import verify
 
 
@@ -104,19 +105,28 @@ class Program:
         return disassemble(self.code)
 
 
-def build_program(name: str, inputs: Sequence[Expr], outputs: Sequence[Expr], share: bool = True) -> Program:
-    """Compile `outputs` as functions of the variables `inputs`; `share` partial sub-expressions."""
+def build_program(
+    name: str,
+    inputs: Sequence[Expr],
+    outputs: Sequence[Expr],
+    share: bool = True,
+    few_registers: bool = False,
+) -> Program:
+    """Compile `outputs` as functions of the variables `inputs`; `share`: rewrite expressions first.
+
+    `few_registers` splits long sums where that needs fewer live registers, which costs a CPU some per cent.
+    """
     check = "verify" in os.environ.get("GRAPHOPT_DEBUG", "")
     if check:
         verify(outputs, f"simplification of {name}")
     if share:
-        outputs = share_partial(outputs)
+        outputs = rewrite_expressions(outputs)
         if check:
-            verify(outputs, f"sharing in {name}")
+            verify(outputs, f"rewriting of {name}")
     instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
     constants = {e.id: e.value for e in topological(list(outputs)) if e.op == "const" and e.id in needed}
-    instructions = order(instructions, [e.id for e in outputs], set(constants))
+    instructions = order(instructions, [e.id for e in outputs], set(constants), few_registers)
     allocation = allocate(instructions, inputs, outputs, constants)
     program = Program(
         name,

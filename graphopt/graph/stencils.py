@@ -14,6 +14,7 @@ Where two slots meet the same vertex the edge has a type with fewer slots (`type
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +102,7 @@ class Stencil:
         inside[tuple(slice(a, a + n) for a, n in zip(origin, extent, strict=True))] = True
         wanted = inside if mask is None else inside & mask
         places = np.flatnonzero(wanted)
-        ids = self._ids(places)
+        ids = self._interior_ids(places)
         yield Part(self.type, places, ids, (origin, extent) if mask is None else None)
         if self.boundary == "skip":
             return
@@ -124,13 +125,29 @@ class Stencil:
             pattern = tuple(np.searchsorted(kept, first).tolist())
             yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept], None)
 
+    def _interior_ids(self, places: np.ndarray) -> np.ndarray:
+        """(m, arity) vertex ids of the edges at flat places whose stencil lies inside the grid."""
+        strides = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        ids = np.empty((len(places), len(self.slots)), np.int64)
+        for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
+            if isinstance(one, Access) or offset is None:
+                ids[:, slot] = self._shared_id(one)
+            else:
+                step = sum(a * b for a, b in zip(offset, strides, strict=True))
+                np.add(places, one.first_id + step, out=ids[:, slot])
+        return ids
+
+    @staticmethod
+    def _shared_id(one: Grid | Access) -> int:
+        return int(one.ids(1)[0]) if isinstance(one, Access) else one.first_id
+
     def _ids(self, places: np.ndarray) -> np.ndarray:
-        """(m, arity) vertex ids of the edges at flat places."""
+        """(m, arity) vertex ids of the edges at any flat places, by the boundary rule."""
         coordinates = np.unravel_index(places, self.shape)
         ids = np.empty((len(places), len(self.slots)), np.int64)
         for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
             if isinstance(one, Access) or offset is None:
-                ids[:, slot] = one.ids(1)[0] if isinstance(one, Access) else one.first_id
+                ids[:, slot] = self._shared_id(one)
                 continue
             moved = [
                 _fold(axis + step, length, self.boundary)

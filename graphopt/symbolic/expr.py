@@ -23,6 +23,7 @@ _COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
 _OPEN = frozenset(op.name for op in OPS.values() if op.is_open)
 _counter = itertools.count()
 _table: dict[tuple, Expr] = {}
+_simplifies = True
 
 RULES: dict[str, list] = {name: [] for name in OPS}
 """Simplifications by operation, filled by `rules.py`: each takes the arguments, returns an Expr or None."""
@@ -278,6 +279,18 @@ def fresh_table() -> Iterator[None]:
         _table = outer
 
 
+@contextmanager
+def without_rules() -> Iterator[None]:
+    """Make operations as they are written inside, but for constants: to see what the rules are worth."""
+    global _simplifies
+    outer, _simplifies = _simplifies, False
+    try:
+        with fresh_table():
+            yield
+    finally:
+        _simplifies = outer
+
+
 def const(value: float) -> Expr:
     """Return a constant."""
     return _intern("const", (), float(value) + 0.0)  # -0.0 becomes 0.0
@@ -323,7 +336,7 @@ def make(op: str, *args: Expr) -> Expr:
     else:
         if op not in _OPEN:
             return const(fold(op, tuple(a.value for a in args)))
-    for rule in RULES[op]:
+    for rule in RULES[op] if _simplifies else ():
         simpler = rule(*args)
         if simpler is not None:
             return simpler

@@ -25,7 +25,7 @@ import numpy as np
 
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
-from graphopt.symbolic.source import raising_line
+from graphopt.symbolic.source import defining_line, raising_line
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
@@ -218,8 +218,8 @@ def _residual_shape(
     shape = np.shape(_call(f"residual of edge type {label}", function, *arguments))
     if len(shape) > 1:
         raise ShapeError(
-            f"residual of edge type {label} returned shape {shape}, expected (residual_dim,). "
-            "Join components with np.stack([...], axis=-1)."
+            f"residual of edge type {label} returned shape {shape}, expected (residual_dim,).\n"
+            f"  {defining_line(function)}\nJoin components with np.stack([...], axis=-1)."
         )
     return shape
 

@@ -20,7 +20,7 @@ from graphopt.geometry.product import VectorGroup, product_group, vector_group
 from graphopt.types import registry
 from graphopt.types.base import VertexType, unwrapped
 from graphopt.types.decorators import default_tag
-from graphopt.types.files import plain
+from graphopt.types.files import VertexFile, plain
 
 Array = Any
 SIDES = ("right", "left")
@@ -64,11 +64,19 @@ def group_type(
         _oplus(made, side),
         unwrapped if issubclass(made, VectorGroup) else made,
         start,
-        plain(made.storage_dim),
+        _file(made),
         tuple(aliases),
         doc=(made.__doc__ or "").strip(),
     )
     return registry.register(kind)
+
+
+def _file(group: type[Any]) -> VertexFile:
+    """The stored numbers in order; rounded quaternions of a file become unit quaternions."""
+    layout = plain(group.storage_dim)
+    if issubclass(group, VectorGroup):
+        return layout
+    return VertexFile(layout.num_tokens, lambda tokens: group(tokens).normalize().storage, layout.encode)
 
 
 def _oplus(group: type[Any], side: str) -> Callable[[Array, Array], Array]:

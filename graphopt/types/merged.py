@@ -13,6 +13,7 @@ from typing import Any
 
 from graphopt.errors import GraphError
 from graphopt.types.base import EdgeType
+from graphopt.types.files import EdgeFile
 
 Array = Any
 
@@ -36,7 +37,19 @@ def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
         residual=_spread(kind.residual, pattern),
         jacobian=_summed(kind.jacobian, pattern),
         working_jacobian=_summed(kind.working_jacobian, pattern),
+        file=EdgeFile(kind.file.num_tokens, _refuse(kind), _refuse(kind)),
+        alias_files={},
     )
+
+
+def _refuse(kind: EdgeType) -> Callable[..., Any]:
+    def refuse(*numbers: Array) -> Any:
+        raise GraphError(
+            f"{kind.tag}: an edge at a border of a grid that has a vertex twice has no line in a .g2o file. "
+            'Make the stencil with boundary="skip".'
+        )
+
+    return refuse
 
 
 def _spread(function: Callable[..., Any], pattern: tuple[int, ...]) -> Callable[..., Any]:

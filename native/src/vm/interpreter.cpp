@@ -143,10 +143,10 @@ void run_robust(const RobustContext& robust, double* rho, double* weight, const 
 }
 
 // All sources of a lane are read before its results are written: they may be the same registers.
-template <class F>
+template <int kWidth, class F>
 void run_sample(double* value, double* by_u, double* by_v, const double* plane, const double* u,
                 const double* v, F sample) {
-  for (int i = 0; i < kLanes; ++i) {
+  for (int i = 0; i < kWidth; ++i) {
     const Sample s = sample(plane[i], u[i], v[i]);
     value[i] = s.value;
     by_u[i] = s.by_u;
@@ -252,11 +252,11 @@ do_ROBUST:
   pc += 4;
   NEXT;
 do_SAMPLE:
-  run_sample(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bilinear);
+  run_sample<kLanes>(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bilinear);
   pc += 7;
   NEXT;
 do_SAMPLE_CUBIC:
-  run_sample(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bicubic);
+  run_sample<kLanes>(reg(1), reg(2), reg(3), reg(4), reg(5), reg(6), sample_bicubic);
   pc += 7;
   NEXT;
 do_END:
