@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,8 @@ from test_types_compiled import NOT_THE_DERIVATIVE
 from vulkan_devices import VARIANTS, shared_device
 
 EDGES = [kind for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))]
+EVERYTHING = os.environ.get("GRAPHOPT_TEST_ALL_KERNELS", "0") not in ("", "0")
+MAX_OUTPUTS = 28
 VERTICES = [kind for kind in BUILTIN_TYPES if isinstance(kind, VertexType)]
 
 
@@ -229,7 +232,11 @@ def assert_near(actual, expected, tolerance, what):
 
 @pytest.mark.parametrize("kind", EDGES, ids=lambda kind: kind.tag)
 def test_four_executions_agree(kind):
-    """Interpreter, compiled kernels, CPU bytecode and finite differences give the same H, b and chi2."""
+    """Interpreter, compiled kernels, CPU bytecode and finite differences give the same H, b and chi2.
+
+    Software drivers compile large kernels for a minute, so without GRAPHOPT_TEST_ALL_KERNELS=1 only those of
+    small types are compiled here.
+    """
     case = Case(kind, n=70, kernel=1)
     (chi2, chi2_only), h, b = interpreted(case, "double")
     expected_chi2, expected_h, expected_b = from_bytecode(case)
@@ -237,9 +244,10 @@ def test_four_executions_agree(kind):
     assert chi2_only == pytest.approx(expected_chi2, rel=1e-11)
     assert_near(h, expected_h, 1e-11, "H against CPU bytecode")
     assert_near(b, expected_b, 1e-9, "b against CPU bytecode")
-    compiled_h, compiled_b = from_compiled_kernels(case)
-    assert_near(h, compiled_h, 1e-11, "H against compiled kernels")
-    assert_near(b, compiled_b, 1e-9, "b against compiled kernels")
+    if EVERYTHING or compile_edge(case.type).linearize.num_outputs <= MAX_OUTPUTS:
+        compiled_h, compiled_b = from_compiled_kernels(case)
+        assert_near(h, compiled_h, 1e-11, "H against compiled kernels")
+        assert_near(b, compiled_b, 1e-9, "b against compiled kernels")
     if kind.tag not in NOT_THE_DERIVATIVE:
         _, difference_h, _ = from_jacobians(case, finite_difference_jacobians(case))
         assert_near(h, difference_h, 1e-5, "H against finite differences")
