@@ -13,6 +13,9 @@ program     the compiled function
 interpreter programs packed for the interpreter on a device
 cache       compiled functions on disk
 serialize   programs as bytes
+assignment  programs in single assignment form, for text
+glsl        statements of GLSL
+gpu         compute kernels
 builtin     compiled functions of the built-in types, part of the package (made by prebuild)
 """
 

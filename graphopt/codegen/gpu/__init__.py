@@ -2,8 +2,10 @@
 
 layout          records, blocked edge arrays, EdgeSignature
 programs        what the kernels evaluate per edge
-kernel          GpuKernel; header, buffers and loads
+inputs          where an edge's numbers are read
+kernel          GpuKernel; header, buffers, statements
 segments        sums over tiles of edges
+shared_memory   sum of chi2, writes of whole blocks
 edge_kernels    chi2, linearize, pair, product
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus

@@ -126,7 +126,7 @@ def read_vector(dim: int, width: int) -> str:
     shifted; memory is allocated in multiples of 256 bytes, so the last one may go past the end of x.
     """
     count = -(-(dim + width - 1) // width)
-    plain = [f"  for (uint i = 0; i < {dim}; ++i) v[i] = X_AT(offset + i);"]
+    plain = [f"  [[unroll]] for (uint i = 0; i < {dim}; ++i) v[i] = X_AT(offset + i);"]
     whole = [
         f"  const uint first_vector = offset / {width}, shift = offset % {width};",
         f"  real w[{count * width}];",

@@ -47,7 +47,7 @@ void read_x9(uint offset, out real v[9]) {  // zeros for a vertex that is not op
   if ((shift & 2) != 0) [[unroll]] for (uint i = 0; i < 10; ++i) w[i] = w[i + 2];
   [[unroll]] for (uint i = 0; i < 9; ++i) v[i] = (shift & 1) != 0 ? w[i + 1] : w[i];
 #else
-  for (uint i = 0; i < 9; ++i) v[i] = X_AT(offset + i);
+  [[unroll]] for (uint i = 0; i < 9; ++i) v[i] = X_AT(offset + i);
 #endif
 }
 const uint COLUMNS = 3, TILE = 128;
