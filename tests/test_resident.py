@@ -194,6 +194,7 @@ def test_only_what_changed_is_uploaded(monkeypatch):
 
     graph = mixed_space()
     solver = resident(graph)
+    solver._prepared.result()
     written = []
     write = DeviceArray.write
     monkeypatch.setattr(DeviceArray, "write", lambda own, *more: (written.append(own), write(own, *more)))
@@ -208,7 +209,6 @@ def test_only_what_changed_is_uploaded(monkeypatch):
     assert refreshed() == 1
     graph.edge_set("EDGE_SE3:QUAT").kernel_width[3] = 0.1
     graph.edge_set("EDGE_SE3_TRACKXYZ").measurement[1] += 0.2
-    solver._prepared.result()
     views = sum(len(edges.views) for edges in solver._linearizer.edges)
     assert refreshed() == views
     graph.parameter_set("PARAMS_SE3OFFSET").values[0, 0] += 0.1

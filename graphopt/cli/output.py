@@ -127,3 +127,6 @@ class Progress:
                 description=f"iteration {done.iteration + 1}",
                 chi2=f"chi2 {done.chi2:.8g}",
             )
+
+    # Estimates stay on the device while numbers are shown.
+    update.__dict__["looks_at_graph"] = False

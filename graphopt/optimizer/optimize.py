@@ -67,7 +67,8 @@ def optimize(
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
     time_limit: seconds from the call on; checked before each trial.
-    callback: called with each finished `Iteration`, in which the graph may not be changed; `False` stops.
+    callback: called with each finished `Iteration`, in which the graph may not be changed; `False` stops. One
+        with an attribute `looks_at_graph = False` does not find the present estimates in the graph.
     stop: an object with `is_set()`, checked before each trial; another thread may set it.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
 

@@ -69,7 +69,8 @@ def _loop(
         done = Iteration(number, step.chi2, step.lambda_, step.trials, time.perf_counter() - start)
         summary.iterations.append(done)
         if callback is not None:
-            solver.finish()  # it may look at the estimates
+            if getattr(callback, "looks_at_graph", True):
+                solver.finish()
             _tell(callback, done, signals)
         ending = _ending(step, chi2, rules, solver)
         if ending is not None:

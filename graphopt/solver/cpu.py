@@ -215,15 +215,19 @@ def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> 
 def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Measurements, packed information and kernel widths of a group, or of some of its rows."""
     edge_set = group.edge_set
-    take = slice(None)
-    if some is not None or len(group.rows) < len(edge_set):
-        take = group.rows if some is None else group.rows[some]
-    measurement = np.ascontiguousarray(edge_set.measurement[take])
+    rows = some
+    if len(group.rows) < len(edge_set):
+        rows = group.rows if some is None else group.rows[some]
+
+    def taken(column: np.ndarray) -> np.ndarray:
+        return column if rows is None else np.take(column, rows, axis=0)
+
+    measurement = np.ascontiguousarray(taken(edge_set.measurement))
     if group.information == "identity":
         information = np.zeros((len(measurement), 0))
     else:
-        information = codegen.pack_information(edge_set.information[take], group.information)
-    return measurement, information, np.ascontiguousarray(edge_set.kernel_width[take])
+        information = codegen.pack_information(taken(edge_set.information), group.information)
+    return measurement, information, np.ascontiguousarray(taken(edge_set.kernel_width))
 
 
 def _diagonal_places(structure: Structure) -> np.ndarray:

@@ -131,7 +131,7 @@ class EdgeProducts:
         """
         records = self._linearizer.estimates.version(version)
         return [
-            [edges.schur_diagonal_launch(slot, other, records, offsets, inverse, values)]
+            edges.schur_diagonal_launches(slot, other, records, offsets, inverse, values)
             for edges in self._linearizer.edges
             for slot in edges.views
             if self._has_kept(edges, slot)

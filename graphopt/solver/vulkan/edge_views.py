@@ -169,6 +169,11 @@ def _sorted_by(keys: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.
         numbers = np.arange(len(keys), dtype=np.uint32)
         if bool((keys[1:] >= keys[:-1]).all()):
             return numbers, keys.astype(np.uint32)
+        num_keys = int(keys.max()) + 1
+        if num_keys <= 1 << 16:  # numpy sorts 16 bits by counting
+            order = np.argsort(keys.astype(np.uint16), kind="stable").astype(np.uint32)
+            counts = np.bincount(keys, minlength=num_keys)
+            return order, np.repeat(np.arange(num_keys, dtype=np.uint32), counts)
     both = keys.astype(np.uint64) << np.uint64(32)
     both |= numbers
     both.sort()
@@ -194,8 +199,8 @@ def blocked(columns: np.ndarray) -> np.ndarray:
 def blocked_rows(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:
     """Rows of the vertices, then of the parameters, of a view's edges: pieces (blocks, K, 64) uint32."""
     for part in _pieces(view):
-        rows = np.concatenate([group.vertex_rows[part], group.parameter_rows[part]], axis=1)
-        yield blocked(rows.astype(np.uint32))
+        arrays = [np.take(one, part, axis=0) for one in (group.vertex_rows, group.parameter_rows)]
+        yield blocked(np.concatenate(arrays, axis=1).astype(np.uint32))
 
 
 def blocked_data(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -239,17 +239,35 @@ class DeviceEdges:
         for one in self.pairs:
             yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
 
-    def linearize_launch(
+    def _in_pieces(
+        self,
+        kernel: gpu.GpuKernel,
+        arrays: ViewArrays,
+        buffers: dict[str, Any],
+        params: dict[str, int],
+        tiles: tuple[int, int],
+    ) -> list[Launch]:
+        """Launches over tiles[0] to tiles[1] of a view, as many as the budget of a submission asks for."""
+        first, last = tiles
+        total = max(arrays.view.num_tiles, 1)
+        nbytes = self.bytes_of(arrays.view.num_edges * (last - first) / total)
+        count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
+        launches = []
+        for piece in range(count):
+            begin, end = (first + (last - first) * at // count for at in (piece, piece + 1))
+            own = {**params, "first_tile": begin, "num_tiles": end}
+            launches.append(bound(self._context, kernel, buffers, own, end - begin, nbytes / count))
+        return launches
+
+    def linearize_launches(
         self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
-    ) -> Launch:
+    ) -> list[Launch]:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
-        view = arrays.view
         kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"values": values, "b": b}
-        params = {"num_tiles": view.num_tiles, "first_tile": 0, "accumulate": int(accumulate)}
-        nbytes = self.bytes_of(view.num_edges)
-        return bound(self._context, kernel, buffers, params, view.num_tiles, nbytes)
+        params = {"accumulate": int(accumulate)}
+        return self._in_pieces(kernel, arrays, buffers, params, (0, arrays.view.num_tiles))
 
     def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
         """The blocks of a pair list."""
@@ -261,21 +279,19 @@ class DeviceEdges:
         nbytes = self.bytes_of(len(pairs.edge))
         return bound(self._context, kernel, buffers, params, groups, nbytes)
 
-    def schur_diagonal_launch(
+    def schur_diagonal_launches(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
-    ) -> Launch:
+    ) -> list[Launch]:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
         offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
         """
         arrays = self.views[slot]
-        last = arrays.view.num_kept_tiles
         kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
-        params = {"num_tiles": last, "first_tile": 0}
-        return bound(self._context, kernel, buffers, params, last, self.bytes_of(arrays.view.num_edges))
+        return self._in_pieces(kernel, arrays, buffers, {}, (0, arrays.view.num_kept_tiles))
 
     def product_launches(
         self,
@@ -288,17 +304,13 @@ class DeviceEdges:
         *,
         tiles: tuple[int, int],
         accumulate: bool,
-    ) -> Iterator[Launch]:
+    ) -> list[Launch]:
         """y = J_a' w Omega sum over sources of J_t x_t, for the destinations in tiles[0] to tiles[1]."""
-        first, last = tiles
-        if first == last or not sources:
-            return
+        if not sources:
+            return []
         arrays = self.views[slot]
         kernel = gpu.product_kernel(self.signature, slot, sources, self._arithmetic)
         buffers = self._buffers(arrays, version) | {"x": x, "y": y}
-        for number_of_slot, number in enumerate(self.group.vertex_sets):
-            buffers[f"offset{number_of_slot}"] = offsets[number].buffer
-        params = {"num_tiles": last, "first_tile": first, "accumulate": int(accumulate)}
-        share = (last - first) / max(arrays.view.num_tiles, 1)
-        nbytes = self.bytes_of(share * arrays.view.num_edges)
-        yield bound(self._context, kernel, buffers, params, last - first, nbytes)
+        for k, number in enumerate(self.group.vertex_sets):
+            buffers[f"offset{k}"] = offsets[number].buffer
+        return self._in_pieces(kernel, arrays, buffers, {"accumulate": int(accumulate)}, tiles)

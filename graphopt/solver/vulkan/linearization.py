@@ -188,8 +188,8 @@ class DeviceLinearizer:
             if writer.pairs is not None:
                 step.append(writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds))
             else:
-                step.append(
-                    writer.edges.linearize_launch(writer.slot, records, values, b, accumulate=writer.adds)
+                step += writer.edges.linearize_launches(
+                    writer.slot, records, values, b, accumulate=writer.adds
                 )
         yield step
 

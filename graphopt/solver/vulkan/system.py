@@ -345,7 +345,11 @@ class VulkanSystem:
         outcome = self.pcg.outcome()
         is_finished = outcome.stopped and tail is not None
         while not outcome.stopped:
-            self._run("more", self._record_more)
+            more = (
+                self._chunk if tail is None else min(self._chunk, max(FEWEST_ITERATIONS, outcome.iterations))
+            )
+            more += more % 2
+            self._run(("more", more), lambda count=more: self._record_more(count))
             outcome = self.pcg.outcome()
         self.outcome = outcome
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
@@ -388,10 +392,10 @@ class VulkanSystem:
         if tail is not None:
             tail.record(sequence)
 
-    def _record_more(self) -> Sequence:
+    def _record_more(self, count: int) -> Sequence:
         sequence = Sequence(self.context).begin("linear_solver")
         assert self.reduction is not None
-        self.pcg.record_iterations(sequence, self._chunk, self.reduction.record_product)
+        self.pcg.record_iterations(sequence, count, self.reduction.record_product)
         return sequence.end()
 
     def _record_finish(self, tail: Tail | None = None) -> Sequence:
