@@ -195,6 +195,10 @@ def test_access_per_argument_equals_index_arrays(kinds):
     graph.add_edges("Difference", (graphopt.indexed(grid, [[1, 2]]), graphopt.unique(x)), [7.0])
     difference, scaled = graph.edge_set("Difference").vertices, graph.edge_set("Scaled").vertices
     ids = x.ids
+    (domain,) = graph.edge_set("Difference").domains  # of the pairs; those by index have none
+    assert (domain.first_edge, domain.num_edges, domain.first_row) == (3, 4, (2, 3))
+    (domain,) = graph.edge_set("Scaled").domains
+    assert (domain.offsets, domain.first_row) == (((0,), None), (2, 9))
     np.testing.assert_array_equal(
         difference,
         [

@@ -19,10 +19,11 @@ import numpy as np
 
 from graphopt.errors import GraphError, ShapeError
 from graphopt.graph import validate
+from graphopt.types.base import VariadicEdgeType
 
 if TYPE_CHECKING:
     from graphopt.graph.grids import Grid
-    from graphopt.types.base import EdgeType
+    from graphopt.types.base import AnyEdgeType, EdgeType
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +93,19 @@ def is_access(vertices: Any) -> bool:
     return isinstance(vertices, (tuple, list)) and any(isinstance(one, Access) for one in vertices)
 
 
-def ids_of_accesses(
-    vertices: Access | Sequence[Any], edge_type: EdgeType, num_measurements: int | None
-) -> np.ndarray:
-    """(m, arity) vertex ids; `num_measurements` is m where measurements are given one per edge."""
+def accessed_ids(edge_type: AnyEdgeType, vertices: Access | Sequence[Any], measurements: Any) -> np.ndarray:
+    """(m, arity) vertex ids of the accesses `vertices`; m also follows from measurements, one per edge."""
     accesses = [vertices] if isinstance(vertices, Access) else list(vertices)
+    if isinstance(edge_type, VariadicEdgeType):
+        edge_type = edge_type.instantiate(len(accesses))
+    dim = edge_type.measurement_dim
+    shape = () if measurements is None else np.shape(measurements)
+    count = None if shape in ((), (dim,)) else np.asarray(measurements).shape[0]
+    return _ids(accesses, edge_type, count)
+
+
+def _ids(accesses: list[Any], edge_type: EdgeType, num_measurements: int | None) -> np.ndarray:
+    """(m, arity) vertex ids; `num_measurements` is m where measurements are given one per edge."""
     tag, arity = edge_type.tag, len(edge_type.vertices)
     if len(accesses) != arity or not all(isinstance(one, Access) for one in accesses):
         raise ShapeError(

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import residuals, validate
-from graphopt.graph.access import ids_of_accesses, is_access
+from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,
     checked_parameter_ids,
@@ -35,6 +35,7 @@ from graphopt.graph.domains import GraphDomains
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
+from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
 from graphopt.types.base import VariadicEdgeType
 from graphopt.types.images import image_handles
@@ -119,7 +120,9 @@ class Graph(GraphDomains):
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
         semi-definite is reported by `check()`, not required.
         """
-        vertices = self._accessed_ids(edge_type, vertices, measurements)
+        accesses = vertices
+        if is_access(accesses):
+            vertices = accessed_ids(resolved_edge_type(edge_type), accesses, measurements)
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = np.zeros(resolved.measurement_dim) if measurements is None else measurements
@@ -147,7 +150,11 @@ class Graph(GraphDomains):
             "level": validate.as_ids(level, "levels"),
             "parameters": parameters,
         }
-        return self._append(self.edge_sets, number, edge_set, columns, None)
+        rows = self._append(self.edge_sets, number, edge_set, columns, None)
+        domain = domain_of_accesses(accesses, rows) if is_access(accesses) else None
+        if domain is not None:
+            edge_set.domains.append(domain)
+        return rows
 
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
@@ -174,21 +181,6 @@ class Graph(GraphDomains):
         rows = self._append(self.parameter_sets, number, parameter_set, columns, self._parameter_index)
         parameter_set.keep_images(images)
         return rows
-
-    def _accessed_ids(self, edge_type: AnyEdgeType | str, vertices: Any, measurements: Any) -> Any:
-        """`vertices` as ids, where they are given as accesses."""
-        if not is_access(vertices):
-            return vertices
-        resolved = resolved_edge_type(edge_type)
-        accesses = [vertices] if not isinstance(vertices, (list, tuple)) else vertices
-        if isinstance(resolved, VariadicEdgeType):
-            resolved = resolved.instantiate(len(accesses))
-        shape = () if measurements is None else np.shape(measurements)
-        is_shared = shape in ((), (resolved.measurement_dim,)) and not (
-            resolved.measurement_dim == 1 and shape == (1,)
-        )
-        count = None if is_shared else np.asarray(measurements).shape[0]
-        return ids_of_accesses(accesses, resolved, count)
 
     def add_vertex(
         self,

@@ -50,7 +50,7 @@ class StencilDomain:
     offsets: tuple[Offset | None, ...]
     grids: tuple[Grid, ...]
     places: tuple[int, ...]
-    """Per slot: first place in its grid, 0 but for slots that all edges share."""
+    """Per slot: place in its grid that `first_row` names: 0, the shared vertex, or a sequence's first."""
 
     @property
     def num_edges(self) -> int:
@@ -164,6 +164,23 @@ class Stencil:
         grids = tuple(one.grid if isinstance(one, Access) else one for one in self.slots)
         places = tuple(one.start if isinstance(one, Access) else 0 for one in self.slots)
         return StencilDomain(first_edge, self.shape, origin, extent, self.offsets, grids, places)
+
+
+def domain_of_accesses(accesses: Access | Sequence[Access], rows: slice) -> StencilDomain | None:
+    """Description of edges by accesses, None where one of them is by index or none is sequential."""
+    slots = [accesses] if isinstance(accesses, Access) else list(accesses)
+    kinds = {one.kind for one in slots}
+    if "indexed" in kinds or "sequential" not in kinds or rows.start == rows.stop:
+        return None
+    return StencilDomain(
+        rows.start,
+        (rows.stop - rows.start,),
+        (0,),
+        (rows.stop - rows.start,),
+        tuple((0,) if one.kind == "sequential" else None for one in slots),
+        tuple(one.grid for one in slots),
+        tuple(one.start for one in slots),
+    )
 
 
 def everywhere(mask: Any, offsets: Sequence[Sequence[int]]) -> np.ndarray:
