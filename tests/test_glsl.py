@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -12,7 +13,14 @@ from graphopt.codegen import build_program, compile_robust_kernel
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.edge import compile_vertex
 from graphopt.codegen.glsl import write
-from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, pair_kernel, product_kernel
+from graphopt.codegen.gpu import (
+    EdgeSignature,
+    chi2_kernel,
+    linearize_kernel,
+    oplus_kernel,
+    pair_kernel,
+    product_kernel,
+)
 from graphopt.codegen.gpu.inputs import edge_loads
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface
 from graphopt.codegen.gpu.programs import linearize_program, pair_program, product_program
@@ -300,6 +308,27 @@ def test_constants_of_every_size():
         expected = np.array(numbers, np.float32)
     expected[1] = np.finfo(np.float32).tiny
     np.testing.assert_array_equal(narrow, np.tile(expected, (3, 1)))
+
+
+def test_names_of_users_do_no_harm():
+    """Any name of a type or argument: comments stay comments, files have plain names."""
+
+    def residual(b, é, gl_x):
+        return b + é - gl_x
+
+    point = next(kind for kind in VERTICES if kind.tangent_dim == 2 and kind.storage_dim == 2)
+    kind = dataclasses.replace(
+        next(edge for edge in EDGES if edge.name == "EdgePointXY"),
+        name="a/b ä\\",
+        tag="X\\",
+        vertices=(point, point),
+        residual=residual,
+    )
+    kernel = chi2_kernel(EdgeSignature(kind, "identity"))
+    assert spirv.compile_generated(kernel.name, kernel.source, "address", "double")
+    assert "const wide vertex0_0" in kernel.source
+    named = dataclasses.replace(kind, residual=lambda b, x1, z__: b + x1 - z__)
+    assert "const wide in_b_0" in chi2_kernel(EdgeSignature(named, "identity")).source
 
 
 def test_a_kernel_needs_a_compiler(monkeypatch):

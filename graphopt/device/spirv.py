@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from graphopt import pyglslang
@@ -44,25 +46,41 @@ def compile_generated(name: str, source: str, access: str, precision: str) -> by
             f"Kernel '{name}' is generated and needs a GLSL compiler, which graphopt was built without. "
             "Install glslangValidator (Debian: apt-get install glslang-tools), or use device='cpu'."
         )
-    return _compile_text(name, source, access, precision)
+    include, headers = _headers()
+    return _cached(
+        name,
+        source.encode() + headers,
+        _defines(access, precision),
+        lambda defines: pyglslang.compile_source(source, name=name, include=[include], defines=defines),
+    )
 
 
 def _compile_cached(source: Path, access: str, precision: str) -> bytes:
-    return _compile_text(str(source), source.read_text(), access, precision)
-
-
-def _compile_text(name: str, text: str, access: str, precision: str) -> bytes:
-    defines = {f"GRAPHOPT_{access.upper()}": "1", f"GRAPHOPT_{precision.upper()}": "1"}
     include, headers = _headers()
+    return _cached(
+        source.stem,
+        source.read_bytes() + headers,
+        _defines(access, precision),
+        lambda defines: pyglslang.compile_file(source, include=[include], defines=defines),
+    )
+
+
+def _defines(access: str, precision: str) -> dict[str, str]:
+    return {f"GRAPHOPT_{access.upper()}": "1", f"GRAPHOPT_{precision.upper()}": "1"}
+
+
+def _cached(
+    name: str, text: bytes, defines: dict[str, str], compile_with: Callable[[dict[str, str]], bytes]
+) -> bytes:
+    """SPIR-V from the cache, or compiled and put there; `text` is everything that it is made of."""
     digest = hashlib.sha256(repr((pyglslang.compiler_version(), sorted(defines))).encode())
-    digest.update(text.encode())
-    digest.update(headers)
+    digest.update(text)
     folder = cache_directory()
-    stem = Path(name).name.removesuffix(".comp")
+    stem = re.sub(r"[^A-Za-z0-9_.]", "_", name)[:80]
     cached = None if folder is None else folder / "spirv" / f"{stem}-{digest.hexdigest()[:32]}.spv"
     if cached is not None and cached.is_file():
         return cached.read_bytes()
-    spirv = pyglslang.compile_source(text, name=name, include=[include], defines=defines)
+    spirv = compile_with(defines)
     if cached is not None:
         # a read-only or full home directory: the kernel is only not remembered
         with contextlib.suppress(OSError):
@@ -75,7 +93,6 @@ def headers_hash() -> bytes:
     return hashlib.sha256(_headers()[1] + pyglslang.compiler_version().encode()).digest()
 
 
-@functools.cache
 def _headers() -> tuple[Path, bytes]:
     """Folder of the included files, in a checkout or installed, and all of their text."""
     include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)

@@ -139,7 +139,7 @@ def compose(
     ]
     parts = [
         "#version 450",
-        *(f"// {line}" for line in comment),
+        *(f"// {_plain(line)}" for line in comment),
         "#extension GL_GOOGLE_include_directive : require",
         f"#define NUM_BUFFERS {len(interface.buffers)}",
         *(
@@ -170,6 +170,11 @@ def compose(
         body.registers,
         num_outputs,
     )
+
+
+def _plain(text: str) -> str:
+    """Text of a comment: a user's names may hold anything, a backslash at the end would join lines."""
+    return text.translate({10: " ", 13: " ", 92: "/"}).encode("ascii", "replace").decode()
 
 
 def indent(lines: Iterable[str], by: int = 1) -> list[str]:
