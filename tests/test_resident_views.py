@@ -16,6 +16,7 @@ from graphopt.solver.vulkan.edge_views import (
     blocked_data,
     blocked_rows,
     edge_view,
+    loop_lists,
     pair_lists,
     primary_slot,
     tile_starts,
@@ -92,7 +93,9 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
                         expected |= {(a, b, offset, edge, flag) for flag in flags}
                 pair += 1
         found = []
-        for one in pair_lists(group, view):
+        lists = pair_lists(group, view)
+        lists += loop_lists(structure, group, view, structure.block_ptr[structure.col_ptr[1:] - 1])
+        for one in lists:
             for k, offset in enumerate(one.offset):
                 for entry in one.edge[one.first[k] : one.first[k + 1]]:
                     edge = int(view.order[entry & ~TRANSPOSED])

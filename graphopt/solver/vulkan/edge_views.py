@@ -124,43 +124,60 @@ def tile_starts(first: np.ndarray, begin: int, end: int) -> list[int]:
 
 
 def pair_lists(group: EdgeGroup, primary: EdgeView) -> list[PairList]:
-    """The lists of all pairs of slots, those on the diagonal last."""
+    """The lists of all off-diagonal blocks; finds the pattern of H."""
     arity = len(group.vertex_sets)
-    place = np.empty(primary.num_edges, np.uint32)
-    place[primary.order] = np.arange(primary.num_edges, dtype=np.uint32)
+    place = _places_of(primary)
     lists, pair = [], 0
     for a in range(arity):
         for b in range(a, arity):
-            if a != b:
-                lists += _pair_lists(group, primary, place, (a, b), pair)
+            offset = group.block_offset[:, pair]
+            chosen = (offset >= 0) & ~_names_twice(group, a, b)
+            if a != b and chosen.any():
+                edges, blocks = _sorted_by(offset[chosen], place[chosen])
+                edges[group.block_transposed[primary.order[edges], pair]] |= TRANSPOSED
+                starts = _starts(blocks)
+                first = np.append(starts, len(edges)).astype(np.uint32)
+                lists.append(PairList((a, b), first, edges, blocks[starts], False))
             pair += 1
-    return sorted(lists, key=lambda one: one.on_diagonal)
+    return lists
 
 
-def _pair_lists(
-    group: EdgeGroup, primary: EdgeView, place: np.ndarray, slots: tuple[int, int], pair: int
+def loop_lists(
+    structure: Structure, group: EdgeGroup, primary: EdgeView, diagonal_offset: np.ndarray
 ) -> list[PairList]:
-    a, b = slots
-    offset = group.block_offset[:, pair]
-    is_stored = offset >= 0
-    twice = np.zeros(len(offset), bool)
-    if group.vertex_sets[a] == group.vertex_sets[b]:
-        twice = is_stored & (group.vertex_rows[:, a] == group.vertex_rows[:, b])
-    result = []
-    for chosen, on_diagonal in ((is_stored & ~twice, False), (twice, True)):
-        if chosen.any():
-            edges, blocks = _sorted_by(offset[chosen], place[chosen])
-            starts = _starts(blocks)
-            first = np.append(starts, len(edges))
-            if on_diagonal:  # H_ab + H_ab'
+    """The lists of edges that name one vertex in two slots: H_ab + H_ab' belongs to its diagonal block.
+
+    diagonal_offset: (nb,) where each diagonal block begins in the values.
+    """
+    arity = len(group.vertex_sets)
+    lists = []
+    for a in range(arity):
+        block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
+        for b in range(a + 1, arity):
+            chosen = _names_twice(group, a, b) & (block >= 0)
+            if chosen.any():
+                edges, blocks = _sorted_by(block[chosen], _places_of(primary)[chosen])
+                starts = _starts(blocks)
                 edges = np.repeat(edges, 2)
                 edges[1::2] |= TRANSPOSED
-                first = 2 * first
-            else:
-                edges[group.block_transposed[primary.order[edges], pair]] |= TRANSPOSED
-            offsets = blocks[starts].astype(np.uint32)
-            result.append(PairList(slots, first.astype(np.uint32), edges, offsets, on_diagonal))
-    return result
+                first = 2 * np.append(starts, len(blocks)).astype(np.uint32)
+                offset = diagonal_offset[blocks[starts]].astype(np.uint32)
+                lists.append(PairList((a, b), first, edges, offset, True))
+    return lists
+
+
+def _names_twice(group: EdgeGroup, a: int, b: int) -> np.ndarray:
+    """(m,) bool: the edge has one vertex in both slots."""
+    if a == b or group.vertex_sets[a] != group.vertex_sets[b]:
+        return np.zeros(len(group.rows), bool)
+    return group.vertex_rows[:, a] == group.vertex_rows[:, b]
+
+
+def _places_of(primary: EdgeView) -> np.ndarray:
+    """(m,) uint32: where each row of the group is in the primary view."""
+    place = np.empty(primary.num_edges, np.uint32)
+    place[primary.order] = np.arange(primary.num_edges, dtype=np.uint32)
+    return place
 
 
 def _sorted_by(keys: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

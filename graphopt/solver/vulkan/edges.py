@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EDGE_BLOCK,
-    TRANSPOSED,
     EdgeView,
     PairList,
     blocked_data,
     blocked_rows,
     edge_view,
+    loop_lists,
     pair_lists,
     primary_slot,
 )
@@ -156,19 +155,9 @@ class DeviceEdges:
                 view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
-        lists = [self._placed(one) for one in pair_lists(group, self.primary.view)]
-        self.pairs = [PairArrays(self._context, one) for one in lists if with_pairs or one.on_diagonal]
-
-    def _placed(self, pairs: PairList) -> PairList:
-        """The list with diagonal blocks where this layout has them."""
-        if not pairs.on_diagonal:
-            return pairs
-        slot = pairs.slots[0]
-        rows = self.primary.view.order[pairs.edge[pairs.first[:-1]] & ~TRANSPOSED]
-        blocks = self._structure.vertex_blocks[self.group.vertex_sets[slot]][
-            self.group.vertex_rows[rows, slot]
-        ]
-        return replace(pairs, offset=self._layout.diagonal_offset[blocks].astype(np.uint32))
+        lists = pair_lists(group, self.primary.view) if with_pairs else []
+        lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
+        self.pairs = [PairArrays(self._context, one) for one in lists]
 
     @property
     def nbytes(self) -> int:

@@ -34,7 +34,7 @@ class RecordSet:
         self.wide = DeviceArray(context, num_rows * self._record * WIDE_BYTES)
         self._context = context
         self.digest = b""
-        """Of the host's numbers that are here; empty after a kernel has written others."""
+        """Of the graph's numbers that these were made from; empty: of none, a kernel has written them."""
         self.narrow: DeviceArray | None = None
         if context.precision == "mixed":
             self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim) * 4)
@@ -44,9 +44,9 @@ class RecordSet:
         """Device memory."""
         return self.wide.nbytes + (0 if self.narrow is None else self.narrow.nbytes)
 
-    def write(self, values: np.ndarray) -> None:
-        """Take (n, dim) numbers."""
-        self.digest = digest_of(values)
+    def write(self, values: np.ndarray, digest: bytes) -> None:
+        """Take (n, dim) numbers, made from numbers of the graph with this digest."""
+        self.digest = digest
         records = np.zeros((self._num_rows, self._record))
         records[:, : self._dim] = values
         self.wide.write([pack_wide(records, self._has_float64)])
@@ -79,8 +79,9 @@ class DeviceParameters:
         """Take the graph's values where they have changed; False: nowhere."""
         changed = False
         for number, records in self.records.items():
-            if records.digest != digest_of(self._sets[number].values):
-                records.write(self._sets[number].values)
+            digest = digest_of(self._sets[number].values)
+            if records.digest != digest:
+                records.write(self._sets[number].values, digest)
                 changed = True
         return changed
 
@@ -93,6 +94,7 @@ class DeviceEstimates:
         sets = structure.selection.vertex_sets
         self.numbers = sorted({number for group in structure.groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
+        self._sets = {number: sets[number] for number in self.numbers}
         self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: one >= 0 for number, one in offsets.items()}
@@ -112,8 +114,8 @@ class DeviceEstimates:
         self._stack: list[int] = []
         self.current = 0
         """Version that holds the estimates."""
-        self.held = 0
-        """Version at which H is linearised; it is not written either."""
+        self.held = -1
+        """Version at which H is linearised, if it is; it is not written either."""
         self.refresh()
 
     def _new_records(self, number: int) -> RecordSet:
@@ -159,15 +161,15 @@ class DeviceEstimates:
 
     def refresh(self) -> bool:
         """Take the graph's estimates; False: they are those that are here."""
-        for working in self.working.values():
-            working.read()
+        digests = {number: digest_of(one.estimate) for number, one in self._sets.items()}
         here = self._versions[self.current]
-        changed = [n for n in self.numbers if here[n].digest != digest_of(self.working[n].array)]
+        changed = [number for number in self.numbers if here[number].digest != digests[number]]
         if changed and self.current in (*self._stack, self.held):  # what was remembered stays
             self.current = self.free_version()
             here, changed = self._versions[self.current], self.numbers
         for number in changed:
-            here[number].write(self.working[number].array)
+            self.working[number].read()
+            here[number].write(self.working[number].array, digests[number])
         return bool(changed)
 
     def download(self) -> None:
@@ -176,7 +178,8 @@ class DeviceEstimates:
             records, array = self._versions[self.current][number], self.working[number].array
             optimized = self._is_optimized[number]
             array[optimized] = records.read()[optimized]
-            records.digest = digest_of(array)
+            own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
+            records.digest = digest_of(array) if own else b""
 
     def finish(self) -> None:
         """Bring the estimates into the graph."""

@@ -7,6 +7,7 @@ matrix-free   only H's diagonal blocks are stored; products recompute the Jacobi
 
 from __future__ import annotations
 
+from graphopt import pyglslang
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.errors import DeviceError, OptionError
@@ -63,8 +64,8 @@ def choose_schedule(
         )
     if asked != "auto":
         return asked
-    if isinstance(device, KomputeDevice):
-        return "host"  # one submission per step there: long chains of small kernels are slow
+    if isinstance(device, KomputeDevice) or not pyglslang.is_available():
+        return "host"  # a submission per step there is slow; without a compiler there are no kernels
     if needs_blocks:
         return "blocks"
     if configuration.schur == "implicit":
