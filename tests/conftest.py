@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# tests of the device run compiled kernels from the start; those of the interpreter and the change ask for it
+os.environ.setdefault("GRAPHOPT_TIER", "compiled")
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:

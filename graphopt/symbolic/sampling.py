@@ -38,6 +38,11 @@ def plane(number: int) -> np.ndarray | None:
     return _planes.get(number)
 
 
+def has_planes() -> bool:
+    """Whether there is any image in this process."""
+    return len(_planes) > 1
+
+
 def add_plane(pixels: np.ndarray) -> int:
     """Make a handle for pixels (height, width) float32, C-contiguous: referenced, not copied."""
     global _used

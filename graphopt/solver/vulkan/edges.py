@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen import gpu
+from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.solver.cpu import edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
@@ -142,8 +143,7 @@ class DeviceEdges:
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
         self._digest = self._digest_of_data()
-        self.chi2_kernel = gpu.chi2_kernel(self.signature, self._arithmetic)
-        self._parameter_buffers = {}
+        self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
             records = parameters.records[number]
             self._parameter_buffers[f"parameter{slot}"] = records.wide.buffer
@@ -205,7 +205,7 @@ class DeviceEdges:
 
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
-        view, kernel = self.primary, self.chi2_kernel
+        view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
         buffers = self._buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
@@ -215,7 +215,21 @@ class DeviceEdges:
     @property
     def num_chi2_partials(self) -> int:
         """Parts that `chi2_launch` leaves."""
-        return -(-self.primary.view.num_edges // self.chi2_kernel.workgroup_size)
+        return -(-self.primary.view.num_edges // CHI2_WORKGROUP)
+
+    def record_buffers(self, version: Version) -> list[Any]:
+        """Buffers of the records of each vertex slot, then of each parameter."""
+        estimates = [version[number].wide.buffer for number in self.group.vertex_sets]
+        slots = range(len(self.group.parameter_sets))
+        return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
+
+    def kernels(self) -> Iterator[gpu.GpuKernel]:
+        """What the launches of chi2, views and pair lists run; made one after the other."""
+        yield gpu.chi2_kernel(self.signature, self._arithmetic)
+        for slot in self.views:
+            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+        for one in self.pairs:
+            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
 
     def pieces(self, slot: int, tiles: tuple[int, int]) -> list[tuple[int, int, float]]:
         """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for."""

@@ -10,12 +10,14 @@ covers its blocks alone, H and b are cleared before, and all add.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen import gpu
+from graphopt.device.tiers import Tier
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, arithmetic_of, bound
@@ -70,6 +72,27 @@ class DeviceLinearizer:
             edges.prepare(self._stores_pairs)
         self._plan_writers()
 
+    # ---------------------------------------------------------------- tiers, see `tiered`
+
+    @property
+    def tier(self) -> Tier:
+        """What evaluates the edges."""
+        return "compiled"
+
+    @property
+    def tier_seconds(self) -> dict[Tier, float]:
+        """From the start until each tier was ready; empty where there is only one."""
+        return {}
+
+    def advance(self) -> bool:
+        """Call between submissions; True: launches are others now, record anew."""
+        return False
+
+    @property
+    def generation(self) -> int:
+        """Changes with each `advance` that is True."""
+        return 0
+
     @property
     def edge_bytes(self) -> float:
         """What one pass over all edges moves."""
@@ -110,14 +133,9 @@ class DeviceLinearizer:
 
     def record_chi2(self, sequence: Sequence, version: int) -> None:
         """chi2 of each group into `totals`."""
-        records = self.estimates.version(version)
         firsts = self._first_partials
-        sequence.step(
-            [
-                edges.chi2_launch(records, self._partial, first)
-                for edges, first in zip(self.edges, firsts, strict=False)
-            ]
-        )
+        for step in self.chi2_steps(version, self._partial, firsts):
+            sequence.step(step)
         first_step, second_step = [], []
         for number in range(len(self.edges)):
             begin, end = firsts[number], firsts[number + 1]
@@ -139,15 +157,33 @@ class DeviceLinearizer:
 
     def record_linearize(self, sequence: Sequence, version: int, values: Any, b: Any) -> None:
         """H and b."""
-        records = self.estimates.version(version)
-        if self._clears:
+        if self.clears:
             sequence.fill(values)
             sequence.fill(b)
             sequence.barrier()
+        for step in self.linearize_steps(version, values, b):
+            sequence.step(step)
+
+    def chi2_steps(self, version: int, partial: Any, firsts: list[int]) -> Iterator[list[Launch]]:
+        """Independent launches, then others: the parts of each group's chi2 from its entry of `firsts` on."""
+        records = self.estimates.version(version)
+        yield [
+            edges.chi2_launch(records, partial, first)
+            for edges, first in zip(self.edges, firsts, strict=False)
+        ]
+
+    @property
+    def clears(self) -> bool:
+        """H and b must be zeros before `linearize_steps`."""
+        return self._clears
+
+    def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
+        """Independent launches, then others: H and b."""
+        records = self.estimates.version(version)
         step: list[Launch] = []
         for writer in self._writers:
             if writer.adds and step:
-                sequence.step(step)
+                yield step
                 step = []
             if writer.pairs is not None:
                 step.append(writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds))
@@ -155,15 +191,19 @@ class DeviceLinearizer:
                 step += writer.edges.linearize_launches(
                     writer.slot, records, values, b, accumulate=writer.adds
                 )
-        sequence.step(step)
+        yield step
 
     def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
         """Version `target` = version `source` oplus dx."""
+        for step in self.oplus_steps(dx, source, target):
+            sequence.step(step)
+
+    def oplus_steps(self, dx: Any, source: int, target: int) -> Iterator[list[Launch]]:
+        """Independent launches, then others: version `target`."""
         before, after = self.estimates.version(source), self.estimates.version(target)
         step = []
-        for number in self.estimates.moving:
+        for number, kernel in zip(self.estimates.moving, self.oplus_kernels(), strict=True):
             working = self.estimates.working[number]
-            kernel = gpu.oplus_kernel(working.type, arithmetic_of(self._context))
             buffers = {
                 "estimate_in": before[number].wide.buffer,
                 "estimate_out": after[number].wide.buffer,
@@ -177,7 +217,12 @@ class DeviceLinearizer:
             groups = -(-num // kernel.workgroup_size)
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(bound(self._context, kernel, buffers, {"num_rows": num}, groups, nbytes))
-        sequence.step(step)
+        yield step
+
+    def oplus_kernels(self) -> Iterator[gpu.GpuKernel]:
+        """One per vertex set with optimized vertices."""
+        for number in self.estimates.moving:
+            yield gpu.oplus_kernel(self.estimates.working[number].type, arithmetic_of(self._context))
 
     def chi2_of(self, words: np.ndarray) -> float:
         """The sum of the groups' totals, (num_totals,) wide numbers as float64 bit patterns."""

@@ -28,10 +28,10 @@ from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
-from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.sequence import Running, Sequence
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
+from graphopt.solver.vulkan.tiered import make_device_linearizer
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
 from graphopt.solver.working import WorkingEstimates
 
@@ -63,7 +63,9 @@ class ResidentBlockSolver:
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
         layout = (whole_layout if schedule == "blocks" else diagonal_layout)(structure, num_kept)
         context.note_size(layout.values_size * context.real.itemsize)
-        self._linearizer = DeviceLinearizer(context, structure, layout, stores_pairs=schedule == "blocks")
+        self._linearizer = make_device_linearizer(
+            context, structure, layout, stores_pairs=schedule == "blocks"
+        )
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
         self._prepared: Future[None] = with_thread.submit(self._linearizer.prepare)
@@ -145,6 +147,7 @@ class ResidentBlockSolver:
 
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
+        self._advance()
         current = self._estimates.current
         if current not in self._known_chi2:
             self._run(("chi2", current), self._record_chi2)
@@ -194,8 +197,10 @@ class ResidentBlockSolver:
         """Solve, push, update and chi2 in one submission."""
         start = time.perf_counter()
         before = dict(self.system.device_seconds)
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
-        tail = Tail(("move", source, target), lambda sequence: self._record_trial(sequence, source, target))
+        key = "move", source, target, self._linearizer.generation
+        tail = Tail(key, lambda sequence: self._record_trial(sequence, source, target))
         solved = self.system.solve(damping, tail)
         if not solved:
             return Trial(False, seconds=self._split(start, before))
@@ -207,6 +212,7 @@ class ResidentBlockSolver:
         """Push, update by dx, and chi2 there, in one submission."""
         start = time.perf_counter()
         before = dict(self.system.device_seconds)
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
 
         def record() -> Sequence:
@@ -250,6 +256,7 @@ class ResidentBlockSolver:
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
+        self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
 
         def record() -> Sequence:
@@ -306,11 +313,18 @@ class ResidentBlockSolver:
             "device": self.device.spec,
             "device_name": self.device.name,
             "precision": self._context.precision,
+            "tier": self._linearizer.tier,
+            "tier_seconds": self._linearizer.tier_seconds,
             "memory_bytes": self.structure.nbytes + statistics["used"],
             "seconds": self.system.overlap(),
         }
 
     # ---------------------------------------------------------------- helpers
+
+    def _advance(self) -> None:
+        """Take compiled kernels that have become ready; what was recorded before is outdated then."""
+        if self._linearizer.advance():
+            self._programs.clear()
 
     def _run(self, key: Any, record: Any) -> None:
         if key not in self._programs:
