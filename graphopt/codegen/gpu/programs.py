@@ -6,6 +6,8 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     linearize a         upper triangle of J_a' w Omega J_a by columns, -J_a' w Omega e, rho(s)
     pair a b            J_a' w Omega J_b by columns
     product a, B        J_a' (w Omega (sum over t in B of J_t x_t))
+    factors a, B        w Omega J_a, then J_t for t in B, by rows
+    blocks a, B         J_a' w Omega J_t for t in B, by rows
 
 Inputs: storage of vertices and parameters, measurement, information, width of the robust kernel, then for
 products x_t per slot of B. After these outputs each program has its *guides*: residual, weight, and the
@@ -120,6 +122,35 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
 
     name = f"product{slot}.{'_'.join(map(str, sources))}"
     return _compile(signature, name, outputs, [name for vector in names for name in vector])
+
+
+def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> w Omega J_a by rows, J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        blocks = edge.traced.jacobians()
+        weighted = edge.products(edge.columns(slot))
+        left = [column[i] for i in range(len(edge.residual)) for column in weighted]
+        return [*left, *(x for t in sources for x in blocks[t].ravel())]
+
+    name = f"factors{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def blocks_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> J_a' w Omega J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        left = edge.columns(slot)
+        right = [edge.products(edge.columns(t)) for t in sources]
+        return [dot(column, product) for products in right for column in left for product in products]
+
+    name = f"blocks{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def _distinct(slot: int, sources: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({slot, *sources}))
 
 
 def guide_names(signature: EdgeSignature, slots: Sequence[int]) -> list[str]:

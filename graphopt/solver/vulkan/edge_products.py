@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.product_shapes import STOPPABLE
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges, arithmetic_of, bound

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
-from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_record_dim
+from graphopt.codegen.gpu.packed_products import packed_record_dim
+from graphopt.codegen.gpu.product_shapes import STOPPABLE
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.records import DeviceEstimates, RecordSet
