@@ -18,9 +18,10 @@ from graphopt.graph import Graph
 from graphopt.io import read
 from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cost import predict, problem_size
+from graphopt.solver.vulkan.cost import predict
 from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_precision
+from graphopt.solver.vulkan.sizes import problem_size
 
 GENERATED = {
     "ba-small": lambda: datasets.ba(cameras=20, points=2000, camera="bal"),

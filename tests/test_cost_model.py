@@ -14,9 +14,10 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.errors import OptionError
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cost import cheapest, predict, problem_size
+from graphopt.solver.vulkan.cost import cheapest, predict
 from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
+from graphopt.solver.vulkan.sizes import problem_size
 from tests.vulkan_devices import shared_device
 
 H200 = DeviceFigures("H200", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)

@@ -113,7 +113,7 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     times = {one.prediction.name: one for one in measured}
     rows = []
     for one in plan.predictions:
-        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.schedule)
+        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.products)
         row: dict[str, Any] = {
             "schedule": one.name,
             "chosen": is_pick,

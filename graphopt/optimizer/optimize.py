@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +47,7 @@ def optimize(
     schur: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    schedule: str = "auto",
+    schedule: str | Mapping[str, str] = "auto",
     fix: str | list[int] = "auto",
     level: int = 0,
     vertices: Any = None,
@@ -62,6 +63,7 @@ def optimize(
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
     linear_solver, schur, device, precision, schedule: see `SolverOptions`. The summary says what "auto" took.
+        schedule may name edge types: {"EDGE_SE3:QUAT": "jacobians"}.
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
     call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.

@@ -7,7 +7,7 @@ A device registers a factory. `create_block_solver` finds it by the part of the 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from graphopt.errors import DeviceError, OptionError
@@ -18,7 +18,11 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "host")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+"""Of one edge set."""
+Schedule = str | tuple[tuple[str, str], ...]
+"""One for all, or pairs of an edge type's tag and the schedule of its edges."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +37,22 @@ class SolverOptions:
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
-    schedule: str = "auto"
-    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host": the CPU."""
+    schedule: Schedule | Mapping[str, str] = "auto"
+    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
+    (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
+    "auto"."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schedule, str):
+            object.__setattr__(self, "schedule", _by_tag(self.schedule))
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
         ):
+            if name == "schedule" and not isinstance(self.schedule, str):
+                continue
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
         if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
@@ -50,6 +60,15 @@ class SolverOptions:
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
             )
+
+
+def _by_tag(schedule: tuple[tuple[str, str], ...] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of tag and schedule; `OptionError` where they are not."""
+    pairs = dict(schedule)
+    for tag, one in pairs.items():
+        if one not in EDGE_SCHEDULES:
+            raise OptionError(f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)}.")
+    return tuple(sorted(pairs.items()))
 
 
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
