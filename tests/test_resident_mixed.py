@@ -107,7 +107,7 @@ def test_wrong_pins_are_refused():
     """With what the graph has, and what is possible."""
     options = {"device": "vulkan", "linear_solver": "pcg"}
     with pytest.raises(
-        OptionError, match="names edge type 'EDGE_SE3', .* This graph has EDGE_SE2, EDGE_SE2_XY"
+        OptionError, match=r"names edge type 'EDGE_SE3', .* This graph has EDGE_SE2, EDGE_SE2_XY"
     ):
         optimize(mixed_plane(), "lm", 1, schedule={"EDGE_SE3": "blocks"}, **options)
     with pytest.raises(OptionError, match="schedule of 'EDGE_SE2' is 'host', expected one of auto, blocks"):

@@ -16,9 +16,10 @@ complement as a part of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Literal
 
 from graphopt.device.figures import DeviceFigures
@@ -87,17 +88,21 @@ class Prediction:
         return sum(self.seconds.values())
 
 
-def predict(size: ProblemSize, figures: DeviceFigures, precision: Precision) -> list[Prediction]:
-    """The schedules that a problem allows, the cheapest first.
+def predict(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str] | None = None
+) -> list[Prediction]:
+    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge sets.
 
     All of them, or where several edge sets make too many, the uniform ones and what is found from the best of
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
+    pins = pins or {}
+    choices = [[one for one in PRODUCTS if pins.get(tag, one) == one] for tag in size.tags]
     if not size.eliminates:
-        return _sorted(_of_elimination(size, figures, precision, "off"))
-    found = _of_elimination(size, figures, precision, "implicit")
+        return _sorted(_of_elimination(size, figures, precision, "off", choices))
+    found = _of_elimination(size, figures, precision, "implicit", choices)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
-    if is_countable(size, "explicit", whole):
+    if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
         found.append(_predict(size, figures, precision, "explicit", whole))
     return _sorted(found)
 
@@ -127,28 +132,33 @@ def _sorted(found: Sequence[Prediction]) -> list[Prediction]:
 
 
 def _of_elimination(
-    size: ProblemSize, figures: DeviceFigures, precision: Precision, schur: Elimination
+    size: ProblemSize,
+    figures: DeviceFigures,
+    precision: Precision,
+    schur: Elimination,
+    choices: Sequence[Sequence[Products]],
 ) -> list[Prediction]:
-    """Schedules without a stored S."""
+    """Schedules without a stored S. choices: by tag."""
     known: dict[tuple[Products, ...], Prediction] = {}
 
     def add(by_tag: Sequence[Products]) -> None:
         chosen = dict(zip(size.tags, by_tag, strict=True))
         products = tuple(chosen[g.tag] for g in size.groups)
-        if _is_allowed(size, schur, products):
-            known.setdefault(tuple(by_tag), _predict(size, figures, precision, schur, products))
+        if products not in known and _is_allowed(size, schur, products):
+            known[products] = _predict(size, figures, precision, schur, products)
 
-    count = len(size.tags)
-    if len(PRODUCTS) ** count <= MAX_COMBINATIONS:
-        for by_tag in product(PRODUCTS, repeat=count):
+    if prod(map(len, choices)) <= MAX_COMBINATIONS:
+        for by_tag in product(*choices):
             add(by_tag)
         return list(known.values())
     for one in PRODUCTS:
-        add([one] * count)
-    for place in range(count):
-        best = min(known, key=lambda by_tag: known[by_tag].total)
-        for one in PRODUCTS:
-            add([*best[:place], one, *best[place + 1 :]])
+        add([one if one in own else own[0] for own in choices])
+    for place, own in enumerate(choices):
+        best = min(known.values(), key=lambda one: one.total, default=None)
+        chosen = {} if best is None else dict(zip((g.tag for g in size.groups), best.products, strict=True))
+        others = [chosen.get(tag, one[-1]) for tag, one in zip(size.tags, choices, strict=True)]
+        for one in own:
+            add([*others[:place], one, *others[place + 1 :]])
     return list(known.values())
 
 

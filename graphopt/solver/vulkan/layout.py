@@ -42,7 +42,7 @@ class BlockLayout:
             )
         if self.values_size >= MAX_VALUES or self.dim >= MAX_VALUES:
             raise SolverError(
-                f"H has {self.values_size} scalars in {self.dim} rows; work queues count to {MAX_VALUES - 1}. "
+                f"H has {self.values_size} scalars in {self.dim} rows; queues count to {MAX_VALUES - 1}. "
                 "Use linear_solver='pcg' and schur='implicit' or 'off', with schedule='matrix-free' or "
                 "'jacobians'."
             )

@@ -106,13 +106,9 @@ def choose_plan(
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
-    possible = predict(size, device_figures(device), precision)
-    found = [
-        one
-        for one in possible
-        if all(pin in ("auto", own) for pin, own in zip(pins, one.products, strict=True))
-        and (one.schur == "off" or configuration.schur in ("auto", one.schur))
-    ]
+    by_tag = {g.tag: pin for g, pin in zip(size.groups, pins, strict=True) if pin != "auto"}
+    possible = predict(size, device_figures(device), precision, by_tag)
+    found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
         raise _impossible(asked, pins, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
