@@ -19,7 +19,7 @@ from graphopt.codegen.gpu.layout import (
     numbered,
     record_dim,
 )
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.codegen.gpu.kernel import Interface
@@ -171,5 +171,5 @@ def describe_type(signature: EdgeSignature) -> list[str]:
         f"{kind.name}{f' ({tag})' if tag else ''}: residual e of {kind.residual_dim}",
         *(f"  {line}" for line in (*vertices, *parameters)),
         f"  {names[-1]}: measurement, {kind.measurement_dim} numbers",
-        f"  omega: information, {signature.information}; robust kernel: {KERNELS[signature.kernel].name}",
+        f"  omega: information, {signature.information}; robust kernel: {robust_kernel(signature.kernel).name}",
     ]
