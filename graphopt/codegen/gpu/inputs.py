@@ -166,10 +166,10 @@ def describe_type(signature: EdgeSignature) -> list[str]:
         f"{name}: {p.name}, {p.storage_dim} numbers"
         for name, p in zip(names[signature.arity :], kind.parameters, strict=False)
     ]
-    tag = getattr(kind, "tag", "")
+    tag, kernel = getattr(kind, "tag", ""), robust_kernel(signature.kernel).name
     return [
         f"{kind.name}{f' ({tag})' if tag else ''}: residual e of {kind.residual_dim}",
         *(f"  {line}" for line in (*vertices, *parameters)),
         f"  {names[-1]}: measurement, {kind.measurement_dim} numbers",
-        f"  omega: information, {signature.information}; robust kernel: {robust_kernel(signature.kernel).name}",
+        f"  omega: information, {signature.information}; robust kernel: {kernel}",
     ]
