@@ -106,7 +106,7 @@ def store_kernel(
     inputs = [load for group in loads for load in group]
     body = edge_body(assignment, wide, wanted, inputs, arithmetic)
     interface = Interface(("num_edges",))
-    declare_inputs(interface, signature, False)
+    declare_inputs(interface, signature)
     interface.add("stored", "LARGE_OUTPUT(%, stored)")
     main = [
         "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
