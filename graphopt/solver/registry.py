@@ -21,8 +21,8 @@ PRECISIONS = ("auto", "double", "mixed")
 SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
 EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
 """Of one edge set."""
-Schedule = str | tuple[tuple[str, str], ...]
-"""One for all, or pairs of an edge type's tag and the schedule of its edges."""
+Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
+"""One for all, or those of some edge types by tag."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class SolverOptions:
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
-    schedule: Schedule | Mapping[str, str] = "auto"
+    schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
     (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
     "auto"."""
@@ -62,8 +62,8 @@ class SolverOptions:
             )
 
 
-def _by_tag(schedule: tuple[tuple[str, str], ...] | Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Pairs of tag and schedule; `OptionError` where they are not."""
+def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
     pairs = dict(schedule)
     for tag, one in pairs.items():
         if one not in EDGE_SCHEDULES:

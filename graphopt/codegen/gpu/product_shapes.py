@@ -42,16 +42,40 @@ class Loop:
 class EdgeProduct(Protocol):
     """What an edge contributes to y_a = sum of J_a' w Omega sum_t J_t x_t."""
 
-    name: str
-    """Of the way that it is computed, for the kernel's name."""
-    signature: EdgeSignature
-    slot: int
-    sources: tuple[int, ...]
-    arithmetic: Arithmetic
-    sums: Sequence[str]
-    """The entries of y_a."""
-    description: str
-    """Line of the kernel's header."""
+    @property
+    def name(self) -> str:
+        """Of the way that it is computed, for the kernel's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Line of the kernel's header."""
+        ...
+
+    @property
+    def signature(self) -> EdgeSignature:
+        """The edges."""
+        ...
+
+    @property
+    def slot(self) -> int:
+        """a."""
+        ...
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The t."""
+        ...
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Of the kernel."""
+        ...
+
+    @property
+    def sums(self) -> Sequence[str]:
+        """The entries of y_a."""
+        ...
 
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the loop reads; the packed records of slot `written` are written, too."""

@@ -97,7 +97,7 @@ def predict(
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
     pins = pins or {}
-    choices = [[one for one in PRODUCTS if pins.get(tag, one) == one] for tag in size.tags]
+    choices = [_choices(pins.get(tag)) for tag in size.tags]
     if not size.eliminates:
         return _sorted(_of_elimination(size, figures, precision, "off", choices))
     found = _of_elimination(size, figures, precision, "implicit", choices)
@@ -105,6 +105,11 @@ def predict(
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
         found.append(_predict(size, figures, precision, "explicit", whole))
     return _sorted(found)
+
+
+def _choices(pin: str | None) -> list[Products]:
+    chosen: list[Products] = [one for one in PRODUCTS if pin is None or pin == one]
+    return chosen
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -142,8 +147,8 @@ def _of_elimination(
     known: dict[tuple[Products, ...], Prediction] = {}
 
     def add(by_tag: Sequence[Products]) -> None:
-        chosen = dict(zip(size.tags, by_tag, strict=True))
-        products = tuple(chosen[g.tag] for g in size.groups)
+        chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
+        products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
         if products not in known and _is_allowed(size, schur, products):
             known[products] = _predict(size, figures, precision, schur, products)
 
@@ -155,8 +160,12 @@ def _of_elimination(
         add([one if one in own else own[0] for own in choices])
     for place, own in enumerate(choices):
         best = min(known.values(), key=lambda one: one.total, default=None)
-        chosen = {} if best is None else dict(zip((g.tag for g in size.groups), best.products, strict=True))
-        others = [chosen.get(tag, one[-1]) for tag, one in zip(size.tags, choices, strict=True)]
+        chosen: dict[str, Products] = {}
+        if best is not None:
+            chosen.update(zip((g.tag for g in size.groups), best.products, strict=True))
+        others: list[Products] = [
+            chosen.get(tag, one[-1]) for tag, one in zip(size.tags, choices, strict=True)
+        ]
         for one in own:
             add([*others[:place], one, *others[place + 1 :]])
     return list(known.values())

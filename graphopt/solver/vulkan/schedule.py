@@ -167,7 +167,7 @@ def _impossible(
 
 
 def _words(asked: Schedule) -> str:
-    return asked if isinstance(asked, str) else ", ".join(f"{tag}={one}" for tag, one in asked)
+    return asked if isinstance(asked, str) else ", ".join(f"{tag}={one}" for tag, one in dict(asked).items())
 
 
 def device_memory(device: VulkanDevice | KomputeDevice) -> float:
