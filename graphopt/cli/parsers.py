@@ -20,6 +20,7 @@ METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+PRECONDITIONERS = ("hschur", "hpp")
 SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
@@ -201,6 +202,23 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     parser.add_argument(
         "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
+    )
+    parser.add_argument(
+        "--preconditioner", choices=PRECONDITIONERS, default="hschur", help="of pcg with --schur implicit"
+    )
+    parser.add_argument(
+        "--pcg-tolerance",
+        type=positive_float,
+        metavar="X",
+        help="pcg stops when r' inv(M) r fell by this factor",
+    )
+    parser.add_argument(
+        "--pcg-iterations", type=positive_int, metavar="N", help="pcg iterations per step at most"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
     )
     parser.add_argument(
         "--robust-kernel",
