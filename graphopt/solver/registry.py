@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
+from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.structure import Structure
 
@@ -87,9 +88,14 @@ def block_solver_devices() -> tuple[str, ...]:
 
 
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
-    """The block solver of `options.device`; "auto" is the CPU."""
+    """The block solver of `options.device`; what "auto" is says `auto_device`."""
+    if options.device == "auto":
+        return create_or_stay(
+            lambda device: create_block_solver(graph, structure, replace(options, device=device)),
+            choose_device(structure, options),
+        )
     name = options.device.partition(":")[0]
-    if name in ("auto", "cpu"):
+    if name == "cpu":
         from graphopt.solver.cpu import CpuBlockSolver
 
         return CpuBlockSolver(graph, structure, options)
