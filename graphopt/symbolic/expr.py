@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -429,13 +429,27 @@ def mod(x: Expr, y: Expr) -> Expr:
     return make("sub", x, make("mul", y, make("floor", div(x, y))))
 
 
+class Roots(tuple[Expr, ...]):
+    """Expressions that are asked for; what they need is looked up once."""
+
+    @classmethod
+    def of(cls, expressions: Iterable[Expr]) -> Roots:
+        """Return the expressions as Roots; the same object where they are."""
+        return expressions if isinstance(expressions, cls) else cls(expressions)
+
+    @cached_property
+    def nodes(self) -> list[Expr]:
+        """All expressions that they need, arguments first."""
+        found: dict[int, Expr] = {}
+        stack = list(self)
+        while stack:
+            e = stack.pop()
+            if e.id not in found:
+                found[e.id] = e
+                stack += e.args
+        return [found[i] for i in sorted(found)]
+
+
 def topological(roots: Iterable[Expr]) -> list[Expr]:
     """All expressions that `roots` need, arguments first."""
-    found: dict[int, Expr] = {}
-    stack = list(roots)
-    while stack:
-        e = stack.pop()
-        if e.id not in found:
-            found[e.id] = e
-            stack += e.args
-    return [found[i] for i in sorted(found)]
+    return Roots.of(roots).nodes
