@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.builtin import builtin_program
-from graphopt.codegen.cache import cached
+from graphopt.codegen.cache import Definition, cached
 from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.rewrites import RewriteStep, rewrite_steps
-from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
+from graphopt.codegen.trace import TracedEdge, call_with_symbols, remember, trace_edge, trace_oplus
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
 from graphopt.symbolic.expr import without_rules
@@ -117,7 +117,7 @@ def compile_vertex(vertex_type: Any) -> Program:
     with LOCK, fresh_table():
         vertex = trace_oplus(vertex_type)
         inputs = as_exprs(vertex.storage) + as_exprs(vertex.delta)
-        return cached(name, inputs, vertex.moved, lambda: vertex.moved)
+        return cached(name, inputs, Definition(vertex.moved), lambda: vertex.moved)
 
 
 def compile_robust_kernel(function: RobustKernel) -> Program:
@@ -132,7 +132,7 @@ def compile_robust_kernel(function: RobustKernel) -> Program:
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
         outputs = [lift(x) for x in result]
-        return cached(name, inputs, outputs, lambda: outputs)
+        return cached(name, inputs, Definition(outputs), lambda: outputs)
 
 
 def information_dim(residual_dim: int, variant: str) -> int:
@@ -165,9 +165,10 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
         return programs
     with LOCK, fresh_table():
         edge = trace_edge(edge_type)
+        remember(edge_type, edge)
         information = Information(variant, len(edge.residual))
         inputs = edge.inputs + information.inputs
-        definition = edge.definition()
+        definition = Definition(edge.definition())
         return [
             cached(name, inputs, definition, lambda f=_OUTPUTS[kind]: f(edge, information, robust))
             for kind, name in zip(kinds, names, strict=True)

@@ -298,6 +298,18 @@ def fresh_table() -> Iterator[None]:
         _table, _made = outer
 
 
+class Checkpoint:
+    """The expressions that are known now: to go on from here several times, each as if it were the first."""
+
+    def __init__(self) -> None:
+        self._known = dict(_table), dict(_made)
+
+    def restore(self) -> None:
+        """Know these expressions and no others, until the surrounding `fresh_table` ends."""
+        global _table, _made
+        _table, _made = (dict(one) for one in self._known)
+
+
 @contextmanager
 def without_rules() -> Iterator[None]:
     """Make operations as they are written inside, but for constants: to see what the rules are worth."""
