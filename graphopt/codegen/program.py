@@ -22,7 +22,7 @@ from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
 from graphopt.codegen.rewrites import rewrite_expressions
 from graphopt.errors import ShapeError
-from graphopt.symbolic.expr import Expr, Roots
+from graphopt.symbolic.expr import Expr, Roots, topological
 from graphopt.symbolic.verify import verify
 
 
@@ -131,7 +131,7 @@ def build_program(
             verify(outputs, f"rewriting of {name}")
     instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
-    constants = {e.id: e.value for e in outputs.nodes if e.op == "const" and e.id in needed}
+    constants = {e.id: e.value for e in topological(outputs) if e.op == "const" and e.id in needed}
     instructions = order(instructions, [e.id for e in outputs], set(constants), few_registers)
     allocation = allocate(instructions, inputs, outputs, constants)
     program = Program(

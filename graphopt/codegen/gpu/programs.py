@@ -25,10 +25,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from graphopt.codegen.cache import Definition, cached
-from graphopt.codegen.edge import LOCK, Information, dot
+from graphopt.codegen.edge import Information, dot
 from graphopt.codegen.gpu.layout import EdgeSignature, numbered
 from graphopt.codegen.program import Program
 from graphopt.codegen.trace import TracedEdge, traced_before
+from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import (
     Expr,
     const,
@@ -155,7 +156,7 @@ def _compile(
 ) -> Program:
     kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
-    with LOCK, fresh_table():
+    with workspace():
         start = _start(signature)
         edge = start.edge()
         inputs = [*edge.inputs, *map(var, more_inputs)]
