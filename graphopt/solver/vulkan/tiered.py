@@ -127,7 +127,6 @@ class TieredLinearizer(DeviceLinearizer):
     ):
         """built: is told when compiled kernels are there; None: stay with the interpreter."""
         super().__init__(context, structure, layout, stores_pairs=True)
-        self._built = built
         self._views_made = threading.Event()
         self._generation = 0
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
@@ -137,6 +136,7 @@ class TieredLinearizer(DeviceLinearizer):
             compiled=lambda: None,
             constants={LARGE: 1} if context.is_large else None,
             choice="interpreter" if built is None else "auto",
+            built=None if built is None else built.note,
         )
 
     def _kernels(self) -> Iterator[gpu.GpuKernel]:
@@ -148,8 +148,6 @@ class TieredLinearizer(DeviceLinearizer):
         for edges in self.edges:
             yield from edges.kernels()
         yield from self.oplus_kernels()
-        if self._built is not None:
-            self._built.note()
 
     def prepare(self) -> None:
         """What `linearize_steps` needs now."""
