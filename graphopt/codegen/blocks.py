@@ -19,13 +19,12 @@ from graphopt.codegen.bytecode import Instruction
 
 LARGEST_SIDE = 3
 
-Product = tuple[int, int, int]
-"""Sign, and two value ids, the smaller first."""
-
-
-def _key(sign: int, value: int) -> int:
-    """One number for a value in an added or a subtracted product."""
-    return 2 * value + (sign < 0)
+Factor = int
+"""2 v of value v in an added product, 2 v + 1 in a subtracted one."""
+Product = tuple[Factor, Factor]
+"""The smaller one first."""
+Side = tuple[Factor, ...]
+"""A factor of each product of a sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +34,19 @@ class _Sum:
     position: int
     products: tuple[Product, ...]
 
-    def other_side(self, side: dict[int, int]) -> tuple[int, ...] | None:
-        """Return the factors that belong to those in `side` (key -> place)."""
-        result: list[int | None] = [None] * len(side)
-        for sign, x, y in self.products:
-            x, y = (x, y) if _key(sign, x) in side else (y, x)
-            place = side.get(_key(sign, x))
-            if place is None or result[place] is not None or _key(sign, y) in side:
+    def other_side(self, side: dict[Factor, int]) -> Side | None:
+        """Return the factors that belong to those in `side` (factor -> place)."""
+        result: list[Factor] = [0] * len(side)
+        places = set()
+        for x, y in self.products:
+            if x not in side:
+                x, y = y, x
+            place = side.get(x)
+            if place is None or place in places or y in side:
                 return None
+            places.add(place)
             result[place] = y
-        return tuple(y for y in result if y is not None)
+        return tuple(result)
 
 
 def form_blocks(instructions: Sequence[Instruction]) -> list[Instruction]:
@@ -57,7 +59,7 @@ def form_blocks(instructions: Sequence[Instruction]) -> list[Instruction]:
             block = Instruction(
                 "BLOCK",
                 tuple([instructions[p].destinations[0] for p in positions]),
-                tuple([v for side in (*rows, *columns) for v in side]),
+                tuple([factor >> 1 for side in (*rows, *columns) for factor in side]),
                 (len(rows), len(columns), num_pos, num_neg),
             )
             for p in positions:
@@ -93,15 +95,15 @@ _DOTS = {"DOT2": (2, 0), "DOT3": (3, 0)}
 
 
 def _products(i: Instruction, counts: tuple[int, int]) -> tuple[Product, ...]:
-    signs = [1] * counts[0] + [-1] * counts[1]
-    return tuple(map(_product, signs, i.sources[::2], i.sources[1::2]))
+    factors = [2 * value for value in i.sources[: 2 * counts[0]]]
+    factors += [2 * value + 1 for value in i.sources[2 * counts[0] :]]
+    return tuple(map(_product, factors[::2], factors[1::2]))
 
 
-def _product(sign: int, x: int, y: int) -> Product:
-    return (sign, x, y) if x < y else (sign, y, x)
+def _product(x: Factor, y: Factor) -> Product:
+    return (x, y) if x < y else (y, x)
 
 
-Side = tuple[int, ...]
 Block = tuple[list[Side], list[Side], list[list[_Sum]]]
 _Lines = list[tuple[Side, list[_Sum]]]
 
@@ -112,11 +114,11 @@ class _Packing:
     def __init__(self, sums: list[_Sum]):
         self.free = {s.position: s for s in sums}
         self.by_products = {frozenset(s.products): s for s in sums}
-        self.by_value: dict[int, list[_Sum]] = {}
+        self.by_factor: dict[Factor, list[_Sum]] = {}
         for s in sums:
-            for sign, x, y in s.products:
-                self.by_value.setdefault(_key(sign, x), []).append(s)
-                self.by_value.setdefault(_key(sign, y), []).append(s)
+            for product in s.products:
+                for factor in product:
+                    self.by_factor.setdefault(factor, []).append(s)
 
     def blocks(self) -> list[Block]:
         """Return blocks of two and more sums."""
@@ -134,15 +136,14 @@ class _Packing:
     def _best(self, s: _Sum) -> Block | None:
         """Return the block with `s` that saves most loads."""
         best, best_saving = None, 0
-        signs = [sign for sign, _, _ in s.products]
         for row in self._sides(s):
-            side = self._signed(s, row)
-            column = s.other_side(side)
+            places = _places(row)
+            column = s.other_side(places)
             if column is None:
                 continue
-            columns = self._along(side, column)
-            rows = self._along(self._signed(s, column), row)
-            grid = [[self._member(signs, one, other) for other in columns] for one in rows]
+            columns = self._along(places, column)
+            rows = self._along(_places(column), row)
+            grid = [[self._member(one, other) for other in columns] for one in rows]
             for count in range(min(LARGEST_SIDE, len(columns)), 0, -1):
                 for others in combinations(range(1, len(columns)), count - 1):
                     chosen = (0, *others)  # the first column is that of `s`
@@ -157,34 +158,30 @@ class _Packing:
     def _sides(self, s: _Sum) -> list[Side]:
         """One factor per product, as some other sum has them; at most two choices."""
         common: Counter[int] = Counter()
-        for sign, x, y in s.products:
-            for value in (_key(sign, x), _key(sign, y)):
-                common.update([o.position for o in self.by_value[value] if o.position in self.free])
+        for product in s.products:
+            for factor in product:
+                common.update([o.position for o in self.by_factor[factor] if o.position in self.free])
         del common[s.position]
         enough = {position: count for position, count in common.items() if count >= len(s.products)}
         result: list[Side] = []
         for position in sorted(enough, key=enough.__getitem__, reverse=True):
             if len(result) == 2:
                 break
-            values = {_key(sign, v) for sign, x, y in self.free[position].products for v in (x, y)}
-            if all((_key(sign, x) in values) != (_key(sign, y) in values) for sign, x, y in s.products):
-                side = tuple(x if _key(sign, x) in values else y for sign, x, y in s.products)
+            factors = {factor for product in self.free[position].products for factor in product}
+            if all((x in factors) != (y in factors) for x, y in s.products):
+                side = tuple([x if x in factors else y for x, y in s.products])
                 if side not in result:
                     result.append(side)
         return result
 
-    @staticmethod
-    def _signed(s: _Sum, side: Side) -> dict[int, int]:
-        return {_key(sign, v): k for k, ((sign, _, _), v) in enumerate(zip(s.products, side, strict=True))}
-
-    def _along(self, side: dict[int, int], first: Side) -> list[Side]:
-        """Return the sides that stand opposite to `side` in free sums, `first` first."""
+    def _along(self, places: dict[Factor, int], first: Side) -> list[Side]:
+        """Return the sides that stand opposite to a side in free sums, `first` first."""
         found = [first]
-        for s in self.by_value[next(iter(side))]:
+        for s in self.by_factor[next(iter(places))]:
             if len(found) == 2 * LARGEST_SIDE:
                 break
-            other = s.other_side(side) if s.position in self.free else None
-            if other is not None and len(other) == len(side) and other not in found:
+            other = s.other_side(places) if s.position in self.free else None
+            if other is not None and other not in found:
                 found.append(other)
         return found
 
@@ -201,7 +198,11 @@ class _Packing:
                 lines.append((row, line))
         return lines
 
-    def _member(self, signs: Sequence[int], row: Side, column: Side) -> _Sum | None:
+    def _member(self, row: Side, column: Side) -> _Sum | None:
         """Return the free sum of the products of a row and a column."""
-        member = self.by_products.get(frozenset(map(_product, signs, row, column)))
+        member = self.by_products.get(frozenset(map(_product, row, column)))
         return member if member is not None and member.position in self.free else None
+
+
+def _places(side: Side) -> dict[Factor, int]:
+    return {factor: place for place, factor in enumerate(side)}

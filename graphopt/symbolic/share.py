@@ -201,7 +201,9 @@ class _Rebuild:
         self.changed = {i: (kind, s.sets[i]) for kind, s in sharings.items() for i in s.changed}
         for e in nodes:
             self.turn = e.id
-            if e.args and e.id not in self.new:
+            if e.id not in self.new and (
+                e.id in self.changed or not self.new.keys().isdisjoint([a.id for a in e.args])
+            ):
                 self._build(e)
         self.turn += 1
 
