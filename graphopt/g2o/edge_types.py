@@ -184,6 +184,7 @@ def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
         "_type": kind,
         "_pool": pool_of(kind),
         "_arity": len(kind.vertices),
+        "_is_plain": not kind.parameters,
         **_MEMBERS.get(kind.name, {}),
     }
     about = f" {kind.doc}" if kind.doc else ""
@@ -278,6 +279,7 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
 
     __slots__ = ("_dimension",)
     _arity = 0
+    _is_plain = True
     _pool = _vector_pool(0, 0)
     _error_is_python = True
 

@@ -21,7 +21,7 @@ from graphopt.errors import GraphError, ShapeError
 from graphopt.g2o import evaluate, scalar
 from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.robust_kernels import BaseRobustKernel
-from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_method, fast_setter
 from graphopt.g2o.vertex_types import vertex_class
 from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
 from graphopt.types import EdgeType
@@ -46,6 +46,8 @@ class Edge(HyperGraphElement, kernels.EdgeRow):
     """An edge of a hyper graph: an id and vertices."""
 
     __slots__ = ()
+    _is_plain: ClassVar[bool] = False
+    """All edges of the class have one type, and it takes no parameters: native short ways serve them."""
 
     def __init__(self, id: int = INVALID_ID) -> None:
         self._id = id
@@ -83,6 +85,7 @@ class Edge(HyperGraphElement, kernels.EdgeRow):
         if self._graph is not None:
             self._graph._topology_changed()
 
+    @fast_method
     def set_vertex(self, i: int, v: Vertex | None) -> None:
         """Set vertex number i."""
         try:
@@ -228,12 +231,17 @@ class OptimizableGraph_Edge(Edge):
         self._chunk.error[self._row] = value
         self._chunk.chi2[self._row] = np.nan
 
+    @fast_method
     def compute_error(self) -> Any:
         """Compute `error` at the present estimates. Override it to define an edge in Python."""
         kind = self._type
-        if not kind.parameters and evaluate.evaluator(kind).one(self):
-            return
         chunk, row = self._chunk, self._row
+        if not kind.parameters:
+            evaluator = evaluate.evaluator(kind)
+            if self._is_plain:
+                chunk.evaluator = evaluator
+            if evaluator.one(self):
+                return
         error = evaluate.errors(kind, self._inputs())[0]
         chunk.error[row] = error
         chunk.chi2[row] = error @ chunk.information[row] @ error
@@ -317,8 +325,11 @@ class OptimizableGraph_Edge(Edge):
         """The robust kernel object, None for none."""
         return self._kernel
 
+    @fast_method
     def set_robust_kernel(self, ptr: BaseRobustKernel | None) -> None:
         """Set (or with None remove) the robust kernel; later changes of its delta count."""
+        if ptr is not None and not isinstance(ptr, BaseRobustKernel):
+            raise TypeError(f"set_robust_kernel takes a RobustKernel* or None, got {ptr!r}.")
         self._kernel = ptr
 
     @fast_getter("level")

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o.actions import HyperGraphAction
 from graphopt.g2o.edges import Edge, OptimizableGraph_Edge
@@ -22,10 +23,11 @@ from graphopt.g2o.elements import (
     HyperGraphElementType,
 )
 from graphopt.g2o.parameters import Parameter, ParameterContainer
+from graphopt.g2o.storage import fast_method
 from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
 
 
-class HyperGraph:
+class HyperGraph(kernels.GraphBase):
     """Vertices by id, and edges between them."""
 
     Vertex = Vertex
@@ -238,6 +240,7 @@ class OptimizableGraph(HyperGraph):
 
     # ---------------------------------------------------------------- elements
 
+    @fast_method
     def add_edge(self, e: Any) -> bool:
         """Add an edge.
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.g2o.edges import numeric_jacobians
-from graphopt.g2o.problem import EdgeList, Problem, VertexList
+from graphopt.g2o.lists import EdgeList, VertexList
+from graphopt.g2o.problem import Problem
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel

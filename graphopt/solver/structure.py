@@ -17,7 +17,7 @@ of this is vectorised.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -206,20 +206,4 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
     """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
-    dim = edge_set.type.residual_dim
-    information = edge_set.information
-    if len(rows) != len(information):
-        information = information[rows]
-    flat = information.reshape(len(information), dim * dim)
-    off_diagonal = _off_diagonal(dim)
-    for first in range(0, len(flat), 4096):
-        if dim > 1 and flat[first : first + 4096, off_diagonal].any():
-            return "full"
-    diagonal = flat[:, :: dim + 1]
-    return "identity" if bool((diagonal == 1.0).all()) else "diagonal"
-
-
-@cache
-def _off_diagonal(dim: int) -> np.ndarray:
-    """Places of the off-diagonal entries in a flattened matrix."""
-    return np.flatnonzero(~np.eye(dim, dtype=bool).ravel())
+    return kernels.information_variant(edge_set.information, rows)
