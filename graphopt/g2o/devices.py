@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from functools import cache
 
 from graphopt.solver.registry import SolverOptions
 
@@ -30,7 +30,9 @@ def default_device() -> str:
 
 def solver_options(linear_solver: str, on_host: bool) -> SolverOptions:
     """Options of a block solver on this device; `on_host`: the CPU linearises, where Python can add to H."""
-    options = SolverOptions(device=default_device(), linear_solver=linear_solver)
-    if on_host and "schedule" in (one.name for one in fields(SolverOptions)):
-        return replace(options, schedule="host")  # otherwise a device always leaves it to the CPU
-    return options
+    return _options(default_device(), linear_solver, "host" if on_host else "auto")
+
+
+@cache
+def _options(device: str, linear_solver: str, schedule: str) -> SolverOptions:
+    return SolverOptions(device=device, linear_solver=linear_solver, schedule=schedule)

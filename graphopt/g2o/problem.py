@@ -33,6 +33,8 @@ class Problem:
         self.version = owner._version
         self.graph = Graph()
         self.selection: Selection | None = None
+        self.has_free_vertices = False
+        """The selection has a vertex that is not fixed."""
         self._ids: dict[Any, int] = {}
         """Ids here of vertices whose own id is another vertex', see `_strangers`."""
         edges = kernels.complete_edges(list(owner._edges))
@@ -197,7 +199,8 @@ class Problem:
                 active[number][one.vertex_rows[:, slot]] = True
         fixed = tuple(one.fixed.copy() for one in sets)
         parameter_sets = tuple(self.graph.parameter_sets)
-        self.selection = Selection(sets, active, fixed, edges, True, parameter_sets)
+        self.selection = selection = Selection(sets, active, fixed, edges, True, parameter_sets)
+        self.has_free_vertices = any(selection.free(number).any() for number in range(len(sets)))
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""

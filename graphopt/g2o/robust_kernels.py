@@ -17,6 +17,7 @@ class BaseRobustKernel(kernels.KernelWidth):
     __slots__ = ()
     _number: ClassVar[int] = 0
     _delta: float
+    __init__ = kernels.KernelWidth.__init__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._delta!r})"

@@ -169,7 +169,7 @@ BLOCK_SOLVERS: dict[str, type[Solver]] = {
 class OptimizationAlgorithm:
     """An optimization algorithm over a block solver."""
 
-    __slots__ = ("_options", "_solver")
+    __slots__ = ("_options", "_rules", "_solver")
     _options_type: ClassVar[Any]
     _algorithm_type: ClassVar[Any]
     _name: ClassVar[str] = ""
@@ -179,6 +179,7 @@ class OptimizationAlgorithm:
             raise TypeError(f"{type(self).__name__} takes a block solver, got {solver!r}.")
         self._solver = solver
         self._options: dict[str, Any] = {}
+        self._rules: tuple[Any, Any] | None = None  # of the last optimization, and what they were made of
 
     def solver(self) -> Solver:
         """The block solver."""
@@ -194,8 +195,10 @@ class OptimizationAlgorithm:
 
     def _make(self, iterations: int) -> tuple[Any, Any]:
         """(stop rules, our algorithm)."""
-        rules = self._options_type(max_iterations=iterations, **self._options)
-        return rules, self._algorithm_type(rules)
+        if self._rules is None or self._rules[0] != (iterations, self._options):
+            rules = self._options_type(max_iterations=iterations, **self._options)
+            self._rules = ((iterations, dict(self._options)), rules)
+        return self._rules[1], self._algorithm_type(self._rules[1])
 
 
 OptimizationAlgorithmWithHessian = OptimizationAlgorithm

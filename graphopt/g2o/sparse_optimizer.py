@@ -92,8 +92,10 @@ class SparseOptimizer(OptimizableGraph):
 
     def terminate(self) -> bool:
         """The stop flag is set."""
-        value = getattr(self._force_stop, "value", self._force_stop)
-        return bool(value) or self._action_stop
+        flag = self._force_stop
+        if flag is not False and getattr(flag, "value", flag):
+            return True
+        return self._action_stop
 
     is_set = terminate  # what our optimizer asks
 
@@ -240,10 +242,7 @@ class SparseOptimizer(OptimizableGraph):
         return self.is_set()
 
     def _has_free_vertices(self) -> bool:
-        selection = self._problem.selection if self._problem is not None else None
-        if selection is None:
-            return False
-        return any(selection.free(number).any() for number in range(len(selection.vertex_sets)))
+        return self._problem is not None and self._problem.has_free_vertices
 
     def _run(self, problem: Problem, iterations: int) -> Summary:
         start = time.perf_counter()
