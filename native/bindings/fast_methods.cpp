@@ -110,8 +110,7 @@ PyObject* set(const Fast& fast, PyObject* const* args) {
 PyObject* set_vertex(PyObject* const* args) {
   if (!is_edge(args[0]) || !PyLong_CheckExact(args[1]) || !is_vertex(args[2])) return nullptr;
   const EdgeRow* edge = as_edge(args[0]);
-  if ((edge->graph != nullptr && edge->graph != Py_None) || edge->vertices == nullptr ||
-      !PyList_CheckExact(edge->vertices))
+  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
     return nullptr;
   int overflow = 0;
   const long i = PyLong_AsLongAndOverflow(args[1], &overflow);
@@ -143,8 +142,13 @@ PyObject* add_edge(PyObject* const* args) {
     return nullptr;
   PyObject* is_plain = PyObject_GetAttr(args[1], plain_name);
   Py_XDECREF(is_plain);
-  if (is_plain != Py_True || PyDict_SetItem(graph->edges, args[1], Py_None) < 0) return nullptr;
-  Py_XSETREF(edge->graph, Py_NewRef(args[0]));
+  if (is_plain != Py_True) return nullptr;
+  PyObject* reference = PyWeakref_NewRef(args[0], nullptr);
+  if (reference == nullptr || PyDict_SetItem(graph->edges, args[1], Py_None) < 0) {
+    Py_XDECREF(reference);
+    return nullptr;
+  }
+  Py_XSETREF(edge->graph, reference);
   edge->internal_id = graph->next_edge++;
   ++graph->version;
   return Py_NewRef(Py_True);

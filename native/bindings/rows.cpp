@@ -234,9 +234,28 @@ PyObject* fits(PyObject* self, PyObject* graph) { return PyBool_FromLong(edge_fi
 
 #define OBJECT(type, name, text) \
   { "_" #name, T_OBJECT, offsetof(type, name), 0, text }
+template <class T>
+PyObject* get_graph(PyObject* self, void*) {
+  PyObject* graph = graph_of(reinterpret_cast<T*>(self)->graph);
+  return Py_NewRef(graph == nullptr ? Py_None : graph);
+}
+
+template <class T>
+int set_graph(PyObject* self, PyObject* value, void*) {
+  PyObject* reference = nullptr;
+  if (value != nullptr && value != Py_None) {
+    reference = PyWeakref_NewRef(value, nullptr);
+    if (reference == nullptr) return -1;
+  }
+  Py_XSETREF(reinterpret_cast<T*>(self)->graph, reference);
+  return 0;
+}
+
+template <class T>
+PyGetSetDef row_graph[] = {{"_graph", get_graph<T>, set_graph<T>, "The graph, or None.", nullptr}, {}};
+
 PyMemberDef vertex_members[] = {
     OBJECT(VertexRow, id, "Id."),
-    OBJECT(VertexRow, graph, "The graph, or None."),
     OBJECT(VertexRow, data, "User data, or None."),
     OBJECT(VertexRow, stack, "Pushed estimates, or None."),
     {"_hessian_index", T_PYSSIZET, offsetof(VertexRow, hessian_index), 0, "Number in the Hessian, or -1."},
@@ -244,7 +263,6 @@ PyMemberDef vertex_members[] = {
     {}};
 PyMemberDef edge_members[] = {
     OBJECT(EdgeRow, id, "Id."),
-    OBJECT(EdgeRow, graph, "The graph, or None."),
     OBJECT(EdgeRow, data, "User data, or None."),
     OBJECT(EdgeRow, vertices, "Vertices."),
     OBJECT(EdgeRow, kernel, "Robust kernel, or None."),
@@ -277,6 +295,7 @@ template <class T>
 void prepare_row_type(PyTypeObject& type, PyMemberDef* members, initproc init) {
   type.tp_base = &row_type;
   type.tp_members = members;
+  type.tp_getset = row_graph<T>;
   type.tp_init = init;
   type.tp_dealloc = dealloc<T>;
   type.tp_traverse = traverse<T>;
@@ -292,14 +311,26 @@ void row_dealloc(PyObject* self) {
 
 }  // namespace
 
+PyObject* graph_of(PyObject* reference) {
+  if (reference == nullptr) return nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* graph = nullptr;
+  PyWeakref_GetRef(reference, &graph);
+  Py_XDECREF(graph);
+  return graph;
+#else
+  PyObject* graph = PyWeakref_GetObject(reference);
+  return graph == Py_None ? nullptr : graph;
+#endif
+}
+
 bool edge_fits(const EdgeRow* edge, PyObject* graph) {
-  if ((edge->graph != nullptr && edge->graph != Py_None) || edge->vertices == nullptr ||
-      !PyList_CheckExact(edge->vertices))
+  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
     return false;
   const Py_ssize_t count = PyList_GET_SIZE(edge->vertices);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* vertex = PyList_GET_ITEM(edge->vertices, i);
-    if (!is_vertex(vertex) || as_vertex(vertex)->graph != graph) return false;
+    if (!is_vertex(vertex) || graph_of(as_vertex(vertex)->graph) != graph) return false;
     for (Py_ssize_t j = 0; j < i; ++j)
       if (PyList_GET_ITEM(edge->vertices, j) == vertex) return false;
   }

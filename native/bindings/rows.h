@@ -36,6 +36,7 @@ struct Row {
   Py_ssize_t row;
 };
 
+// A graph owns its vertices and edges; `graph` is a weak reference to it, or null.
 struct VertexRow {
   Row base;
   PyObject *id, *graph, *data, *stack;
@@ -76,6 +77,9 @@ T* numbers(PyObject* object, int column) {
     return nullptr;
   return reinterpret_cast<T*>(chunk->data[column]) + row->row * chunk->row_size[column];
 }
+
+// The graph of a `graph` field, borrowed; null if there is none or it is gone.
+PyObject* graph_of(PyObject* reference);
 
 // Whether the edge can join a graph: it is in none, and all its vertices are different ones of that graph.
 bool edge_fits(const EdgeRow* edge, PyObject* graph);
