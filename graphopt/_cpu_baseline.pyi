@@ -175,7 +175,6 @@ def block_pattern(
     blocks: Sequence[np.ndarray],
     edges: Sequence[tuple[Sequence[int], np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray]]]: ...
-
 def information_variant(information: np.ndarray, rows: np.ndarray) -> str: ...
 
 class LoopResult:

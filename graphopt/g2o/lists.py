@@ -171,10 +171,10 @@ class EdgeList:
         values = self.chi2()
         kernels = _kernels(self.objects)
         if kernels is not None:
-            numbers, widths = kernels if self._all_active else (kernels[0][self.active], kernels[1][self.active])
+            numbers, widths = kernels if self._all_active else (one[self.active] for one in kernels)
             for number in set(numbers.tolist()) - {0}:
-                mask = numbers == number
-                values[mask] = robust_kernel(number).function(values[mask], widths[mask])[0]
+                function, mask = robust_kernel(number).function, numbers == number
+                values[mask] = function(values[mask], widths[mask])[0]
         return float(values.sum())
 
 

@@ -25,6 +25,8 @@ from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
+_MACHINE = platform.machine()
+
 
 @cache
 def compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
@@ -152,7 +154,7 @@ class CpuBlockSolver(TrialsByParts):
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
             "device": "cpu",
-            "device_name": f"{platform.machine()} {isa}, {kernels.num_threads()} threads",
+            "device_name": f"{_MACHINE} {isa}, {kernels.num_threads()} threads",
             "precision": "double",
             "memory_bytes": own + self._system.memory_bytes,
         }

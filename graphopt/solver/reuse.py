@@ -112,7 +112,10 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
         if not (edges.edge_set.kernel[edges.rows] == kernels[among]).all():
             return None
         if edges.source is None or edges.source is not old.source:
-            then, now = (old.vertex_rows[among], old.parameter_rows[among]), (edges.vertex_rows, edges.parameter_rows)
+            then, now = (
+                (old.vertex_rows[among], old.parameter_rows[among]),
+                (edges.vertex_rows, edges.parameter_rows),
+            )
             if not all(map(np.array_equal, then, now)):
                 return None
         chosen[id(edges.edge_set)] = mask
