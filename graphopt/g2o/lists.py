@@ -1,7 +1,7 @@
 """Lists of objects beside the arrays of their vertex set or edge set, between which numbers move.
 
-An edge whose error or Jacobian is defined in Python is in the `Graph` with a type whose error is zero, which
-gives it its place in H; `python_edges` adds its part.
+An edge whose error or Jacobian is defined in Python is in the `Graph` with an external type, which gives it
+its place in H; `python_edges` adds its part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphopt.types.robust_kernels import robust_kernel
 
 @cache
 def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> EdgeType:
-    """An edge type whose error is zero: it holds the place of edges defined in Python."""
+    """The edge type that holds the place of edges defined in Python."""
     return EdgeType(
         name=f"PythonEdge{residual_dim}",
         tag=f"EDGE_PYTHON_{residual_dim}_" + "_".join(one.tag for one in vertices),
@@ -37,6 +37,7 @@ def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> Edg
         jacobian=None,
         wrap_measurement=lambda storage: storage,
         file=measurement_then_information(plain(1), residual_dim),
+        is_external=True,
     )
 
 

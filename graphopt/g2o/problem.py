@@ -199,8 +199,8 @@ class Problem:
                 active[number][one.vertex_rows[:, slot]] = True
         fixed = tuple(one.fixed.copy() for one in sets)
         parameter_sets = tuple(self.graph.parameter_sets)
-        self.selection = selection = Selection(sets, active, fixed, edges, True, parameter_sets)
-        self.has_free_vertices = any(selection.free(number).any() for number in range(len(sets)))
+        self.selection = Selection(sets, active, fixed, edges, True, parameter_sets)
+        self.has_free_vertices = any((a & ~f).any() for a, f in zip(active, fixed, strict=True))
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""

@@ -23,7 +23,7 @@ from graphopt.g2o.actions import HyperGraphAction
 from graphopt.g2o.edges import Edge
 from graphopt.g2o.optimizable_graph import OptimizableGraph, _add
 from graphopt.g2o.problem import Problem
-from graphopt.g2o.python_edges import PythonEdgeSolver, needs_python
+from graphopt.g2o.python_edges import PythonEdgeSolver, has_planes, needs_python
 from graphopt.g2o.solvers import OptimizationAlgorithm
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.statistics import G2OBatchStatistics, StatisticsRecorder
@@ -269,7 +269,7 @@ class SparseOptimizer(OptimizableGraph):
         assert self._algorithm is not None and problem.selection is not None
         linear_solver = self._algorithm.solver().linear_solver()._linear_solver
         has_python = needs_python(problem)
-        options = devices.solver_options(linear_solver, on_host=has_python)
+        options = devices.solver_options(linear_solver, on_host=has_planes(problem))
         solver = prepared_solver(
             problem.graph, problem.selection, options, seconds, may_narrow=not has_python
         )

@@ -88,15 +88,16 @@ def _adapted(
     if masks is None or last.flags != _flags(graph, selection) or not _same_information(last):
         return None
     is_narrow = not all(mask.all() for mask in masks)
-    if is_narrow and not (may_narrow and isinstance(last.solver, CpuBlockSolver)):
+    has_external = bool(last.structure.external)
+    if is_narrow and (has_external or not (may_narrow and isinstance(last.solver, CpuBlockSolver))):
         return None
     if (is_narrow or last.is_narrowed) and isinstance(last.solver, CpuBlockSolver):
-        last.solver.choose_edges(masks)
+        last.solver.choose_edges(masks[: len(last.structure.groups)])
     return last if is_narrow == last.is_narrowed else replace(last, is_narrowed=is_narrow)
 
 
 def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
-    """Per group of the structure which of its edges are selected; None if there are others."""
+    """Per group of the structure, external ones last, who is selected; None if there are others."""
     places = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
     chosen: dict[int, np.ndarray] = {}
     for edges in selection.edges:
@@ -120,7 +121,8 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
                 return None
         chosen[id(edges.edge_set)] = mask
     none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)
-    return [chosen.get(id(group.edge_set), none)[group.rows] for group in last.structure.groups]
+    groups = (*last.structure.groups, *last.structure.external)
+    return [chosen.get(id(group.edge_set), none)[group.rows] for group in groups]
 
 
 def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:

@@ -73,8 +73,12 @@ class Structure:
         self._number_blocks()
         self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
         self.groups: list[EdgeGroup] = []
+        """What the block solver evaluates."""
+        self.external: list[EdgeGroup] = []
+        """Edges of external types: they have places in H, and who evaluates them adds to it."""
         for number, edges in enumerate(selection.edges):
-            self.groups.extend(_split(edges, self._pattern, number))
+            groups = self.external if edges.edge_set.type.is_external else self.groups
+            groups.extend(_split(edges, self._pattern, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -127,7 +131,7 @@ class Structure:
     def nbytes(self) -> int:
         """Memory of the index arrays."""
         arrays = [self.dims, self.offsets, *self.vertex_offsets]
-        for group in self.groups:
+        for group in (*self.groups, *self.external):
             arrays += [group.vertex_rows, group.parameter_rows]
         return self._pattern.nbytes + sum(array.nbytes for array in arrays)
 

@@ -87,6 +87,8 @@ def choose_plan(
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
     if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
+    if structure.external:
+        asked = _with_external(asked, structure)
     if linear_solver != "pcg":
         _check_matrix_free(asked, resolved)
         return Plan(resolved, "blocks" if asked == "auto" else asked)
@@ -99,6 +101,19 @@ def choose_plan(
         _check_matrix_free(asked, resolved)
     best = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
     return Plan(replace(resolved, schur=best.schur), best.products, tuple(predictions))
+
+
+def _with_external(asked: str, structure: Structure) -> str:
+    """The schedule where somebody else adds to H: its blocks must be stored."""
+    if asked == "matrix-free":
+        kinds = ", ".join(sorted({group.edge_set.type.name for group in structure.external}))
+        raise OptionError(
+            f"schedule 'matrix-free' stores no H, but {kinds} edges are evaluated elsewhere and added to it. "
+            "Use schedule='blocks' or 'host'."
+        )
+    if not structure.groups:
+        return "host"  # there is nothing for kernels to evaluate
+    return "blocks" if asked == "auto" else asked
 
 
 def _allowed(
