@@ -16,9 +16,9 @@ _device: str | None = None
 def set_default_device(device: str) -> None:
     """Let all optimizers use a device ("cpu", "vulkan", "vulkan:1", ...) from their next `optimize` on.
 
-    Edges and vertices that are defined in Python are evaluated on the CPU, and their part is added to the rest,
-    which runs on the device. Where there are no other edges, or plane-to-plane GICP edges (whose information
-    follows from the estimates), the CPU linearises and the device solves the linear systems.
+    Edges and vertices that are defined in Python are evaluated on the CPU, and their part is added to the
+    rest, which runs on the device. Where there are no other edges, or plane-to-plane GICP edges (whose
+    information follows from the estimates), the CPU linearises and the device solves the linear systems.
     """
     global _device
     _device = device

@@ -437,7 +437,9 @@ def _moved_error(
     edge: OptimizableGraph_Edge, vertex: OptimizableGraph_Vertex, step: np.ndarray
 ) -> np.ndarray:
     vertex.push()
-    vertex.oplus_impl(step)
-    edge.compute_error()
-    vertex.pop()
+    try:
+        vertex.oplus_impl(step)
+        edge.compute_error()
+    finally:
+        vertex.pop()
     return edge._chunk.error[edge._row].copy()

@@ -5,9 +5,9 @@ the Python edges to its H and b:
 
     H_ij += J_i' w Omega J_j,    b_i -= J_i' w Omega e,    chi2 += rho(e' Omega e)
 
-Their places in H are those of the placeholder edges of `lists`. Vertices with their own `oplus_impl` are moved
-by it. Estimates of these edges' vertices go to the objects before Python code runs. Information matrices of
-plane-to-plane GICP edges are set before each evaluation.
+Their places in H are those of the placeholder edges of `lists`. Vertices with their own `oplus_impl` are
+moved by it. Estimates of these edges' vertices go to the objects before Python code runs. Information matrices
+of plane-to-plane GICP edges are set before each evaluation.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class PythonEdges:
 
 
 def _places(sizes: dict[int, int], starts: dict[int, int]) -> np.ndarray:
-    """All scalars of pieces (first scalar -> length), one piece after the other; `starts`: where each begins."""
+    """All scalars of pieces (first scalar -> length), piece after piece; `starts`: where each begins."""
     pieces, count = [np.empty(0, np.int64)], 0
     for at, size in sorted(sizes.items()):
         starts[at] = count

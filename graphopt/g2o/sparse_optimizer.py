@@ -227,8 +227,10 @@ class SparseOptimizer(OptimizableGraph):
         if iterations <= 0 or self.terminate_before_start():
             return 0
         problem = self._problem
-        summary = self.summary = self._run(problem, int(iterations))
-        problem.give_estimates()
+        try:
+            summary = self.summary = self._run(problem, int(iterations))
+        finally:  # after an exception in a program's code: the last accepted estimates
+            problem.give_estimates()
         problem.compute_errors()
         self.post_iteration(iterations)
         return self._count(summary)

@@ -4,8 +4,8 @@
     add(values, b)      their part of H and b, after `linearize`
     write_estimates()   estimates of vertices that Python moves itself
 
-H, b and chi2 of all other edges stay the block solver's business; `structure.external` has the places of these
-edges in H. `BlockSolver.external(places)` returns an `ExternalPart`.
+H, b and chi2 of all other edges stay the block solver's business; `structure.external` has the places of
+these edges in H. `BlockSolver.external(places)` returns an `ExternalPart`.
 """
 
 from __future__ import annotations

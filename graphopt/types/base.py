@@ -171,7 +171,7 @@ class EdgeType:
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
     is_external: bool = False
-    """Somebody else computes its errors: block solvers only have a place for it in H (see `solver.external`)."""
+    """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""
