@@ -12,8 +12,8 @@ import pytest
 from graphopt import io
 from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
-from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping

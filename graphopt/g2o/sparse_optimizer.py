@@ -50,6 +50,7 @@ class SparseOptimizer(OptimizableGraph):
         self._verbose = False
         self._force_stop: Any = False
         self._action_stop = False
+        self._passes_once = False
         self._problem: Problem | None = None
         self._solver: Any = None
         self._numbered: Any = None
@@ -97,7 +98,12 @@ class SparseOptimizer(OptimizableGraph):
             return True
         return self._action_stop
 
-    is_set = terminate  # what our optimizer asks
+    def is_set(self) -> bool:
+        """What our optimizer asks before each iteration and each trial."""
+        if self._passes_once:  # g2o looks at the flag before it runs the actions of the iteration to come
+            self._passes_once = False
+            return False
+        return self.terminate()
 
     def set_compute_batch_statistics(self, value: bool) -> None:
         """Keep statistics of each iteration."""
@@ -124,13 +130,16 @@ class SparseOptimizer(OptimizableGraph):
     def initialize_optimization(
         self, selection: Any = 0, level: int = 0, *, vset: Any = None, eset: Any = None
     ) -> bool:
-        """Choose the active part; False if it is empty.
+        """Choose the active part; False if it is empty. Runs the actions with iteration -1.
 
         `initialize_optimization(level=0)`: all edges of a level, of all levels if negative. With a set of
         vertices (also `vset`): the edges between them. With a set of edges (also `eset`): exactly these.
         """
         selection = selection if vset is None else vset
         selection = selection if eset is None else eset
+        if not self._edges:
+            return self._choose_nothing()
+        self.pre_iteration(-1)
         problem = self._present_problem()
         if isinstance(selection, (int, np.integer)):
             problem.choose_level(int(selection) or level)
@@ -141,7 +150,14 @@ class SparseOptimizer(OptimizableGraph):
             else:
                 problem.choose_vertices(chosen, level)
         self._numbered = None
+        self.post_iteration(-1)
         return bool(problem.selection and problem.selection.num_active_edges)
+
+    def _choose_nothing(self) -> bool:
+        """Of a graph without edges nothing is active."""
+        self._present_problem().choose_edges([])
+        self._numbered = None
+        return False
 
     def update_initialization(self, vset: Iterable[Any], eset: Iterable[Any]) -> bool:
         """Make new vertices and edges active beside those that are; the edges bring their vertices."""
@@ -224,7 +240,7 @@ class SparseOptimizer(OptimizableGraph):
             return -1
         if self._algorithm is None:
             raise OptionError("SparseOptimizer.optimize: call set_algorithm() first.")
-        if iterations <= 0 or self.terminate_before_start():
+        if iterations <= 0 or self.terminate():
             return 0
         problem = self._problem
         try:
@@ -232,22 +248,14 @@ class SparseOptimizer(OptimizableGraph):
         finally:  # after an exception in a program's code: the last accepted estimates
             problem.give_estimates()
         problem.compute_errors()
-        self.post_iteration(iterations)
         return self._count(summary)
-
-    def terminate_before_start(self) -> bool:
-        """Run the actions of iteration -1, which withdraw an action's request to stop.
-
-        Then the stop flag's value.
-        """
-        self.pre_iteration(-1)
-        return self.is_set()
 
     def _has_free_vertices(self) -> bool:
         return self._problem is not None and self._problem.has_free_vertices
 
     def _run(self, problem: Problem, iterations: int) -> Summary:
         start = time.perf_counter()
+        self._passes_once = False
         assert self._algorithm is not None and problem.selection is not None
         problem.take_values()
         selection = problem.selection
@@ -259,7 +267,7 @@ class SparseOptimizer(OptimizableGraph):
         recorder = None
         if self._compute_statistics:
             recorder = StatisticsRecorder(solver, selection, summary.seconds)
-        report = self._report(problem, summary, recorder)
+        report = self._report(problem, summary, recorder, iterations)
         with nullcontext() if recorder is None else recorder.timing():
             run(algorithm, rules, solver, summary, signals, report)
         if recorder is not None:
@@ -278,7 +286,9 @@ class SparseOptimizer(OptimizableGraph):
         self._solver = PythonEdgeSolver(solver, problem) if has_python else solver
         return self._solver
 
-    def _report(self, problem: Problem, summary: Summary, recorder: StatisticsRecorder | None) -> Any:
+    def _report(
+        self, problem: Problem, summary: Summary, recorder: StatisticsRecorder | None, iterations: int
+    ) -> Any:
         """What to do after each iteration; None if there is nothing."""
         overridden = type(self).post_iteration is not OptimizableGraph.post_iteration
         overridden |= type(self).pre_iteration is not OptimizableGraph.pre_iteration
@@ -297,11 +307,17 @@ class SparseOptimizer(OptimizableGraph):
                 problem.give_estimates()
                 problem.compute_errors()
                 self.post_iteration(iteration.iteration)
-                self.pre_iteration(iteration.iteration + 1)
+                if iteration.iteration + 1 < iterations and not self.terminate():
+                    self._begin_iteration(iteration.iteration + 1)
 
         if watched:
-            self.pre_iteration(0)
+            self._begin_iteration(0)
         return report
+
+    def _begin_iteration(self, number: int) -> None:
+        """Run the actions before an iteration; what they ask for comes into effect after it."""
+        self.pre_iteration(number)
+        self._passes_once = self.terminate()
 
     @staticmethod
     def _count(summary: Summary) -> int:
