@@ -6,8 +6,8 @@ the Python edges to its H and b:
     H_ij += J_i' w Omega J_j,    b_i -= J_i' w Omega e,    chi2 += rho(e' Omega e)
 
 Their places in H are those of the placeholder edges of `lists`. Vertices with their own `oplus_impl` are
-moved by it. Estimates of these edges' vertices go to the objects before Python code runs. Information matrices
-of plane-to-plane GICP edges are set before each evaluation.
+moved by it. Estimates of these edges' vertices go to the objects before Python code runs. Information
+matrices of plane-to-plane GICP edges are set before each evaluation.
 """
 
 from __future__ import annotations

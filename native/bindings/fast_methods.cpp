@@ -56,7 +56,7 @@ bool write_doubles(PyObject* object, const Fast& fast, PyObject* value) {
   const Py_ssize_t count = fast.count < 0 ? row_size : fast.count;
   if (fast.first + count > row_size) return false;
   double* out = numbers<double>(object, fast.column) + fast.first;
-  if (PyFloat_CheckExact(value) && count == 1 && fast.count == 1) {
+  if (PyFloat_Check(value) && count == 1 && fast.count == 1) {
     const double x = PyFloat_AS_DOUBLE(value);
     *out = fast.single ? static_cast<double>(static_cast<float>(x)) : x;
   } else if (Py_TYPE(value) == array_type && !fast.single) {
@@ -120,7 +120,8 @@ PyObject* set_vertex(PyObject* const* args) {
 }
 
 PyObject* set_kernel(PyObject* const* args) {
-  if (!is_edge(args[0]) || !PyObject_TypeCheck(args[1], &kernel_width_type)) return nullptr;
+  if (!is_edge(args[0])) return nullptr;
+  if (args[1] != Py_None && !PyObject_TypeCheck(args[1], &kernel_width_type)) return nullptr;
   Py_XSETREF(as_edge(args[0])->kernel, Py_NewRef(args[1]));
   return Py_NewRef(Py_None);
 }

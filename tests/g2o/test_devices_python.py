@@ -1,4 +1,4 @@
-"""Python-defined vertices and edges on a Vulkan device: kernels evaluate the rest; the numbers are g2opy's."""
+"""Python-defined vertices and edges on a Vulkan device: kernels evaluate the rest, as g2opy does."""
 
 from __future__ import annotations
 
