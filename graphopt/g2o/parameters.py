@@ -11,7 +11,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.isometries import Isometry2d, Isometry3d
-from graphopt.g2o.poses import SE2
+from graphopt.g2o.se2 import SE2
 from graphopt.g2o.storage import Pool, parameter_pool
 from graphopt.types import ParameterType, registry
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.g2o.edges import numeric_jacobians
 from graphopt.g2o.lists import EdgeList
+from graphopt.g2o.numeric_jacobians import numeric_jacobians
 from graphopt.g2o.problem import Problem
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.structure import EdgeGroup, Structure
