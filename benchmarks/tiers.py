@@ -31,6 +31,7 @@ import graphopt
 from graphopt.codegen import compile_edge
 from graphopt.codegen.interpreter import pack_program
 from graphopt.device import VulkanDevice
+from graphopt.device.tiers import build_kernels
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import project_snavely
 from graphopt.graph import Graph
@@ -157,8 +158,7 @@ def measure_compilation(context: Context, linearizer: DeviceLinearizer) -> dict[
     kernels = [kernel for edges in linearizer.edges for kernel in edges.kernels()]
     kernels += list(linearizer.oplus_kernels())
     result = {"glsl_ms": clock()}
-    for kernel in kernels:
-        context.device.generated(kernel)
+    build_kernels(context.device, kernels)
     result["spirv_and_pipelines_ms"] = clock()
     result["kernels"] = len(kernels)
     return result

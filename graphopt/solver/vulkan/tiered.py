@@ -123,7 +123,6 @@ class TieredLinearizer(DeviceLinearizer):
     def __init__(self, context: Context, structure: Structure, storage: Storage, built: BuiltKernels | None):
         """built: is told when compiled kernels are there; None: stay with the interpreter."""
         super().__init__(context, structure, storage)
-        self._built = built
         self._views_made = threading.Event()
         self._generation = 0
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
@@ -133,6 +132,7 @@ class TieredLinearizer(DeviceLinearizer):
             compiled=lambda: None,
             constants={LARGE: 1} if context.is_large else None,
             choice="interpreter" if built is None else "auto",
+            built=None if built is None else built.note,
         )
 
     def _kernels(self) -> Iterator[gpu.GpuKernel]:
@@ -144,8 +144,6 @@ class TieredLinearizer(DeviceLinearizer):
         for edges in self.edges:
             yield from edges.kernels()
         yield from self.oplus_kernels()
-        if self._built is not None:
-            self._built.note()
 
     def prepare(self) -> None:
         """What `linearize_steps` needs now."""
