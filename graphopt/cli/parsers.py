@@ -7,20 +7,21 @@ when the command runs. Mistyped commands, options and choices are answered with 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from graphopt.cli import g2o_command
+from graphopt.cli.schedules import SCHEDULES, ScheduleAction
+from graphopt.cli.suggestions import did_you_mean
 
 METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "host")
+PRECONDITIONERS = ("hschur", "hpp")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",
@@ -34,7 +35,7 @@ ROBUST_KERNELS = (
     "DCS",
     "ScaleDelta",
 )
-DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:\d+)?")
+DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:.+)?")
 
 EPILOG = """\
 exit status: 0 solved, 1 the optimizer failed or was interrupted, 2 bad usage or input
@@ -47,19 +48,6 @@ class UsageError(Exception):
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
         self.usage = usage
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most like `word`, or None if none comes close."""
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[close[0]] if close else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?', or nothing if no known word comes close."""
-    match = nearest(word, known)
-    return f" Did you mean '{match}'?" if match else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -152,13 +140,13 @@ def robust_kernel(text: str) -> tuple[str, float]:
 
 
 def device(text: str) -> str:
-    """Check the spelling of a device: auto, cpu, vulkan, vulkan:N or kompute."""
+    """Check the spelling of a device: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute."""
     if DEVICE_PATTERN.fullmatch(text):
         return text
     kinds = ("auto", "cpu", "vulkan", "kompute")
     raise argparse.ArgumentTypeError(
         f"unknown device '{text}'.{did_you_mean(text.partition(':')[0], kinds)} "
-        "Known: auto, cpu, vulkan, vulkan:N, kompute, kompute:N."
+        "Known: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute, kompute:1; see graphopt devices."
     )
 
 
@@ -196,11 +184,30 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument(
-        "--device", type=device, default="auto", metavar="DEVICE", help="auto, cpu, vulkan, vulkan:N, kompute"
+        "--device",
+        type=device,
+        default="auto",
+        metavar="DEVICE",
+        help="auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
+    _add_schedule(parser, "what of H a GPU stores, see graphopt explain")
     parser.add_argument(
-        "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
+        "--preconditioner", choices=PRECONDITIONERS, default="hschur", help="of pcg with --schur implicit"
+    )
+    parser.add_argument(
+        "--pcg-tolerance",
+        type=positive_float,
+        metavar="X",
+        help="pcg stops when r' inv(M) r fell by this factor",
+    )
+    parser.add_argument(
+        "--pcg-iterations", type=positive_int, metavar="N", help="pcg iterations per step at most"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
     )
     parser.add_argument(
         "--robust-kernel",
@@ -227,6 +234,16 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
 
 
+def _add_schedule(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--schedule",
+        action=ScheduleAction,
+        default="auto",
+        metavar="NAME|TAG=NAME,...",
+        help=f"{what}: {', '.join(SCHEDULES)}, or by edge type, EDGE_SE2=jacobians; may be repeated",
+    )
+
+
 def add_info(commands: Any) -> None:
     """Add `graphopt info`."""
     parser = commands.add_parser(
@@ -251,7 +268,7 @@ def add_explain(commands: Any) -> None:
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
-    parser.add_argument("--schedule", choices=SCHEDULES, default="auto", help="only this schedule")
+    _add_schedule(parser, "only schedules like this")
     parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
     parser.add_argument(
         "--source",

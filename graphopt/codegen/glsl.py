@@ -242,6 +242,11 @@ def _pair_expression(statement: Statement, sources: list[str]) -> str:
     return text
 
 
+def constant(value: float, arithmetic: Arithmetic) -> str:
+    """Literal of a `real`."""
+    return _double(value) if arithmetic == "double" else _float(value)
+
+
 def _double(value: float) -> str:
     if not np.isfinite(value):
         return _special(value, "DOUBLE")

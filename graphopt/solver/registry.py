@@ -7,18 +7,24 @@ A device registers a factory. `create_block_solver` finds it by the part of the 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
+from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.structure import Structure
 
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "host")
+PRECONDITIONERS = ("hschur", "hpp")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+"""Of one edge set."""
+Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
+"""One for all, or those of some edge types by tag."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +39,29 @@ class SolverOptions:
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
-    schedule: str = "auto"
-    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host": the CPU."""
+    schedule: Schedule = "auto"
+    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
+    (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
+    "auto"."""
+    preconditioner: str = "hschur"
+    """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
+    pcg_tolerance: float | None = None
+    """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
+    pcg_iterations: int | None = None
+    """pcg iterations per step at most; None: as many as there are rows."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schedule, str):
+            object.__setattr__(self, "schedule", _by_tag(self.schedule))
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
+            ("preconditioner", PRECONDITIONERS),
         ):
+            if name == "schedule" and not isinstance(self.schedule, str):
+                continue
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
         if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
@@ -50,6 +69,24 @@ class SolverOptions:
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
             )
+        if self.preconditioner == "hpp" and self.schur != "implicit":
+            raise OptionError(
+                f"preconditioner 'hpp' is for schur='implicit', got schur='{self.schur}': elsewhere the "
+                "diagonal blocks of the matrix itself are at hand."
+            )
+        if self.pcg_tolerance is not None and not 0.0 < self.pcg_tolerance < 1.0:
+            raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")
+        if self.pcg_iterations is not None and self.pcg_iterations < 1:
+            raise OptionError(f"pcg_iterations is {self.pcg_iterations}, must be at least 1.")
+
+
+def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
+    pairs = dict(schedule)
+    for tag, one in pairs.items():
+        if one not in EDGE_SCHEDULES:
+            raise OptionError(f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)}.")
+    return tuple(sorted(pairs.items()))
 
 
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
@@ -70,9 +107,14 @@ def block_solver_devices() -> tuple[str, ...]:
 
 
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
-    """The block solver of `options.device`; "auto" is the CPU."""
+    """The block solver of `options.device`; what "auto" is says `auto_device`."""
+    if options.device == "auto":
+        return create_or_stay(
+            lambda device: create_block_solver(graph, structure, replace(options, device=device)),
+            choose_device(structure, options),
+        )
     name = options.device.partition(":")[0]
-    if name in ("auto", "cpu"):
+    if name == "cpu":
         from graphopt.solver.cpu import CpuBlockSolver
 
         return CpuBlockSolver(graph, structure, options)

@@ -6,6 +6,8 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     linearize a         upper triangle of J_a' w Omega J_a by columns, -J_a' w Omega e, rho(s)
     pair a b            J_a' w Omega J_b by columns
     product a, B        J_a' (w Omega (sum over t in B of J_t x_t))
+    factors a, B        w Omega J_a, then J_t for t in B, by rows
+    blocks a, B         J_a' w Omega J_t for t in B, by rows
 
 Inputs: storage of vertices and parameters, measurement, information, width of the robust kernel, then for
 products x_t per slot of B. After these outputs each program has its *guides*: residual, weight, and the
@@ -42,7 +44,7 @@ from graphopt.symbolic import (
     var,
 )
 from graphopt.symbolic.expr import Checkpoint
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import robust_kernel
 
 
 class SymbolicEdge:
@@ -62,7 +64,7 @@ class SymbolicEdge:
         if signature.kernel:
             width = var("width")
             self.inputs.append(width)
-            self.rho, self.weight = map(lift, KERNELS[signature.kernel].function(self.rho, width))
+            self.rho, self.weight = map(lift, robust_kernel(signature.kernel).function(self.rho, width))
         self.weighted = [make("mul", self.weight, x) for x in omega_e]
         self.definition = Definition([*self.traced.definition(), self.rho, self.weight])
         """With its name and inputs, it determines a program."""
@@ -131,6 +133,35 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
     return _compile(signature, name, outputs, [name for vector in names for name in vector])
 
 
+def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> w Omega J_a by rows, J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        blocks = edge.jacobians
+        weighted = edge.products(edge.columns(slot))
+        left = [column[i] for i in range(len(edge.residual)) for column in weighted]
+        return [*left, *(x for t in sources for x in blocks[t].ravel())]
+
+    name = f"factors{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def blocks_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> J_a' w Omega J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        left = edge.columns(slot)
+        right = [edge.products(edge.columns(t)) for t in sources]
+        return [dot(column, product) for products in right for column in left for product in products]
+
+    name = f"blocks{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def _distinct(slot: int, sources: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({slot, *sources}))
+
+
 def guide_names(signature: EdgeSignature, slots: Sequence[int]) -> list[str]:
     """Names of the guides of a program with the Jacobians of these slots."""
     kind = signature.edge_type
@@ -154,7 +185,7 @@ def _compile(
     more_inputs: Sequence[str] = (),
     guided: Sequence[int] = (),
 ) -> Program:
-    kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
+    kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
     with workspace():
         start = _start(signature)
