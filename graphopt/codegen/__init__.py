@@ -30,7 +30,7 @@ from graphopt.codegen.edge import (
     information_dim,
     pack_information,
 )
-from graphopt.codegen.program import Program, build_program, sampled_planes
+from graphopt.codegen.program import Program, build_program, sampled_planes, sampled_runs
 
 __all__ = [
     "INFORMATION_VARIANTS",
@@ -47,4 +47,5 @@ __all__ = [
     "information_dim",
     "pack_information",
     "sampled_planes",
+    "sampled_runs",
 ]

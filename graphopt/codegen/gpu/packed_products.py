@@ -111,7 +111,12 @@ def packed_rows_kernel(
         *_STORE_ROW,
     ]
     declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
-    total = replace(body, flops=body.flops + hoisted.flops, registers=body.registers + len(before.outputs))
+    total = replace(
+        body,
+        flops=body.flops + hoisted.flops,
+        registers=body.registers + len(before.outputs),
+        samples_images=body.samples_images or hoisted.samples_images,
+    )
     return parts.compose("rows", interface, main, total, ROWS_WORKGROUP, declarations)
 
 
@@ -203,7 +208,14 @@ class _Parts:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
             kind = "bool" if boolean else "wide" if self.wide & set(statement.targets) else "real"
             self.kinds.update(dict.fromkeys(statement.targets, kind))
-        return Body(text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs())
+        return Body(
+            text.lines,
+            text.outputs,
+            assignment.num_flops,
+            assignment.num_live,
+            assignment.inputs(),
+            assignment.samples_images,
+        )
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""

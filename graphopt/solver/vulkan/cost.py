@@ -22,13 +22,14 @@ from typing import Literal
 
 import numpy as np
 
-from graphopt.codegen import information_dim
+from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.graph.sets import VertexSet
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.types.base import working_edge_type
 
 PCG_ITERATIONS = 20
@@ -78,6 +79,8 @@ class GroupSize:
     """Whether Schur eliminates the vertices of a slot."""
     chi2_flops: int
     linearize_flops: int
+    pixel_words: int = 0
+    """Scattered reads of 16 bytes for the images that an edge samples."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class ProblemSize:
     num_pairs: float
     schur: float
     """Of S's upper triangle, at most."""
+    image_bytes: int = 0
+    """Of the images that edges sample."""
 
     @property
     def eliminates(self) -> bool:
@@ -149,6 +154,7 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         pair_flops=flops,
         num_pairs=pairs,
         schur=schur,
+        image_bytes=num_image_bytes(structure),
     )
 
 
@@ -217,6 +223,7 @@ def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) ->
         is_eliminated=tuple(structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks),
         chi2_flops=compiled.chi2.num_flops,
         linearize_flops=compiled.linearize.num_flops,
+        pixel_words=sampled_runs(compiled.chi2),
     )
 
 
@@ -275,7 +282,7 @@ def _residuals(size: ProblemSize) -> list[Pass]:
         Pass(
             nbytes=float(g.num_edges * g.edge_bytes),
             flops=float(g.num_edges * g.chi2_flops),
-            gathers=float(g.num_edges * sum(g.record_words)),
+            gathers=float(g.num_edges * (sum(g.record_words) + g.pixel_words)),
         )
         for g in size.groups
     ]
@@ -300,7 +307,7 @@ def _edge_pass(
     g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
 ) -> Pass:
     """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
-    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + more_words
+    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + g.pixel_words + more_words
     return Pass(
         nbytes=g.num_edges * g.edge_bytes + more_bytes,
         flops=g.num_edges * flops_per_edge,
@@ -349,8 +356,8 @@ def _vectors(dim: int, real: int) -> list[Pass]:
 
 
 def _memory(size: ProblemSize, real: int, schur: Elimination, products: Products) -> float:
-    """Edges once per slot, H as far as it is stored, S and its queue, vectors, two versions of estimates."""
-    views = sum(g.num_edges * g.edge_bytes * len(g.record_words) for g in size.groups)
+    """Images, edges once per slot, stored blocks, S and its queue, vectors, two versions of estimates."""
+    read = size.image_bytes + sum(g.num_edges * g.edge_bytes * len(g.record_words) for g in size.groups)
     blocks = size.values if products == "blocks" else size.diagonal
     explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0
-    return views + real * (blocks + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim
+    return read + real * (blocks + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim

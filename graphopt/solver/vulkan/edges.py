@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from graphopt.codegen import gpu
+from graphopt.codegen import gpu, sampled_runs
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
-from graphopt.solver.cpu import edge_data
+from graphopt.solver.cpu import compiled_edge, edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
@@ -25,11 +26,14 @@ from graphopt.solver.vulkan.edge_views import (
     primary_slot,
 )
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
 from graphopt.types.base import working_edge_type
 
 Version = Mapping[int, RecordSet]
+RUN_BYTES = 16
+"""Of a run of neighbouring pixels, as memory moves them."""
 
 
 def arithmetic_of(context: Context) -> Any:
@@ -128,11 +132,12 @@ class DeviceEdges:
         layout: BlockLayout,
         estimates: DeviceEstimates,
         parameters: DeviceParameters,
+        planes: DevicePlanes,
     ):
         """layout: where the diagonal blocks are, and which blocks Schur eliminates."""
         self.group = group
         self._context, self._structure, self._layout = context, structure, layout
-        self._estimates, self._parameters = estimates, parameters
+        self._estimates, self._parameters, self._planes = estimates, parameters, planes
         edge_type = working_edge_type(group.edge_set.type)
         self.signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
         self._arithmetic = arithmetic_of(context)
@@ -189,7 +194,7 @@ class DeviceEdges:
     # ---------------------------------------------------------------- launches
 
     def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
-        named = {**self._parameter_buffers, **view.buffers}
+        named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
             narrow = version[number].narrow
@@ -197,11 +202,22 @@ class DeviceEdges:
                 named[f"narrow{slot}"] = narrow.buffer
         return named
 
+    def _shared_buffers(self, view: ViewArrays) -> dict[str, Any]:
+        """What does not depend on the estimates."""
+        planes = dict(zip(("planes", "pixels"), self._planes.buffers, strict=True))
+        return {**self._parameter_buffers, **planes, **view.buffers}
+
     def bytes_of(self, num_edges: float) -> float:
-        """Bytes that a kernel moves for so many edges, records counted once per edge."""
+        """Bytes that a kernel moves for so many edges, records and pixels counted once per edge."""
         own = self.signature
         records = sum(one.storage_dim for one in own.edge_type.vertices)
-        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records))
+        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records) + self._pixel_bytes)
+
+    @cached_property
+    def _pixel_bytes(self) -> int:
+        """Bytes of pixels that an edge samples."""
+        own = self.signature
+        return RUN_BYTES * sampled_runs(compiled_edge(own.edge_type, own.information, own.kernel).chi2)
 
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
@@ -277,7 +293,7 @@ class DeviceEdges:
 
     def product_buffers(self, slot: int) -> dict[str, Any]:
         """What products over a slot's view read beside packed records."""
-        return {**self._parameter_buffers, **self.views[slot].buffers}
+        return self._shared_buffers(self.views[slot])
 
     def schur_diagonal_launches(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
