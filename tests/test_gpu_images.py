@@ -1,4 +1,8 @@
-"""Generated kernels of edges that sample images: every kind, in every arithmetic, against dense numpy."""
+"""Generated kernels of edges that sample images: every kind of kernel against dense numpy.
+
+Samples themselves in every arithmetic; kernels of a large edge in two variants, all of them with
+GRAPHOPT_TEST_ALL_KERNELS=1 (ten minutes: llvmpipe takes long to compile two-float functions).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ import graphopt
 from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, product_kernel, schur_diagonal_kernel
 from graphopt.codegen.gpu.packed_products import packed_rows_kernel
 from graphopt.symbolic import sampling
+from graphopt.types import registry
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_kernel_cases import NOTHING, Case, runner_for
 from image_edges import brightness_edge, images, photo_edge
 from test_gpu_kernels import (
+    EVERYTHING,
     PRODUCT_TOLERANCE,
     TOLERANCE,
     VARIANTS,
@@ -47,10 +53,15 @@ def runner(request):
     assert runner.device.messages == []
 
 
-@pytest.fixture
-def problem(runner):
+CHOSEN = VARIANTS if EVERYTHING else [("address", "double"), ("storage", "mixed")]
+
+
+@pytest.fixture(params=CHOSEN, ids="-".join)
+def problem(request):
     """Cameras and points that sample five images, with a robust kernel."""
-    return Case(photo_edge(), 300, "full", 1, images=images()), runner
+    runner = runner_for(*request.param)
+    yield Case(photo_edge(), 300, "full", 1, images=images()), runner
+    assert runner.device.messages == []
 
 
 def test_schur_diagonal(problem):
@@ -80,16 +91,15 @@ def test_schur_diagonal(problem):
     assert_close(values[3:], expected.ravel(), 10 * TOLERANCE[runner.arithmetic])
 
 
-def test_packed_products(runner):
+def test_packed_products(problem):
     """In tiles and rows, and with the solution of landmarks."""
+    _, runner = problem
     rows_and_tiles(photo_edge().tag, runner, images())
     solve_writes(60, runner, photo_edge().tag, images())
 
 
-def test_what_one_vertex_decides_is_sampled_once(runner):
+def test_what_one_vertex_decides_is_sampled_once():
     """A captured image at the destination's own place is read before the loop over its edges."""
-    from graphopt.types import registry
-
     picture = images()[-1]
     before = set(registry.all_types())
 
@@ -99,7 +109,7 @@ def test_what_one_vertex_decides_is_sampled_once(runner):
 
     for kind in set(registry.all_types()) - before:
         registry.unregister(kind)
-    kernel = packed_rows_kernel(Case(EdgeOwnBrightness, 4).signature, 0, (1,), runner.arithmetic)
+    kernel = packed_rows_kernel(Case(EdgeOwnBrightness, 4).signature, 0, (1,), "double")
     assert kernel.source.index("sample_bicubic(") < kernel.source.index("for (uint e = begin")
     assert kernel.buffers[-2:] == ("planes", "pixels")
 
