@@ -84,8 +84,11 @@ def brightness_edge(interpolation: str) -> EdgeType:
     return EdgeTestBrightness
 
 
-def photo_graph(seed=0, num_poses=6, num_points=40) -> Graph:
-    """Poses that stay, two of them held, and points that are eliminated; every edge has its own images."""
+def photo_graph(seed=0, num_poses=6, num_points=40, singles=None) -> Graph:
+    """Poses that stay, two of them held, and points that are eliminated; every edge has its own images.
+
+    singles: the two images of one channel, parameters 3 and 4.
+    """
     rng = np.random.default_rng(seed)
     graph = Graph()
     poses = np.column_stack([rng.uniform(-0.3, 0.3, (num_poses, 2)), rng.uniform(-0.2, 0.2, num_poses)])
@@ -95,7 +98,7 @@ def photo_graph(seed=0, num_poses=6, num_points=40) -> Graph:
     graph.add_edges("EDGE_PRIOR_XY", ids[:, None], points + 0.05, 0.5 * np.eye(2))
     pair, single = image_types()
     graph.add_parameters(pair, [1, 2], list(images()[:2]))
-    graph.add_parameters(single, [3, 4], list(images()[2:4]))
+    graph.add_parameters(single, [3, 4], list(singles or images()[2:4]))
     seen = np.array([(i, j) for i in range(num_poses) for j in range(num_points) if rng.random() < 0.7])
     measured = rng.normal(size=(len(seen), 3)) * [0.5, 0.5, 0.2]
     chosen = np.column_stack([1 + seen[:, 0] % 2, 3 + seen.sum(axis=1) % 2])

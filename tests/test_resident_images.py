@@ -94,13 +94,13 @@ def places(picture, other):
 def test_other_images_between_optimizations(linear_solver, schedule):
     """Changed pixels, larger and smaller images, and another image of the parameter, in the same solver."""
     picture, other = graphopt.Image(smooth(1)), graphopt.Image(smooth(2))
-    graph, reference = places(picture, other), places(picture, other)
+    graph, reference = (photo_graph(singles=(picture, other)) for _ in range(2))
     device = resident(graph, "address", linear_solver, "off", schedule, tolerance=1e-24)
     host = on_cpu(reference)
 
     def set_other(image):
         for one in (graph, reference):
-            one.set_image(8, image)
+            one.set_image(4, image)
 
     def write_in_place():
         picture.pixels[2:9] *= -0.5
