@@ -29,6 +29,7 @@ from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
+from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 
 Version = Mapping[int, RecordSet]
@@ -216,6 +217,8 @@ class DeviceEdges:
     @cached_property
     def _pixel_bytes(self) -> int:
         """Bytes of pixels that an edge samples."""
+        if not sampling.has_planes():
+            return 0  # without images there is nothing to sample, and no program to look at
         own = self.signature
         return RUN_BYTES * sampled_runs(compiled_edge(own.edge_type, own.information, own.kernel).chi2)
 
