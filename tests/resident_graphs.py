@@ -42,7 +42,8 @@ def mixed_plane(seed=0, loops=False) -> Graph:
     """Poses and points in the plane with all that edges can be.
 
     Several types, robust kernels, fixed and marginalized vertices, duplicates, four vertices, a user's type
-    and kernel, two levels. loops: some edges name one point twice or three times, which the CPU's solver refuses.
+    and kernel, two levels. loops: some edges name one point twice or three times, which the CPU's solver
+    refuses.
     """
     rng = np.random.default_rng(seed)
     num = 24
