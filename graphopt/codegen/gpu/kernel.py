@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphopt.codegen.assignment import Assignment
-from graphopt.codegen.glsl import Arithmetic, write
+from graphopt.codegen.glsl import Arithmetic, Text, write
 from graphopt.codegen.gpu.inputs import Load
 
 PUSH_CONSTANT_BYTES = 128
@@ -86,7 +86,7 @@ class Body:
     flops: int
     registers: int
     used: set[str]
-    samples_images: bool = False
+    samples_images: bool
 
 
 def edge_body(
@@ -101,7 +101,13 @@ def edge_body(
     kept = assignment.keep(wanted)
     kinds = {load.name: load.kind for load in loads}
     text = write(kept, kinds, arithmetic, wide, dict.fromkeys(wide_outputs, "wide"))
-    return Body(text.lines, text.outputs, kept.num_flops, kept.num_live, kept.inputs(), kept.samples_images)
+    return body_of(kept, text)
+
+
+def body_of(function: Assignment, text: Text) -> Body:
+    """An assignment and its text."""
+    sizes = function.num_flops, function.num_live
+    return Body(text.lines, text.outputs, *sizes, function.inputs(), function.samples_images)
 
 
 def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:

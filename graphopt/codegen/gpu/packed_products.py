@@ -25,7 +25,7 @@ from functools import cache
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.inputs import Load, describe_type, edge_loads, load_lines, record_buffer
-from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, closed_forms, compose, indent
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms, compose, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.programs import product_program, vector_names
 from graphopt.errors import OptionError
@@ -208,14 +208,7 @@ class _Parts:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
             kind = "bool" if boolean else "wide" if self.wide & set(statement.targets) else "real"
             self.kinds.update(dict.fromkeys(statement.targets, kind))
-        return Body(
-            text.lines,
-            text.outputs,
-            assignment.num_flops,
-            assignment.num_live,
-            assignment.inputs(),
-            assignment.samples_images,
-        )
+        return body_of(assignment, text)
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
