@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, product_kernel, schur_diagonal_kernel
-from graphopt.codegen.gpu.packed_products import packed_rows_kernel
+from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, schur_diagonal_kernel
+from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
 from graphopt.symbolic import sampling
 from graphopt.types import registry
 
@@ -27,10 +27,12 @@ from test_gpu_kernels import (
     TOLERANCE,
     VARIANTS,
     assert_close,
+    product_arrays,
     test_chi2,
     test_linearize,
     test_pairs,
     test_products,
+    test_products_from_stored_numbers,
     view_arrays,
     view_params,
 )
@@ -42,6 +44,7 @@ __all__ = [
     "test_linearize",
     "test_pairs",
     "test_products",
+    "test_products_from_stored_numbers",
 ]  # with the fixture `problem` of this module
 
 
@@ -136,7 +139,7 @@ def test_borders_and_handles(interpolation, runner):
         error, [jacobian], _, _ = case.evaluate()
         case.images = [type("Planes", (), {"planes": planes})]
         view = case.view(0, False)
-        arrays = view_arrays(case, view, runner.real)
+        arrays, vectors = view_arrays(case, view, runner.real), product_arrays(case, view, runner)
     finally:
         for number in planes:
             del sampling._planes[number]
@@ -150,8 +153,8 @@ def test_borders_and_handles(interpolation, runner):
     assert_close(values[~missing], hessian[~missing], TOLERANCE[runner.arithmetic])
     gradient = -np.einsum("nia,ni->na", jacobian, error)
     assert_close(b.reshape(-1, 2)[~missing], gradient[~missing], TOLERANCE[runner.arithmetic])
-    kernel = product_kernel(case.signature, 0, (0,), runner.arithmetic)
-    [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
+    kernel = packed_tiles_kernel(case.signature, 0, (0,), runner.arithmetic)
+    [y] = runner.run(kernel, vectors, view_params(view), view.num_tiles, ["y"])
     expected = np.einsum("nab,b->na", hessian, np.ones(2))
     assert_close(y.reshape(-1, 2)[~missing], expected[~missing], PRODUCT_TOLERANCE[runner.arithmetic])
 

@@ -31,10 +31,8 @@ def runner(request):
 class Products:
     """A case with dense products, and the buffers of packed records."""
 
-    def __init__(self, tag: str, runner: Runner, kernel: int = 1, num_vertices: int = 7, images=()):
-        kind = registry.edge_type(tag)
-        self.case = Case(kind, n=300, kernel=kernel, num_vertices=num_vertices, images=images)
-        self.runner = runner
+    def __init__(self, case: Case, runner: Runner):
+        self.case, self.runner = case, runner
         _, self.jacobians, _, weight = self.case.evaluate()
         self.omega = weight[:, None, None] * self.case.information
         self.vectors = [self._vector(k) for k in range(self.case.signature.arity)]
@@ -102,7 +100,7 @@ class Products:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_rows_and_tiles(tag, runner, images=()):
-    products = Products(tag, runner, images=images)
+    products = Products(Case(registry.edge_type(tag), n=300, kernel=1, images=images), runner)
     case = products.case
     for slot in range(case.signature.arity):
         view = case.view(slot, False)
@@ -121,7 +119,8 @@ def test_rows_and_tiles(tag, runner, images=()):
 
 @pytest.mark.parametrize("num_vertices", [3, 60])
 def test_solve_writes_packed_records(num_vertices, runner, tag="EDGE_OBSERVATION_BAL", images=()):
-    products = Products(tag, runner, num_vertices=num_vertices, images=images)
+    kind = registry.edge_type(tag)
+    products = Products(Case(kind, n=300, kernel=1, num_vertices=num_vertices, images=images), runner)
     case, slot = products.case, 1
     view = case.view(slot, False)
     expected, _ = products.expected(view, (0,))

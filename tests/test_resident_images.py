@@ -14,8 +14,9 @@ from graphopt.optimizer import optimize
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.cost import predict, problem_size
+from graphopt.solver.vulkan.cost import predict
 from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.sizes import problem_size
 
 sys.path.insert(0, str(Path(__file__).parent))
 from image_edges import brightness_edge, photo_graph, smooth

@@ -86,7 +86,7 @@ class Body:
     flops: int
     registers: int
     used: set[str]
-    samples_images: bool
+    samples_images: bool = False
 
 
 def edge_body(
