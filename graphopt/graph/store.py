@@ -135,18 +135,20 @@ class GraphStore:
         return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
 
     def edge_places(
-        self, edge_set: EdgeSet, rows: np.ndarray
+        self, edge_set: EdgeSet, rows: np.ndarray | None
     ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
         """Where the vertices and parameters of edges are.
 
-        Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
+        rows: None for all. Returns per slot the number of its vertex set, rows in them (k, arity) int32, and
+        the same for parameters.
         """
-        vertices = edge_set.vertices[rows]
-        _, vertex_rows = self._vertex_index.find(vertices)
-        if len(vertex_rows) and vertex_rows.min() < 0:
+        vertices = edge_set.vertices if rows is None else edge_set.vertices[rows]
+        vertex_rows, smallest = self._vertex_index.find_rows(vertices)
+        if smallest < 0:
             missing = int(vertices.ravel()[np.argmin(vertex_rows)])
             raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
-        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
+        parameters = edge_set.parameters if rows is None else edge_set.parameters[rows]
+        parameter_rows, _ = self._parameter_index.find_rows(parameters)
         vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
         parameter_sets = [number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
         return vertex_sets, vertex_rows, parameter_sets, parameter_rows

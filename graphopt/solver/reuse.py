@@ -65,7 +65,10 @@ def prepared_solver(
         options,
         selection,
         tuple(one.marginalized.copy() for one in graph.vertex_sets),
-        tuple(edges.edge_set.kernel[edges.rows] for edges in selection.edges),
+        tuple(
+            edges.edge_set.kernel.copy() if edges.takes_all else edges.edge_set.kernel[edges.rows]
+            for edges in selection.edges
+        ),
         structure,
         solver,
     )

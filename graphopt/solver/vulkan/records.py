@@ -177,7 +177,10 @@ class DeviceEstimates:
         for number in self.moving:
             records, array = self._versions[self.current][number], self.working[number].array
             optimized = self._is_optimized[number]
-            array[optimized] = records.read()[optimized]
+            if optimized.all():
+                array[...] = records.read()
+            else:
+                array[optimized] = records.read()[optimized]
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             records.digest = digest_of(array) if own else b""
 

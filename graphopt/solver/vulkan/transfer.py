@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.vulkan.context import Context
 
 BYTES = np.dtype(np.uint8)
@@ -67,6 +67,27 @@ class DeviceArray:
                 at += part.size
         self._digest = digest
 
+    def fill(self, block_bytes: int, num_blocks: int, write: Callable[[int, np.ndarray], None]) -> None:
+        """Let write(first block, bytes) put blocks where the device reads them, in few calls."""
+        if not self._is_staged:
+            write(0, self.buffer.array(BYTES, 0, num_blocks * block_bytes))
+            return
+        step = min(num_blocks, max(1, STAGING_BYTES // block_bytes))
+        staging = [self._device.allocate(step * block_bytes, "upload") for _ in range(2)]
+        running: list[Any] = [None, None]
+        for number, first in enumerate(range(0, num_blocks, step)):
+            which = number % 2
+            if running[which] is not None:
+                running[which].wait()
+            nbytes = min(step, num_blocks - first) * block_bytes
+            write(first, staging[which].array(BYTES, 0, nbytes))
+            recorder = self._device.record()
+            recorder.copy(staging[which], self.buffer, nbytes, 0, first * block_bytes)
+            running[which] = self._device.submit(recorder.finish())
+        for one in running:
+            if one is not None:
+                one.wait()
+
     def holds(self, digest: bytes) -> bool:
         """These are the contents that were written last."""
         return bool(digest) and self._digest == digest
@@ -80,9 +101,6 @@ def array_of(context: Context, values: np.ndarray) -> DeviceArray:
 
 
 def digest_of(*arrays: np.ndarray) -> bytes:
-    """A fingerprint of the contents of arrays."""
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(repr(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.digest()
+    """A fingerprint of the shapes and contents of arrays."""
+    digests = [repr(one.shape).encode() + kernels.fingerprint(np.ascontiguousarray(one)) for one in arrays]
+    return b"".join(digests)
