@@ -51,6 +51,27 @@ def choose_points(edges: list[PointEdges], mask: np.ndarray) -> tuple[np.ndarray
     ]
 
 
+def chi2_by_vertex(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
+    """(num_destinations,) robustified chi2 of a group's edges, summed by the vertices of a slot.
+
+    In the order of `Structure.sorted_edges`. One pass over the graph's own arrays, by all threads.
+    """
+    compiled = compiled_edge(group.edge_set.type, group.information, group.kernel)
+    selection, by_vertex = structure.selection, structure.sorted_edges(group, slot)
+    return kernels.sum_chi2(
+        compiled.chi2.native,
+        None if compiled.kernel is None else compiled.kernel.native,
+        [selection.vertex_sets[number].estimate for number in group.vertex_sets],
+        group.vertex_rows,
+        [selection.parameter_sets[number].values for number in group.parameter_sets],
+        group.parameter_rows,
+        group.data_columns(),
+        group.chosen_rows,
+        by_vertex.order,
+        by_vertex.first,
+    )
+
+
 class LandmarkProblem:
     """Points (n, 3), each with its edges; every other vertex stays as it is."""
 

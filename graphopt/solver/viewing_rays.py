@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
-from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.structure import Structure
 
 _NEWTON_STEPS = 8
 _CONVERGED = 1e-6  # last Newton step relative to the distance
@@ -71,21 +72,29 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
     return Rays(x - distance * ray, np.sign(distance) * ray, np.abs(distance[:, 0]), known)
 
 
-def usual_places(group: EdgeGroup, slot: int, points: np.ndarray) -> np.ndarray:
-    """(m, 3) for each edge of a group: the median of some points that the same camera sees.
+def usual_places(edges: PointEdges, points: np.ndarray) -> np.ndarray:
+    """(m, 3) for each of the edges: the median of some points that the same camera sees.
 
     The camera is the other vertex of the edge; of several, the slot with the most different ones (a pose
     rather than shared intrinsics). `points` (n, 3) are the estimates of the landmarks' vertex set.
     """
+    group, slot = edges.group, edges.slot
     others = [k for k in range(group.vertex_rows.shape[1]) if k != slot]
-    counts = [np.bincount(group.vertex_rows[:, k]) for k in others]
-    chosen = int(np.argmax([np.count_nonzero(count) for count in counts]))
-    camera, count = group.vertex_rows[:, others[chosen]], counts[chosen]
-    order = np.argsort(camera, kind="stable")
-    first = np.cumsum(count) - count
-    picked = first[:, None] + count[:, None] * np.arange(_SAMPLES) // _SAMPLES
-    seen = points[group.vertex_rows[:, slot][order[np.minimum(picked, len(order) - 1)]]]
-    return np.median(seen, axis=1)[camera]
+    found = [_by_row(group.vertex_rows, k) for k in others]
+    chosen = int(np.argmax([len(cameras) for _, _, cameras in found]))
+    order, first, cameras = found[chosen]
+    begin, count = first[:-1].astype(np.int64), np.diff(first).astype(np.int64)
+    mine, camera = np.unique(
+        np.searchsorted(cameras, group.vertex_rows[edges.rows, others[chosen]]), return_inverse=True
+    )
+    picked = begin[mine, None] + count[mine, None] * np.arange(_SAMPLES) // _SAMPLES
+    return np.median(points[group.vertex_rows[order[picked], slot]], axis=1)[camera]
+
+
+def _by_row(vertex_rows: np.ndarray, slot: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Edges by the row of a slot: order, the first of each row that occurs, and these rows."""
+    count = int(vertex_rows[:, slot].max()) + 1
+    return kernels.sort_by_key(vertex_rows, slot, np.arange(count), count)
 
 
 def _least_step(H: np.ndarray, b: np.ndarray) -> np.ndarray:
