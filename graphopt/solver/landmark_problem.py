@@ -89,10 +89,13 @@ class LandmarkProblem:
         self.edges = edges
         self._robust = robust
         self._linearizer = kernels.Linearizer()
-        for vertex_set in structure.selection.vertex_sets:
-            held = np.full(len(vertex_set), -1, np.int64)
-            program = compiled_vertex(vertex_set.type).native
-            self._linearizer.add_vertex_set(vertex_set.estimate, program, held)
+        used = {
+            number for one in edges for slot, number in enumerate(one.group.vertex_sets) if slot != one.slot
+        }
+        for number, vertex_set in enumerate(structure.selection.vertex_sets):
+            estimate = vertex_set.estimate if number in used else vertex_set.estimate[:0]
+            held = np.full(len(estimate), -1, np.int64)
+            self._linearizer.add_vertex_set(estimate, compiled_vertex(vertex_set.type).native, held)
         self._moves = moves
         places = 3 * np.arange(len(self.points)) if moves else np.full(len(self.points), -1, np.int64)
         program = compiled_vertex(VertexPointXYZ).native
@@ -108,7 +111,7 @@ class LandmarkProblem:
         group, rows, slot = edges.group, edges.rows, edges.slot
         compiled = compiled_edge(group.edge_set.type, group.information, group.kernel if self._robust else 0)
         arity = group.vertex_rows.shape[1]
-        takes_all = np.array_equal(rows, np.arange(len(group.rows)))
+        takes_all = len(rows) == len(group.rows) and np.array_equal(rows, np.arange(len(rows)))
         vertex_sets, vertex_rows = list(group.vertex_sets), group.vertex_rows[rows]
         vertex_sets[slot], vertex_rows[:, slot] = self._point_set, edges.point
         block_offset = np.full((len(rows), arity * (arity + 1) // 2), -1, np.int64)

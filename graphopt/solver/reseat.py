@@ -113,10 +113,13 @@ def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.nda
     chi2, count = np.zeros(len(eliminated)), np.zeros(len(eliminated))
     for group, slot in images:
         by_landmark = structure.sorted_edges(group, slot)
-        rows = row_of_block[by_landmark.blocks]
-        mine = rows >= 0
-        chi2[rows[mine]] += chi2_by_vertex(structure, group, slot)[mine]
-        count[rows[mine]] += np.diff(by_landmark.first)[mine]
+        rows, sums = row_of_block[by_landmark.blocks], chi2_by_vertex(structure, group, slot)
+        numbers = np.diff(by_landmark.first)
+        if (rows < 0).any():
+            mine = rows >= 0
+            rows, sums, numbers = rows[mine], sums[mine], numbers[mine]
+        chi2[rows] += sums
+        count[rows] += numbers
     seen = count > 0
     if not seen.any():
         return np.flatnonzero(seen), []
@@ -148,7 +151,7 @@ def _edges_of(structure: Structure, group: EdgeGroup, slot: int, landmarks: np.n
 
 
 def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray) -> Rays:
-    starts = usual_places(edges, estimate)
+    starts = usual_places(structure, edges, estimate)
     some = estimate[:: 1 + len(estimate) // _SPREAD_SAMPLES]
     spread = float(np.median(np.abs(some - np.median(some, axis=0))))
     return viewing_rays(structure, edges, starts, max(spread, 1e-6))

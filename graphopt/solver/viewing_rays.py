@@ -22,7 +22,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 
 _NEWTON_STEPS = 8
 _CONVERGED = 1e-6  # last Newton step relative to the distance
@@ -72,7 +72,7 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
     return Rays(x - distance * ray, np.sign(distance) * ray, np.abs(distance[:, 0]), known)
 
 
-def usual_places(edges: PointEdges, points: np.ndarray) -> np.ndarray:
+def usual_places(structure: Structure, edges: PointEdges, points: np.ndarray) -> np.ndarray:
     """(m, 3) for each of the edges: the median of some points that the same camera sees.
 
     The camera is the other vertex of the edge; of several, the slot with the most different ones (a pose
@@ -80,21 +80,28 @@ def usual_places(edges: PointEdges, points: np.ndarray) -> np.ndarray:
     """
     group, slot = edges.group, edges.slot
     others = [k for k in range(group.vertex_rows.shape[1]) if k != slot]
-    found = [_by_row(group.vertex_rows, k) for k in others]
-    chosen = int(np.argmax([len(cameras) for _, _, cameras in found]))
-    order, first, cameras = found[chosen]
+    found = [_by_row(structure, group, k) for k in others]
+    chosen = int(np.argmax([len(keys) for *_, keys in found]))
+    order, first, key_of, keys = found[chosen]
     begin, count = first[:-1].astype(np.int64), np.diff(first).astype(np.int64)
     mine, camera = np.unique(
-        np.searchsorted(cameras, group.vertex_rows[edges.rows, others[chosen]]), return_inverse=True
+        np.searchsorted(keys, key_of[group.vertex_rows[edges.rows, others[chosen]]]), return_inverse=True
     )
     picked = begin[mine, None] + count[mine, None] * np.arange(_SAMPLES) // _SAMPLES
     return np.median(points[group.vertex_rows[order[picked], slot]], axis=1)[camera]
 
 
-def _by_row(vertex_rows: np.ndarray, slot: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Edges by the row of a slot: order, the first of each row that occurs, and these rows."""
-    count = int(vertex_rows[:, slot].max()) + 1
-    return kernels.sort_by_key(vertex_rows, slot, np.arange(count), count)
+def _by_row(
+    structure: Structure, group: EdgeGroup, slot: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Edges by the vertex of a slot: order, first of each vertex, key of each row, and keys that occur."""
+    blocks = structure.vertex_blocks[group.vertex_sets[slot]]
+    if bool((blocks >= 0).all()):  # all in the order that the block solver has made
+        found = structure.sorted_edges(group, slot)
+        return found.order, found.first, blocks, found.blocks
+    numbers = np.arange(len(blocks))
+    order, first, keys = kernels.sort_by_key(group.vertex_rows, slot, numbers, len(blocks))
+    return order, first, numbers, keys
 
 
 def _least_step(H: np.ndarray, b: np.ndarray) -> np.ndarray:

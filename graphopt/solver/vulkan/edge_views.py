@@ -132,8 +132,10 @@ def loop_lists(
     arity = len(group.vertex_sets)
     lists = []
     for a in range(arity):
-        block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
         for b in range(a + 1, arity):
+            if group.vertex_sets[a] != group.vertex_sets[b]:
+                continue
+            block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
             chosen = _names_twice(group, a, b) & (block >= 0)
             if chosen.any():
                 edges, blocks = _sorted_by(block[chosen], _places_of(primary)[chosen])
