@@ -108,32 +108,46 @@ def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.nda
     made, by all threads.
     """
     eliminated, images = _images(structure, number)
-    row_of_block = np.full(structure.num_blocks, -1)
-    row_of_block[structure.vertex_blocks[number][eliminated]] = np.flatnonzero(eliminated)
-    chi2, count = np.zeros(len(eliminated)), np.zeros(len(eliminated))
-    for group, slot in images:
-        by_landmark = structure.sorted_edges(group, slot)
-        rows, sums = row_of_block[by_landmark.blocks], chi2_by_vertex(structure, group, slot)
-        numbers = np.diff(by_landmark.first)
-        if (rows < 0).any():
-            mine = rows >= 0
-            rows, sums, numbers = rows[mine], sums[mine], numbers[mine]
-        chi2[rows] += sums
-        count[rows] += numbers
-    seen = count > 0
-    if not seen.any():
-        return np.flatnonzero(seen), []
-    chi2 = np.where(np.isfinite(chi2), chi2, np.inf)
+    if not images:
+        return np.empty(0, np.int64), []
+    chi2, count = _sums_by_block(structure, images)
+    own = structure.vertex_blocks[number][eliminated] - structure.num_kept
+    if len(own) < len(chi2):  # some blocks are of other sets, or have edges that are no images
+        is_own = np.zeros(len(chi2), bool)
+        is_own[own] = True
+        count[~is_own] = 0.0
+    seen = slice(None) if bool((count > 0.0).all()) else np.flatnonzero(count)
+    if not len(count[seen]):
+        return np.empty(0, np.int64), []
     usual = np.median(chi2[seen] / count[seen])
-    suspicious = np.flatnonzero(seen & (chi2 > _SUSPICIOUS * usual * count))
-    most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
+    suspicious = np.flatnonzero((count > 0.0) & (chi2 > _SUSPICIOUS * usual * count))
+    most = max(_MOST, int(_LARGEST_SHARE * len(count[seen])))
     if len(suspicious) > most:
-        suspicious = np.sort(suspicious[np.argsort(-chi2[suspicious], kind="stable")[:most]])
+        suspicious = suspicious[np.argsort(-chi2[suspicious], kind="stable")[:most]]
     if not len(suspicious) or chi2[suspicious].sum() < worth:
         return suspicious[:0], []
-    return suspicious, [
-        one for group, slot in images if len((one := _edges_of(structure, group, slot, suspicious)).rows)
-    ]
+    row_of_block = np.empty(len(chi2), np.int64)
+    row_of_block[own] = np.flatnonzero(eliminated)
+    rows = np.sort(row_of_block[suspicious])
+    edges = [_edges_of(structure, group, slot, rows) for group, slot in images]
+    return rows, [one for one in edges if len(one.rows)]
+
+
+def _sums_by_block(
+    structure: Structure, images: list[tuple[EdgeGroup, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """chi2, infinite where it is not finite, and number of images, (num_eliminated,) each."""
+    num = structure.num_blocks - structure.num_kept
+    chi2, count = np.zeros(num), np.zeros(num)
+    for group, slot in images:
+        found = structure.sorted_edges(group, slot)
+        begin = int(np.searchsorted(found.blocks, structure.num_kept))
+        all_of_them = len(found.blocks) - begin == num  # ascending, so one after the other
+        at = slice(None) if all_of_them else found.blocks[begin:] - structure.num_kept
+        chi2[at] += chi2_by_vertex(structure, group, slot)[begin:]
+        count[at] += np.diff(found.first[begin:])
+    chi2[~np.isfinite(chi2)] = np.inf
+    return chi2, count
 
 
 def _edges_of(structure: Structure, group: EdgeGroup, slot: int, landmarks: np.ndarray) -> PointEdges:

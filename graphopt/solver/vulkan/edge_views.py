@@ -79,6 +79,13 @@ class PairList:
 
 def primary_slot(structure: Structure, group: EdgeGroup) -> int:
     """Slot of the view that holds all edges: that of eliminated vertices, else that of most vertices."""
+    landmarks = [
+        slot
+        for slot, number in enumerate(group.vertex_sets)
+        if (structure.vertex_blocks[number] >= structure.num_kept).any()
+    ]
+    if len(landmarks) == 1 and len(structure.groups) == 1:
+        return landmarks[0]  # no other edges have these
     counts = []
     for slot, number in enumerate(group.vertex_sets):
         blocks = structure.vertex_blocks[number]
