@@ -172,3 +172,36 @@ def test_chi2_by_vertex(threads, kernel, information, some):
         np.testing.assert_allclose(chi2_by_vertex(structure, group, slot), expected, rtol=1e-12)
         assert found is structure.sorted_edges(group, slot)
     assert len(codegen.information_columns(2, information)) == codegen.information_dim(2, information)
+
+
+def test_rows_are_padded(threads):
+    """In pieces, with zeros behind, as float64, float32 and two floats."""
+    values = np.random.default_rng(0).normal(size=(MANY, 3))
+    for width, dtype, numbers in (
+        ("float64", np.float64, 1),
+        ("float32", np.float32, 1),
+        ("two_floats", np.float32, 2),
+    ):
+        out = np.ones((MANY, 4, numbers), dtype)
+        for first in (0, MANY // 3):
+            last = MANY // 3 if first == 0 else MANY
+            kernels.pad_rows(values, 4, first, width, out[first:last].reshape(-1).view(np.uint8))
+        assert not out[:, 3].any()
+        np.testing.assert_array_equal(out[:, :3, 0], values.astype(dtype))
+        if numbers == 2:
+            rest = values - out[:, :3, 0]
+            np.testing.assert_array_equal(out[:, :3, 1], rest.astype(np.float32))
+
+
+@pytest.mark.parametrize("num", [0, 1, MANY])
+def test_row_table(threads, num):
+    """Offset, first scalar row and dimension of the block, for every scalar row."""
+    rng = np.random.default_rng(num)
+    dims = rng.integers(1, 9, size=num, dtype=np.int32)
+    offset = rng.permutation(num) * 100
+    first = np.cumsum(dims) - dims
+    within = np.arange(int(dims.sum())) - np.repeat(first, dims)
+    expected = np.stack(
+        [np.repeat(offset, dims) + within, np.repeat(first, dims), np.repeat(dims, dims)], axis=1
+    )
+    np.testing.assert_array_equal(kernels.row_table(dims, offset), expected)

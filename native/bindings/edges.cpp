@@ -124,18 +124,49 @@ void bound_block_rows(const Sources& sources, const py::object& order, std::int6
              reinterpret_cast<std::uint32_t*>(target.data));
 }
 
-void bound_block_numbers(const Sources& sources, const py::object& rows, const py::object& order,
-                         std::int64_t first_block, const std::string& width, const py::object& out) {
+Width width_of(const std::string& width) {
   require(width == "float64" || width == "float32" || width == "two_floats",
           "width must be float64, float32 or two_floats");
-  const Width kind = width == "float64"   ? Width::kFloat64
-                     : width == "float32" ? Width::kFloat32
-                                          : Width::kTwoFloats;
+  if (width == "float64") return Width::kFloat64;
+  return width == "float32" ? Width::kFloat32 : Width::kTwoFloats;
+}
+
+void bound_block_numbers(const Sources& sources, const py::object& rows, const py::object& order,
+                         std::int64_t first_block, const std::string& width, const py::object& out) {
+  const Width kind = width_of(width);
   const auto edges = exact<std::uint32_t>(order, "order", 1);
   const Target target = target_of(sources, edges, first_block, out, kind == Width::kFloat32 ? 4 : 8);
   const auto columns = columns_of<double>(sources, optional_rows(rows, -1));
   const py::gil_scoped_release release;
   block_numbers(columns, edges.data(), target.num_edges, first_block, target.num_blocks, kind, target.data);
+}
+
+void bound_pad_rows(const py::object& values, int record, std::int64_t first_row, const std::string& width,
+                    const py::object& out) {
+  const auto v = exact<double>(values, "values", 2);
+  const auto bytes = exact<std::uint8_t>(out, "out", 1);
+  const Width kind = width_of(width);
+  const std::int64_t row = record * (kind == Width::kFloat32 ? 4 : 8);
+  require(record >= v.shape(1) && bytes.size() % std::max<std::int64_t>(row, 1) == 0,
+          "out does not hold whole records");
+  const std::int64_t num_rows = bytes.size() / std::max<std::int64_t>(row, 1);
+  require(first_row >= 0 && first_row + num_rows <= v.shape(0), "out holds more rows than there are");
+  void* target = const_cast<unsigned char*>(bytes.data());
+  const py::gil_scoped_release release;
+  pad_rows(v.data(), static_cast<int>(v.shape(1)), record, first_row, num_rows, kind, target);
+}
+
+Array<std::uint32_t> bound_row_table(const py::object& dims, const py::object& offset) {
+  const auto d = exact<std::int32_t>(dims, "dims", 1);
+  const auto o = exact<std::int64_t>(offset, "offset", 1);
+  require(d.size() == o.size(), "offset has not one entry per block");
+  std::int64_t num_rows = 0;
+  for (py::ssize_t k = 0; k < d.size(); ++k) num_rows += d.data()[k];
+  Array<std::uint32_t> table({static_cast<py::ssize_t>(num_rows), py::ssize_t{3}});
+  std::uint32_t* out = table.mutable_data();
+  const py::gil_scoped_release release;
+  row_table(d.data(), o.data(), d.size(), out);
+  return table;
 }
 
 py::bytes bound_fingerprint(const py::array& array) {
@@ -265,6 +296,11 @@ void bind_edges(py::module_& m) {
   m.def("block_numbers", &bound_block_numbers, py::arg("sources"), py::arg("rows"), py::arg("order"),
         py::arg("first_block"), py::arg("width"), py::arg("out"),
         "Write columns of float64 arrays, at rows[edge] or edge, in this width as (blocks, columns, 64).");
+  m.def("pad_rows", &bound_pad_rows, py::arg("values"), py::arg("record"), py::arg("first_row"),
+        py::arg("width"), py::arg("out"),
+        "Write rows of (n, k) numbers, each followed by zeros up to `record` numbers, into bytes.");
+  m.def("row_table", &bound_row_table, py::arg("dims"), py::arg("offset"),
+        "(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block.");
   m.def("fingerprint", &bound_fingerprint, py::arg("array"),
         "16 bytes that tell contents apart; not secure.");
   m.def("look_up", &bound_look_up, py::arg("ids"), py::arg("low"), py::arg("table"),

@@ -11,18 +11,16 @@ workgroup. Destinations that Schur eliminates come after those that stay, and no
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.transfer import Width
 
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
-Width = Literal["float64", "float32", "two_floats"]
-"""Of a number on the device; two floats are its float32 and the rest."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from graphopt.solver.vulkan.context import LARGE, Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EdgeView,
     PairList,
-    Width,
     edge_view,
     loop_lists,
     pair_lists,
@@ -26,7 +25,7 @@ from graphopt.solver.vulkan.edge_views import (
 )
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
-from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, Width, array_of, digest_of
 from graphopt.types.base import working_edge_type
 
 Version = Mapping[int, RecordSet]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.vulkan.chunks import bins_of_blocks, first_of_each, index_table
 from graphopt.solver.vulkan.context import Context, Launch
 
 INVERSE_WORKGROUP = 64
-MAX_RUNS = 16
-"""Of blocks of one dimension, each of which is written at a time."""
 
 
 class BlockInverse:
@@ -44,18 +42,4 @@ class BlockInverse:
 
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block."""
-    first = first_of_each(dims.astype(np.int64))
-    changes = np.flatnonzero(dims[1:] != dims[:-1]) + 1
-    if len(changes) > MAX_RUNS:
-        within = np.arange(int(dims.sum())) - np.repeat(first, dims)
-        return index_table(np.repeat(offset, dims) + within, np.repeat(first, dims), np.repeat(dims, dims))
-    table = np.empty((int(dims.sum()), 3), np.uint32)
-    for begin, end in pairwise([0, *changes.tolist(), len(dims)]):
-        if begin == end:
-            continue
-        dim, start = int(dims[begin]), int(first[begin])
-        rows = table[start : start + dim * (end - begin)].reshape(end - begin, dim, 3)
-        rows[:, :, 0] = offset[begin:end, None] + np.arange(dim)
-        rows[:, :, 1] = first[begin:end, None]
-        rows[:, :, 2] = dim
-    return table
+    return kernels.row_table(np.ascontiguousarray(dims, np.int32), np.ascontiguousarray(offset, np.int64))

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import NOTHING, Context
 from graphopt.solver.vulkan.transfer import (
     WIDE_BYTES,
     DeviceArray,
+    Width,
     array_of,
     digest_of,
-    pack_wide,
     unpack_wide,
 )
 from graphopt.solver.working import WorkingEstimates
@@ -47,14 +48,17 @@ class RecordSet:
     def write(self, values: np.ndarray, digest: bytes) -> None:
         """Take (n, dim) numbers, made from numbers of the graph with this digest."""
         self.digest = digest
-        records = np.zeros((self._num_rows, self._record))
-        records[:, : self._dim] = values
-        self.wide.write([pack_wide(records, self._has_float64)])
+        self._fill(self.wide, values, self._record, "float64" if self._has_float64 else "two_floats")
         if self.narrow is not None:
-            records = np.zeros((self._num_rows, narrow_record_dim(self._dim)), np.float32)
-            with np.errstate(over="ignore"):
-                records[:, : self._dim] = values
-            self.narrow.write([records])
+            self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+
+    def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
+        values = np.ascontiguousarray(values, np.float64)
+        target.fill(
+            record * (4 if width == "float32" else WIDE_BYTES),
+            self._num_rows,
+            lambda first, out: kernels.pad_rows(values, record, first, width, out),
+        )
 
     def read(self) -> np.ndarray:
         """(n, dim) float64 numbers."""

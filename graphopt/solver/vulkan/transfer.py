@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,18 +14,8 @@ BYTES = np.dtype(np.uint8)
 STAGING_BYTES = 1 << 26
 WIDE_BYTES = 8
 """Of a wide number: one float64, or two float32."""
-
-
-def pack_wide(values: np.ndarray, has_float64: bool) -> np.ndarray:
-    """float64 as the device's wide numbers, 8 bytes each: themselves, or pairs (hi, lo) of float32."""
-    values = np.ascontiguousarray(values, np.float64)
-    if has_float64:
-        return values
-    pairs = np.empty((*values.shape, 2), np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        pairs[..., 0] = values
-        pairs[..., 1] = values - pairs[..., 0]
-    return pairs
+Width = Literal["float64", "float32", "two_floats"]
+"""Of a number on the device; two floats are its float32 and the rest."""
 
 
 def unpack_wide(words: np.ndarray, has_float64: bool) -> np.ndarray:
@@ -69,6 +59,8 @@ class DeviceArray:
 
     def fill(self, block_bytes: int, num_blocks: int, write: Callable[[int, np.ndarray], None]) -> None:
         """Let write(first block, bytes) put blocks where the device reads them, in few calls."""
+        if num_blocks == 0:
+            return
         if not self._is_staged:
             write(0, self.buffer.array(BYTES, 0, num_blocks * block_bytes))
             return

@@ -64,21 +64,9 @@ Fingerprint of_words(const unsigned char* data, std::int64_t num_words) {
   return sum;
 }
 
-}  // namespace
-
-void block_rows(const std::vector<Columns<std::int32_t>>& sources, const std::uint32_t* order,
-                std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks,
-                std::uint32_t* out) {
-  for_each_number(sources, order, num_edges, first_block, num_blocks,
-                  [out](std::int32_t row, std::int64_t at) { out[at] = static_cast<std::uint32_t>(row); });
-}
-
-void block_numbers(const std::vector<Columns<double>>& sources, const std::uint32_t* order,
-                   std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks, Width width,
-                   void* out) {
-  const auto run = [&](const auto& put) {
-    for_each_number(sources, order, num_edges, first_block, num_blocks, put);
-  };
+// run(put) with put(number, place), which writes numbers of this width.
+template <class Run>
+void with_width(Width width, void* out, const Run& run) {
   double* wide = static_cast<double*>(out);
   float* narrow = static_cast<float*>(out);
   switch (width) {
@@ -93,6 +81,49 @@ void block_numbers(const std::vector<Columns<double>>& sources, const std::uint3
         narrow[2 * at + 1] = static_cast<float>(x - static_cast<double>(high));
       });
   }
+}
+
+}  // namespace
+
+void block_rows(const std::vector<Columns<std::int32_t>>& sources, const std::uint32_t* order,
+                std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks,
+                std::uint32_t* out) {
+  for_each_number(sources, order, num_edges, first_block, num_blocks,
+                  [out](std::int32_t row, std::int64_t at) { out[at] = static_cast<std::uint32_t>(row); });
+}
+
+void block_numbers(const std::vector<Columns<double>>& sources, const std::uint32_t* order,
+                   std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks, Width width,
+                   void* out) {
+  with_width(width, out, [&](const auto& put) {
+    for_each_number(sources, order, num_edges, first_block, num_blocks, put);
+  });
+}
+
+void pad_rows(const double* values, int columns, int record, std::int64_t first_row, std::int64_t num_rows,
+              Width width, void* out) {
+  with_width(width, out, [&](const auto& put) {
+    for_each_share(num_rows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        for (int k = 0; k < record; ++k)
+          put(k < columns ? values[(first_row + row) * columns + k] : 0.0, row * record + k);
+    });
+  });
+}
+
+void row_table(const std::int32_t* dims, const std::int64_t* offset, std::int64_t num_blocks,
+               std::uint32_t* out) {
+  std::vector<std::int64_t> first(static_cast<std::size_t>(num_blocks) + 1, 0);
+  for (std::int64_t k = 0; k < num_blocks; ++k) first[k + 1] = first[k] + dims[k];
+  for_each_share(num_blocks, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t block = begin; block < end; ++block)
+      for (std::int32_t i = 0; i < dims[block]; ++i) {
+        std::uint32_t* row = out + 3 * (first[block] + i);
+        row[0] = static_cast<std::uint32_t>(offset[block] + i);
+        row[1] = static_cast<std::uint32_t>(first[block]);
+        row[2] = static_cast<std::uint32_t>(dims[block]);
+      }
+  });
 }
 
 Fingerprint fingerprint(const void* data, std::int64_t num_bytes) {

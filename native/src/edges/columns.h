@@ -29,6 +29,15 @@ void block_numbers(const std::vector<Columns<double>>& sources, const std::uint3
                    std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks, Width width,
                    void* out);
 
+// Rows first_row ... of (n, columns) numbers, each followed by zeros up to `record` numbers.
+void pad_rows(const double* values, int columns, int record, std::int64_t first_row, std::int64_t num_rows,
+              Width width, void* out);
+
+// Of every scalar row of blocks one after the other: offset of the row, first scalar row of its block, and
+// the block's dimension; offset: of each block's first row. Writes (sum of dims, 3).
+void row_table(const std::int32_t* dims, const std::int64_t* offset, std::int64_t num_blocks,
+               std::uint32_t* out);
+
 // 128 bits that tell contents apart, not secure; independent of the number of threads.
 struct Fingerprint {
   std::uint64_t low = 0, high = 0;
