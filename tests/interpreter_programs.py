@@ -8,7 +8,7 @@ from graphopt.codegen.interpreter import pack_program
 from graphopt.codegen.program import Program
 from graphopt.solver.vulkan.context import record_step
 from graphopt.solver.vulkan.interpreted import _IN_ORDER, Interpreter
-from graphopt.solver.vulkan.transfer import unpack_wide
+from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
 
 
 def run_on_device(

@@ -22,12 +22,11 @@ from graphopt.solver.vulkan.edge_views import (
     write_rows,
 )
 from graphopt.solver.vulkan.linearization import plan_writes
-from graphopt.solver.vulkan.transfer import unpack_wide
+from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
 
 sys.path.insert(0, str(Path(__file__).parent))
 from resident_graphs import mixed_plane, mixed_space
 from vulkan_graphs import bundle_adjustment
-from wide_numbers import pack_wide
 
 GRAPHS = {"plane": lambda: mixed_plane(loops=True), "space": mixed_space, "bundle": bundle_adjustment}
 

@@ -18,6 +18,18 @@ Width = Literal["float64", "float32", "two_floats"]
 """Of a number on the device; two floats are its float32 and the rest."""
 
 
+def pack_wide(values: np.ndarray, has_float64: bool) -> np.ndarray:
+    """float64 as the device's wide numbers, 8 bytes each: themselves, or pairs (hi, lo) of float32."""
+    values = np.ascontiguousarray(values, np.float64)
+    if has_float64:
+        return values
+    pairs = np.empty((*values.shape, 2), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pairs[..., 0] = values
+        pairs[..., 1] = values - pairs[..., 0]
+    return pairs
+
+
 def unpack_wide(words: np.ndarray, has_float64: bool) -> np.ndarray:
     """Wide numbers, as (n,) float64 bit patterns, back to float64."""
     if has_float64:
