@@ -81,7 +81,7 @@ class Summary:
     device_name: str = ""
     precision: str = ""
     schedule: str = "host"
-    """Who computes H: "host" (the CPU), or on a device "blocks" or "matrix-free"."""
+    """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the

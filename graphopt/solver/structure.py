@@ -17,6 +17,7 @@ of this is vectorised.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -28,7 +29,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
-from graphopt.solver.pattern import PairPlaces, Pattern
+from graphopt.solver.pattern import BlockPlaces, PairPlaces, Pattern, find_pattern
 
 if TYPE_CHECKING:
     from graphopt.graph import Selection
@@ -109,8 +110,12 @@ class Structure:
         self._sorted: dict[tuple[EdgeGroup, int], SortedEdges] = {}
         self._sorting = threading.Lock()
         self.groups: list[EdgeGroup] = []
+        """What the block solver evaluates."""
+        self.external: list[EdgeGroup] = []
+        """Edges of external types: they have places in H, and who evaluates them adds to it."""
         for number, edges in enumerate(selection.edges):
-            self.groups.extend(_split(edges, self._pattern, number))
+            groups = self.external if edges.edge_set.type.is_external else self.groups
+            groups.extend(_split(edges, self._pattern, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -149,6 +154,11 @@ class Structure:
         """Scalars of the stored blocks of H."""
         return int(self.block_ptr[-1])
 
+    def pattern_of(self, groups: Sequence[EdgeGroup]) -> BlockPlaces:
+        """The pattern of an H of these groups only, with all diagonal blocks; places per group."""
+        edges = [(group.vertex_sets, group.vertex_rows) for group in groups]
+        return find_pattern(self.dims, self.vertex_blocks, edges)
+
     @property
     def num_edges(self) -> int:
         """Active edges."""
@@ -163,7 +173,7 @@ class Structure:
     def nbytes(self) -> int:
         """Memory of the index arrays."""
         arrays = [self.dims, self.offsets, *self.vertex_offsets]
-        for group in self.groups:
+        for group in (*self.groups, *self.external):
             arrays += [group.vertex_rows, group.parameter_rows]
         return self._pattern.nbytes + sum(array.nbytes for array in arrays)
 

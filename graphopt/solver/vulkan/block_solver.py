@@ -8,6 +8,8 @@ update(), ...    on the CPU, as in `solver.cpu`
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,13 @@ class VulkanBlockSolver(CpuBlockSolver):
         chi2 = super().linearize()
         self.system.upload()
         return chi2
+
+    @contextmanager
+    def changing_equations(self) -> Iterator[None]:
+        """H and b were on their way to the device already: they go there again."""
+        self.system.wait_upload()
+        yield
+        self.system.upload()
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""

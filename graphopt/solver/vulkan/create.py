@@ -33,4 +33,4 @@ def create(
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     if plan.schedule == "host":
         return VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
-    return ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.schedule)
+    return ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.products)

@@ -22,14 +22,16 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.errors import SolverError
 from graphopt.graph import Graph
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
+from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
-from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
+from graphopt.solver.vulkan.external import DeviceExternal
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.sequence import Running, Sequence
+from graphopt.solver.vulkan.storage import Products, Storage, describe_products
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
 from graphopt.solver.vulkan.tiered import make_device_linearizer
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
@@ -49,23 +51,22 @@ class ResidentBlockSolver:
         device: VulkanDevice | KomputeDevice,
         configuration: Configuration,
         precision: Any,
-        schedule: str,
+        products: tuple[Products, ...],
     ):
-        """configuration: without "auto". schedule: "blocks" or "matrix-free"."""
+        """configuration: without "auto". products: per group of the structure."""
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
         self.device = device
-        self.schedule = schedule
+        self.schedule = describe_products([group.edge_set.type.tag for group in structure.groups], products)
         self._configuration = configuration
         self._graph = graph
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
-        layout = (whole_layout if schedule == "blocks" else diagonal_layout)(structure, num_kept)
+        storage = Storage.of(structure, num_kept, products)
+        layout = storage.layout
         context.note_size(layout.values_size * context.real.itemsize)
-        self._linearizer = make_device_linearizer(
-            context, structure, layout, stores_pairs=schedule == "blocks"
-        )
+        self._linearizer = make_device_linearizer(context, structure, storage)
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
         self._prepared: Future[None] = with_thread.submit(self._linearizer.prepare)
@@ -76,7 +77,7 @@ class ResidentBlockSolver:
             configuration,
             precision,
             resident=True,
-            make_reduction=self._matrix_free() if schedule == "matrix-free" else None,
+            make_reduction=None if storage.is_whole else self._from_edges(),
         )
         self._context = self.system.context
         self._scalars = context.accumulators(2)  # gain, step size
@@ -87,7 +88,7 @@ class ResidentBlockSolver:
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the rest runs beside the first evaluations."""
 
-    def _matrix_free(self) -> Callable[[Equations], Reduction]:
+    def _from_edges(self) -> Callable[[Equations], Reduction]:
         """What makes the reduction, without a reference to this object: no cycle keeps its memory."""
         from graphopt.solver.vulkan.matrix_free import matrix_free_reduction
 
@@ -110,12 +111,11 @@ class ResidentBlockSolver:
 
     @property
     def values(self) -> np.ndarray:
-        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored.
-
-        Who adds to it and to `b`, as solvers of edges that no kernel knows do, calls `system.upload()` then.
-        """
-        if self.schedule == "matrix-free":
-            raise SolverError("schedule 'matrix-free' stores no blocks of H. Use schedule='blocks'.")
+        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored."""
+        if not self._linearizer.storage.is_whole:
+            raise SolverError(
+                f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
+            )
         return self.system.values
 
     @property
@@ -166,7 +166,7 @@ class ResidentBlockSolver:
         self._prepared.result()
         self._wait_linearized()
         self._estimates.hold()
-        if self.schedule == "matrix-free":
+        if not self._linearizer.storage.is_whole:
             self.system.point = self._estimates.held
         key = "linearize", self._estimates.current
         if key not in self._programs:
@@ -279,6 +279,10 @@ class ResidentBlockSolver:
     def discard_top(self) -> None:
         """Forget the last push."""
         self._estimates.discard_top()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
+        return DeviceExternal(self.system, self._estimates, places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
