@@ -70,9 +70,7 @@ class BuiltKernels:
                 write_atomically(self._file, b"")
 
 
-def build_kernels(
-    device: Any, kernels: Iterable[Any], constants: Mapping[int, int] | None = None
-) -> None:
+def build_kernels(device: Any, kernels: Iterable[Any], constants: Mapping[int, int] | None = None) -> None:
     """Build `GpuKernel`s: some at a time, and the first ones while the text of the others is made.
 
     GLSL compilers and drivers run without Python's lock. The first error is raised, once no builder works.

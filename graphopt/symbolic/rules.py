@@ -358,7 +358,11 @@ def _(c: Expr, x: Expr, y: Expr) -> Expr | None:
     return make("select", c.args[0], y, x) if c.op == "not" else None
 
 
-@rule("select", "select(c, select(c, x, y), z) -> select(c, x, z); likewise in the other branch", either("select"))
+@rule(
+    "select",
+    "select(c, select(c, x, y), z) -> select(c, x, z); likewise in the other branch",
+    either("select"),
+)
 def _(c: Expr, x: Expr, y: Expr) -> Expr | None:
     if x.op == "select" and x.args[0] is c:
         return make("select", c, x.args[1], y)
