@@ -71,7 +71,7 @@ def test_rays_start_at_the_camera_and_go_through_the_point(camera):
     """With exact pixels each ray runs from the camera's centre through the true point, distorted or not."""
     graph = opencv_scene() if camera == "opencv" else scene(camera, noise_pixel=0.0)
     structure, edges, points = image_edges(graph)
-    starts = usual_places(edges.group, edges.slot, points.estimate)
+    starts = usual_places(structure, edges, points.estimate)
     rays = viewing_rays(structure, edges, starts, spread=1.0)
     assert rays.known.all()
     expected = centres(graph, edges)

@@ -200,8 +200,14 @@ def test_only_what_changed_is_uploaded(monkeypatch):
     solver = resident(graph)
     solver._prepared.result()
     written = []
-    write = DeviceArray.write
-    monkeypatch.setattr(DeviceArray, "write", lambda own, *more: (written.append(own), write(own, *more)))
+    for name in ("write", "fill"):
+        before = getattr(DeviceArray, name)
+
+        def noted(own, *more, before=before):
+            written.append(own)
+            return before(own, *more)
+
+        monkeypatch.setattr(DeviceArray, name, noted)
 
     def refreshed() -> int:
         written.clear()

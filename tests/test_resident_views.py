@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from graphopt.codegen.gpu import EDGE_BLOCK, TILE
+from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan import edge_views
 from graphopt.solver.vulkan.edge_views import (
     TRANSPOSED,
-    blocked_data,
-    blocked_rows,
     edge_view,
     loop_lists,
     pair_lists,
     primary_slot,
-    tile_starts,
+    write_data,
+    write_rows,
 )
 from graphopt.solver.vulkan.linearization import plan_writes
 from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
@@ -70,9 +70,9 @@ def test_tiles_are_runs_of_whole_destinations(structure):
 def test_tiles_are_as_long_as_they_may_be():
     """Greedy from the left, with destinations larger than a tile by themselves."""
     counts = np.array([100, 28, 1, 300, 5, 128, 127, 2])
-    first = np.concatenate([[0], np.cumsum(counts)])
-    assert tile_starts(first, 0, len(counts)) == [0, 2, 3, 4, 5, 6, 7]
-    assert tile_starts(first, 4, 4) == []
+    first = np.concatenate([[0], np.cumsum(counts)]).astype(np.uint32)
+    assert kernels.tile_starts(first, 0, len(counts), TILE).tolist() == [0, 2, 3, 4, 5, 6, 7]
+    assert kernels.tile_starts(first, 4, 4, TILE).tolist() == []
 
 
 def test_pair_lists_hold_every_off_diagonal_block(structure):
@@ -104,15 +104,39 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
         assert len(found) == len(set(found)) and set(found) == expected
 
 
-def test_blocked_arrays(structure, monkeypatch):
+def in_pieces(num_blocks, block_bytes, write):
+    """What `write(first block, bytes)` writes, two blocks at a time."""
+    out = np.zeros((num_blocks, block_bytes), np.uint8)
+    for first in range(0, num_blocks, 2):
+        write(first, out[first : first + 2].reshape(-1))
+    return out.reshape(-1)
+
+
+def test_blocked_arrays(structure):
     """Entry (e, k) of K per edge is at ((e / 64) K + k) 64 + e % 64, in pieces of any length."""
-    monkeypatch.setattr(edge_views, "PIECE", 2 * EDGE_BLOCK)
     for group in structure.groups:
         view = edge_view(structure, group, 0, is_primary=True, num_kept=structure.num_kept)
-        rows = np.concatenate([piece.ravel() for piece in blocked_rows(group, view)])
-        data = np.concatenate([piece.ravel() for piece in blocked_data(group, view)])
-        num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
-        num_rows, num_data = len(rows) // num, len(data) // num
+        signature = EdgeSignature(group.edge_set.type, group.information, group.kernel)
+        num_rows, num_data = signature.num_rows, signature.num_data
+        blocks = -(-view.num_edges // EDGE_BLOCK)
+        num = blocks * EDGE_BLOCK
+        rows = in_pieces(blocks, EDGE_BLOCK * 4 * num_rows, partial(write_rows, group, view)).view(np.uint32)
+        data, narrow, pairs = (
+            in_pieces(
+                blocks,
+                EDGE_BLOCK * nbytes * num_data,
+                lambda first, out, width=width, group=group, view=view: write_data(
+                    group, view, first, width, out
+                ),
+            ).view(dtype)
+            for width, nbytes, dtype in (
+                ("float64", 8, np.float64),
+                ("float32", 4, np.float32),
+                ("two_floats", 8, np.float32),
+            )
+        )
+        np.testing.assert_array_equal(narrow, data.astype(np.float32))
+        np.testing.assert_array_equal(pairs, pack_wide(data, False).ravel())
         for e in range(num):
             row = int(view.order[min(e, view.num_edges - 1)])
             places = ((e // 64) * num_rows + np.arange(num_rows)) * 64 + e % 64

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphopt.device import VulkanDevice
 from graphopt.errors import SolverError
+from graphopt.solver.vulkan import transfer
 from graphopt.solver.vulkan.chunks import split_segments
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import SUBMISSION_SECONDS, Context, record_step
@@ -329,8 +331,6 @@ def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypa
 
 def test_memory_schemes_give_the_same_bits():
     """One buffer, two buffers with copies, and writing through the bar."""
-    from graphopt.device import VulkanDevice
-
     problem = PROBLEMS["mixed dimensions"]()
     steps = []
     for scheme in ("single", "staged", "rebar"):
@@ -410,3 +410,23 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
     assert len(launches[0]) == 1 < len(launches[1])
     assert [one.params[0] for one in launches[1][1:]] == [one.params[1] for one in launches[1][:-1]]
     assert launches[1][-1].params[1] == len(walk)
+
+
+@pytest.mark.parametrize("scheme", ["single", "staged", "rebar"])
+@pytest.mark.parametrize("num_blocks", [0, 1, 7, 8])
+def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
+    """What `DeviceArray.fill` has written arrives, through staging buffers of three blocks too."""
+    monkeypatch.setattr(transfer, "STAGING_BYTES", 3 * 64)
+    device = VulkanDevice(validation=True, memory_scheme=scheme)
+    expected = np.random.default_rng(0).integers(256, size=(8, 64), dtype=np.uint8)
+    array = transfer.DeviceArray(Context(device, "double"), 8 * 64)
+    array.write([np.zeros(8 * 64, np.uint8)])
+
+    def write(first, out):
+        out[:] = expected[first : first + len(out) // 64].reshape(-1)
+
+    array.fill(64, num_blocks, write)
+    found = device.download(array.buffer, np.uint8, 8 * 64).reshape(8, 64)
+    np.testing.assert_array_equal(found[:num_blocks], expected[:num_blocks])
+    assert not found[num_blocks:].any()
+    assert device.messages == []

@@ -28,6 +28,7 @@ from graphopt.codegen.edge import (
     compile_robust_kernel,
     compile_vertex,
     explain_rewrites,
+    information_columns,
     information_dim,
     pack_information,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "compile_robust_kernel",
     "compile_vertex",
     "explain_rewrites",
+    "information_columns",
     "information_dim",
     "pack_information",
     "sampled_planes",

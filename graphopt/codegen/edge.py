@@ -142,13 +142,17 @@ def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
     """(m, d, d) information matrices -> (m, information_dim) inputs; the upper triangle is read."""
     if information.ndim != 3 or information.shape[1] != information.shape[2]:
         raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
-    dim = information.shape[1]
+    count, dim = information.shape[:2]
+    columns = information_columns(dim, variant)
+    return np.ascontiguousarray(information.reshape(count, dim * dim)[:, columns], dtype=np.float64)
+
+
+def information_columns(dim: int, variant: str) -> list[int]:
+    """Which entries of a flattened (d, d) information matrix are inputs."""
     if variant == "full":
         rows, columns = np.triu_indices(dim)
-        return np.ascontiguousarray(information[:, rows, columns], dtype=np.float64)
-    if variant == "diagonal":
-        return np.ascontiguousarray(np.diagonal(information, axis1=1, axis2=2), dtype=np.float64)
-    return np.zeros((len(information), 0))
+        return (rows * dim + columns).tolist()
+    return list(range(0, dim * dim, dim + 1)) if variant == "diagonal" else []
 
 
 def _name(function: Callable) -> str:

@@ -14,6 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
+
 _SMALL = 64  # look-ups of at most so many ids go through the dictionary
 _DENSE_SPAN = 8  # a direct table may have so many entries per id
 
@@ -72,6 +74,16 @@ class IdIndex:
             self._table = _ArrayTable(self._sets)
         return self._table.find(ids)
 
+    def find_rows(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
+        """Rows (m, k) int32 in their sets, -1 for unknown ids, and the smallest of them (0 at most)."""
+        if ids.size > _SMALL:
+            self._table = self._table or _ArrayTable(self._sets)
+            direct = self._table.direct_rows()
+            if direct is not None:
+                return kernels.look_up(ids, *direct)
+        rows = self.find(ids)[1].astype(np.int32)
+        return rows, int(min(rows.min(), 0)) if rows.size else 0
+
 
 class _ArrayTable:
     """Ids of all sets in one array, with their places, for vectorised look-up."""
@@ -82,6 +94,7 @@ class _ArrayTable:
         self._set_number = np.repeat(np.arange(len(sets)), counts)
         self._row = np.concatenate([np.arange(n) for n in counts]) if sets else np.empty(0, np.int64)
         self._direct: np.ndarray | None = None
+        self._direct_rows: np.ndarray | None = None
         if not len(ids):
             self._sorted = ids
             return
@@ -102,6 +115,14 @@ class _ArrayTable:
         if not len(self._row):
             return np.full(ids.shape, -1), np.full(ids.shape, -1)
         return np.where(known, self._set_number[position], -1), np.where(known, self._row[position], -1)
+
+    def direct_rows(self) -> tuple[int, np.ndarray] | None:
+        """Lowest id, and (span,) int32 row of each id from there on, -1 for none; None if ids are sparse."""
+        if self._direct is None:
+            return None
+        if self._direct_rows is None:
+            self._direct_rows = np.where(self._direct >= 0, self._row[self._direct], -1).astype(np.int32)
+        return self._low, self._direct_rows
 
     def _positions(self, ids: np.ndarray) -> np.ndarray:
         """Index into all ids, -1 where unknown."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import UnknownIdError
 from graphopt.graph import validate
 from graphopt.graph.selection import EdgeSelection, Selection
@@ -28,13 +29,13 @@ def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))
         else:
-            rows = np.arange(len(edge_set)) if level < 0 else np.flatnonzero(edge_set.level == level)
+            rows = _rows_of_level(edge_set, level)
         selection = _take(graph, edge_set, rows, None if chosen is not None else fixed, inside)
         if not len(selection.rows):
             continue
         selected.append(selection)
         for slot, number in enumerate(selection.vertex_sets):
-            active[number][selection.vertex_rows[:, slot]] = True
+            kernels.mark(selection.vertex_rows, slot, active[number])
     return Selection(
         tuple(graph.vertex_sets),
         active,
@@ -45,6 +46,12 @@ def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
     )
 
 
+def _rows_of_level(edge_set: EdgeSet, level: int) -> np.ndarray:
+    if level < 0 or bool((edge_set.level == level).all()):
+        return np.arange(len(edge_set))
+    return np.flatnonzero(edge_set.level == level)
+
+
 def _take(
     graph: Graph,
     edge_set: EdgeSet,
@@ -53,7 +60,9 @@ def _take(
     inside: tuple[np.ndarray, ...] | None,
 ) -> EdgeSelection:
     """Rows of an edge set with a free vertex (unless `fixed` is None) and all vertices inside."""
-    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
+    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(
+        edge_set, None if len(rows) == len(edge_set) else rows
+    )
     keep = np.ones(len(rows), bool)
     if not len(rows):
         fixed = inside = None
@@ -67,9 +76,9 @@ def _take(
         edge_set,
         rows,
         tuple(vertex_sets),
-        vertex_rows.astype(np.int32),
+        vertex_rows,
         tuple(parameter_sets),
-        parameter_rows.astype(np.int32),
+        parameter_rows,
     )
 
 

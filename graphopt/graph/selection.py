@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
+
 if TYPE_CHECKING:
     from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 
@@ -83,7 +85,7 @@ class Selection:
         active = tuple(np.zeros(len(mask), bool) for mask in self.active)
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
-                active[number][one.vertex_rows[:, slot]] = True
+                kernels.mark(one.vertex_rows, slot, active[number])
         return replace(self, active=active, fixed=fixed, edges=edges)
 
 

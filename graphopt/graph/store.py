@@ -135,28 +135,31 @@ class GraphStore:
         return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
 
     def edge_places(
-        self, edge_set: EdgeSet, rows: np.ndarray
+        self, edge_set: EdgeSet, rows: np.ndarray | None
     ) -> tuple[list[int], np.ndarray, list[int], np.ndarray]:
         """Where the vertices and parameters of edges are.
 
-        Returns per slot the number of its vertex set, rows in them (k, arity), and the same for parameters.
+        rows: None for all. Returns per slot the number of its vertex set, rows in them (k, arity) int32, and
+        the same for parameters.
         """
-        vertices = edge_set.vertices[rows]
-        _, vertex_rows = self._vertex_index.find(vertices)
-        if len(vertex_rows) and vertex_rows.min() < 0:
+        vertices = edge_set.vertices if rows is None else edge_set.vertices[rows]
+        vertex_rows, smallest = self._vertex_index.find_rows(vertices)
+        if smallest < 0:
             missing = int(vertices.ravel()[np.argmin(vertex_rows)])
             raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
         vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
         parameter_sets, parameter_rows = self.parameter_places(edge_set)
-        return vertex_sets, vertex_rows, list(parameter_sets), parameter_rows[rows]
+        if rows is not None:
+            parameter_rows = parameter_rows[rows]
+        return vertex_sets, vertex_rows, list(parameter_sets), parameter_rows
 
     def parameter_places(self, edge_set: EdgeSet) -> tuple[tuple[int, ...], np.ndarray]:
         """Per slot the number of its parameter set, and int32 rows in them (m, num_parameters)."""
         wanted = edge_set.type.parameters
         if not wanted:
             return (), np.empty((len(edge_set), 0), np.int32)
-        _, rows = self._parameter_index.find(edge_set.parameters)
-        return tuple(number_of(self.parameter_sets, one) for one in wanted), rows.astype(np.int32)
+        rows, _ = self._parameter_index.find_rows(edge_set.parameters)
+        return tuple(number_of(self.parameter_sets, one) for one in wanted), rows
 
     def check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
         """Refuse ids (m, num_parameters) of which one is missing or of another type."""

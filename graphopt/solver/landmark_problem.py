@@ -51,6 +51,27 @@ def choose_points(edges: list[PointEdges], mask: np.ndarray) -> tuple[np.ndarray
     ]
 
 
+def chi2_by_vertex(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
+    """(num_destinations,) robustified chi2 of a group's edges, summed by the vertices of a slot.
+
+    In the order of `Structure.sorted_edges`. One pass over the graph's own arrays, by all threads.
+    """
+    compiled = compiled_edge(group.edge_set.type, group.information, group.kernel)
+    selection, by_vertex = structure.selection, structure.sorted_edges(group, slot)
+    return kernels.sum_chi2(
+        compiled.chi2.native,
+        None if compiled.kernel is None else compiled.kernel.native,
+        [selection.vertex_sets[number].estimate for number in group.vertex_sets],
+        group.vertex_rows,
+        [selection.parameter_sets[number].values for number in group.parameter_sets],
+        group.parameter_rows,
+        group.data_columns(),
+        group.chosen_rows,
+        by_vertex.order,
+        by_vertex.first,
+    )
+
+
 class LandmarkProblem:
     """Points (n, 3), each with its edges; every other vertex stays as it is."""
 
@@ -68,10 +89,13 @@ class LandmarkProblem:
         self.edges = edges
         self._robust = robust
         self._linearizer = kernels.Linearizer()
-        for vertex_set in structure.selection.vertex_sets:
-            held = np.full(len(vertex_set), -1, np.int64)
-            program = compiled_vertex(vertex_set.type).native
-            self._linearizer.add_vertex_set(vertex_set.estimate, program, held)
+        used = {
+            number for one in edges for slot, number in enumerate(one.group.vertex_sets) if slot != one.slot
+        }
+        for number, vertex_set in enumerate(structure.selection.vertex_sets):
+            estimate = vertex_set.estimate if number in used else vertex_set.estimate[:0]
+            held = np.full(len(estimate), -1, np.int64)
+            self._linearizer.add_vertex_set(estimate, compiled_vertex(vertex_set.type).native, held)
         self._moves = moves
         places = 3 * np.arange(len(self.points)) if moves else np.full(len(self.points), -1, np.int64)
         program = compiled_vertex(VertexPointXYZ).native
@@ -87,7 +111,7 @@ class LandmarkProblem:
         group, rows, slot = edges.group, edges.rows, edges.slot
         compiled = compiled_edge(group.edge_set.type, group.information, group.kernel if self._robust else 0)
         arity = group.vertex_rows.shape[1]
-        takes_all = np.array_equal(rows, np.arange(len(group.rows)))
+        takes_all = len(rows) == len(group.rows) and np.array_equal(rows, np.arange(len(rows)))
         vertex_sets, vertex_rows = list(group.vertex_sets), group.vertex_rows[rows]
         vertex_sets[slot], vertex_rows[:, slot] = self._point_set, edges.point
         block_offset = np.full((len(rows), arity * (arity + 1) // 2), -1, np.int64)

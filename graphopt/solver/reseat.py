@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, choose_points
-from graphopt.solver.structure import Structure
+from graphopt.cpu_kernels import kernels
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_by_vertex, choose_points
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
 from graphopt.types.slam3d import VertexPointXYZ
 
@@ -30,6 +31,7 @@ _SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth loo
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
 _FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
 _HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
+_SPREAD_SAMPLES = 1 << 16  # landmarks whose extent is measured, about
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
 
@@ -54,39 +56,35 @@ def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
         if vertex_set.type is not VertexPointXYZ:
             continue
-        edges = _incidences(structure, number)
-        if not edges:
+        chosen, edges = _suspicious(structure, number, worth)
+        if not len(chosen):
             continue
-        result = _reseat(structure, number, edges, worth)
+        result = _reseat(structure, vertex_set.estimate, chosen, edges)
         moved, gain = moved + result.num_landmarks, gain + result.gain
     return Reseated(moved, gain)
 
 
-def _incidences(structure: Structure, number: int) -> list[PointEdges]:
-    """The edges of a set's eliminated landmarks; `point` is the row of the set. Empty if there are none."""
+def _images(structure: Structure, number: int) -> tuple[np.ndarray, list[tuple[EdgeGroup, int]]]:
+    """(n,) bool: the set's eliminated landmarks whose edges all are images; and their groups, with slots."""
     eliminated = structure.vertex_blocks[number] >= structure.num_kept
-    found = []
+    images = []
     for group in structure.groups:
         slots = [k for k, one in enumerate(group.vertex_sets) if one == number]
-        is_image = len(slots) == 1 and len(group.vertex_sets) > 1 and group.edge_set.type.residual_dim == 2
+        if len(slots) == 1 and len(group.vertex_sets) > 1 and group.edge_set.type.residual_dim == 2:
+            images.append((group, slots[0]))
+            continue
         for slot in slots:
-            rows = group.vertex_rows[:, slot]
-            if is_image:
-                mine = np.flatnonzero(eliminated[rows])
-                found.append(PointEdges(group, mine, slot, rows[mine].astype(np.int64)))
-            else:
-                eliminated = eliminated.copy()
-                eliminated[rows] = False
-    kept = [one.take(eliminated[one.point]) for one in found]
-    return [one for one in kept if len(one.rows)]
+            other = np.zeros(len(eliminated), bool)
+            kernels.mark(group.vertex_rows, slot, other)
+            eliminated &= ~other
+    return eliminated, images
 
 
-def _reseat(structure: Structure, number: int, edges: list[PointEdges], worth: float) -> Reseated:
-    estimate = structure.selection.vertex_sets[number].estimate
-    chosen, edges = _suspicious(structure, estimate, edges, worth)
-    if not len(chosen):
-        return Reseated(0, 0.0)
-    rays = [_rays(structure, one, estimate, chosen) for one in edges]
+def _reseat(
+    structure: Structure, estimate: np.ndarray, chosen: np.ndarray, edges: list[PointEdges]
+) -> Reseated:
+    """Try other places for the rows `chosen` (n,); the points of `edges` are numbered 0 ... n - 1."""
+    rays = [_rays(structure, one, estimate) for one in edges]
     present = estimate[chosen][None]
     chi2_now = LandmarkProblem(structure, edges, present[0], moves=False).chi2()[None]
     places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
@@ -103,29 +101,73 @@ def _reseat(structure: Structure, number: int, edges: list[PointEdges], worth: f
     return Reseated(len(rows), float((chi2[0] - chi2[best, each])[moves].sum()))
 
 
-def _suspicious(
-    structure: Structure, estimate: np.ndarray, edges: list[PointEdges], worth: float
-) -> tuple[np.ndarray, list[PointEdges]]:
-    """Rows (n,) of landmarks with a large chi2, and their edges with `point` numbered 0 ... n - 1."""
-    chi2 = LandmarkProblem(structure, edges, estimate.copy(), moves=False).chi2()
-    count = np.zeros(len(chi2))
-    for one in edges:
-        count += np.bincount(one.point, minlength=len(chi2))
-    seen = count > 1
-    if not seen.any():
-        return np.flatnonzero(seen), []
+def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.ndarray, list[PointEdges]]:
+    """Rows (n,) of landmarks of a set with a large chi2, and their edges with `point` numbered 0 ... n - 1.
+
+    None where together they do not hold `worth`. Of size m, the number of edges, only sums by landmark are
+    made, by all threads.
+    """
+    eliminated, images = _images(structure, number)
+    if not images:
+        return np.empty(0, np.int64), []
+    chi2, count = _sums_by_block(structure, images)
+    own = structure.vertex_blocks[number][eliminated] - structure.num_kept
+    if len(own) < len(chi2):  # some blocks are of other sets, or have edges that are no images
+        is_own = np.zeros(len(chi2), bool)
+        is_own[own] = True
+        count[~is_own] = 0.0
+    seen = slice(None) if bool((count > 0.0).all()) else np.flatnonzero(count)
+    if not len(count[seen]):
+        return np.empty(0, np.int64), []
     usual = np.median(chi2[seen] / count[seen])
-    suspicious = seen & (chi2 > _SUSPICIOUS * usual * count)
-    most = max(_MOST, int(_LARGEST_SHARE * np.count_nonzero(seen)))
-    suspicious[np.argsort(np.where(suspicious, -chi2, np.inf), kind="stable")[most:]] = False
-    if chi2[suspicious].sum() < worth:
-        suspicious[:] = False
-    return choose_points(edges, suspicious)
+    suspicious = np.flatnonzero((count > 0.0) & (chi2 > _SUSPICIOUS * usual * count))
+    most = max(_MOST, int(_LARGEST_SHARE * len(count[seen])))
+    if len(suspicious) > most:
+        suspicious = suspicious[np.argsort(-chi2[suspicious], kind="stable")[:most]]
+    if not len(suspicious) or chi2[suspicious].sum() < worth:
+        return suspicious[:0], []
+    row_of_block = np.empty(len(chi2), np.int64)
+    row_of_block[own] = np.flatnonzero(eliminated)
+    rows = np.sort(row_of_block[suspicious])
+    edges = [_edges_of(structure, group, slot, rows) for group, slot in images]
+    return rows, [one for one in edges if len(one.rows)]
 
 
-def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray, chosen: np.ndarray) -> Rays:
-    starts = usual_places(edges.group, edges.slot, estimate)[edges.rows]
-    spread = float(np.median(np.abs(estimate - np.median(estimate, axis=0))))
+def _sums_by_block(
+    structure: Structure, images: list[tuple[EdgeGroup, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """chi2, infinite where it is not finite, and number of images, (num_eliminated,) each."""
+    num = structure.num_blocks - structure.num_kept
+    chi2, count = np.zeros(num), np.zeros(num)
+    for group, slot in images:
+        found = structure.sorted_edges(group, slot)
+        begin = int(np.searchsorted(found.blocks, structure.num_kept))
+        all_of_them = len(found.blocks) - begin == num  # ascending, so one after the other
+        at = slice(None) if all_of_them else found.blocks[begin:] - structure.num_kept
+        chi2[at] += chi2_by_vertex(structure, group, slot)[begin:]
+        count[at] += np.diff(found.first[begin:])
+    chi2[~np.isfinite(chi2)] = np.inf
+    return chi2, count
+
+
+def _edges_of(structure: Structure, group: EdgeGroup, slot: int, landmarks: np.ndarray) -> PointEdges:
+    """The edges of some landmarks, rows of their set; `point` is the number among these."""
+    by_landmark = structure.sorted_edges(group, slot)
+    blocks = structure.vertex_blocks[group.vertex_sets[slot]][landmarks]
+    at = np.minimum(np.searchsorted(by_landmark.blocks, blocks), len(by_landmark.blocks) - 1)
+    points = np.flatnonzero(by_landmark.blocks[at] == blocks)
+    begin = by_landmark.first[at[points]].astype(np.int64)
+    count = by_landmark.first[at[points] + 1] - begin
+    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
+    rows = by_landmark.order[np.repeat(begin, count) + within].astype(np.int64)
+    ascending = np.argsort(rows, kind="stable")
+    return PointEdges(group, rows[ascending], slot, np.repeat(points, count)[ascending])
+
+
+def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray) -> Rays:
+    starts = usual_places(structure, edges, estimate)
+    some = estimate[:: 1 + len(estimate) // _SPREAD_SAMPLES]
+    spread = float(np.median(np.abs(some - np.median(some, axis=0))))
     return viewing_rays(structure, edges, starts, max(spread, 1e-6))
 
 

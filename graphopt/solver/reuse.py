@@ -66,7 +66,10 @@ def prepared_solver(
         options,
         selection,
         _flags(graph, selection),
-        tuple(edges.edge_set.kernel[edges.rows] for edges in selection.edges),
+        tuple(
+            edges.edge_set.kernel.copy() if edges.takes_all else edges.edge_set.kernel[edges.rows]
+            for edges in selection.edges
+        ),
         structure,
         solver,
     )

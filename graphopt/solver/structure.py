@@ -16,6 +16,7 @@ of this is vectorised.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt import codegen
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
@@ -55,6 +57,26 @@ class EdgeGroup:
     places: PairPlaces
     """Where the blocks of the group's pairs are, once it is asked."""
 
+    @property
+    def chosen_rows(self) -> np.ndarray | None:
+        """`rows`, None if these are all rows of the edge set."""
+        return None if len(self.rows) == len(self.edge_set) else self.rows
+
+    def data_columns(self) -> list[tuple[np.ndarray, list[int]]]:
+        """Arrays of the edge set (n, k), and which columns of them the programs take.
+
+        Measurement, information, and with a robust kernel its width.
+        """
+        own, dim = self.edge_set, self.edge_set.type.residual_dim
+        information = own.information.reshape(len(own), dim * dim)
+        columns = [
+            (own.measurement, list(range(own.measurement.shape[1]))),
+            (information, codegen.information_columns(dim, self.information)),
+        ]
+        if self.kernel:
+            columns.append((own.kernel_width.reshape(-1, 1), [0]))
+        return [one for one in columns if one[1]]
+
     @cached_property
     def block_offset(self) -> np.ndarray:
         """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
@@ -66,6 +88,18 @@ class EdgeGroup:
         return self.places.transposed()
 
 
+@dataclass(frozen=True, eq=False)
+class SortedEdges:
+    """Edges of a group sorted by the block of their vertex in one slot, otherwise in the group's order."""
+
+    order: np.ndarray
+    """(m,) uint32: rows of the group; those whose vertex is not optimized come last."""
+    first: np.ndarray
+    """(num_destinations + 1,) uint32: edges first[d] to first[d + 1] belong to destination d."""
+    blocks: np.ndarray
+    """(num_destinations,) int64, ascending: block of each destination."""
+
+
 class Structure:
     """Numbering, block pattern and edge groups of a selection."""
 
@@ -73,6 +107,8 @@ class Structure:
         self.selection = selection
         self._number_blocks()
         self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
+        self._sorted: dict[tuple[EdgeGroup, int], SortedEdges] = {}
+        self._sorting = threading.Lock()
         self.groups: list[EdgeGroup] = []
         """What the block solver evaluates."""
         self.external: list[EdgeGroup] = []
@@ -145,6 +181,15 @@ class Structure:
         """Block of a vertex, -1 if it is not optimized."""
         return int(self.vertex_blocks[set_number][row])
 
+    def sorted_edges(self, group: EdgeGroup, slot: int) -> SortedEdges:
+        """The edges of a group by the block of a slot; found once."""
+        with self._sorting:
+            if (group, slot) not in self._sorted:
+                blocks = self.vertex_blocks[group.vertex_sets[slot]]
+                found = kernels.sort_by_key(group.vertex_rows, slot, blocks, self.num_blocks)
+                self._sorted[group, slot] = SortedEdges(*found)
+            return self._sorted[group, slot]
+
     # ---------------------------------------------------------------- numbering
 
     def _number_blocks(self) -> None:
@@ -180,13 +225,17 @@ class Structure:
         is_wanted = np.concatenate(wanted)
         conflicts = []
         for edges in selection.edges:
+            slots = [k for k, number in enumerate(edges.vertex_sets) if wanted[number].any()]
+            pairs = list(combinations(slots, 2))
+            if not pairs:
+                continue
             numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
-            for i, j in combinations(range(numbers.shape[1]), 2):
+            for i, j in pairs:
                 both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
                 both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
                 conflicts.append(numbers[both][:, [i, j]])
-        pairs = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
-        return np.split(independent_set(is_wanted, pairs), first[1:-1])
+        found = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
+        return np.split(independent_set(is_wanted, found), first[1:-1])
 
 
 def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
@@ -216,4 +265,4 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
     """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
-    return kernels.information_variant(edge_set.information, rows)
+    return kernels.information_kind(edge_set.information, None if len(rows) == len(edge_set) else rows)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
 from graphopt.solver.structure import EdgeGroup, Structure
 
@@ -71,21 +72,36 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
     return Rays(x - distance * ray, np.sign(distance) * ray, np.abs(distance[:, 0]), known)
 
 
-def usual_places(group: EdgeGroup, slot: int, points: np.ndarray) -> np.ndarray:
-    """(m, 3) for each edge of a group: the median of some points that the same camera sees.
+def usual_places(structure: Structure, edges: PointEdges, points: np.ndarray) -> np.ndarray:
+    """(m, 3) for each of the edges: the median of some points that the same camera sees.
 
     The camera is the other vertex of the edge; of several, the slot with the most different ones (a pose
     rather than shared intrinsics). `points` (n, 3) are the estimates of the landmarks' vertex set.
     """
+    group, slot = edges.group, edges.slot
     others = [k for k in range(group.vertex_rows.shape[1]) if k != slot]
-    counts = [np.bincount(group.vertex_rows[:, k]) for k in others]
-    chosen = int(np.argmax([np.count_nonzero(count) for count in counts]))
-    camera, count = group.vertex_rows[:, others[chosen]], counts[chosen]
-    order = np.argsort(camera, kind="stable")
-    first = np.cumsum(count) - count
-    picked = first[:, None] + count[:, None] * np.arange(_SAMPLES) // _SAMPLES
-    seen = points[group.vertex_rows[:, slot][order[np.minimum(picked, len(order) - 1)]]]
-    return np.median(seen, axis=1)[camera]
+    found = [_by_row(structure, group, k) for k in others]
+    chosen = int(np.argmax([len(keys) for *_, keys in found]))
+    order, first, key_of, keys = found[chosen]
+    begin, count = first[:-1].astype(np.int64), np.diff(first).astype(np.int64)
+    mine, camera = np.unique(
+        np.searchsorted(keys, key_of[group.vertex_rows[edges.rows, others[chosen]]]), return_inverse=True
+    )
+    picked = begin[mine, None] + count[mine, None] * np.arange(_SAMPLES) // _SAMPLES
+    return np.median(points[group.vertex_rows[order[picked], slot]], axis=1)[camera]
+
+
+def _by_row(
+    structure: Structure, group: EdgeGroup, slot: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Edges by the vertex of a slot: order, first of each vertex, key of each row, and keys that occur."""
+    blocks = structure.vertex_blocks[group.vertex_sets[slot]]
+    if bool((blocks >= 0).all()):  # all in the order that the block solver has made
+        found = structure.sorted_edges(group, slot)
+        return found.order, found.first, blocks, found.blocks
+    numbers = np.arange(len(blocks))
+    order, first, keys = kernels.sort_by_key(group.vertex_rows, slot, numbers, len(blocks))
+    return order, first, numbers, keys
 
 
 def _least_step(H: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ void bind_vm(py::module_& m);               // vm.cpp: bytecode interpreter, lin
 void bind_linear(py::module_& m);           // linear.cpp: block linear algebra
 void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizations of small systems
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
+void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
@@ -24,4 +25,5 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_block_structure(m);
   bind_small_loop(m);
   bind_rows(m);
+  bind_edges(m);
 }

@@ -78,6 +78,21 @@ def sort_into_bins(
     return order, bins
 
 
+def bins_of_blocks(dims: np.ndarray) -> tuple[np.ndarray | slice, list[Bin]]:
+    """Bins of single blocks, each of one dimension: how to index them in that order, and the bins."""
+    if len(dims) and bool((dims == dims[0]).all()):
+        return slice(None), [Bin((int(dims[0]),), 0, len(dims), 1.0)]
+    return sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
+
+
+def index_table(*columns: np.ndarray, order: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """(n, number of columns) uint32: these columns side by side, in this order."""
+    table = np.empty((len(columns[0]), len(columns)), np.uint32)
+    for number, column in enumerate(columns):
+        table[:, number] = column[order]
+    return table
+
+
 def first_of_each(counts: np.ndarray) -> np.ndarray:
     """Exclusive running sum."""
     return np.cumsum(counts) - counts

@@ -10,19 +10,17 @@ workgroup. Destinations that Schur eliminates come after those that stay, and no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.codegen.gpu import EDGE_BLOCK, TILE
-from graphopt.solver.cpu import edge_data
+from graphopt.codegen.gpu import TILE
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.transfer import Width
 
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
-PIECE = 1 << 18
-"""Edges that are brought into order at a time: large groups need no second copy in host memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +77,18 @@ class PairList:
 
 def primary_slot(structure: Structure, group: EdgeGroup) -> int:
     """Slot of the view that holds all edges: that of eliminated vertices, else that of most vertices."""
+    landmarks = [
+        slot
+        for slot, number in enumerate(group.vertex_sets)
+        if (structure.vertex_blocks[number] >= structure.num_kept).any()
+    ]
+    if len(landmarks) == 1 and len(structure.groups) == 1:
+        return landmarks[0]  # no other edges have these
     counts = []
     for slot, number in enumerate(group.vertex_sets):
         blocks = structure.vertex_blocks[number]
         seen = np.zeros(len(blocks), bool)
-        seen[group.vertex_rows[:, slot]] = True
+        kernels.mark(group.vertex_rows, slot, seen)
         seen &= blocks >= 0
         eliminated = int(np.count_nonzero(seen & (blocks >= structure.num_kept)))
         counts.append((eliminated, int(np.count_nonzero(seen))))
@@ -94,33 +99,13 @@ def edge_view(
     structure: Structure, group: EdgeGroup, slot: int, *, is_primary: bool, num_kept: int
 ) -> EdgeView:
     """The view of a slot; the primary one holds all edges. num_kept: first block that Schur eliminates."""
-    block = structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
-    order, block = _sorted_by(np.where(block < 0, structure.num_blocks, block))
-    num_placed = int(np.searchsorted(block, structure.num_blocks))
-    if not is_primary:
-        order = order[:num_placed]
-    block = block[:num_placed]
-    starts = _starts(block)
-    first = np.append(starts, num_placed)
-    blocks = block[starts].astype(np.int64)
-    boundary = int(np.searchsorted(blocks, num_kept))
-    kept, eliminated = (
-        tile_starts(first, begin, end) for begin, end in ((0, boundary), (boundary, len(blocks)))
-    )
-    tiles = np.array([*kept, *eliminated, len(blocks)], np.uint32)
-    return EdgeView(slot, order, first.astype(np.uint32), blocks, tiles, len(kept))
-
-
-def tile_starts(first: np.ndarray, begin: int, end: int) -> list[int]:
-    """First destination of each tile of the destinations begin to end."""
-    ahead = np.searchsorted(first, first[begin:end].astype(np.int64) + TILE, side="right") - 1
-    ahead = np.clip(ahead, np.arange(begin, end) + 1, end).tolist()
-    starts = []
-    at = begin
-    while at < end:
-        starts.append(at)
-        at = ahead[at - begin]
-    return starts
+    found = structure.sorted_edges(group, slot)
+    order = found.order if is_primary else found.order[: found.first[-1]]
+    num, boundary = len(found.blocks), int(np.searchsorted(found.blocks, num_kept))
+    kept = kernels.tile_starts(found.first, 0, boundary, TILE)
+    eliminated = kernels.tile_starts(found.first, boundary, num, TILE)
+    tiles = np.concatenate([kept, eliminated, np.array([num], np.uint32)])
+    return EdgeView(slot, order, found.first, found.blocks, tiles, len(kept))
 
 
 def pair_lists(
@@ -154,8 +139,10 @@ def loop_lists(
     arity = len(group.vertex_sets)
     lists = []
     for a in range(arity):
-        block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
         for b in range(a + 1, arity):
+            if group.vertex_sets[a] != group.vertex_sets[b]:
+                continue
+            block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
             chosen = _names_twice(group, a, b) & (block >= 0)
             if chosen.any():
                 edges, blocks = _sorted_by(block[chosen], _places_of(primary)[chosen])
@@ -182,17 +169,8 @@ def _places_of(primary: EdgeView) -> np.ndarray:
     return place
 
 
-def _sorted_by(keys: np.ndarray, numbers: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_by(keys: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sort (n,) uint32 numbers by key, then by number: (numbers, keys). Keys are below 2**32."""
-    if numbers is None:
-        numbers = np.arange(len(keys), dtype=np.uint32)
-        if bool((keys[1:] >= keys[:-1]).all()):
-            return numbers, keys.astype(np.uint32)
-        num_keys = int(keys.max()) + 1
-        if num_keys <= 1 << 16:  # numpy sorts 16 bits by counting
-            order = np.argsort(keys.astype(np.uint16), kind="stable").astype(np.uint32)
-            counts = np.bincount(keys, minlength=num_keys)
-            return order, np.repeat(np.arange(num_keys, dtype=np.uint32), counts)
     both = keys.astype(np.uint64) << np.uint64(32)
     both |= numbers
     both.sort()
@@ -206,30 +184,15 @@ def _starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(is_new)
 
 
-def blocked(columns: np.ndarray) -> np.ndarray:
-    """(n, K) -> (ceil(n / 64), K, 64), filled up with copies of the last row."""
-    num, width = columns.shape
-    missing = -num % EDGE_BLOCK
-    if missing:
-        columns = np.concatenate([columns, np.repeat(columns[-1:], missing, axis=0)])
-    return np.ascontiguousarray(columns.reshape(-1, EDGE_BLOCK, width).transpose(0, 2, 1))
+def write_rows(group: EdgeGroup, view: EdgeView, first_block: int, out: np.ndarray) -> None:
+    """Rows of the vertices, then of the parameters, of a view's edges, (blocks, K, 64) uint32, as bytes.
+
+    `out` holds the blocks from `first_block` on; the last block is filled up with copies of the last edge.
+    """
+    sources = [(one, list(range(one.shape[1]))) for one in (group.vertex_rows, group.parameter_rows)]
+    kernels.block_rows([one for one in sources if one[1]], view.order, first_block, out)
 
 
-def blocked_rows(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:
-    """Rows of the vertices, then of the parameters, of a view's edges: pieces (blocks, K, 64) uint32."""
-    for part in _pieces(view):
-        arrays = [np.take(one, part, axis=0) for one in (group.vertex_rows, group.parameter_rows)]
-        yield blocked(np.concatenate(arrays, axis=1).astype(np.uint32))
-
-
-def blocked_data(group: EdgeGroup, view: EdgeView) -> Iterator[np.ndarray]:
-    """Measurement, packed information and kernel width of a view's edges: pieces (blocks, D, 64) float64."""
-    for part in _pieces(view):
-        measurement, information, width = edge_data(group, part)
-        columns = [measurement, information] + ([width[:, None]] if group.kernel else [])
-        yield blocked(np.concatenate(columns, axis=1))
-
-
-def _pieces(view: EdgeView) -> Iterator[np.ndarray]:
-    for start in range(0, view.num_edges, PIECE):
-        yield view.order[start : start + PIECE]
+def write_data(group: EdgeGroup, view: EdgeView, first_block: int, width: Width, out: np.ndarray) -> None:
+    """Measurement, packed information and kernel width of a view's edges, (blocks, D, 64), as bytes."""
+    kernels.block_numbers(group.data_columns(), group.chosen_rows, view.order, first_block, width, out)

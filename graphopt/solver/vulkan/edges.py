@@ -10,27 +10,27 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen import gpu, sampled_runs
+from graphopt.codegen.gpu import EDGE_BLOCK
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
-from graphopt.solver.cpu import compiled_edge, edge_data
+from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import Context, Launch
 from graphopt.solver.vulkan.edge_views import (
-    EDGE_BLOCK,
     EdgeView,
     PairList,
-    blocked_data,
-    blocked_rows,
     edge_view,
     loop_lists,
     pair_lists,
     primary_slot,
+    write_data,
+    write_rows,
 )
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.stored_numbers import StoredNumbers
-from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, Width, array_of, digest_of
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 
@@ -55,7 +55,12 @@ class ViewArrays:
         self._context, self._group, self.view = context, group, view
         num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
         self._rows = DeviceArray(context, num * signature.num_rows * 4)
-        self._rows.write(blocked_rows(group, view))
+        self._num_blocks = num // EDGE_BLOCK
+        self._rows.fill(
+            EDGE_BLOCK * signature.num_rows * 4,
+            self._num_blocks,
+            lambda first, out: write_rows(group, view, first, out),
+        )
         self._num_data = signature.num_data
         self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
         self._narrow = (
@@ -80,11 +85,16 @@ class ViewArrays:
         """Measurements, information and kernel widths, from the graph."""
         if not self._num_data:
             return
-        has_float64 = self._context.device.has_float64
-        self._data.write(pack_wide(piece, has_float64) for piece in blocked_data(self._group, self.view))
+        self._write_data(self._data, "float64" if self._context.device.has_float64 else "two_floats")
         if self._narrow is not None:
-            with np.errstate(over="ignore"):
-                self._narrow.write(piece.astype(np.float32) for piece in blocked_data(self._group, self.view))
+            self._write_data(self._narrow, "float32")
+
+    def _write_data(self, target: DeviceArray, width: Width) -> None:
+        target.fill(
+            EDGE_BLOCK * self._num_data * (4 if width == "float32" else WIDE_BYTES),
+            self._num_blocks,
+            lambda first, out: write_data(self._group, self.view, first, width, out),
+        )
 
 
 class PairArrays:
@@ -174,8 +184,7 @@ class DeviceEdges:
         return True
 
     def _digest_of_data(self) -> bytes:
-        measurement, information, width = edge_data(self.group)
-        return digest_of(measurement, information, *([width] if self.group.kernel else []))
+        return digest_of(*(array for array, _ in self.group.data_columns()))
 
     # ---------------------------------------------------------------- launches
 

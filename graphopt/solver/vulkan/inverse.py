@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.vulkan.chunks import first_of_each, sort_into_bins
+from graphopt.cpu_kernels import kernels
+from graphopt.solver.vulkan.chunks import bins_of_blocks, first_of_each, index_table
 from graphopt.solver.vulkan.context import Context, Launch
 
 INVERSE_WORKGROUP = 64
@@ -23,8 +24,8 @@ class BlockInverse:
         """(n,) int64: offset of each inverse."""
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
-        order, self._bins = sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
-        self._blocks = context.indices(np.stack([source, damping_offset, self.offset], axis=1)[order])
+        order, self._bins = bins_of_blocks(dims)
+        self._blocks = context.indices(index_table(source, damping_offset, self.offset, order=order))
 
     def launches(self, values: Any, damping: Any | None, status: Any) -> list[Launch]:
         """With damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
@@ -40,7 +41,5 @@ class BlockInverse:
 
 
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """(num_scalars, 3): offset of the row, first scalar row of its block, dimension of its block."""
-    first = np.repeat(first_of_each(dims.astype(np.int64)), dims)
-    within = np.arange(len(first)) - first
-    return np.stack([np.repeat(offset, dims) + within, first, np.repeat(dims, dims)], axis=1)
+    """(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block."""
+    return kernels.row_table(np.ascontiguousarray(dims, np.int32), np.ascontiguousarray(offset, np.int64))

@@ -32,14 +32,17 @@ class BlockLayout:
     num_kept: int
 
     def __post_init__(self) -> None:
-        if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:
-            raise SolverError(f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}.")
+        self._check_sizes()
         if not np.array_equal(self.row_idx[self.col_ptr[1:] - 1], np.arange(len(self.dims))):
             raise SolverError("Every block column must end with its diagonal block.")
         if len(self.item_row) and self.item_row.max() >= self.num_kept:
             raise SolverError(
                 "Two landmarks share an edge: only an independent set of them can be eliminated."
             )
+
+    def _check_sizes(self) -> None:
+        if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:
+            raise SolverError(f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}.")
         if self.values_size >= MAX_VALUES or self.dim >= MAX_VALUES:
             raise SolverError(
                 f"H has {self.values_size} scalars in {self.dim} rows; queues count to {MAX_VALUES - 1}. "
@@ -132,7 +135,34 @@ def whole_layout(structure: Structure, num_kept: int) -> BlockLayout:
     return BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
 
 
+class DiagonalLayout(BlockLayout):
+    """Diagonal blocks only: what follows from the pattern is known without looking at it."""
+
+    def __post_init__(self) -> None:
+        self._check_sizes()
+
+    @cached_property
+    def col(self) -> np.ndarray:
+        """As `BlockLayout.col`."""
+        return self.row_idx
+
+    @cached_property
+    def block_offset(self) -> np.ndarray:
+        """As `BlockLayout.block_offset`."""
+        return np.concatenate([[0], np.cumsum(self.dims.astype(np.int64) ** 2)])
+
+    @cached_property
+    def diagonal_offset(self) -> np.ndarray:
+        """As `BlockLayout.diagonal_offset`."""
+        return self.block_offset[:-1]
+
+    @cached_property
+    def items(self) -> np.ndarray:
+        """None."""
+        return np.empty(0, np.int64)
+
+
 def diagonal_layout(structure: Structure, num_kept: int) -> BlockLayout:
     """The diagonal blocks of H only."""
     numbers = np.arange(structure.num_blocks + 1)
-    return BlockLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)
+    return DiagonalLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)

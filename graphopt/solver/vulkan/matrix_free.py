@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.chunks import sort_into_bins
+from graphopt.solver.vulkan.chunks import bins_of_blocks, index_table
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import NOTHING, VECTOR_WORKGROUP, Context, Launch, record_step
 from graphopt.solver.vulkan.edge_products import EdgeProducts
@@ -199,8 +199,8 @@ class LandmarkInverses:
 
     def __init__(self, context: Context, dims: np.ndarray, scalars: np.ndarray, inverse: BlockInverse):
         self._context, self._inverse = context, inverse
-        order, self._bins = sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
-        self._blocks = context.indices(np.stack([scalars, inverse.offset], axis=1)[order])
+        order, self._bins = bins_of_blocks(dims)
+        self._blocks = context.indices(index_table(scalars, inverse.offset, order=order))
 
     def launches(
         self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import NOTHING, Context
 from graphopt.solver.vulkan.transfer import (
     WIDE_BYTES,
     DeviceArray,
+    Width,
     array_of,
     digest_of,
     pack_wide,
@@ -47,14 +49,17 @@ class RecordSet:
     def write(self, values: np.ndarray, digest: bytes) -> None:
         """Take (n, dim) numbers, made from numbers of the graph with this digest."""
         self.digest = digest
-        records = np.zeros((self._num_rows, self._record))
-        records[:, : self._dim] = values
-        self.wide.write([pack_wide(records, self._has_float64)])
+        self._fill(self.wide, values, self._record, "float64" if self._has_float64 else "two_floats")
         if self.narrow is not None:
-            records = np.zeros((self._num_rows, narrow_record_dim(self._dim)), np.float32)
-            with np.errstate(over="ignore"):
-                records[:, : self._dim] = values
-            self.narrow.write([records])
+            self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+
+    def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
+        values = np.ascontiguousarray(values, np.float64)
+        target.fill(
+            record * (4 if width == "float32" else WIDE_BYTES),
+            self._num_rows,
+            lambda first, out: kernels.pad_rows(values, record, first, width, out),
+        )
 
     @property
     def row_bytes(self) -> int:
@@ -196,7 +201,10 @@ class DeviceEstimates:
         for number in self.moving:
             records, array = self._versions[self.current][number], self.working[number].array
             optimized = self._is_optimized[number]
-            array[optimized] = records.read()[optimized]
+            if optimized.all():
+                array[...] = records.read()
+            else:
+                array[optimized] = records.read()[optimized]
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             records.digest = digest_of(array) if own else b""
 
@@ -215,10 +223,12 @@ class DeviceEstimates:
         records.digest = b""
 
     def finish(self) -> None:
-        """Bring the estimates into the graph."""
-        self.download()
-        for number in self.moving:
-            self.working[number].write()
+        """Bring the estimates into the graph, where they are not there."""
+        here = self._versions[self.current]
+        if any(here[number].digest != digest_of(self._sets[number].estimate) for number in self.moving):
+            self.download()
+            for number in self.moving:
+                self.working[number].write()
 
     @property
     def nbytes(self) -> int:

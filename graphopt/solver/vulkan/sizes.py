@@ -9,8 +9,8 @@ import numpy as np
 
 from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
-from graphopt.graph.sets import VertexSet
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.planes import num_image_bytes
@@ -111,9 +111,10 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
     """
     squares = structure.dims.astype(np.int64) ** 2
-    groups = tuple(_group_size(structure, group, precision) for group in structure.groups)
+    degree = np.zeros(structure.num_blocks - structure.num_kept, np.int32)
+    groups = tuple(_group_size(structure, group, precision, degree) for group in structure.groups)
     coupling = sum(one.coupling for one in groups)
-    pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
+    pairs, flops, schur = _pairs(structure, coupling, degree) if structure.has_schur else (0.0, 0.0, 0.0)
     return ProblemSize(
         groups=groups,
         dim=structure.dim,
@@ -127,19 +128,19 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     )
 
 
-def _off_diagonal(structure: Structure, group: EdgeGroup) -> tuple[int, int, int]:
-    """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks."""
-    kept, coupling, count = 0, 0, 0
-    dims = [one.type.tangent_dim for one in _vertex_sets(structure, group)]
-    blocks = [_blocks(structure, group, slot) for slot in range(len(dims))]
-    for a, b in combinations(range(len(dims)), 2):
-        optimized = (blocks[a] >= 0) & (blocks[b] >= 0)
-        eliminated = (blocks[a] >= structure.num_kept) | (blocks[b] >= structure.num_kept)
-        both, across = int(np.count_nonzero(optimized)), int(np.count_nonzero(optimized & eliminated))
-        coupling += across * dims[a] * dims[b]
-        kept += (both - across) * dims[a] * dims[b]
-        count += both
-    return kept, coupling, count
+def _off_diagonal(structure: Structure, group: EdgeGroup, degree: np.ndarray) -> tuple[int, int, int]:
+    """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks.
+
+    Adds to degree (num_eliminated,) the kept neighbours of each eliminated block, once per edge.
+    """
+    dims = [structure.selection.vertex_sets[number].type.tangent_dim for number in group.vertex_sets]
+    tables = [structure.vertex_blocks[number] for number in group.vertex_sets]
+    found = kernels.couplings(group.vertex_rows, tables, structure.num_kept, degree)
+    kept, coupling = 0, 0
+    for (a, b), optimized, across in zip(combinations(dims, 2), *found, strict=True):
+        coupling += across * a * b
+        kept += (optimized - across) * a * b
+    return kept, coupling, sum(found[0])
 
 
 def _names_twice(group: EdgeGroup) -> bool:
@@ -151,31 +152,12 @@ def _names_twice(group: EdgeGroup) -> bool:
     )
 
 
-def _vertex_sets(structure: Structure, group: EdgeGroup) -> list[VertexSet]:
-    return [structure.selection.vertex_sets[number] for number in group.vertex_sets]
-
-
-def _blocks(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
-    """(m,) block of each edge's vertex in a slot, -1: not optimized."""
-    return structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
-
-
-def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
+def _pairs(structure: Structure, coupling: int, degree: np.ndarray) -> tuple[float, float, float]:
     """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
 
     All kept neighbours count as of the same, mean dimension.
     """
-    num_kept, num_blocks = structure.num_kept, structure.num_blocks
-    degree = np.zeros(num_blocks - num_kept)
-    for group in structure.groups:
-        arity = len(group.vertex_sets)
-        blocks = [_blocks(structure, group, slot) for slot in range(arity)]
-        for a in range(arity):
-            is_kept = [(0 <= blocks[b]) & (blocks[b] < num_kept) for b in range(arity) if b != a]
-            others = np.sum(is_kept, axis=0) if is_kept else np.zeros(len(blocks[a]))
-            mine = blocks[a] >= num_kept
-            if mine.any():
-                degree += np.bincount(blocks[a][mine] - num_kept, others[mine], len(degree))
+    num_kept, degree = structure.num_kept, degree.astype(np.float64)
     own = structure.dims[num_kept:].astype(np.float64)
     mean_dim = coupling / max(float((degree * own).sum()), 1.0)
     pairs = 0.5 * degree * (degree + 1.0)
@@ -185,7 +167,9 @@ def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
     return num_pairs, flops, min(full, num_pairs * mean_dim**2)
 
 
-def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) -> GroupSize:
+def _group_size(
+    structure: Structure, group: EdgeGroup, precision: Precision, degree: np.ndarray
+) -> GroupSize:
     edge_type = working_edge_type(group.edge_set.type)
     compiled = compiled_edge(edge_type, group.information, group.kernel)
     vertices = edge_type.vertices
@@ -193,7 +177,7 @@ def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) ->
     rows = 4 * (len(vertices) + len(edge_type.parameters))
     words = [_words(v.storage_dim, precision) for v in vertices]
     blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
-    kept_off_diagonal, coupling, num_blocks = _off_diagonal(structure, group)
+    kept_off_diagonal, coupling, num_blocks = _off_diagonal(structure, group, degree)
     return GroupSize(
         tag=group.edge_set.type.tag,
         num_edges=len(group.rows),

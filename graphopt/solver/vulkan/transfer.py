@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.vulkan.context import Context
 
 BYTES = np.dtype(np.uint8)
 STAGING_BYTES = 1 << 26
 WIDE_BYTES = 8
 """Of a wide number: one float64, or two float32."""
+Width = Literal["float64", "float32", "two_floats"]
+"""Of a number on the device; two floats are its float32 and the rest."""
 
 
 def pack_wide(values: np.ndarray, has_float64: bool) -> np.ndarray:
@@ -67,6 +69,29 @@ class DeviceArray:
                 at += part.size
         self._digest = digest
 
+    def fill(self, block_bytes: int, num_blocks: int, write: Callable[[int, np.ndarray], None]) -> None:
+        """Let write(first block, bytes) put blocks where the device reads them, in few calls."""
+        if num_blocks == 0:
+            return
+        if not self._is_staged:
+            write(0, self.buffer.array(BYTES, 0, num_blocks * block_bytes))
+            return
+        step = min(num_blocks, max(1, STAGING_BYTES // block_bytes))
+        staging = [self._device.allocate(step * block_bytes, "upload") for _ in range(2)]
+        running: list[Any] = [None, None]
+        for number, first in enumerate(range(0, num_blocks, step)):
+            which = number % 2
+            if running[which] is not None:
+                running[which].wait()
+            nbytes = min(step, num_blocks - first) * block_bytes
+            write(first, staging[which].array(BYTES, 0, nbytes))
+            recorder = self._device.record()
+            recorder.copy(staging[which], self.buffer, nbytes, 0, first * block_bytes)
+            running[which] = self._device.submit(recorder.finish())
+        for one in running:
+            if one is not None:
+                one.wait()
+
     def write_rows(self, rows: np.ndarray, records: np.ndarray) -> None:
         """Write one record (k, ...) each at some places, counted in records."""
         flat = np.ascontiguousarray(records).reshape(len(rows), -1).view(np.uint8)
@@ -91,9 +116,6 @@ def array_of(context: Context, values: np.ndarray) -> DeviceArray:
 
 
 def digest_of(*arrays: np.ndarray) -> bytes:
-    """A fingerprint of the contents of arrays."""
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(repr(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.digest()
+    """A fingerprint of the shapes and contents of arrays."""
+    digests = [repr(one.shape).encode() + kernels.fingerprint(np.ascontiguousarray(one)) for one in arrays]
+    return b"".join(digests)

@@ -35,6 +35,9 @@ bool is_off_diagonal(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 &
 
 Numbering number_blocks(const std::vector<VertexFlags>& sets) {
   std::vector<Place> places;
+  std::int64_t num_vertices = 0;
+  for (const VertexFlags& set : sets) num_vertices += set.size;
+  places.reserve(static_cast<std::size_t>(num_vertices));
   for (std::size_t s = 0; s < sets.size(); ++s)
     for (std::int64_t row = 0; row < sets[s].size; ++row)
       if (sets[s].free[row])

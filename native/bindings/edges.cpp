@@ -1,0 +1,320 @@
+// Bindings of passes over all edges of a graph: orders, counts, copies in a device's layout, sums of chi2.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "edges/chi2.h"
+#include "edges/columns.h"
+#include "edges/order.h"
+#include "edges/scan.h"
+
+namespace py = pybind11;
+using namespace graphopt::edges;
+using graphopt::vm::Program;
+
+namespace {
+
+template <class T>
+using Array = py::array_t<T, py::array::c_style>;
+
+template <class T>
+Array<T> exact(const py::handle& object, const std::string& name, py::ssize_t ndim) {
+  if (!py::isinstance<Array<T>>(object))
+    throw py::value_error(name + " must be a C-contiguous array of " +
+                          std::string(py::str(py::dtype::of<T>())));
+  auto array = py::reinterpret_borrow<Array<T>>(object);
+  if (array.ndim() != ndim) throw py::value_error(name + " has the wrong number of dimensions");
+  return array;
+}
+
+void require(bool condition, const char* what) {
+  if (!condition) throw py::value_error(what);
+}
+
+// Hand a vector over to numpy without a copy.
+template <class T>
+py::array as_array(std::vector<T>&& values) {
+  auto* kept = new std::vector<T>(std::move(values));
+  py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
+  return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
+}
+
+const std::int64_t* optional_rows(const py::object& rows, py::ssize_t num_edges) {
+  if (rows.is_none()) return nullptr;
+  const auto array = exact<std::int64_t>(rows, "rows", 1);
+  require(num_edges < 0 || array.size() == num_edges, "rows has not one entry per edge");
+  return array.data();
+}
+
+using Sources = std::vector<std::pair<py::object, std::vector<int>>>;
+
+// The arrays stay alive as long as `sources` does.
+template <class T>
+std::vector<Columns<T>> columns_of(const Sources& sources, const std::int64_t* row) {
+  std::vector<Columns<T>> result;
+  for (const auto& [object, columns] : sources) {
+    const auto array = exact<T>(object, "a source", 2);
+    for (const int column : columns)
+      require(column >= 0 && column < array.shape(1), "there is no such column");
+    result.push_back({array.data(), static_cast<int>(array.shape(1)), columns, row});
+  }
+  return result;
+}
+
+py::tuple bound_sort_by_key(const py::object& rows, int slot, const py::object& table,
+                            std::int64_t num_keys) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  const auto t = exact<std::int64_t>(table, "table", 1);
+  require(slot >= 0 && slot < r.shape(1), "there is no such slot");
+  Array<std::uint32_t> order(r.shape(0));
+  std::uint32_t* out = order.mutable_data();
+  Order result;
+  {
+    const py::gil_scoped_release release;
+    result = sort_by_key(r.data() + slot, static_cast<int>(r.shape(1)), r.shape(0), t.data(), num_keys, out);
+  }
+  return py::make_tuple(std::move(order), as_array(std::move(result.first)),
+                        as_array(std::move(result.keys)));
+}
+
+py::array bound_tile_starts(const py::object& first, std::int64_t begin, std::int64_t end,
+                            std::int64_t most) {
+  const auto f = exact<std::uint32_t>(first, "first", 1);
+  require(0 <= begin && begin <= end && end < std::max<py::ssize_t>(f.size(), 1), "begin or end is outside");
+  std::vector<std::uint32_t> starts;
+  {
+    const py::gil_scoped_release release;
+    starts = tile_starts(f.data(), begin, end, most);
+  }
+  return as_array(std::move(starts));
+}
+
+struct Target {
+  std::int64_t num_edges, num_blocks, num_columns;
+  unsigned char* data;
+};
+
+Target target_of(const Sources& sources, const Array<std::uint32_t>& order, std::int64_t first_block,
+                 const py::object& out, std::int64_t width) {
+  const auto bytes = exact<std::uint8_t>(out, "out", 1);
+  Target result{order.size(), 0, 0, nullptr};
+  for (const auto& source : sources) result.num_columns += static_cast<std::int64_t>(source.second.size());
+  const std::int64_t block = result.num_columns * kBlock * width;
+  require(block > 0 && bytes.size() % block == 0, "out does not hold whole blocks");
+  result.num_blocks = bytes.size() / block;
+  require(first_block >= 0 && (first_block + result.num_blocks - 1) * kBlock < result.num_edges,
+          "out holds more blocks than there are");
+  result.data = const_cast<unsigned char*>(bytes.data());
+  return result;
+}
+
+void bound_block_rows(const Sources& sources, const py::object& order, std::int64_t first_block,
+                      const py::object& out) {
+  const auto edges = exact<std::uint32_t>(order, "order", 1);
+  const Target target = target_of(sources, edges, first_block, out, 4);
+  const auto columns = columns_of<std::int32_t>(sources, nullptr);
+  const py::gil_scoped_release release;
+  block_rows(columns, edges.data(), target.num_edges, first_block, target.num_blocks,
+             reinterpret_cast<std::uint32_t*>(target.data));
+}
+
+Width width_of(const std::string& width) {
+  require(width == "float64" || width == "float32" || width == "two_floats",
+          "width must be float64, float32 or two_floats");
+  if (width == "float64") return Width::kFloat64;
+  return width == "float32" ? Width::kFloat32 : Width::kTwoFloats;
+}
+
+void bound_block_numbers(const Sources& sources, const py::object& rows, const py::object& order,
+                         std::int64_t first_block, const std::string& width, const py::object& out) {
+  const Width kind = width_of(width);
+  const auto edges = exact<std::uint32_t>(order, "order", 1);
+  const Target target = target_of(sources, edges, first_block, out, kind == Width::kFloat32 ? 4 : 8);
+  const auto columns = columns_of<double>(sources, optional_rows(rows, -1));
+  const py::gil_scoped_release release;
+  block_numbers(columns, edges.data(), target.num_edges, first_block, target.num_blocks, kind, target.data);
+}
+
+void bound_pad_rows(const py::object& values, int record, std::int64_t first_row, const std::string& width,
+                    const py::object& out) {
+  const auto v = exact<double>(values, "values", 2);
+  const auto bytes = exact<std::uint8_t>(out, "out", 1);
+  const Width kind = width_of(width);
+  const std::int64_t row = record * (kind == Width::kFloat32 ? 4 : 8);
+  require(record >= v.shape(1) && bytes.size() % std::max<std::int64_t>(row, 1) == 0,
+          "out does not hold whole records");
+  const std::int64_t num_rows = bytes.size() / std::max<std::int64_t>(row, 1);
+  require(first_row >= 0 && first_row + num_rows <= v.shape(0), "out holds more rows than there are");
+  void* target = const_cast<unsigned char*>(bytes.data());
+  const py::gil_scoped_release release;
+  pad_rows(v.data(), static_cast<int>(v.shape(1)), record, first_row, num_rows, kind, target);
+}
+
+Array<std::uint32_t> bound_row_table(const py::object& dims, const py::object& offset) {
+  const auto d = exact<std::int32_t>(dims, "dims", 1);
+  const auto o = exact<std::int64_t>(offset, "offset", 1);
+  require(d.size() == o.size(), "offset has not one entry per block");
+  std::int64_t num_rows = 0;
+  for (py::ssize_t k = 0; k < d.size(); ++k) num_rows += d.data()[k];
+  Array<std::uint32_t> table({static_cast<py::ssize_t>(num_rows), py::ssize_t{3}});
+  std::uint32_t* out = table.mutable_data();
+  const py::gil_scoped_release release;
+  row_table(d.data(), o.data(), d.size(), out);
+  return table;
+}
+
+py::bytes bound_fingerprint(const py::array& array) {
+  require((array.flags() & py::array::c_style) != 0, "the array must be C-contiguous");
+  const void* data = array.data();
+  const std::int64_t size = array.nbytes();
+  Fingerprint sum;
+  {
+    const py::gil_scoped_release release;
+    sum = fingerprint(data, size);
+  }
+  char text[16];
+  std::memcpy(text, &sum.low, 8);
+  std::memcpy(text + 8, &sum.high, 8);
+  return py::bytes(text, sizeof text);
+}
+
+py::tuple bound_look_up(const py::object& ids, std::int64_t low, const py::object& table) {
+  const auto i = exact<std::int64_t>(ids, "ids", 2);
+  const auto t = exact<std::int32_t>(table, "table", 1);
+  Array<std::int32_t> out({i.shape(0), i.shape(1)});
+  std::int32_t* rows = out.mutable_data();
+  std::int32_t smallest;
+  {
+    const py::gil_scoped_release release;
+    smallest = look_up(i.data(), i.size(), low, t.data(), t.size(), rows);
+  }
+  return py::make_tuple(std::move(out), smallest);
+}
+
+void bound_mark(const py::object& rows, int slot, const py::object& mask) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  auto m = exact<bool>(mask, "mask", 1);
+  require(slot >= 0 && slot < r.shape(1), "there is no such slot");
+  bool* flags = m.mutable_data();
+  const py::gil_scoped_release release;
+  mark(r.data() + slot, static_cast<int>(r.shape(1)), r.shape(0), flags);
+}
+
+std::string bound_kind(const py::object& information, const py::object& rows) {
+  const auto one = exact<double>(information, "information", 3);
+  require(one.shape(1) == one.shape(2), "information must be (n, d, d)");
+  const std::int64_t* row = optional_rows(rows, -1);
+  const py::ssize_t num = row == nullptr ? one.shape(0) : py::len(rows);
+  Kind kind;
+  {
+    const py::gil_scoped_release release;
+    kind = kind_of(one.data(), num, static_cast<int>(one.shape(1)), row);
+  }
+  return kind == Kind::kIdentity ? "identity" : kind == Kind::kDiagonal ? "diagonal" : "full";
+}
+
+py::tuple bound_couplings(const py::object& rows, const std::vector<py::object>& tables,
+                          std::int64_t num_kept, const py::object& degree) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  auto d = exact<std::int32_t>(degree, "degree", 1);
+  require(static_cast<py::ssize_t>(tables.size()) == r.shape(1), "there must be a table per slot");
+  std::vector<const std::int64_t*> blocks;
+  for (const py::object& one : tables) blocks.push_back(exact<std::int64_t>(one, "a table", 1).data());
+  std::int32_t* degrees = d.mutable_data();
+  std::vector<Coupling> found;
+  {
+    const py::gil_scoped_release release;
+    found = count_couplings(r.data(), static_cast<int>(r.shape(1)), r.shape(0), blocks, num_kept, degrees);
+  }
+  py::list optimized, eliminated;
+  for (const Coupling& one : found) {
+    optimized.append(one.optimized);
+    eliminated.append(one.eliminated);
+  }
+  return py::make_tuple(optimized, eliminated);
+}
+
+std::vector<Table> tables_of(const std::vector<py::object>& arrays) {
+  std::vector<Table> result;
+  for (const py::object& object : arrays) {
+    const auto array = exact<double>(object, "a table of numbers", 2);
+    result.push_back({array.data(), static_cast<int>(array.shape(1))});
+  }
+  return result;
+}
+
+Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
+                             const std::vector<py::object>& vertices, const py::object& vertex_rows,
+                             const std::vector<py::object>& parameters, const py::object& parameter_rows,
+                             const Sources& data, const py::object& rows, const py::object& order,
+                             const py::object& first) {
+  EdgeInputs inputs;
+  inputs.vertices = tables_of(vertices);
+  inputs.parameters = tables_of(parameters);
+  const auto v = exact<std::int32_t>(vertex_rows, "vertex_rows", 2);
+  const auto p = exact<std::int32_t>(parameter_rows, "parameter_rows", 2);
+  require(v.shape(1) == static_cast<py::ssize_t>(vertices.size()) &&
+              p.shape(1) == static_cast<py::ssize_t>(parameters.size()) && v.shape(0) == p.shape(0),
+          "vertex_rows and parameter_rows must have a row per edge and a column per slot");
+  inputs.vertex_rows = v.data();
+  inputs.parameter_rows = p.data();
+  inputs.data = columns_of<double>(data, optional_rows(rows, v.shape(0)));
+  std::size_t num_inputs = 0;
+  for (const auto& tables : {inputs.vertices, inputs.parameters})
+    for (const Table& table : tables) num_inputs += static_cast<std::size_t>(table.columns);
+  for (const auto& source : inputs.data) num_inputs += source.columns.size();
+  require(num_inputs == static_cast<std::size_t>(program.num_inputs()) + (kernel == nullptr ? 0 : 1),
+          "the program takes another number of inputs");
+  require(kernel != nullptr || !program.uses_robust, "the program needs a robust kernel");
+  const auto o = exact<std::uint32_t>(order, "order", 1), f = exact<std::uint32_t>(first, "first", 1);
+  require(f.size() > 0 && f.at(f.size() - 1) <= o.size(), "first ends behind order");
+  Array<double> out(f.size() - 1);
+  double* sums = out.mutable_data();
+  const py::gil_scoped_release release;
+  sum_chi2({&program, kernel}, inputs, o.data(), f.data(), f.size() - 1, sums);
+  return out;
+}
+
+}  // namespace
+
+void bind_edges(py::module_& m) {
+  m.def("sort_by_key", &bound_sort_by_key, py::arg("rows"), py::arg("slot"), py::arg("table"),
+        py::arg("num_keys"),
+        "Edges (m, arity) by key table[row in the slot], those with a negative key last: order (m,) uint32, "
+        "first (k + 1,) uint32 of each key that occurs, and these keys (k,) int64.");
+  m.def("tile_starts", &bound_tile_starts, py::arg("first"), py::arg("begin"), py::arg("end"),
+        py::arg("most"), "First destination of each run of whole destinations with at most `most` edges.");
+  m.def("block_rows", &bound_block_rows, py::arg("sources"), py::arg("order"), py::arg("first_block"),
+        py::arg("out"),
+        "Write columns of int32 arrays, of the edges in this order, as (blocks, columns, 64) into bytes.");
+  m.def("block_numbers", &bound_block_numbers, py::arg("sources"), py::arg("rows"), py::arg("order"),
+        py::arg("first_block"), py::arg("width"), py::arg("out"),
+        "Write columns of float64 arrays, at rows[edge] or edge, in this width as (blocks, columns, 64).");
+  m.def("pad_rows", &bound_pad_rows, py::arg("values"), py::arg("record"), py::arg("first_row"),
+        py::arg("width"), py::arg("out"),
+        "Write rows of (n, k) numbers, each followed by zeros up to `record` numbers, into bytes.");
+  m.def("row_table", &bound_row_table, py::arg("dims"), py::arg("offset"),
+        "(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block.");
+  m.def("fingerprint", &bound_fingerprint, py::arg("array"),
+        "16 bytes that tell contents apart; not secure.");
+  m.def("look_up", &bound_look_up, py::arg("ids"), py::arg("low"), py::arg("table"),
+        "table[id - low] or -1 for ids (m, k), as int32, and the smallest of them (0 at most).");
+  m.def("mark", &bound_mark, py::arg("rows"), py::arg("slot"), py::arg("mask"),
+        "mask[row in the slot] = True for all edges.");
+  m.def("information_kind", &bound_kind, py::arg("information"), py::arg("rows"),
+        "\"identity\", \"diagonal\" or \"full\": what these matrices (n, d, d) all are.");
+  m.def("couplings", &bound_couplings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
+        py::arg("degree"),
+        "Per pair of slots how many edges have both vertices optimized, and how many of them an eliminated "
+        "one; adds to `degree` the kept neighbours of each eliminated block.");
+  m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
+        py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
+        py::arg("rows"), py::arg("order"), py::arg("first"),
+        "Robustified chi2 of edges summed by destination, (num_destinations,).");
+}

@@ -1,0 +1,36 @@
+// chi2 of edges, summed by one of their vertices: one pass over arrays as the graph has them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "edges/columns.h"
+#include "vm/program.h"
+
+namespace graphopt::edges {
+
+// Rows of numbers that edges refer to.
+struct Table {
+  const double* data = nullptr;
+  int columns = 0;
+};
+
+struct EdgePrograms {
+  const vm::Program* chi2 = nullptr;
+  const vm::Program* kernel = nullptr;  // null: none
+};
+
+// The numbers that the programs read, in this order.
+struct EdgeInputs {
+  std::vector<Table> vertices, parameters;       // per slot
+  const std::int32_t* vertex_rows = nullptr;     // (num_edges, number of vertex slots)
+  const std::int32_t* parameter_rows = nullptr;  // (num_edges, number of parameter slots)
+  std::vector<Columns<double>> data;             // measurement, information; with a kernel last its width
+};
+
+// out[d] = sum of robustified chi2 of the edges order[first[d]] .. order[first[d + 1] - 1], added up in this
+// order.
+void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std::uint32_t* order,
+              const std::uint32_t* first, std::int64_t num_destinations, double* out);
+
+}  // namespace graphopt::edges

@@ -1,0 +1,25 @@
+// Edges in the order of one of their vertices.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace graphopt::edges {
+
+struct Order {
+  std::vector<std::uint32_t> first;  // edges first[d] .. first[d + 1] have key keys[d]
+  std::vector<std::int64_t> keys;    // those that occur, ascending
+};
+
+// Stable order of edges by key: edge i has key table[rows[i * stride]], below num_keys; edges with a negative
+// key come last. Writes (num_edges,) to `order`. Linear time, on all threads; the answer does not depend on
+// their number. At most 2^32 - 2 edges and keys.
+Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
+                  std::int64_t num_keys, std::uint32_t* order);
+
+// First destination of each tile of destinations begin .. end: runs of whole ones with at most `most` edges,
+// or one with more. first: as in `Order`.
+std::vector<std::uint32_t> tile_starts(const std::uint32_t* first, std::int64_t begin, std::int64_t end,
+                                       std::int64_t most);
+
+}  // namespace graphopt::edges

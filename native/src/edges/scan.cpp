@@ -1,0 +1,98 @@
+#include "edges/scan.h"
+
+#include "edges/shares.h"
+
+namespace graphopt::edges {
+
+std::int32_t look_up(const std::int64_t* ids, std::int64_t size, std::int64_t low, const std::int32_t* table,
+                     std::int64_t span, std::int32_t* out) {
+  const int shares = num_shares(size);
+  std::vector<std::int32_t> smallest(static_cast<std::size_t>(shares), 0);
+  for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::int32_t least = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::uint64_t at = static_cast<std::uint64_t>(ids[i]) - static_cast<std::uint64_t>(low);
+      const std::int32_t row = at < static_cast<std::uint64_t>(span) ? table[at] : -1;
+      out[i] = row;
+      least = std::min(least, row);
+    }
+    smallest[static_cast<std::size_t>(t)] = least;
+  });
+  return *std::min_element(smallest.begin(), smallest.end());
+}
+
+void mark(const std::int32_t* rows, int stride, std::int64_t num_edges, bool* mask) {
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      bool* flag = mask + rows[i * stride];
+      if (!__atomic_load_n(flag, __ATOMIC_RELAXED)) __atomic_store_n(flag, true, __ATOMIC_RELAXED);
+    }
+  });
+}
+
+Kind kind_of(const double* information, std::int64_t num, int dim, const std::int64_t* row) {
+  const int size = dim * dim;
+  std::atomic<int> kind{static_cast<int>(Kind::kIdentity)};
+  const auto raise = [&kind](Kind to) {
+    int present = kind.load(std::memory_order_relaxed);
+    while (present < static_cast<int>(to) && !kind.compare_exchange_weak(present, static_cast<int>(to))) {
+    }
+  };
+  constexpr std::int64_t kPiece = 1024;  // matrices between two looks at what other threads found
+  for_each_share(num, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kPiece) {
+      if (kind.load(std::memory_order_relaxed) == static_cast<int>(Kind::kFull)) return;
+      bool is_one = true, is_diagonal = true;
+      for (std::int64_t i = first; i < std::min(first + kPiece, end); ++i) {
+        const double* one = information + (row == nullptr ? i : row[i]) * size;
+        for (int k = 0; k < size; ++k) {
+          const bool on_diagonal = k % (dim + 1) == 0;
+          is_one &= !on_diagonal || one[k] == 1.0;
+          is_diagonal &= on_diagonal || one[k] == 0.0;
+        }
+      }
+      if (!is_diagonal) raise(Kind::kFull);
+      if (!is_one) raise(Kind::kDiagonal);
+    }
+  });
+  return static_cast<Kind>(kind.load());
+}
+
+std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                                      const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                                      std::int32_t* degree) {
+  const std::size_t num_pairs = static_cast<std::size_t>(arity) * (arity - 1) / 2;
+  const int shares = num_shares(num_edges);
+  std::vector<std::vector<Coupling>> found(static_cast<std::size_t>(shares));
+  for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<Coupling> own(num_pairs);
+    std::vector<std::int64_t> blocks(static_cast<std::size_t>(arity));
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int32_t kept = 0;
+      for (int a = 0; a < arity; ++a) {
+        blocks[a] = table[a][rows[i * arity + a]];
+        kept += blocks[a] >= 0 && blocks[a] < num_kept;
+      }
+      std::size_t pair = 0;
+      for (int a = 0; a < arity; ++a) {
+        if (blocks[a] >= num_kept && kept > 0)
+          __atomic_fetch_add(degree + (blocks[a] - num_kept), kept, __ATOMIC_RELAXED);
+        for (int b = a + 1; b < arity; ++b, ++pair) {
+          if (blocks[a] < 0 || blocks[b] < 0) continue;
+          ++own[pair].optimized;
+          own[pair].eliminated += blocks[a] >= num_kept || blocks[b] >= num_kept;
+        }
+      }
+    }
+    found[static_cast<std::size_t>(t)] = std::move(own);
+  });
+  std::vector<Coupling> total(num_pairs);
+  for (const std::vector<Coupling>& own : found)
+    for (std::size_t pair = 0; pair < own.size(); ++pair) {
+      total[pair].optimized += own[pair].optimized;
+      total[pair].eliminated += own[pair].eliminated;
+    }
+  return total;
+}
+
+}  // namespace graphopt::edges

@@ -1,0 +1,32 @@
+// Single passes over the edges of a graph that count and mark, on all threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace graphopt::edges {
+
+// out[i] = table[ids[i] - low], -1 for an id outside the table; returns the smallest entry of out, 0 at most.
+std::int32_t look_up(const std::int64_t* ids, std::int64_t size, std::int64_t low, const std::int32_t* table,
+                     std::int64_t span, std::int32_t* out);
+
+// mask[rows[i * stride]] = true for all edges i.
+void mark(const std::int32_t* rows, int stride, std::int64_t num_edges, bool* mask);
+
+enum class Kind { kIdentity, kDiagonal, kFull };
+
+// What information matrices (num, dim, dim) have in common; row: which ones, null: the first `num`.
+Kind kind_of(const double* information, std::int64_t num, int dim, const std::int64_t* row);
+
+struct Coupling {
+  std::int64_t optimized = 0;   // edges with both vertices of a pair of slots optimized
+  std::int64_t eliminated = 0;  // of these, those with an eliminated one
+};
+
+// For all pairs of slots (0, 1), (0, 2), ..., (1, 2), ...; table[slot]: block of each row, -1: not optimized,
+// from num_kept on: eliminated. degree (num_eliminated,): is increased by each one's kept neighbours.
+std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                                      const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                                      std::int32_t* degree);
+
+}  // namespace graphopt::edges

@@ -1,0 +1,207 @@
+"""Passes over all edges (native/src/edges) against numpy, on one thread and on several."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt import Graph, codegen
+from graphopt.cpu_kernels import kernels
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.landmark_problem import chi2_by_vertex
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+
+MANY = 100_000
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request):
+    """Run with so many threads."""
+    before = kernels.num_threads()
+    kernels.set_num_threads(request.param)
+    yield request.param
+    kernels.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_keys", [1, 7, 2047, 2048, 50_000])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_sort_by_key_is_stable(threads, num_keys, is_sorted):
+    """Order, runs and keys; edges without a key come last in their order."""
+    rng = np.random.default_rng(num_keys)
+    table = rng.permutation(np.arange(-(num_keys // 3 + 1), num_keys))
+    rows = rng.integers(len(table), size=(MANY, 2), dtype=np.int32)
+    if is_sorted:
+        key = np.where(table < 0, num_keys, table)[rows[:, 1]]
+        rows = np.ascontiguousarray(rows[np.argsort(key, kind="stable")])
+    key = np.where(table < 0, num_keys, table)[rows[:, 1]]
+    order, first, keys = kernels.sort_by_key(rows, 1, table, num_keys)
+    np.testing.assert_array_equal(order, np.argsort(key, kind="stable"))
+    present, count = np.unique(key[key < num_keys], return_counts=True)
+    np.testing.assert_array_equal(keys, present)
+    np.testing.assert_array_equal(first, np.concatenate([[0], np.cumsum(count)]))
+
+
+def test_sorting_nothing_and_only_edges_without_a_key():
+    """No destinations."""
+    for size in (0, 5):
+        order, first, keys = kernels.sort_by_key(np.zeros((size, 1), np.int32), 0, np.array([-1]), 9)
+        np.testing.assert_array_equal(order, np.arange(size))
+        assert first.tolist() == [0] and not len(keys)
+
+
+def test_fingerprints_tell_contents_apart(threads):
+    """Any bit of it, its length and the order of its words; the number of threads does not matter."""
+    values = np.random.default_rng(1).normal(size=MANY)
+    found = {kernels.fingerprint(values)}
+    for place in (0, 1, 8191, 8192, MANY - 1):
+        for bit in (0, 31, 63):
+            changed = values.copy()
+            changed.view(np.uint64)[place] ^= np.uint64(1) << np.uint64(bit)
+            found.add(kernels.fingerprint(changed))
+    swapped = values.copy()
+    swapped[[0, 8]] = swapped[[8, 0]]
+    found |= {kernels.fingerprint(swapped), kernels.fingerprint(values[:-1]), kernels.fingerprint(values[:0])}
+    found |= {kernels.fingerprint(values.view(np.uint8)[:size]) for size in range(1, 9)}
+    assert len(found) == 1 + 15 + 3 + 8
+    assert kernels.fingerprint(values) in found
+    kernels.set_num_threads(2)
+    assert kernels.fingerprint(values) in found
+
+
+def test_ids_are_looked_up(threads):
+    """Outside the table and in its holes: -1, which the smallest row tells."""
+    table = np.array([3, -1, 0, 2], np.int32)
+    ids = np.array([[10, 12], [13, 10]])
+    rows, smallest = kernels.look_up(ids, 10, table)
+    np.testing.assert_array_equal(rows, [[3, 0], [2, 3]])
+    assert smallest == 0
+    bounds = np.iinfo(np.int64)
+    for outside in (9, 11, 14, bounds.min, bounds.max):
+        rows, smallest = kernels.look_up(np.array([[10, outside]]), 10, table)
+        assert rows.tolist() == [[3, -1]] and smallest == -1
+    many = np.random.default_rng(0).integers(10, 14, size=(MANY, 2))
+    np.testing.assert_array_equal(kernels.look_up(many, 10, table)[0], table[many - 10])
+
+
+def test_marks(threads):
+    """Every vertex that occurs in the slot, and what was marked before."""
+    rows = np.random.default_rng(0).integers(0, 2 * MANY, size=(MANY, 2), dtype=np.int32)
+    mask = np.zeros(2 * MANY + 1, bool)
+    mask[-1] = True
+    kernels.mark(rows, 1, mask)
+    np.testing.assert_array_equal(np.flatnonzero(mask[:-1]), np.unique(rows[:, 1]))
+    assert mask[-1]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_kind_of_information(threads, dim):
+    """One matrix decides; of chosen rows only those count; NaN off the diagonal is no diagonal matrix."""
+    information = np.tile(np.eye(dim), (MANY, 1, 1))
+    assert kernels.information_kind(information, None) == "identity"
+    information[77, dim - 1, dim - 1] = 2.0
+    assert kernels.information_kind(information, None) == "diagonal"
+    if dim > 1:
+        for value in (1e-300, np.nan):
+            information[MANY - 1, 0, 1] = value
+            assert kernels.information_kind(information, None) == "full"
+    assert kernels.information_kind(information, np.arange(100)) == "diagonal"
+    assert kernels.information_kind(information, np.arange(78, 100)) == "identity"
+
+
+def test_couplings(threads):
+    """Edges per pair of slots, by loops; and the kept neighbours of eliminated blocks."""
+    rng = np.random.default_rng(3)
+    tables = [rng.permutation(np.arange(-5, 40)), rng.permutation(np.arange(-3, 60)), np.arange(20)]
+    rows = np.stack([rng.integers(len(table), size=MANY, dtype=np.int32) for table in tables], axis=1)
+    num_kept = 25
+    degree = np.ones(60 - num_kept, np.int32)
+    optimized, eliminated = kernels.couplings(rows, tables, num_kept, degree)
+    blocks = np.stack([table[rows[:, slot]] for slot, table in enumerate(tables)], axis=1)
+    is_kept = (blocks >= 0) & (blocks < num_kept)
+    expected = np.ones(len(degree))
+    for slot in range(3):
+        mine = blocks[:, slot] >= num_kept
+        np.add.at(expected, blocks[mine, slot] - num_kept, is_kept[mine].sum(axis=1))
+    np.testing.assert_array_equal(degree, expected)
+    for number, (a, b) in enumerate([(0, 1), (0, 2), (1, 2)]):
+        both = (blocks[:, a] >= 0) & (blocks[:, b] >= 0)
+        assert optimized[number] == np.count_nonzero(both)
+        assert eliminated[number] == np.count_nonzero(both & (blocks[:, [a, b]] >= num_kept).any(axis=1))
+
+
+@pytest.mark.parametrize("kernel", ["", "Huber"])
+@pytest.mark.parametrize("information", ["identity", "diagonal", "full"])
+@pytest.mark.parametrize("some", [False, True])
+def test_chi2_by_vertex(threads, kernel, information, some):
+    """Sums over the edges of each landmark are those of the Linearizer's chi2 of single edges."""
+    rng = np.random.default_rng(5)
+    num_cameras, num_points, num_edges = 20, 400, 3000
+    graph = Graph()
+    cameras = np.zeros((num_cameras, 9))
+    cameras[:, :3] = rng.normal(0, 0.02, (num_cameras, 3))
+    cameras[:, 6] = 500.0
+    points = rng.normal(0, 1, (num_points, 3)) - [0, 0, 8]
+    graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), cameras)
+    graph.add_vertices("VERTEX_TRACKXYZ", 100 + np.arange(num_points), points, marginalized=True)
+    vertices = np.stack(
+        [rng.integers(num_cameras, size=num_edges), 100 + rng.integers(num_points, size=num_edges)], axis=1
+    )
+    matrix = {"identity": np.eye(2), "diagonal": np.diag([2.0, 3.0]), "full": np.array([[2, 0.5], [0.5, 1]])}
+    graph.add_edges(
+        "EDGE_OBSERVATION_BAL",
+        vertices,
+        rng.normal(0, 5, (num_edges, 2)),
+        matrix[information],
+        kernel=kernel or None,
+        kernel_width=rng.uniform(1, 3, num_edges),
+        level=rng.integers(2, size=num_edges) if some else 0,
+    )
+    structure = Structure(graph.select())
+    (group,) = structure.groups
+    assert (group.chosen_rows is None) == (not some) and group.information == information
+    solver = CpuBlockSolver(graph, structure, SolverOptions("cpu"))
+    chi2 = solver.edge_chi2(group)
+    if kernel:
+        width = group.edge_set.kernel_width[group.rows]
+        chi2 = np.where(chi2 > width**2, 2 * np.sqrt(chi2) * width - width**2, chi2)
+    for slot in (0, 1):
+        found = structure.sorted_edges(group, slot)
+        row = group.vertex_rows[:, slot]
+        expected = np.bincount(row, chi2)[np.unique(row)]
+        np.testing.assert_allclose(chi2_by_vertex(structure, group, slot), expected, rtol=1e-12)
+        assert found is structure.sorted_edges(group, slot)
+    assert len(codegen.information_columns(2, information)) == codegen.information_dim(2, information)
+
+
+def test_rows_are_padded(threads):
+    """In pieces, with zeros behind, as float64, float32 and two floats."""
+    values = np.random.default_rng(0).normal(size=(MANY, 3))
+    for width, dtype, numbers in (
+        ("float64", np.float64, 1),
+        ("float32", np.float32, 1),
+        ("two_floats", np.float32, 2),
+    ):
+        out = np.ones((MANY, 4, numbers), dtype)
+        for first in (0, MANY // 3):
+            last = MANY // 3 if first == 0 else MANY
+            kernels.pad_rows(values, 4, first, width, out[first:last].reshape(-1).view(np.uint8))
+        assert not out[:, 3].any()
+        np.testing.assert_array_equal(out[:, :3, 0], values.astype(dtype))
+        if numbers == 2:
+            rest = values - out[:, :3, 0]
+            np.testing.assert_array_equal(out[:, :3, 1], rest.astype(np.float32))
+
+
+@pytest.mark.parametrize("num", [0, 1, MANY])
+def test_row_table(threads, num):
+    """Offset, first scalar row and dimension of the block, for every scalar row."""
+    rng = np.random.default_rng(num)
+    dims = rng.integers(1, 9, size=num, dtype=np.int32)
+    offset = rng.permutation(num) * 100
+    first = np.cumsum(dims) - dims
+    within = np.arange(int(dims.sum())) - np.repeat(first, dims)
+    expected = np.stack(
+        [np.repeat(offset, dims) + within, np.repeat(first, dims), np.repeat(dims, dims)], axis=1
+    )
+    np.testing.assert_array_equal(kernels.row_table(dims, offset), expected)
