@@ -54,6 +54,10 @@ class Algorithm(Protocol):
         """Called once, before the first step, with chi2 at the start."""
         ...
 
+    def resume(self) -> None:
+        """The solver computes in double from here on: forget what failed steps did to dampings and radii."""
+        ...
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """Linearize at the estimate, try steps, accept one."""
         ...

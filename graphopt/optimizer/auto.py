@@ -81,6 +81,12 @@ class Auto:
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
 
+    def resume(self) -> None:
+        """The chosen algorithm's."""
+        assert self._algorithm is not None
+        self._decrease = np.inf
+        self._algorithm.resume()
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """One iteration of the chosen algorithm; it may end at estimates found in another way."""
         assert self._algorithm is not None

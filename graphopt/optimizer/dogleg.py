@@ -33,14 +33,18 @@ class Dogleg:
 
     def __init__(self, options: DoglegOptions):
         self.options = options
-        self._delta = options.initial_delta
-        self._lambda = options.initial_lambda
-        self._was_positive_definite = True
+        self.resume()
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
         self._solver = solver
         self._chi2 = chi2
+
+    def resume(self) -> None:
+        """As at the start."""
+        self._delta = self.options.initial_delta
+        self._lambda = self.options.initial_lambda
+        self._was_positive_definite = True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shrink the trust region until a step lowers chi2."""

@@ -28,6 +28,9 @@ class GaussNewton:
         self._solver = solver
         self._chi2 = chi2
 
+    def resume(self) -> None:
+        """There is nothing to forget."""
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """One full step; an estimate where chi2 is not finite is taken back."""
         solver = self._solver

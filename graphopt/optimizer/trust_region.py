@@ -84,6 +84,11 @@ class TrustRegion:
         self._solver = solver
         self._chi2 = chi2
 
+    def resume(self) -> None:
+        """Back to Gauss-Newton."""
+        self._radius = np.inf
+        self._damping = 0.0
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shorten the step until chi2 falls enough."""
         current = self._solver.linearize()

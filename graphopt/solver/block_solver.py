@@ -28,6 +28,11 @@ class BlockSolver(Protocol):
     """What it was made for."""
 
     @property
+    def precision(self) -> str:
+        """"double", or "mixed": float32 for H and its products."""
+        ...
+
+    @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side of the last `linearize`; its norm is half the norm of chi2's gradient."""
         ...
@@ -103,6 +108,14 @@ class BlockSolver(Protocol):
 
     def finish(self) -> None:
         """Bring the estimates into the graph: at the end, before callbacks, before the graph is looked at."""
+        ...
+
+    def in_double(self) -> BlockSolver | None:
+        """Of a solver in mixed precision, the same problem at the same estimates in double; None: there is none.
+
+        It shares what it can with this one. One of the two is used at a time; whoever goes back to the first
+        after the second has moved calls `pop` on the second before.
+        """
         ...
 
     def describe(self) -> dict[str, object]:

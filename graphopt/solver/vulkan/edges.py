@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -161,6 +162,12 @@ class DeviceEdges:
         lists = pair_lists(group, self.primary.view) if with_pairs else []
         lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
         self.pairs = [PairArrays(self._context, one) for one in lists]
+
+    def in_context(self, context: Context) -> DeviceEdges:
+        """The same arrays, computed with in another precision."""
+        own = copy.copy(self)
+        own._context, own._arithmetic = context, arithmetic_of(context)
+        return own
 
     @property
     def nbytes(self) -> int:

@@ -10,6 +10,7 @@ covers its blocks alone, H and b are cleared before, and all add.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,14 @@ class DeviceLinearizer:
         for edges in self.edges:
             edges.prepare(self._stores_pairs)
         self._plan_writers()
+
+    def in_context(self, context: Context) -> DeviceLinearizer | None:
+        """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
+        own = copy.copy(self)
+        own._context = context
+        own.edges = [one.in_context(context) for one in self.edges]
+        own._plan_writers()
+        return own
 
     # ---------------------------------------------------------------- tiers, see `tiered`
 

@@ -47,6 +47,11 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
     return Configuration(options.linear_solver, options.schur, tolerance=tolerance, absolute_tolerance=False)
 
 
+def in_double(configuration: Configuration) -> Configuration:
+    """The configuration of a double solver that goes on where one in mixed precision ended."""
+    return replace(configuration, tolerance=min(configuration.tolerance, _PCG_TOLERANCE))
+
+
 def check_schur(configuration: Configuration, structure: Structure) -> None:
     """`OptionError` where elimination is asked for and there is nothing to eliminate."""
     if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
@@ -65,6 +70,11 @@ class Plan:
     schedule: str
     predictions: tuple[Prediction, ...] = ()
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
+
+    @property
+    def uses_float32(self) -> bool:
+        """In mixed precision the device does more with H than to compute it."""
+        return self.configuration.linear_solver == "pcg" or self.configuration.schur != "off"
 
 
 def choose_plan(

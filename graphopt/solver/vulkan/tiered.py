@@ -180,6 +180,10 @@ class TieredLinearizer(DeviceLinearizer):
         """Changes with each `advance` that is True: a key for recorded programs."""
         return self._generation
 
+    def in_context(self, context: Context) -> DeviceLinearizer | None:
+        """None: the interpreter's lists belong to a precision."""
+        return None
+
     def wait_compiled(self) -> None:
         """Wait until `advance` takes compiled kernels; where there never are any, not at all."""
         self._tiers.wait()

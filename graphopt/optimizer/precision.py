@@ -1,0 +1,160 @@
+"""Watches a run in mixed precision, and goes on in double where float32 decides its result.
+
+    probe at an estimate, in double:   (H + 1e-8 diag(H)) dx = b,   left = dx' (D dx + b) / chi2
+
+The damping holds nothing that matters: `left` is what one step promises to lower chi2 by, as a share of it.
+
+* At the end. A run that stops by itself is probed once. If more than `LARGEST_SHARE` is left, it goes on in
+  double from there, until it stops again. So a result in mixed precision is one that double would have kept.
+* On the way. Where chi2 falls slowly for some iterations, or an iteration takes many trials, the probe is taken
+  in both precisions from the same estimate. Where double's step lowers chi2 by much more, float32 is what holds
+  the run up. Otherwise (a curved valley) the next look is taken later, after twice as many iterations.
+
+Only the probe at the end costs an ordinary run anything. Where the device has no float64, or no memory for
+it, there is nothing to go on in: then the summary says what float32's own probe promises.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import DeviceError
+from graphopt.optimizer.algorithm import Algorithm, Step
+from graphopt.optimizer.meter import MeteredSolver
+from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
+
+LARGEST_SHARE = 1e-6
+"""Of chi2, that a result in mixed precision may leave to one step in double."""
+_PROBE = Damping(1e-8, True, 1e-6, 1e32, 1e-2)
+_ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
+_SLOW, _RATIO, _NUM_SLOW = 1e-2, 0.3, 4  # relative decreases in a row that are small and do not fall
+_MANY_TRIALS = 5
+_FIRST_WAIT = 4  # iterations between two looks on the way, doubled each time
+_MUCH_MORE = 2.0  # double's decrease over float32's
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a probe found."""
+
+    solved: bool
+    left: float
+    """Predicted decrease, relative to chi2; infinite if not solved."""
+    decrease: float
+    """Actual decrease of chi2; 0 where it rose."""
+
+
+class PrecisionGuard:
+    """See the module's header; does nothing in double."""
+
+    def __init__(self, solver: MeteredSolver, algorithm: Algorithm, summary: Summary):
+        self._solver, self._algorithm, self._summary = solver, algorithm, summary
+        self._active = solver.precision == "mixed"
+        self._shares: list[float] = []
+        self._wait = self._next = _FIRST_WAIT
+
+    def after(
+        self, step: Step, before: float, ending: TerminationType | None, is_last: bool
+    ) -> TerminationType | None:
+        """Call after each iteration; returns why to stop now, None: go on, maybe in double from here.
+
+        before: chi2 before the step. ending: why the run would stop. is_last: it may do no more iterations.
+        """
+        if not self._active:
+            return ending
+        if ending is not None or is_last:
+            return self._at_end(step.chi2, ending, is_last)
+        if self._is_slow(step, before) and len(self._shares) >= self._next:
+            self._look(step.chi2)
+        return None
+
+    # ---------------------------------------------------------------- at the end
+
+    def _at_end(self, chi2: float, ending: TerminationType | None, is_last: bool) -> TerminationType | None:
+        double = self._double()
+        found = self._probe(double or self._solver.inner, chi2)
+        if found.left <= LARGEST_SHARE or (ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved):
+            return ending
+        left = f"{found.left:.1e} of chi2" if found.solved else "an unknown share of chi2"
+        if double is None:
+            self._tell_stuck(left)
+        elif is_last:
+            self._summary.precision_note = (
+                f"max_iterations ended the run in float32 before a minimum: one step in double promises to lower "
+                f"chi2 by {left}. Where such a run ends depends on rounding; allow more iterations, or use "
+                "precision='double'."
+            )
+        else:
+            self._switch(double, f"float32 would have stopped where a step in double promised {left} more")
+            return None
+        return ending
+
+    def _tell_stuck(self, left: str) -> None:
+        gradient = self._solver.largest_gradient()
+        self._summary.precision_note = (
+            f"Float32 may have ended above the minimum: {left} is left by its own model, and the largest entry of "
+            f"b is {gradient:.3g}. {self._why_not} Use device='cpu' to go on in double."
+        )
+
+    # ---------------------------------------------------------------- on the way
+
+    def _is_slow(self, step: Step, before: float) -> bool:
+        self._shares.append(max(before - step.chi2, 0.0) / before if before > 0.0 else 0.0)
+        recent = self._shares[-_NUM_SLOW:]
+        creeps = len(recent) == _NUM_SLOW and max(recent) < _SLOW and recent[-1] > _RATIO * recent[-2]
+        return creeps or step.trials >= _MANY_TRIALS
+
+    def _look(self, chi2: float) -> None:
+        """Compare a step in both precisions."""
+        double = self._double()
+        if double is None:
+            self._next = np.iinfo(int).max
+            return
+        own, exact = self._probe(self._solver.inner, chi2), self._probe(double, chi2)
+        if exact.decrease > max(_MUCH_MORE * own.decrease, LARGEST_SHARE * chi2):
+            a, b = own.decrease / chi2, exact.decrease / chi2
+            self._switch(double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}")
+        self._next = len(self._shares) + self._wait
+        self._wait *= 2
+
+    # ---------------------------------------------------------------- parts
+
+    def _double(self) -> BlockSolver | None:
+        """The double solver; None, and `_why_not` says why, if there is none."""
+        self._why_not = "This device has no float64."
+        start = time.perf_counter()
+        try:
+            return self._solver.in_double()
+        except DeviceError as error:
+            self._why_not = f"A solver in double could not be made: {error}"
+            return None
+        finally:
+            self._summary.seconds["verify"] += time.perf_counter() - start
+
+    def _probe(self, solver: BlockSolver, chi2: float) -> _Found:
+        """A step at the estimates, taken back."""
+        start = time.perf_counter()
+        solver.linearize()
+        trial = solver.trial(_PROBE)
+        if trial.solved:
+            solver.pop()
+        self._summary.seconds["verify"] += time.perf_counter() - start
+        if not (trial.solved and np.isfinite(trial.gain)):
+            return _Found(False, np.inf, 0.0)
+        scale = max(chi2, _ROUNDING * self._summary.initial_chi2, np.finfo(float).tiny)
+        decrease = chi2 - trial.chi2 if trial.chi2 < chi2 else 0.0
+        return _Found(True, max(trial.gain, 0.0) / scale, decrease)
+
+    def _switch(self, double: BlockSolver, reason: str) -> None:
+        number = len(self._summary.iterations)
+        self._solver.exchange(double)
+        self._algorithm.resume()
+        self._active = False
+        self._summary.switched_at = number
+        self._summary.precision = "double"
+        self._summary.precision_note = f"Went on in double at iteration {number}: {reason}."
