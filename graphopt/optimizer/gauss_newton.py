@@ -28,6 +28,10 @@ class GaussNewton:
         self._solver = solver
         self._chi2 = chi2
 
+    def damping(self) -> Damping:
+        """None at all."""
+        return Damping(0.0)
+
     def resume(self) -> None:
         """There is nothing to forget."""
 

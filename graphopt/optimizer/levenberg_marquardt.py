@@ -36,6 +36,10 @@ class LevenbergMarquardt:
         self._solver = solver
         self._chi2 = chi2
 
+    def damping(self) -> Damping:
+        """Lambda."""
+        return Damping(self._lambda)
+
     def resume(self) -> None:
         """Back to the damping of the last step that was accepted."""
         self._lambda = self._accepted_lambda

@@ -1,14 +1,14 @@
 """Watches a run in mixed precision, and goes on in double where float32 decides its result.
 
-    probe at an estimate, in double:   (H + 1e-8 diag(H)) dx = b,   left = dx' (D dx + b) / chi2
+    probe at an estimate, in double:   (H + 1e-12 diag(H)) dx = b,   left = dx' (D dx + b) / chi2
 
-The damping holds nothing that matters: `left` is what one step promises to lower chi2 by, as a share of it.
+The damping holds back nothing that matters: `left` is what one step promises to lower chi2 by, as a share of it.
 
 * At the end. A run that stops by itself is probed once. If more than `LARGEST_SHARE` is left, it goes on in
   double from there, until it stops again. So a result in mixed precision is one that double would have kept.
-* On the way. Where chi2 falls slowly for some iterations, or an iteration takes many trials, the probe is taken
-  in both precisions from the same estimate. Where double's step lowers chi2 by much more, float32 is what holds
-  the run up. Otherwise (a curved valley) the next look is taken later, after twice as many iterations.
+* On the way. Where chi2 falls slowly for some iterations, or an iteration takes many trials, a step is taken
+  in both precisions from the same estimate. Where double's lowers chi2 by much more, float32 is what holds the
+  run up. Otherwise (a curved valley) the next look is taken later, after twice as many iterations.
 
 Only the probe at the end costs an ordinary run anything. Where the device has no float64, or no memory for
 it, there is nothing to go on in: then the summary says what float32's own probe promises.
@@ -30,7 +30,8 @@ from graphopt.solver.trial import Damping
 
 LARGEST_SHARE = 1e-6
 """Of chi2, that a result in mixed precision may leave to one step in double."""
-_PROBE = Damping(1e-8, True, 1e-6, 1e32, 1e-2)
+_PROBE = Damping(1e-12, True, 1e-6, 1e32)
+_FLOAT32_PROBE = Damping(1e-7, True, 1e-6, 1e32)  # as little damping as float32 makes use of
 _ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
 _SLOW, _RATIO, _NUM_SLOW = 1e-2, 0.3, 4  # relative decreases in a row that are small and do not fall
 _MANY_TRIALS = 5
@@ -77,16 +78,17 @@ class PrecisionGuard:
 
     def _at_end(self, chi2: float, ending: TerminationType | None, is_last: bool) -> TerminationType | None:
         double = self._double()
-        found = self._probe(double or self._solver.inner, chi2)
+        probe = _FLOAT32_PROBE if double is None else _PROBE
+        found = self._probe(double or self._solver.inner, probe, chi2)
         if found.left <= LARGEST_SHARE or (ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved):
             return ending
-        left = f"{found.left:.1e} of chi2" if found.solved else "an unknown share of chi2"
+        left = f"{found.left:.1e} of chi2" if found.solved else "an unknown part of chi2"
         if double is None:
             self._tell_stuck(left)
         elif is_last:
             self._summary.precision_note = (
-                f"max_iterations ended the run in float32 before a minimum: one step in double promises to lower "
-                f"chi2 by {left}. Where such a run ends depends on rounding; allow more iterations, or use "
+                f"max_iterations ended the run in float32 before a minimum: one step in double promises to take off "
+                f"another {left}. Where such a run ends depends on rounding; allow more iterations, or use "
                 "precision='double'."
             )
         else:
@@ -110,17 +112,18 @@ class PrecisionGuard:
         return creeps or step.trials >= _MANY_TRIALS
 
     def _look(self, chi2: float) -> None:
-        """Compare a step in both precisions."""
+        """Compare a step in both precisions: as the algorithm damps it, then hardly damped."""
+        self._next, self._wait = len(self._shares) + self._wait, 2 * self._wait
         double = self._double()
         if double is None:
             self._next = np.iinfo(int).max
             return
-        own, exact = self._probe(self._solver.inner, chi2), self._probe(double, chi2)
-        if exact.decrease > max(_MUCH_MORE * own.decrease, LARGEST_SHARE * chi2):
-            a, b = own.decrease / chi2, exact.decrease / chi2
-            self._switch(double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}")
-        self._next = len(self._shares) + self._wait
-        self._wait *= 2
+        for dampings in ((self._algorithm.damping(),) * 2, (_FLOAT32_PROBE, _PROBE)):
+            own, exact = map(self._probe, (self._solver.inner, double), dampings, (chi2, chi2))
+            if exact.decrease > max(_MUCH_MORE * own.decrease, LARGEST_SHARE * chi2):
+                a, b = own.decrease / chi2, exact.decrease / chi2
+                self._switch(double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}")
+                return
 
     # ---------------------------------------------------------------- parts
 
@@ -136,11 +139,11 @@ class PrecisionGuard:
         finally:
             self._summary.seconds["verify"] += time.perf_counter() - start
 
-    def _probe(self, solver: BlockSolver, chi2: float) -> _Found:
+    def _probe(self, solver: BlockSolver, damping: Damping, chi2: float) -> _Found:
         """A step at the estimates, taken back."""
         start = time.perf_counter()
         solver.linearize()
-        trial = solver.trial(_PROBE)
+        trial = solver.trial(damping)
         if trial.solved:
             solver.pop()
         self._summary.seconds["verify"] += time.perf_counter() - start

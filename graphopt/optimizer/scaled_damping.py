@@ -46,6 +46,10 @@ class ScaledDamping:
         self._nu = 2.0
         self._accuracy = _COARSEST
 
+    def damping(self, accuracy: float | None = None) -> Damping:
+        """Lambda diag(H)."""
+        return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy)
+
     def resume(self) -> None:
         """Start below what float32 resolves; rejected steps raise lambda soon."""
         self._lambda = min(self._lambda, RESUMED_LAMBDA)
@@ -61,8 +65,7 @@ class ScaledDamping:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
             trial += 1
-            limits = _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL
-            found = solver.trial(Damping(self._lambda, True, *limits, self._accuracy))
+            found = solver.trial(self.damping(self._accuracy))
             if not found.solved:
                 self._reject()
                 continue
