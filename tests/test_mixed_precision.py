@@ -41,8 +41,8 @@ REAL = [
 def stiff_chain(num=24, stiff=1e8, weak=1e-2) -> Graph:
     """Poses held together 1e10 times more strongly than the whole is held in place, which float32 loses."""
     graph = Graph()
-    places = np.stack([np.arange(num), np.zeros(num), np.zeros(num)], axis=1)
-    graph.add_vertices("VERTEX_SE2", np.arange(num), places + [3.0, -2.0, 0.0])
+    start = np.stack([np.arange(num) + 3.0, np.full(num, -2.0), np.zeros(num)], axis=1)
+    graph.add_vertices("VERTEX_SE2", np.arange(num), start)
     graph.add_vertices("VERTEX_SE2", [1000, 1001], [[-1.0, 0.0, 0.0], [num, 0.0, 0.0]], fixed=True)
     pairs = np.stack([np.arange(num - 1), np.arange(1, num)], axis=1)
     information = np.broadcast_to(stiff * np.eye(3), (num - 1, 3, 3))
@@ -57,7 +57,9 @@ def run(graph, method="auto", iterations=None, **options):
     return optimize(graph, method, iterations, **{"device": "vulkan", "precision": "mixed", **options})
 
 
-@pytest.mark.parametrize("name,options", REAL, ids=[f"{Path(n).stem}-{'-'.join(o.values())}" for n, o in REAL])
+@pytest.mark.parametrize(
+    "name,options", REAL, ids=[f"{Path(n).stem}-{'-'.join(o.values())}" for n, o in REAL]
+)
 def test_real_graphs_end_where_double_does(name, options, shared_data):
     """Within 1e-6 of chi2; what is higher, or computed in double, is said."""
     start = io.read(shared_data / name)
@@ -170,7 +172,9 @@ def test_the_double_solver_shares_edges_and_estimates(schedule, access):
         assert double.linearize() == pytest.approx(host.linearize(), rel=1e-12)
         np.testing.assert_allclose(double.b, host.b, rtol=0, atol=1e-11 * np.abs(host.b).max())
         product = host.multiply(vector)
-        np.testing.assert_allclose(double.multiply(vector), product, rtol=0, atol=1e-11 * np.abs(product).max())
+        np.testing.assert_allclose(
+            double.multiply(vector), product, rtol=0, atol=1e-11 * np.abs(product).max()
+        )
         double.dx = host.dx = 0.01 * step
         double.move()
         double.discard_top()

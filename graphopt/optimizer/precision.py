@@ -2,12 +2,12 @@
 
     probe at an estimate, in double:   (H + 1e-12 diag(H)) dx = b,   left = dx' (D dx + b) / chi2
 
-The damping holds back nothing that matters: `left` is what one step promises to lower chi2 by, as a share of it.
+The damping holds back nothing that matters: `left` is what one step promises to lower chi2 by, as a share.
 
 * At the end. A run that stops by itself is probed once. If more than `LARGEST_SHARE` is left, it goes on in
   double from there, until it stops again. So a result in mixed precision is one that double would have kept.
-* On the way. Where chi2 falls slowly for some iterations, or an iteration takes many trials, a step is taken
-  in both precisions from the same estimate. Where double's lowers chi2 by much more, float32 is what holds the
+* On the way. Where chi2 falls slowly for some iterations, or rises, or takes many trials, a step is taken in
+  both precisions from the same estimate. Where double's lowers chi2 by much more, float32 is what holds the
   run up. Otherwise (a curved valley) the next look is taken later, after twice as many iterations.
 
 Only the probe at the end costs an ordinary run anything. Where the device has no float64, or no memory for
@@ -34,8 +34,8 @@ _PROBE = Damping(1e-12, True, 1e-6, 1e32)
 _FLOAT32_PROBE = Damping(1e-7, True, 1e-6, 1e32)  # as little damping as float32 makes use of
 _ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
 _SLOW, _RATIO, _NUM_SLOW = 1e-2, 0.3, 4  # relative decreases in a row that are small and do not fall
-_MANY_TRIALS = 5
-_FIRST_WAIT = 4  # iterations between two looks on the way, doubled each time
+_MANY_TRIALS = 3
+_FIRST_LOOK = {"fails": 1, "creeps": _NUM_SLOW}  # iterations done; the next look is after twice as many
 _MUCH_MORE = 2.0  # double's decrease over float32's
 
 
@@ -57,7 +57,7 @@ class PrecisionGuard:
         self._solver, self._algorithm, self._summary = solver, algorithm, summary
         self._active = solver.precision == "mixed"
         self._shares: list[float] = []
-        self._wait = self._next = _FIRST_WAIT
+        self._next = dict(_FIRST_LOOK)
 
     def after(
         self, step: Step, before: float, ending: TerminationType | None, is_last: bool
@@ -70,7 +70,9 @@ class PrecisionGuard:
             return ending
         if ending is not None or is_last:
             return self._at_end(step.chi2, ending, is_last)
-        if self._is_slow(step, before) and len(self._shares) >= self._next:
+        sign = self._sign_of_trouble(step, before)
+        if sign is not None and len(self._shares) >= self._next[sign]:
+            self._next[sign] = 2 * len(self._shares)
             self._look(step.chi2)
         return None
 
@@ -80,15 +82,17 @@ class PrecisionGuard:
         double = self._double()
         probe = _FLOAT32_PROBE if double is None else _PROBE
         found = self._probe(double or self._solver.inner, probe, chi2)
-        if found.left <= LARGEST_SHARE or (ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved):
+        if found.left <= LARGEST_SHARE or (
+            ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved
+        ):
             return ending
         left = f"{found.left:.1e} of chi2" if found.solved else "an unknown part of chi2"
         if double is None:
             self._tell_stuck(left)
         elif is_last:
             self._summary.precision_note = (
-                f"max_iterations ended the run in float32 before a minimum: one step in double promises to take off "
-                f"another {left}. Where such a run ends depends on rounding; allow more iterations, or use "
+                "max_iterations ended the run in float32 before a minimum: one step in double promises to take "
+                f"off another {left}. Where such a run ends depends on rounding; allow more iterations, or use "
                 "precision='double'."
             )
         else:
@@ -99,30 +103,32 @@ class PrecisionGuard:
     def _tell_stuck(self, left: str) -> None:
         gradient = self._solver.largest_gradient()
         self._summary.precision_note = (
-            f"Float32 may have ended above the minimum: {left} is left by its own model, and the largest entry of "
-            f"b is {gradient:.3g}. {self._why_not} Use device='cpu' to go on in double."
+            f"Float32 may have ended above the minimum: {left} is left by its own model, and the largest entry "
+            f"of b is {gradient:.3g}. {self._why_not} Use device='cpu' to go on in double."
         )
 
     # ---------------------------------------------------------------- on the way
 
-    def _is_slow(self, step: Step, before: float) -> bool:
-        self._shares.append(max(before - step.chi2, 0.0) / before if before > 0.0 else 0.0)
+    def _sign_of_trouble(self, step: Step, before: float) -> str | None:
+        self._shares.append((before - step.chi2) / before if before > 0.0 else 0.0)
+        if step.trials >= _MANY_TRIALS or step.chi2 > before:
+            return "fails"
         recent = self._shares[-_NUM_SLOW:]
         creeps = len(recent) == _NUM_SLOW and max(recent) < _SLOW and recent[-1] > _RATIO * recent[-2]
-        return creeps or step.trials >= _MANY_TRIALS
+        return "creeps" if creeps else None
 
     def _look(self, chi2: float) -> None:
         """Compare a step in both precisions: as the algorithm damps it, then hardly damped."""
-        self._next, self._wait = len(self._shares) + self._wait, 2 * self._wait
         double = self._double()
         if double is None:
-            self._next = np.iinfo(int).max
             return
         for dampings in ((self._algorithm.damping(),) * 2, (_FLOAT32_PROBE, _PROBE)):
             own, exact = map(self._probe, (self._solver.inner, double), dampings, (chi2, chi2))
             if exact.decrease > max(_MUCH_MORE * own.decrease, LARGEST_SHARE * chi2):
                 a, b = own.decrease / chi2, exact.decrease / chi2
-                self._switch(double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}")
+                self._switch(
+                    double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}"
+                )
                 return
 
     # ---------------------------------------------------------------- parts

@@ -57,8 +57,8 @@ class Iteration:
 
 
 def _no_seconds() -> dict[str, float]:
-    names = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify", "other", "total")
-    return dict.fromkeys(names, 0.0)
+    measured = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify")
+    return dict.fromkeys((*measured, "other", "total"), 0.0)
 
 
 @dataclass
@@ -89,8 +89,8 @@ class Summary:
     """Who computes H: "host" (the CPU), or on a device "blocks" or "matrix-free"."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
-    update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left: vectors, stop rules, callback), total (the
-    sum of all).
+    update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
+    vectors, stop rules, callback), total (the sum of all).
 
     On a Vulkan device also what of its set-up ran beside the first linearization (`prepare_beside`), and how
     long the first `solve` waited for the rest (`prepare_wait`, part of `solve`); neither adds to the total.

@@ -29,7 +29,7 @@ class BlockSolver(Protocol):
 
     @property
     def precision(self) -> str:
-        """"double", or "mixed": float32 for H and its products."""
+        """Of the steps: "double", or "mixed" with float32 for H and its products."""
         ...
 
     @property
@@ -111,10 +111,9 @@ class BlockSolver(Protocol):
         ...
 
     def in_double(self) -> BlockSolver | None:
-        """Of a solver in mixed precision, the same problem at the same estimates in double; None: there is none.
+        """Of a solver in mixed precision the same problem at the same estimates in double, None: there is none.
 
-        It shares what it can with this one. One of the two is used at a time; whoever goes back to the first
-        after the second has moved calls `pop` on the second before.
+        It shares estimates and edges with this one where it can: one of the two is used at a time.
         """
         ...
 

@@ -75,7 +75,7 @@ class VulkanBlockSolver(CpuBlockSolver):
 
     @property
     def precision(self) -> str:
-        """"double" or "mixed"."""
+        """Of H and the steps: "double" or "mixed"."""
         return self.system.context.precision
 
     def in_double(self) -> VulkanBlockSolver | None:

@@ -28,6 +28,7 @@ from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
+from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.schedule import in_double
 from graphopt.solver.vulkan.sequence import Running, Sequence
@@ -53,7 +54,7 @@ class ResidentBlockSolver:
         schedule: str,
         linearizer: DeviceLinearizer | None = None,
     ):
-        """configuration: without "auto". schedule: "blocks" or "matrix-free". linearizer: one that is prepared."""
+        """configuration: without "auto". schedule: "blocks" or "matrix-free". linearizer: a prepared one."""
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
@@ -111,12 +112,14 @@ class ResidentBlockSolver:
 
     @property
     def precision(self) -> str:
-        """"double" or "mixed"."""
+        """Of H and the steps: "double" or "mixed"."""
         return self._context.precision
 
     def in_double(self) -> ResidentBlockSolver | None:
-        """The same at the same estimates in float64. Edges and estimates are shared, and it is kept, unless
-        an interpreter evaluates the edges."""
+        """The same at the same estimates in float64.
+
+        It shares the edges and estimates and is kept; a new one each time where the interpreter runs.
+        """
         if self.precision == "double" or not self.device.has_float64:
             return None
         if self._double is not None:
