@@ -30,13 +30,13 @@ from graphopt.solver.trial import Damping
 
 LARGEST_SHARE = 1e-6
 """Of chi2, that a result in mixed precision may leave to one step in double."""
-_PROBE = Damping(1e-12, True, 1e-6, 1e32)
-_FLOAT32_PROBE = Damping(1e-7, True, 1e-6, 1e32)  # as little damping as float32 makes use of
+_PROBE, _CAUTIOUS, _FLOAT32 = 1e-12, 1e-8, 1e-7
+"""Dampings: the least for double, one for curved valleys, and as little as float32 makes use of."""
 _ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
 _SLOW, _RATIO, _NUM_SLOW = 1e-2, 0.3, 4  # relative decreases in a row that are small and do not fall
 _MANY_TRIALS = 3
 _FIRST_LOOK = {"fails": 1, "creeps": _NUM_SLOW}  # iterations done; the next look is after twice as many
-_MUCH_MORE = 2.0  # double's decrease over float32's
+_MORE, _MUCH_MORE = 1.1, 2.0  # double's decrease over float32's, of steps damped equally and not
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,13 @@ class PrecisionGuard:
         self._solver, self._algorithm, self._summary = solver, algorithm, summary
         self._active = solver.precision == "mixed"
         self._shares: list[float] = []
+        self._damping = Damping(0.0)
         self._next = dict(_FIRST_LOOK)
+
+    def before(self) -> None:
+        """Call before each iteration."""
+        if self._active:
+            self._damping = self._algorithm.damping()
 
     def after(
         self, step: Step, before: float, ending: TerminationType | None, is_last: bool
@@ -80,8 +86,8 @@ class PrecisionGuard:
 
     def _at_end(self, chi2: float, ending: TerminationType | None, is_last: bool) -> TerminationType | None:
         double = self._double()
-        probe = _FLOAT32_PROBE if double is None else _PROBE
-        found = self._probe(double or self._solver.inner, probe, chi2)
+        damping = _FLOAT32 if double is None else _PROBE
+        found = self._probe(double or self._solver.inner, self._scaled(damping), chi2)
         if found.left <= LARGEST_SHARE or (
             ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved
         ):
@@ -91,9 +97,9 @@ class PrecisionGuard:
             self._tell_stuck(left)
         elif is_last:
             self._summary.precision_note = (
-                "max_iterations ended the run in float32 before a minimum: one step in double promises to take "
-                f"off another {left}. Where such a run ends depends on rounding; allow more iterations, or use "
-                "precision='double'."
+                "max_iterations ended the run in float32 before a minimum: one step in double promises to "
+                f"take off another {left}. Where such a run ends depends on rounding; allow more iterations, "
+                "or use precision='double'."
             )
         else:
             self._switch(double, f"float32 would have stopped where a step in double promised {left} more")
@@ -103,8 +109,8 @@ class PrecisionGuard:
     def _tell_stuck(self, left: str) -> None:
         gradient = self._solver.largest_gradient()
         self._summary.precision_note = (
-            f"Float32 may have ended above the minimum: {left} is left by its own model, and the largest entry "
-            f"of b is {gradient:.3g}. {self._why_not} Use device='cpu' to go on in double."
+            f"Float32 may have ended above the minimum: {left} is left by its own model, and the largest "
+            f"entry of b is {gradient:.3g}. {self._why_not} Use device='cpu' to go on in double."
         )
 
     # ---------------------------------------------------------------- on the way
@@ -122,14 +128,26 @@ class PrecisionGuard:
         double = self._double()
         if double is None:
             return
-        for dampings in ((self._algorithm.damping(),) * 2, (_FLOAT32_PROBE, _PROBE)):
-            own, exact = map(self._probe, (self._solver.inner, double), dampings, (chi2, chi2))
-            if exact.decrease > max(_MUCH_MORE * own.decrease, LARGEST_SHARE * chi2):
-                a, b = own.decrease / chi2, exact.decrease / chi2
-                self._switch(
-                    double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}"
-                )
+        single = self._solver.inner
+        own = exact = 0.0
+        for damping in (self._damping, self._algorithm.damping()):
+            own = max(own, self._probe(single, damping, chi2).decrease)
+            exact = max(exact, self._probe(double, damping, chi2).decrease)
+            if self._is_more(exact, own, chi2, double, _MORE):
                 return
+        own = max(own, self._probe(single, self._scaled(_FLOAT32), chi2).decrease)
+        for damping in (_CAUTIOUS, _PROBE):
+            exact = max(exact, self._probe(double, self._scaled(damping), chi2).decrease)
+            if self._is_more(exact, own, chi2, double, _MUCH_MORE):
+                return
+
+    def _is_more(self, exact: float, own: float, chi2: float, double: BlockSolver, factor: float) -> bool:
+        """Double's decrease exceeds float32's by this factor: go on in double."""
+        if exact <= max(factor * own, own + LARGEST_SHARE * chi2):
+            return False
+        a, b = own / chi2, exact / chi2
+        self._switch(double, f"a step in float32 lowered chi2 by {a:.1e} of it, one in double by {b:.1e}")
+        return True
 
     # ---------------------------------------------------------------- parts
 
@@ -144,6 +162,10 @@ class PrecisionGuard:
             return None
         finally:
             self._summary.seconds["verify"] += time.perf_counter() - start
+
+    def _scaled(self, value: float) -> Damping:
+        """As little damping as `value` says, solved as exactly as the algorithm does."""
+        return Damping(value, True, 1e-6, 1e32, self._algorithm.damping().accuracy)
 
     def _probe(self, solver: BlockSolver, damping: Damping, chi2: float) -> _Found:
         """A step at the estimates, taken back."""

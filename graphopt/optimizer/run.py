@@ -86,6 +86,7 @@ def _loop(
     for number in range(rules.max_iterations):
         if signals.should_stop():
             break
+        guard.before()
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2

@@ -46,7 +46,7 @@ class ScaledDamping:
         self._nu = 2.0
         self._accuracy = _COARSEST
 
-    def damping(self, accuracy: float | None = None) -> Damping:
+    def damping(self, accuracy: float = _FINEST) -> Damping:
         """Lambda diag(H)."""
         return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy)
 

@@ -111,7 +111,7 @@ class BlockSolver(Protocol):
         ...
 
     def in_double(self) -> BlockSolver | None:
-        """Of a solver in mixed precision the same problem at the same estimates in double, None: there is none.
+        """Of a solver in mixed precision the same in double, at the same estimates; None: there is none.
 
         It shares estimates and edges with this one where it can: one of the two is used at a time.
         """
