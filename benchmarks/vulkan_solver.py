@@ -26,7 +26,8 @@ from vulkan_problems import PUBLISHED, fill, floors, generated, layout_of, obser
 
 from graphopt.device import VulkanDevice
 from graphopt.errors import GraphOptError
-from graphopt.solver.vulkan.configuration import CONFIGURATIONS, Configuration
+from graphopt.solver.configurations import CONFIGURATIONS
+from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.schur import explicit_schur
@@ -34,6 +35,7 @@ from graphopt.solver.vulkan.system import VulkanSystem
 
 Precision = Literal["double", "mixed"]
 WARM_UP_SECONDS = 1.0
+ON_THE_GPU = {title: one for title, one in CONFIGURATIONS.items() if one.device == "vulkan"}
 
 
 def warm_up(system: VulkanSystem) -> None:
@@ -137,7 +139,7 @@ def run_steps(
         )
         print(json.dumps(floors(layout, 8 if precision == "double" else 4)))
         filled = None
-        for title, base in CONFIGURATIONS.items():
+        for title, base in ON_THE_GPU.items():
             if base.linear_solver != "pcg" or only not in title.lower():
                 continue
             configuration = Configuration(
@@ -241,7 +243,7 @@ def run_configurations(
         print(f"# {name}: {peers.MEASURED_TOTALS.get(name, '')}")
         graph = io.read(generated(name, generator))
         start_values = [one.estimate.copy() for one in graph.vertex_sets]
-        for title, base in CONFIGURATIONS.items():
+        for title, base in ON_THE_GPU.items():
             if only not in title.lower():
                 continue
             for one, values in zip(graph.vertex_sets, start_values, strict=True):

@@ -27,11 +27,23 @@ def midpoint_edge():
     return EdgeTestMidpoint
 
 
+@functools.cache
+def users_kernel():
+    """A robust kernel that is none of g2o's."""
+
+    @graphopt.robust_kernel_type
+    def logarithm(chi2, width):
+        return np.where(chi2 < width**2, chi2, width**2 * (1.0 + np.log(np.maximum(chi2, 1e-9) / width**2)))
+
+    return logarithm
+
+
 def mixed_plane(seed=0, loops=False) -> Graph:
     """Poses and points in the plane with all that edges can be.
 
-    Several types, robust kernels, fixed and marginalized vertices, duplicates, four vertices, a user's type,
-    two levels. loops: some edges name one point twice or three times, which the CPU's solver refuses.
+    Several types, robust kernels, fixed and marginalized vertices, duplicates, four vertices, a user's type
+    and kernel, two levels. loops: some edges name one point twice or three times, which the CPU's solver
+    refuses.
     """
     rng = np.random.default_rng(seed)
     num = 24
@@ -66,8 +78,8 @@ def mixed_plane(seed=0, loops=False) -> Graph:
         midpoint_edge(),
         [(ids[0], ids[1], ids[2])] * len(triples),
         middles,
-        kernel="Cauchy",
-        kernel_width=2.0,
+        kernel=users_kernel(),
+        kernel_width=0.5,
         parameters=[[7]] * len(triples),
     )
     # `add_edges` refuses an edge that names a vertex twice; the live view does not.

@@ -168,6 +168,25 @@ def _reference_pcg(matrix, b, offsets, tolerance, previous):
     raise AssertionError
 
 
+@pytest.mark.parametrize("shape", ["6-3", "9-3", "mixed"])
+def test_preconditioner_of_the_kept_blocks(shape):
+    """The first step goes along inv(M) b, M the diagonal blocks of H_pp + D, or of S."""
+    system = _system(shape, True)
+    dense, b = _dense_schur(system)
+    schur = SchurComplement(system.pattern, system.num_kept, "implicit")
+    assert schur.form(system.values, system.damping, system.b)
+    offsets = system.pattern.offsets[: system.num_kept + 1]
+    for preconditioner, matrix in (("hpp", system.dense), ("hschur", dense)):
+        pcg = Pcg(schur, 1e-30, False, 1, preconditioner)
+        assert pcg.factorize()
+        x = pcg.solve(b)
+        blocks = [slice(first, last) for first, last in pairwise(offsets)]
+        along = np.concatenate([np.linalg.solve(matrix[one, one], b[one]) for one in blocks])
+        np.testing.assert_allclose(x / np.linalg.norm(x), along / np.linalg.norm(along), rtol=0, atol=1e-12)
+    with pytest.raises(OptionError, match="expected one of hschur, hpp"):
+        Pcg(schur, preconditioner="none")
+
+
 @pytest.mark.parametrize("absolute", [True, False])
 def test_pcg_follows_g2os_rule(absolute):
     """Iterations and residuals of consecutive solves are those of g2o, carried residual included."""

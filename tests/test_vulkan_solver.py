@@ -12,10 +12,11 @@ from graphopt import io
 from graphopt.device import DeviceError, VulkanDevice
 from graphopt.errors import OptionError
 from graphopt.optimizer import optimize
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.configurations import CONFIGURATIONS, configured
+from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
-from graphopt.solver.vulkan.configuration import CONFIGURATIONS, Configuration
+from graphopt.solver.vulkan.configuration import Configuration
 
 sys.path.insert(0, str(Path(__file__).parent))
 from vulkan_devices import shared_device
@@ -82,19 +83,16 @@ def test_mixed_precision_reaches_the_minimum(device, monkeypatch):
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_named_configurations_solve(name):
+@pytest.mark.parametrize("schedule", ["auto", "host"])
+def test_named_configurations_solve(name, schedule):
     """Every row of the thesis' table 5.3 reaches the same minimum, and a second run repeats every bit."""
     runs = []
+    options = configured(name, SolverOptions(schedule=schedule))
     for _ in range(2):
         graph = bundle_adjustment()
-        selection = graph.select()
-        solver = VulkanBlockSolver(
-            graph,
-            Structure(selection),
-            SolverOptions(device="vulkan"),
-            device=shared_device("address"),
-            configuration=CONFIGURATIONS[name],
-        )
+        solver = create_block_solver(graph, Structure(graph.select()), options)
+        told = solver.describe()
+        assert (told["linear_solver"], told["schur"]) == (options.linear_solver, options.schur)
         chi2 = [solver.linearize()]
         for _ in range(6):
             assert solver.solve(1.0)

@@ -20,6 +20,7 @@ METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+PRECONDITIONERS = ("hschur", "hpp")
 SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
@@ -34,7 +35,7 @@ ROBUST_KERNELS = (
     "DCS",
     "ScaleDelta",
 )
-DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:\d+)?")
+DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:.+)?")
 
 EPILOG = """\
 exit status: 0 solved, 1 the optimizer failed or was interrupted, 2 bad usage or input
@@ -152,13 +153,13 @@ def robust_kernel(text: str) -> tuple[str, float]:
 
 
 def device(text: str) -> str:
-    """Check the spelling of a device: auto, cpu, vulkan, vulkan:N or kompute."""
+    """Check the spelling of a device: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute."""
     if DEVICE_PATTERN.fullmatch(text):
         return text
     kinds = ("auto", "cpu", "vulkan", "kompute")
     raise argparse.ArgumentTypeError(
         f"unknown device '{text}'.{did_you_mean(text.partition(':')[0], kinds)} "
-        "Known: auto, cpu, vulkan, vulkan:N, kompute, kompute:N."
+        "Known: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute, kompute:1; see graphopt devices."
     )
 
 
@@ -196,11 +197,32 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument(
-        "--device", type=device, default="auto", metavar="DEVICE", help="auto, cpu, vulkan, vulkan:N, kompute"
+        "--device",
+        type=device,
+        default="auto",
+        metavar="DEVICE",
+        help="auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     parser.add_argument(
         "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
+    )
+    parser.add_argument(
+        "--preconditioner", choices=PRECONDITIONERS, default="hschur", help="of pcg with --schur implicit"
+    )
+    parser.add_argument(
+        "--pcg-tolerance",
+        type=positive_float,
+        metavar="X",
+        help="pcg stops when r' inv(M) r fell by this factor",
+    )
+    parser.add_argument(
+        "--pcg-iterations", type=positive_int, metavar="N", help="pcg iterations per step at most"
+    )
+    parser.add_argument(
+        "--configuration",
+        metavar="NAME",
+        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
     )
     parser.add_argument(
         "--robust-kernel",

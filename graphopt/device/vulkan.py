@@ -21,7 +21,8 @@ from graphopt.device.errors import DeviceError
 from graphopt.device.protocol import Precision, Usage
 from graphopt.disk_cache import cache_directory
 
-DEFAULT_TIMEOUT = 60.0  # [s] a program is split long before it runs this long
+_TIMEOUT = 60.0  # [s] a program is split long before it runs this long
+_TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
 
 
 def native_module() -> Any:
@@ -191,18 +192,22 @@ class _TableKernel:
 class VulkanTicket:
     """A submission; keeps its program alive until it is done."""
 
-    def __init__(self, native: Any, program: Any):
+    def __init__(self, native: Any, program: Any, timeout: float):
         self._native = native
         self._program = program
+        self._timeout = timeout
 
     @property
     def done(self) -> bool:
         """Whether the device has finished it."""
         return self._native.done
 
-    def wait(self, timeout: float = DEFAULT_TIMEOUT) -> None:
-        """Block, without the GIL, until it is finished; `DeviceLostError` after `timeout` seconds."""
-        self._native.wait(timeout)
+    def wait(self, timeout: float | None = None) -> None:
+        """Block, without the GIL, until it is finished; `DeviceLostError` after `timeout` seconds.
+
+        None: 60, or 600 for a software driver.
+        """
+        self._native.wait(self._timeout if timeout is None else timeout)
 
 
 class VulkanDevice:
@@ -363,7 +368,8 @@ class VulkanDevice:
 
     def submit(self, program: Any) -> VulkanTicket:
         """Start a program after those submitted before it; returns at once."""
-        return VulkanTicket(self.runtime.Ticket(program), program)
+        timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
+        return VulkanTicket(self.runtime.Ticket(program), program, timeout)
 
     def memory_statistics(self) -> dict[str, int]:
         """Bytes `reserved` from the driver, `used`, `peak_used`; numbers of `blocks` and `allocations`."""

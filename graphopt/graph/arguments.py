@@ -61,11 +61,12 @@ def checked_parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> n
             )
         return np.empty((count, 0), np.int64)
     ids = validate.as_ids(parameters, f"{edge_type.tag} parameters")
-    if num_parameters == 1 and ids.shape == (count,):
-        ids = ids[:, None]
-    if ids.shape not in ((count, num_parameters), (num_parameters,)):
+    if num_parameters == 1 and ids.shape in ((), (count,)):
+        ids = ids.reshape(-1, 1)
+    if ids.shape not in ((count, num_parameters), (1, num_parameters), (num_parameters,)):
         raise ShapeError(
-            f"{edge_type.tag} parameters have shape {ids.shape}, expected ({count}, {num_parameters})."
+            f"{edge_type.tag} parameters have shape {ids.shape}, expected ({count}, {num_parameters}), or "
+            f"({num_parameters},) for all edges."
         )
     return np.broadcast_to(ids, (count, num_parameters))
 

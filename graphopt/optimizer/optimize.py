@@ -23,6 +23,7 @@ from graphopt.optimizer.options import (
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
+from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
@@ -47,6 +48,10 @@ def optimize(
     device: str = "auto",
     precision: str = "auto",
     schedule: str = "auto",
+    preconditioner: str = "hschur",
+    pcg_tolerance: float | None = None,
+    pcg_iterations: int | None = None,
+    configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
     vertices: Any = None,
@@ -61,7 +66,9 @@ def optimize(
     method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
-    linear_solver, schur, device, precision, schedule: see `SolverOptions`. The summary says what "auto" took.
+    linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations: see
+        `SolverOptions`. The summary says what "auto" took.
+    configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
     call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
@@ -84,7 +91,10 @@ def optimize(
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, method)
     summary.fixed_by_gauge = held
     summary.seconds["analyze"] = time.perf_counter() - start
-    solver_options = SolverOptions(device, linear_solver, schur, precision, schedule)
+    asked = SolverOptions(
+        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
+    )
+    solver_options = configured(configuration, asked)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
     run(algorithm, rules, solver, summary, signals, callback)
     _close_seconds(summary.seconds, time.perf_counter() - start)

@@ -22,7 +22,7 @@ _DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which 
 _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
-_PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
+PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 
 
 class LinearSystem(Protocol):
@@ -94,9 +94,9 @@ class Implicit:
     schur = "implicit"
     linear_solver = "pcg"
 
-    def __init__(self, schur: SchurComplement):
+    def __init__(self, schur: SchurComplement, options: SolverOptions):
         self._schur = schur
-        self._pcg = _pcg(schur)
+        self._pcg = _pcg(schur, options)
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -126,31 +126,40 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
     if options.schur == "off" or not structure.has_schur:
-        return Whole(*_solver_for(pattern, options.linear_solver))
+        return Whole(*_solver_for(pattern, options))
     implicit = options.schur == "implicit"
     if options.schur == "auto":
         implicit = options.linear_solver in ("auto", "pcg") and _too_large_to_form(structure)
     if implicit:
-        return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"))
+        return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
     schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
-    name, solver = _solver_for(schur.reduced_pattern, options.linear_solver)
+    name, solver = _solver_for(schur.reduced_pattern, options)
     return Explicit(schur, name, solver)
 
 
-def _solver_for(pattern: BlockPattern, name: str) -> tuple[str, SparseCholesky | DenseCholesky | Pcg]:
-    """The solver of this name on a pattern."""
+def _solver_for(
+    pattern: BlockPattern, options: SolverOptions
+) -> tuple[str, SparseCholesky | DenseCholesky | Pcg]:
+    """The solver that is asked for, on a pattern."""
+    name = options.linear_solver
     if name == "dense" or (name == "auto" and _is_dense(pattern)):
         return "dense", DenseCholesky(pattern)
     if name == "pcg":
-        return "pcg", _pcg(pattern)
+        return "pcg", _pcg(pattern, options)
     sparse = SparseCholesky(pattern)
     if name == "auto" and sparse.flops > _MAX_FACTOR_FLOPS:
-        return "pcg", _pcg(pattern)
+        return "pcg", _pcg(pattern, options)
     return "cholesky", sparse
 
 
-def _pcg(system: BlockPattern | SchurComplement) -> Pcg:
-    return Pcg(system, tolerance=_PCG_TOLERANCE, absolute_tolerance=False)
+def _pcg(system: BlockPattern | SchurComplement, options: SolverOptions) -> Pcg:
+    return Pcg(
+        system,
+        options.pcg_tolerance or PCG_TOLERANCE,
+        absolute_tolerance=False,
+        max_iterations=options.pcg_iterations,
+        preconditioner=options.preconditioner,
+    )
 
 
 def _is_dense(pattern: BlockPattern) -> bool:

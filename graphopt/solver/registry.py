@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
+from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.structure import Structure
 
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+PRECONDITIONERS = ("hschur", "hpp")
 SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 
 
@@ -35,6 +37,12 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: str = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host": the CPU."""
+    preconditioner: str = "hschur"
+    """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
+    pcg_tolerance: float | None = None
+    """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
+    pcg_iterations: int | None = None
+    """pcg iterations per step at most; None: as many as there are rows."""
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -42,6 +50,7 @@ class SolverOptions:
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
+            ("preconditioner", PRECONDITIONERS),
         ):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
@@ -50,6 +59,15 @@ class SolverOptions:
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
             )
+        if self.preconditioner == "hpp" and self.schur != "implicit":
+            raise OptionError(
+                f"preconditioner 'hpp' is for schur='implicit', got schur='{self.schur}': elsewhere the "
+                "diagonal blocks of the matrix itself are at hand."
+            )
+        if self.pcg_tolerance is not None and not 0.0 < self.pcg_tolerance < 1.0:
+            raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")
+        if self.pcg_iterations is not None and self.pcg_iterations < 1:
+            raise OptionError(f"pcg_iterations is {self.pcg_iterations}, must be at least 1.")
 
 
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
@@ -70,9 +88,14 @@ def block_solver_devices() -> tuple[str, ...]:
 
 
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
-    """The block solver of `options.device`; "auto" is the CPU."""
+    """The block solver of `options.device`; what "auto" is says `auto_device`."""
+    if options.device == "auto":
+        return create_or_stay(
+            lambda device: create_block_solver(graph, structure, replace(options, device=device)),
+            choose_device(structure, options),
+        )
     name = options.device.partition(":")[0]
-    if name in ("auto", "cpu"):
+    if name == "cpu":
         from graphopt.solver.cpu import CpuBlockSolver
 
         return CpuBlockSolver(graph, structure, options)

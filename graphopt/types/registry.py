@@ -102,6 +102,11 @@ def _look_up(table: dict, name: str, kind: str):
     if found is None:
         from difflib import get_close_matches
 
+        if callable(name):
+            raise TypeRegistryError(
+                f"{name!r} is a function, expected a {kind} type or its name. @graphopt.{kind}_type(...) "
+                "above a function makes a type of it."
+            )
         close = get_close_matches(str(name), table, n=3, cutoff=0.6)
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise TypeRegistryError(

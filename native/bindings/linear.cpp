@@ -143,13 +143,13 @@ struct BoundPcg {
   py::object keep, values, damping;
 
   BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance,
-           const py::object& max_iterations)
+           const py::object& max_iterations, bool diagonal_of_kept)
       : keep(matrix) {
     std::shared_ptr<BlockOperator> op;
     if (py::isinstance<BlockPattern>(matrix)) {
       op = pattern = std::make_shared<PatternOperator>(matrix.cast<std::shared_ptr<BlockPattern>>());
     } else if (py::isinstance<BoundSchur>(matrix)) {
-      op = schur = std::make_shared<SchurOperator>(matrix.cast<const BoundSchur&>().schur);
+      op = schur = std::make_shared<SchurOperator>(matrix.cast<const BoundSchur&>().schur, diagonal_of_kept);
     } else {
       throw LinearShapeError("Pcg: expected a BlockPattern or a SchurComplement, got " + describe(matrix) +
                              ".");
@@ -315,9 +315,9 @@ void bind_pcg(py::module_& m) {
            py::arg("pattern"))
       .def("multiply", &multiply, py::arg("values"), py::arg("x"));
   py::class_<BoundPcg>(m, "Pcg")
-      .def(py::init<const py::object&, double, bool, const py::object&>(), py::arg("matrix"),
+      .def(py::init<const py::object&, double, bool, const py::object&, bool>(), py::arg("matrix"),
            py::arg("tolerance") = 1e-6, py::arg("absolute_tolerance") = true,
-           py::arg("max_iterations") = py::none())
+           py::arg("max_iterations") = py::none(), py::arg("diagonal_of_kept") = false)
       .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
       .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
       .def("reset", [](BoundPcg& p) { p.pcg->reset(); })

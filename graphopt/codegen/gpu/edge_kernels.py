@@ -43,7 +43,7 @@ from graphopt.codegen.gpu.segments import (
 from graphopt.codegen.gpu.shared_memory import CHI2_OF_TILE, CHI2_SUM, staged_writes, staging
 from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import robust_kernel
 
 CHI2_WORKGROUP = 128
 PAIR_WORKGROUP = 64
@@ -336,5 +336,5 @@ def _check_slot(signature: EdgeSignature, slot: int) -> None:
 
 
 def _name(signature: EdgeSignature, kind: str) -> str:
-    kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
+    kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
     return f"{signature.edge_type.name}.{kind}.{signature.information}{kernel}"

@@ -19,7 +19,7 @@ from graphopt.codegen.gpu.layout import (
     numbered,
     record_dim,
 )
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.codegen.gpu.kernel import Interface
@@ -166,10 +166,10 @@ def describe_type(signature: EdgeSignature) -> list[str]:
         f"{name}: {p.name}, {p.storage_dim} numbers"
         for name, p in zip(names[signature.arity :], kind.parameters, strict=False)
     ]
-    tag = getattr(kind, "tag", "")
+    tag, kernel = getattr(kind, "tag", ""), robust_kernel(signature.kernel).name
     return [
         f"{kind.name}{f' ({tag})' if tag else ''}: residual e of {kind.residual_dim}",
         *(f"  {line}" for line in (*vertices, *parameters)),
         f"  {names[-1]}: measurement, {kind.measurement_dim} numbers",
-        f"  omega: information, {signature.information}; robust kernel: {KERNELS[signature.kernel].name}",
+        f"  omega: information, {signature.information}; robust kernel: {kernel}",
     ]

@@ -36,7 +36,7 @@ from graphopt.symbolic import (
     substitute,
     var,
 )
-from graphopt.types.robust_kernels import KERNELS
+from graphopt.types.robust_kernels import robust_kernel
 
 
 class SymbolicEdge:
@@ -53,7 +53,7 @@ class SymbolicEdge:
         if signature.kernel:
             width = var("width")
             self.inputs.append(width)
-            self.rho, self.weight = map(lift, KERNELS[signature.kernel].function(self.rho, width))
+            self.rho, self.weight = map(lift, robust_kernel(signature.kernel).function(self.rho, width))
         self.weighted = [make("mul", self.weight, x) for x in omega_e]
 
     def guides(self, slots: Sequence[int]) -> list[Expr]:
@@ -145,7 +145,7 @@ def _compile(
     more_inputs: Sequence[str] = (),
     guided: Sequence[int] = (),
 ) -> Program:
-    kernel = f".{KERNELS[signature.kernel].name}" if signature.kernel else ""
+    kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
     with LOCK, fresh_table():
         edge = SymbolicEdge(signature)

@@ -14,6 +14,8 @@ from graphopt.errors import OptionError
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.schur import SchurComplement
 
+PRECONDITIONERS = ("hschur", "hpp")
+
 
 class Pcg(kernels.Pcg):
     """Conjugate gradients on a BlockPattern or on a SchurComplement (never storing S).
@@ -37,10 +39,19 @@ class Pcg(kernels.Pcg):
         tolerance: float = 1e-6,
         absolute_tolerance: bool = True,
         max_iterations: int | None = None,
+        preconditioner: str = "hschur",
     ) -> None:
-        """Defaults are g2o's: tolerance 1e-6, absolute, at most `dim` iterations (None)."""
+        """Defaults are g2o's: tolerance 1e-6, absolute, at most `dim` iterations (None).
+
+        preconditioner: on a SchurComplement, block-Jacobi of S ("hschur") or of H_pp
+            ("hpp"), cheaper and weaker.
+        """
         if not tolerance >= 0.0:
             raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
         if max_iterations is not None and max_iterations < 0:
             raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
-        super().__init__(matrix, tolerance, absolute_tolerance, max_iterations)
+        if preconditioner not in PRECONDITIONERS:
+            raise OptionError(
+                f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."
+            )
+        super().__init__(matrix, tolerance, absolute_tolerance, max_iterations, preconditioner == "hpp")

@@ -1,8 +1,4 @@
-"""Configurations of the block solver: which linear solver, which Schur complement, which preconditioner.
-
-`CONFIGURATIONS` has the names of table 5.3 of Gopinath, "Improving the Performance of Bundle Adjustment for
-On-Device SLAM using GPU Resources" (SFU 2023), for the rows that run on the GPU.
-"""
+"""Configuration of the block solver: which linear solver, which Schur complement, which preconditioner."""
 
 from __future__ import annotations
 
@@ -76,11 +72,3 @@ def _explicit_is_cheaper(layout: BlockLayout) -> bool:
     """Whether a product with a full S reads fewer numbers than one through H_pl (twice per product)."""
     full_schur = layout.kept_dim**2
     return full_schur <= layout.values_size
-
-
-CONFIGURATIONS: dict[str, Configuration] = {
-    "LLT (GPU)": Configuration("cholesky", "explicit"),
-    "PCG (GPU)": Configuration("pcg", "explicit"),
-    "PCG Implicit (GPU)": Configuration("pcg", "implicit"),
-    "PCG Implicit-Hpp (GPU)": Configuration("pcg", "implicit", "hpp"),
-}

@@ -15,9 +15,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
-from graphopt.solver.linear_systems import (
-    _PCG_TOLERANCE,
-)  # the CPU's rule, so that both stop at the same iteration
+from graphopt.solver.linear_systems import PCG_TOLERANCE  # the CPU's, so that both stop at one iteration
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
@@ -43,8 +41,15 @@ def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> Precis
 
 def configuration_of(options: SolverOptions, precision: str) -> Configuration:
     """The configuration that options ask for."""
-    tolerance = _PCG_TOLERANCE if precision == "double" else MIXED_PCG_TOLERANCE
-    return Configuration(options.linear_solver, options.schur, tolerance=tolerance, absolute_tolerance=False)
+    tolerance = PCG_TOLERANCE if precision == "double" else MIXED_PCG_TOLERANCE
+    return Configuration(
+        options.linear_solver,
+        options.schur,
+        options.preconditioner,
+        tolerance=options.pcg_tolerance or tolerance,
+        absolute_tolerance=False,
+        max_iterations=options.pcg_iterations or 0,
+    )
 
 
 def in_double(configuration: Configuration) -> Configuration:

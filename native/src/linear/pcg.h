@@ -53,21 +53,24 @@ class PatternOperator final : public BlockOperator {
   ThreadVectors partial_;
 };
 
-// The Schur complement after form(), never stored.
+// The Schur complement after form(), never stored. Its diagonal blocks, for the preconditioner, may be
+// H_pp's.
 class SchurOperator final : public BlockOperator {
  public:
-  explicit SchurOperator(std::shared_ptr<SchurComplement> schur) : schur_(std::move(schur)) {}
+  SchurOperator(std::shared_ptr<SchurComplement> schur, bool diagonal_of_kept)
+      : schur_(std::move(schur)), diagonal_of_kept_(diagonal_of_kept) {}
   SchurComplement& schur() { return *schur_; }
   const std::vector<std::int32_t>& dims() const override { return schur_->pattern().dims(); }
   int num_blocks() const override { return schur_->num_kept(); }
   std::int64_t offset(int block) const override { return schur_->pattern().offset(block); }
   bool worth_threads() const override { return schur_->worth_threads(); }
   void require_threads(int num_threads) override { schur_->require_threads(num_threads); }
-  void diagonal_blocks(double* out) override { schur_->diagonal_blocks(out); }
+  void diagonal_blocks(double* out) override { schur_->diagonal_blocks(out, diagonal_of_kept_); }
   void multiply(const double* x, double* y, const Team& team) override { schur_->multiply(x, y, team); }
 
  private:
   std::shared_ptr<SchurComplement> schur_;
+  const bool diagonal_of_kept_;
 };
 
 class Pcg {

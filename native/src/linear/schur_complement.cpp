@@ -193,13 +193,13 @@ void SchurComplement::multiply(const double* x, double* y, const Team& team) {
   kernels_->multiply(*this, x, y, team);
 }
 
-void SchurComplement::diagonal_blocks(double* out) {
+void SchurComplement::diagonal_blocks(double* out, bool of_kept) {
   std::lock_guard<std::mutex> lock(mutex_);
   require_formed("diagonal_blocks");
   next_column_ = 0;
   run_team(
       worth_threads(), [&](int threads) { require_threads(threads); },
-      [&](const Team& team) { kernels_->diagonal_blocks(*this, out, team); });
+      [&](const Team& team) { kernels_->diagonal_blocks(*this, of_kept, out, team); });
 }
 
 const SchurComplement::Kernels& SchurComplement::choose_kernels() const {

@@ -40,8 +40,8 @@ class SchurComplement {
   void require_threads(int num_threads);  // before a team calls multiply
   bool worth_threads() const;
 
-  // Diagonal blocks of S, one after the other, column-major (diagonal_size()).
-  void diagonal_blocks(double* out);
+  // Diagonal blocks of S, or of_kept: of H_pp + D, one after the other, column-major (diagonal_size()).
+  void diagonal_blocks(double* out, bool of_kept = false);
 
   const BlockPattern& pattern() const { return *pattern_; }
   std::shared_ptr<const BlockPattern> reduced_pattern() const {

@@ -14,7 +14,7 @@ struct SchurComplement::Kernels {
   void (*reduce)(SchurComplement&, const Team&);
   void (*back_substitute)(SchurComplement&, const double* x_kept, double* x, const Team&);
   void (*multiply)(SchurComplement&, const double* x, double* y, const Team&);
-  void (*diagonal_blocks)(SchurComplement&, double* out, const Team&);
+  void (*diagonal_blocks)(SchurComplement&, bool of_kept, double* out, const Team&);
 };
 
 constexpr int padded(int size) { return (size + 7) / 8 * 8; }  // to cache lines
@@ -162,7 +162,7 @@ struct SchurComplement::Loops {
     finish_diagonal(self, col, scratch.diagonal, column + slot[col]);
   }
 
-  static void diagonal_blocks(SchurComplement& self, double* out, const Team& team) {
+  static void diagonal_blocks(SchurComplement& self, bool of_kept, double* out, const Team& team) {
     const BlockPattern& pattern = *self.pattern_;
     const Scratch& scratch = self.scratch_[team.worker];
     for (;;) {
@@ -170,7 +170,8 @@ struct SchurComplement::Loops {
       if (next >= self.num_kept_) return;
       const int col = self.columns_by_cost_[next], dim = kept_dim(pattern, col), ld = padded(dim);
       std::fill(scratch.diagonal, scratch.diagonal + ld * dim, 0.0);
-      const Observation* const end = self.observations_.data() + self.observations_begin_[col + 1];
+      const Observation* const end =
+          self.observations_.data() + self.observations_begin_[col + (of_kept ? 0 : 1)];
       for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end;
            ++seen) {
         prefetch(self, seen, end, false);
