@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphopt import io
+from graphopt.cli.main import main
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
@@ -201,3 +202,17 @@ def test_a_second_run_starts_where_double_ended():
     first = run(graph, linear_solver="pcg", schedule="matrix-free")
     second = run(graph, linear_solver="pcg", schedule="matrix-free")
     assert second.initial_chi2 == pytest.approx(first.final_chi2, rel=1e-6, abs=1e-20)
+
+
+def test_the_command_line_says_it(tmp_path, capsys):
+    """A line of the report, and both fields in the JSON."""
+    path = tmp_path / "loop.g2o"
+    io.write(pose_graph(), path)
+    options = ["optimize", str(path), "--device", "vulkan", "--precision", "mixed"]
+    assert main(options) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(one.split()[:1] == ["precision"] and FACTORIZED_IN_DOUBLE in one for one in lines)
+    assert main([*options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["precision_note"] == FACTORIZED_IN_DOUBLE
+    assert found["switched_at"] is None

@@ -54,7 +54,9 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
 
 def in_double(configuration: Configuration) -> Configuration:
     """The configuration of a double solver that goes on where one in mixed precision ended."""
-    return replace(configuration, tolerance=min(configuration.tolerance, _PCG_TOLERANCE))
+    if configuration.tolerance != MIXED_PCG_TOLERANCE:
+        return configuration
+    return replace(configuration, tolerance=PCG_TOLERANCE)
 
 
 def check_schur(configuration: Configuration, structure: Structure) -> None:
