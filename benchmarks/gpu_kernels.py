@@ -6,8 +6,8 @@
 Per kernel: milliseconds (the device's timestamps, median of the repeats, after half a second of the same
 work, since clocks rise under load), observations per second, operations per second as counted by the
 generator. `linearisation` is all that Levenberg-Marquardt needs anew: chi2, H and b; `implicit Schur product`
-is both halves of H_pl (H_lp x), without H_ll^-1 and H_pp. Who sees which point is random
-(vulkan_solver.observations).
+is both halves of H_pl (H_lp x), without H_ll^-1 and H_pp, with Jacobians computed anew and with stored ones.
+Who sees which point is random (vulkan_solver.observations).
 Compile time is that of GLSL to a pipeline with empty caches: run with GRAPHOPT_CACHE=off.
 """
 
@@ -32,13 +32,21 @@ from graphopt.codegen.gpu import (
     narrow_record_dim,
     oplus_kernel,
     pair_kernel,
-    product_kernel,
     record_dim,
+)
+from graphopt.codegen.gpu.packed_products import packed_record_dim, packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.stored_products import (
+    StoredProduct,
+    store_kernel,
+    stored_entries,
+    stored_rows_kernel,
+    stored_tiles_kernel,
 )
 from graphopt.device import VulkanDevice
 from graphopt.types import registry
 
 CAMERA, POINT = 0, 1
+SIGNATURE = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 0)
 DIMS = (9, 3)
 
 
@@ -79,7 +87,6 @@ class Problem:
         dim = 9 * len(camera) + 3 * len(point)
         w_size = 27 * self.num
         host = {
-            "x": rng.normal(size=dim).astype(real),
             "y": np.zeros(dim, real),
             "b": np.zeros(dim, real),
             "values": np.zeros(w_size + 81 * len(camera) + 9 * len(point), real),
@@ -91,15 +98,20 @@ class Problem:
         for k, table in enumerate((camera, point)):
             host[f"estimate{k}"] = records(table, record_dim(DIMS[k]), np.float64)
             host[f"narrow{k}"] = records(table, narrow_record_dim(DIMS[k]), np.float32)
-            host[f"offset{k}"] = offsets[k].astype(np.uint32)
+            both = np.concatenate([table, rng.normal(size=(len(table), DIMS[k]))], axis=1)
+            host[f"packed{k}"] = records(both, packed_record_dim(DIMS[k], DIMS[k]), real)
+        host["status"] = np.zeros(8, np.uint32)
         self.shared = {key: device.upload(array) for key, array in host.items()}
         self.rows = (len(camera), len(point))
         pixels = rng.normal(size=(self.num, 2))
         self.views, self.num_tiles = [], []
+        blocks = -(-self.num // EDGE_BLOCK)
         for slot in (CAMERA, POINT):
             order = np.argsort(rows[:, slot], kind="stable")
             first = np.searchsorted(rows[order, slot], np.arange(self.rows[slot] + 1)).astype(np.uint32)
             tiles = tiles_of(first)
+            ranges = np.stack([tiles[:-1], np.diff(tiles), first[tiles[:-1]], first[tiles[1:]]], axis=1)
+            count = stored_entries(SIGNATURE, slot, (1 - slot,)).count
             start = w_size + (0 if slot == CAMERA else 81 * len(camera))
             view = {
                 "rows": blocked(rows[order], np.uint32),
@@ -107,10 +119,13 @@ class Problem:
                 "data_narrow": blocked(pixels[order], np.float32),
                 "first": first,
                 "tiles": tiles,
+                "tile_ranges": ranges.astype(np.uint32),
                 "dest_scalar": offsets[slot].astype(np.uint32),
                 "dest_block": (start + DIMS[slot] ** 2 * np.arange(self.rows[slot])).astype(np.uint32),
             }
             self.views.append({key: device.upload(array) for key, array in view.items()})
+            nbytes = blocks * EDGE_BLOCK * count * np.dtype(real).itemsize
+            self.views[-1]["stored"] = device.allocate(nbytes)
             self.num_tiles.append(len(tiles) - 1)
 
     def call(self, kernel: GpuKernel, slot: int, groups: int) -> tuple[list, list]:
@@ -123,6 +138,11 @@ class Problem:
             "num_destinations": self.rows[slot],
         }
         return [buffers[name] for name in kernel.buffers], [params.get(name, 0) for name in kernel.params]
+
+
+def stored(slot: int, arithmetic: str) -> StoredProduct:
+    """The product of a slot from stored numbers; x lies behind the estimates."""
+    return StoredProduct(SIGNATURE, slot, (1 - slot,), (1 - slot,), (True, True), arithmetic)
 
 
 def measure(device: VulkanDevice, steps: list, repeats: int) -> float:
@@ -141,7 +161,7 @@ def measure(device: VulkanDevice, steps: list, repeats: int) -> float:
 
 def run(device: VulkanDevice, name: str, arithmetic: str, repeats: int) -> dict:
     """Measure every kernel on one problem and print a table."""
-    signature = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 0)
+    signature = SIGNATURE
     problem = Problem(device, name, np.float64 if arithmetic == "double" else np.float32)
     tiles = problem.num_tiles
     kernels = {
@@ -149,9 +169,24 @@ def run(device: VulkanDevice, name: str, arithmetic: str, repeats: int) -> dict:
         "linearize camera": (linearize_kernel(signature, CAMERA, True, arithmetic), CAMERA, tiles[CAMERA]),
         "linearize point": (linearize_kernel(signature, POINT, False, arithmetic), POINT, tiles[POINT]),
         "pair": (pair_kernel(signature, CAMERA, POINT, arithmetic), POINT, None),
-        "product point": (product_kernel(signature, POINT, (CAMERA,), arithmetic), POINT, tiles[POINT]),
-        "product camera": (product_kernel(signature, CAMERA, (POINT,), arithmetic), CAMERA, tiles[CAMERA]),
-        "J'J x camera": (product_kernel(signature, CAMERA, (0, 1), arithmetic), CAMERA, tiles[CAMERA]),
+        "product point": (
+            packed_tiles_kernel(signature, POINT, (CAMERA,), arithmetic),
+            POINT,
+            tiles[POINT],
+        ),
+        "product camera": (
+            packed_rows_kernel(signature, CAMERA, (POINT,), arithmetic),
+            CAMERA,
+            problem.rows[CAMERA],
+        ),
+        "store for point": (store_kernel(signature, POINT, (CAMERA,), arithmetic), POINT, None),
+        "store for camera": (store_kernel(signature, CAMERA, (POINT,), arithmetic), CAMERA, None),
+        "stored product point": (stored_tiles_kernel(stored(POINT, arithmetic)), POINT, tiles[POINT]),
+        "stored product camera": (
+            stored_rows_kernel(stored(CAMERA, arithmetic)),
+            CAMERA,
+            problem.rows[CAMERA],
+        ),
     }
     result: dict = {
         "name": name,
@@ -170,6 +205,7 @@ def run(device: VulkanDevice, name: str, arithmetic: str, repeats: int) -> dict:
     chains = {label: [label] for label in kernels}
     chains["linearisation"] = ["linearize camera", "linearize point", "pair"]
     chains["implicit Schur product"] = ["product point", "product camera"]
+    chains["the same, stored"] = ["stored product point", "stored product camera"]
     print(f"{name}, {arithmetic}, {device.name}")
     for label, members in chains.items():
         entry = result.setdefault(label, {"flops": sum(result[one]["flops"] for one in members)})

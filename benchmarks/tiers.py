@@ -31,14 +31,15 @@ import graphopt
 from graphopt.codegen import compile_edge
 from graphopt.codegen.interpreter import pack_program
 from graphopt.device import VulkanDevice
+from graphopt.device.tiers import build_kernels
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import project_snavely
 from graphopt.graph import Graph
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, record_step
 from graphopt.solver.vulkan.interpreted import SCRATCH_BYTES, Interpreter
-from graphopt.solver.vulkan.layout import whole_layout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
+from graphopt.solver.vulkan.storage import Storage
 from graphopt.solver.vulkan.tiered import InterpretedLinearizer
 from graphopt.types.base import working_edge_type
 from graphopt.types.g2o_maps import rotate_by_angle_axis
@@ -157,8 +158,7 @@ def measure_compilation(context: Context, linearizer: DeviceLinearizer) -> dict[
     kernels = [kernel for edges in linearizer.edges for kernel in edges.kernels()]
     kernels += list(linearizer.oplus_kernels())
     result = {"glsl_ms": clock()}
-    for kernel in kernels:
-        context.device.generated(kernel)
+    build_kernels(context.device, kernels)
     result["spirv_and_pipelines_ms"] = clock()
     result["kernels"] = len(kernels)
     return result
@@ -190,9 +190,9 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
     result: dict[str, Any] = measure_preparation(context, kind, "identity")
     graph = make_graph(kind, num_edges)
     structure = Structure(graph.select())
-    layout = whole_layout(structure, structure.num_kept)
+    storage = Storage.of(structure, structure.num_kept, ["blocks"] * len(structure.groups))
     clock = Clock()
-    compiled = DeviceLinearizer(context, structure, layout, stores_pairs=True)
+    compiled = DeviceLinearizer(context, structure, storage)
     result["primary_view_ms"] = clock()
     interpreted = InterpretedLinearizer(context, structure, compiled, scratch_bytes)
     result["interpreter_launches_ms"] = clock()
@@ -207,7 +207,7 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
     firsts = np.cumsum([0, *(one.num_chi2_partials for one in compiled.edges)]).tolist()
     answers, version = {}, compiled.estimates.current
     for tier, one in (("interpreter", interpreted), ("compiled", compiled)):
-        values, b = context.reals(layout.values_size), context.reals(layout.dim)
+        values, b = context.reals(storage.layout.values_size), context.reals(storage.layout.dim)
         partial = context.device.allocate(8 * firsts[-1])
         linearize = list(one.linearize_steps(version, values, b))
         clears = [values, b] if tier == "interpreter" or compiled.clears else []
@@ -215,7 +215,10 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
         chi2_seconds, _ = iteration_seconds(
             context, list(one.chi2_steps(version, partial, firsts)), [], repeats
         )
-        answers[tier] = [context.download(b, layout.dim), context.device.download(partial, float, firsts[-1])]
+        answers[tier] = [
+            context.download(b, storage.layout.dim),
+            context.device.download(partial, float, firsts[-1]),
+        ]
         result[tier] = {
             "linearize_ms": 1e3 * seconds,
             "chi2_ms": 1e3 * chi2_seconds,

@@ -20,8 +20,9 @@ from graphopt.codegen.gpu import (
     linearize_kernel,
     oplus_kernel,
     pair_kernel,
-    product_kernel,
 )
+from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_tiles_kernel
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import (
     EdgeType,
@@ -42,7 +43,9 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
     last = signature.arity - 1
     yield chi2_kernel(signature, arithmetic)
     yield linearize_kernel(signature, last, True, arithmetic)
-    yield product_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
+    yield packed_tiles_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
+    if last:
+        yield store_kernel(signature, 0, tuple(range(1, signature.arity)), arithmetic)
     if last:
         yield pair_kernel(signature, 0, last, arithmetic)
 
@@ -69,7 +72,9 @@ def whole_texts() -> Iterator[GpuKernel]:
     yield chi2_kernel(snavely, "mixed")
     yield linearize_kernel(planar, 0, True, "double")
     yield pair_kernel(planar, 0, 1, "mixed")
-    yield product_kernel(snavely, 1, (0,), "mixed")
+    yield packed_tiles_kernel(snavely, 1, (0,), "mixed")
+    yield store_kernel(snavely, 1, (0,), "mixed")
+    yield stored_tiles_kernel(StoredProduct(snavely, 1, (0,), (0,), (False, False), "mixed"))
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
 
 

@@ -32,6 +32,8 @@ def usage_error(*words):
         (("optimize", "a.g2o", "--linear-solver", "colesky"), "cholesky"),
         (("optimize", "a.g2o", "--robust-kernel", "hubr:1"), "Huber"),
         (("optimize", "a.g2o", "--device", "vulcan"), "vulkan"),
+        (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
+        (("explain", "a.g2o", "--schedule", "EDGE_SE2=bloks"), "blocks"),
         (("optimize", "a.g2o", "--initialize", "spaning-tree"), "spanning-tree"),
         (("generate", "spere", "-o", "x"), "sphere"),
         (("generate", "sphere", "-o", "x", "--lap", "3"), "--laps"),
@@ -125,3 +127,18 @@ def test_help_answers_without_heavy_imports(words, tmp_path):
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith("usage: graphopt")
+
+
+def test_schedules_by_edge_type():
+    """Separated by commas or one at a time, with colons in tags; one word for all."""
+    words = ["optimize", "a", "--schedule", "EDGE_SE3:QUAT=jacobians,EDGE_SE2=blocks"]
+    both = {"EDGE_SE3:QUAT": "jacobians", "EDGE_SE2": "blocks"}
+    assert parsers.parse(words, "0").schedule == both
+    assert parsers.parse([*words, "--schedule", "EDGE_SE2=auto"], "0").schedule == {
+        **both,
+        "EDGE_SE2": "auto",
+    }
+    assert parsers.parse([*words[:2], "--schedule", "host"], "0").schedule == "host"
+    assert parsers.parse(words[:2], "0").schedule == "auto"
+    assert "unknown schedule 'host' of 'EDGE_SE2'" in usage_error(*words[:2], "--schedule", "EDGE_SE2=host")
+    assert "'=blocks' is not TAG=NAME" in usage_error(*words[:2], "--schedule", "EDGE_SE2=auto,=blocks")

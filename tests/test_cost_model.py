@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,11 +15,17 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.errors import OptionError
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cost import cheapest, predict, problem_size
+from graphopt.solver.vulkan.cost import cheapest, predict
 from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
+from graphopt.solver.vulkan.sizes import problem_size
+from tests.resident_graphs import mixed_plane, mixed_space
 from tests.vulkan_devices import shared_device
 
+PRODUCTS = ("blocks", "matrix-free", "jacobians")
+BY_TAG = [
+    a if a == b else f"EDGE_SE3:QUAT={a}, EDGE_SE3_TRACKXYZ={b}" for a, b in product(PRODUCTS, repeat=2)
+]
 H200 = DeviceFigures("H200", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 
 
@@ -58,8 +65,9 @@ def test_sizes_are_those_of_the_structure(bundle):
 
 def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
     for graph, names in [
-        (bundle, {"explicit, blocks", "implicit, blocks", "implicit, matrix-free"}),
-        (sphere, {"off, blocks", "off, matrix-free"}),
+        (bundle, {"explicit, blocks", *(f"implicit, {one}" for one in PRODUCTS)}),
+        (sphere, {f"off, {one}" for one in PRODUCTS}),
+        (mixed_space(), {f"implicit, {one}" for one in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
         assert {one.name for one in found} == names
@@ -85,10 +93,49 @@ def test_the_memory_limit_excludes_what_does_not_fit(bundle):
     assert cheapest(found, np.inf) is found[0]
 
 
+def test_of_many_edge_sets_one_at_a_time_is_changed():
+    """Not all 81 schedules of four edge sets; the pick is at least as good as the uniform ones."""
+    size = problem_size(structure_of(mixed_plane()), "double")
+    found = [one for one in predict(size, H200, "double") if one.schur == "implicit"]
+    assert len(size.tags) == 4 and 3 < len(found) < 3**4
+    uniform = [one for one in found if len(set(one.products)) == 1]
+    assert len(uniform) == 3
+    tags = [g.tag for g in size.groups]
+    for one in found:  # groups of one edge set share their choice
+        assert len(set(zip(tags, one.products, strict=True))) == 4
+    pins = {"EDGE_SE2": "jacobians", "EDGE_SE2_XY": "blocks"}
+    for one in predict(size, H200, "double", pins):
+        assert pins.items() <= dict(zip(tags, one.products, strict=True)).items()
+
+
+def test_what_work_queues_cannot_count_is_left_out(bundle):
+    """2^30 pairs, 2^31 scalars of S or H; who pins it is told so."""
+    size = problem_size(structure_of(bundle), "double")
+
+    def names(**more):
+        return {one.name for one in predict(replace(size, **more), H200, "double")}
+
+    implicit = {f"implicit, {one}" for one in PRODUCTS}
+    assert names(num_pairs=2.0**30 - 1) == implicit | {"explicit, blocks"}
+    assert names(num_pairs=2.0**30) == names(schur=2.0**31) == implicit
+    many = replace(size.groups[0], coupling=2**31)
+    assert names(groups=(many,)) == implicit - {"implicit, blocks"}
+
+
+def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
+    """With the numbers."""
+    monkeypatch.setattr("graphopt.solver.vulkan.cost.MAX_QUEUE_ITEMS", 10)
+    device, structure = shared_device("address"), structure_of(bundle)
+    configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
+    with pytest.raises(OptionError, match=r"scalars of H and .* Use schedule='matrix-free' or 'jacobians'"):
+        choose_plan("blocks", device, structure, configuration, "double")
+    assert "blocks" not in choose_plan("auto", device, structure, configuration, "double").products
+
+
 def test_what_the_user_pins_is_kept(bundle):
     device = shared_device("address")
     structure = structure_of(bundle)
-    for schur, schedule in [("explicit", "blocks"), ("implicit", "blocks"), ("implicit", "matrix-free")]:
+    for schur, schedule in [("explicit", "blocks"), *(("implicit", one) for one in PRODUCTS)]:
         options = SolverOptions("vulkan", "pcg", schur)
         plan = choose_plan(schedule, device, structure, configuration_of(options, "double"), "double")
         assert (plan.configuration.schur, plan.schedule) == (schur, schedule)
@@ -96,7 +143,8 @@ def test_what_the_user_pins_is_kept(bundle):
         "auto", device, structure, configuration_of(SolverOptions("vulkan", "pcg"), "double"), "double"
     )
     best = plan.predictions[0]
-    assert (plan.configuration.schur, plan.schedule) == (best.schur, best.products)
+    assert (plan.configuration.schur, plan.schedule) == (best.schur, best.schedule)
+    assert plan.products == best.products
     with pytest.raises(OptionError, match="matrix-free' needs products only"):
         options = SolverOptions("vulkan", "cholesky", "explicit")
         choose_plan("matrix-free", device, structure, configuration_of(options, "double"), "double")
@@ -142,6 +190,28 @@ def test_explain_shows_the_choice(files, bundle, capsys):
     assert "matrix-free" in capsys.readouterr().out
 
 
+def test_explain_by_edge_set(tmp_path, capsys):
+    """Every combination with its times; a pin leaves those that keep it."""
+    path = tmp_path / "space.g2o"
+    io.write(mixed_space(), path)
+    words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--schur", "off"]
+    assert main([*words, "--measure", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["schedule"] for one in document["schedules"]} == {f"off, {one}" for one in BY_TAG}
+    for one in document["schedules"]:
+        assert one["measured_seconds"]["total"] > 0.0 and one["predicted_seconds"]["total"] > 0.0
+    pins = ["--schedule", "EDGE_SE3:QUAT=jacobians", "--schedule", "EDGE_SE3_TRACKXYZ=blocks"]
+    assert main([*words, *pins, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["edge_sets"] == {"EDGE_SE3:QUAT": "jacobians", "EDGE_SE3_TRACKXYZ": "blocks"}
+    assert len(document["schedules"]) == 1 and document["schedules"][0]["chosen"]
+    assert main([*words, *pins]) == 0
+    text = capsys.readouterr().out
+    assert "by edge set" in text and "EDGE_SE3_TRACKXYZ" in text
+    assert main([*words, "--schedule", "EDGE_SE2=blocks"]) == 2
+    assert "names edge type 'EDGE_SE2', of which there are no active edges" in capsys.readouterr().err
+
+
 def test_explain_on_the_cpu(files, capsys):
     assert main(["explain", files[1], "--device", "cpu"]) == 0
     assert "cholesky" in capsys.readouterr().out
@@ -156,6 +226,8 @@ def test_explain_prints_sources(files, capsys):
         "EdgeSE3.pair0_1",
         "VertexSE3.oplus",
         "packed_rows1.0",
+        "store0.1",
+        "stored_tiles1.0",
     ):
         assert kernel in text
     assert main(["explain", files[1], "--source", "EDGE_SE2"]) == 2

@@ -19,10 +19,10 @@ from graphopt.codegen.gpu import (
     linearize_kernel,
     oplus_kernel,
     pair_kernel,
-    product_kernel,
 )
 from graphopt.codegen.gpu.inputs import edge_loads
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface
+from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
 from graphopt.codegen.gpu.programs import linearize_program, pair_program, product_program
 from graphopt.device import spirv
 from graphopt.errors import ShapeError
@@ -58,7 +58,7 @@ def test_text_of_every_edge_type(kind):
     loads, values = edge_inputs(case, rng)
     slots = tuple(range(signature.arity))
     checks = [(linearize_program(signature, last), linearize_kernel(signature, last, True))]
-    checks.append((product_program(signature, 0, slots), product_kernel(signature, 0, slots)))
+    checks.append((product_program(signature, 0, slots), packed_tiles_kernel(signature, 0, slots, "double")))
     if last:
         checks.append((pair_program(signature, 0, last), pair_kernel(signature, 0, last)))
     for program, kernel in checks:
@@ -72,6 +72,7 @@ def test_text_of_every_edge_type(kind):
         named = dict(zip(names, inputs.T, strict=False))
         outputs, _ = evaluate(kernel.source, named, "double")
         assert set(loaded_names(kernel.source)) <= set(named)
+        assert outputs
         for k, output in enumerate(outputs):
             size = 1.0 + np.abs(expected[:, : len(outputs)]).max()
             np.testing.assert_allclose(output / size, expected[:, k] / size, atol=1e-13, err_msg=kernel.name)

@@ -19,14 +19,17 @@ from graphopt.codegen.gpu import (
     linearize_kernel,
     oplus_kernel,
     pair_kernel,
-    product_kernel,
 )
+from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.stored_products import stored_tiles_kernel
 from graphopt.errors import OptionError
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_kernel_cases import NOTHING, Case, runner_for
+from test_packed_products import Products
+from test_stored_products import Stored
 
 ALL = [kind for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))]
 CHOSEN = (
@@ -91,7 +94,6 @@ def view_arrays(case, view, real):
         "values": np.full(3 + dim * dim * count, UNTOUCHED, real),
         "b": np.full(case.dim, UNTOUCHED, real),
         "y": np.full(case.dim, UNTOUCHED, real),
-        "x": case.x.astype(real),
         "partial": np.full(5 + view.num_tiles + view.num_fixed_tiles, UNTOUCHED),
     }
 
@@ -105,6 +107,7 @@ def view_params(view, accumulate=0):
         "num_destinations": len(view.destinations),
         "num_edges": len(view.edges),
         "first_partial": 5,
+        "parity": 0,
     }
 
 
@@ -229,8 +232,8 @@ def test_products(problem):
         view = case.view(slot, False)
         moved = sum(np.einsum("nia,na->ni", jacobians[t], vector_of(case, t)) for t in sources)
         per_edge = np.einsum("nia,nij,nj->na", jacobians[slot], omega, moved)
-        kernel = product_kernel(case.signature, slot, sources, runner.arithmetic)
-        arrays = view_arrays(case, view, runner.real)
+        kernel = packed_tiles_kernel(case.signature, slot, sources, runner.arithmetic)
+        arrays = product_arrays(case, view, runner)
         [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
         expected = scattered(case, view, per_edge)
         tolerance = PRODUCT_TOLERANCE[runner.arithmetic]
@@ -238,6 +241,28 @@ def test_products(problem):
         [y] = runner.run(kernel, arrays, view_params(view, 1), view.num_tiles, ["y"])
         touched = expected != UNTOUCHED
         assert_close(y, np.where(touched, UNTOUCHED + expected, UNTOUCHED), tolerance)
+
+
+def test_products_from_stored_numbers(problem):
+    """The same from what one kernel has stored, from the other slots."""
+    case, runner = problem
+    arity = case.signature.arity
+    if arity == 1:
+        pytest.skip("there is no other slot")
+    stored = Stored(case, runner, (False,) * arity)
+    slot, sources = arity - 1, tuple(range(arity - 1))
+    view = case.view(slot, False)
+    arrays = stored.arrays(view) | {"stored": stored.stored(view, sources)}
+    kernel = stored_tiles_kernel(stored.product(slot, sources, sources))
+    [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
+    expected, scale = stored.expected(view, sources)
+    places = case.offsets[slot][view.destinations].astype(np.int64)[:, None]
+    assert_close(y[places + np.arange(expected.shape[1])], expected, TOLERANCE[runner.arithmetic], scale)
+
+
+def product_arrays(case, view, runner):
+    """Buffers of products by name."""
+    return Products(case, runner).arrays(view) | {"y": np.full(case.dim, UNTOUCHED, runner.real)}
 
 
 def vector_of(case, slot):
@@ -297,8 +322,8 @@ def test_products_are_derivatives():
         case = Case(registry.edge_type(name), 40, "full", 0, num_vertices=5)
         runner = runner_for("address", "double")
         view = case.view(0, False)
-        kernel = product_kernel(case.signature, 0, tuple(range(case.signature.arity)))
-        arrays = view_arrays(case, view, np.float64)
+        kernel = packed_tiles_kernel(case.signature, 0, tuple(range(case.signature.arity)), "double")
+        arrays = product_arrays(case, view, runner)
         [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
         moved = (moved_errors(case, 1e-6) - moved_errors(case, -1e-6)) / 2e-6
         _, jacobians, _, _ = case.evaluate()
@@ -365,8 +390,8 @@ def test_long_problems_in_pieces(access):
     case = Case(registry.edge_type("EdgeObservationBAL"), 3000, "full", 1, num_vertices=90)
     runner = runner_for(access, "double")
     view = case.view(1, False)
-    kernel = product_kernel(case.signature, 1, (0,), "double")
-    arrays = view_arrays(case, view, runner.real)
+    kernel = packed_tiles_kernel(case.signature, 1, (0,), "double")
+    arrays = product_arrays(case, view, runner)
     assert view.num_tiles > 9
     [whole] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
     [again] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
@@ -386,5 +411,3 @@ def test_wrong_slots_are_refused():
         linearize_kernel(signature, 2, False)
     with pytest.raises(OptionError, match="slots 1 and 1 are one"):
         pair_kernel(signature, 1, 1)
-    with pytest.raises(OptionError, match="expected one or several different slots"):
-        product_kernel(signature, 0, (1, 1))

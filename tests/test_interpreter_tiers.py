@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphopt.device import ShaderError
-from graphopt.device.tiers import Choice, TieredKernel, tier_choice
+from graphopt.device.tiers import Choice, TieredKernel, build_kernels, tier_choice
 from graphopt.errors import OptionError
 
 
@@ -32,7 +32,7 @@ def tiered(device, kernels=("a", "b"), choice: Choice | None = "auto") -> Tiered
         device,
         interpreted=lambda: "interpreted",
         kernels=lambda: iter(kernels),
-        compiled=lambda: f"compiled {'+'.join(device.built)}",
+        compiled=lambda: f"compiled {'+'.join(sorted(device.built))}",
         choice=choice,
     )
 
@@ -57,13 +57,43 @@ def test_errors_of_the_thread_surface():
     """A kernel that does not compile is an error of the next `advance`, not a silent stay."""
     device = SlowDevice()
     one = tiered(device, ("a", "wrong", "b"))
-    device.may_go_on.release(2)
+    device.may_go_on.release(3)
     one.wait()
     with pytest.raises(ShaderError, match="no such function"):
         one.advance()
     with pytest.raises(ShaderError):
         one.advance()
-    assert one.active == "interpreted" and device.built == ["a"]
+    assert one.active == "interpreted"
+
+
+def test_kernels_are_built_while_others_are_written():
+    """The second text is made, and its kernel built, before the first kernel is there."""
+    second_built = threading.Event()
+
+    def build(kernel, constants):
+        if kernel == "first":
+            assert second_built.wait(30)
+        else:
+            second_built.set()
+
+    build_kernels(SimpleNamespace(generated=build), iter(("first", "second")))
+
+
+def test_who_wants_to_know_is_told_once_all_kernels_are_there():
+    """And not where one of them failed."""
+    for kernels, expected in ((("a", "b"), [["a", "b"]]), (("a", "wrong"), [])):
+        device, told = SlowDevice(), []
+        device.may_go_on.release(2)
+        one = TieredKernel(
+            device,
+            interpreted=lambda: 0,
+            kernels=lambda kernels=kernels: kernels,
+            compiled=lambda: 1,
+            choice="auto",
+            built=lambda device=device, told=told: told.append(sorted(device.built)),
+        )
+        one.wait()
+        assert told == expected
 
 
 def test_tiers_can_be_forced(monkeypatch):

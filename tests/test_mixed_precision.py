@@ -116,7 +116,7 @@ def test_without_memory_for_double_it_says_so(monkeypatch):
     assert summary.termination is TerminationType.LINEAR_SOLVER_FAILURE
 
 
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
 def test_an_ordinary_run_pays_one_linearization_and_one_trial_in_double(schedule, monkeypatch):
     """And its iterations are in mixed precision to the end."""
     calls = []
@@ -155,7 +155,7 @@ def test_a_factorization_of_all_of_h_is_computed_in_double():
 
 
 @pytest.mark.parametrize("access", ["address", "storage"])
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
 def test_the_double_solver_shares_edges_and_estimates(schedule, access):
     """Its H, b and chi2 are the CPU's, also after it has moved; the first one then continues from there."""
     graph = bundle_adjustment()

@@ -31,9 +31,8 @@ def runner(request):
 class Products:
     """A case with dense products, and the buffers of packed records."""
 
-    def __init__(self, tag: str, runner: Runner, kernel: int = 1, num_vertices: int = 7):
-        self.case = Case(registry.edge_type(tag), n=300, kernel=kernel, num_vertices=num_vertices)
-        self.runner = runner
+    def __init__(self, case: Case, runner: Runner):
+        self.case, self.runner = case, runner
         _, self.jacobians, _, weight = self.case.evaluate()
         self.omega = weight[:, None, None] * self.case.information
         self.vectors = [self._vector(k) for k in range(self.case.signature.arity)]
@@ -101,7 +100,7 @@ class Products:
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_rows_and_tiles(tag, runner):
-    products = Products(tag, runner)
+    products = Products(Case(registry.edge_type(tag), n=300, kernel=1), runner)
     case = products.case
     for slot in range(case.signature.arity):
         view = case.view(slot, False)
@@ -120,7 +119,8 @@ def test_rows_and_tiles(tag, runner):
 
 @pytest.mark.parametrize("num_vertices", [3, 60])
 def test_solve_writes_packed_records(num_vertices, runner):
-    products = Products("EDGE_OBSERVATION_BAL", runner, num_vertices=num_vertices)
+    kind = registry.edge_type("EDGE_OBSERVATION_BAL")
+    products = Products(Case(kind, n=300, kernel=1, num_vertices=num_vertices), runner)
     case, slot = products.case, 1
     view = case.view(slot, False)
     expected, _ = products.expected(view, (0,))

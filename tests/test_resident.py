@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,8 @@ RESIDENT = [
     ("pcg", "implicit", "blocks"),
     ("pcg", "off", "matrix-free"),
     ("pcg", "implicit", "matrix-free"),
+    ("pcg", "off", "jacobians"),
+    ("pcg", "implicit", "jacobians"),
 ]
 DAMPINGS = [Damping(0.3), Damping(1e-3, True, 1e-6, 1e32), Damping(0.5, True, 2.0, 40.0)]
 
@@ -99,13 +102,13 @@ def test_edges_that_name_a_vertex_twice(access):
     assert device.linearize() == pytest.approx(expected, rel=1e-12)
     close(device.b, reference.b, 1e-7)
     vector = np.random.default_rng(0).normal(size=device.dim)
-    product = reference.multiply(vector)
-    close(device.multiply(vector), product, 1e-7)
-    for schur in ("off", "implicit"):
-        free = resident(graph, access, schur=schur, schedule="matrix-free")
+    expected = reference.multiply(vector)
+    close(device.multiply(vector), expected, 1e-7)
+    for schur, schedule in product(("off", "implicit"), ("matrix-free", "jacobians")):
+        free = resident(graph, access, schur=schur, schedule=schedule)
         free.linearize()
         close(free.diagonal, reference.diagonal, 1e-7)
-        close(free.multiply(vector), product, 1e-7)
+        close(free.multiply(vector), expected, 1e-7)
 
 
 @pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
@@ -258,7 +261,7 @@ def test_two_runs_give_the_same_bits(linear_solver, schur, schedule):
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("linear_solver,schur,schedule", [RESIDENT[0], RESIDENT[5]])
+@pytest.mark.parametrize("linear_solver,schur,schedule", [RESIDENT[0], RESIDENT[5], RESIDENT[7]])
 def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
     """Memory and recorded programs don't grow with trials, and all is free when the solver is gone."""
     device = shared_device("address")

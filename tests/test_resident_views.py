@@ -93,7 +93,7 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
                         expected |= {(a, b, offset, edge, flag) for flag in flags}
                 pair += 1
         found = []
-        lists = pair_lists(group, view)
+        lists = pair_lists(group, view, group.block_offset, group.block_transposed)
         lists += loop_lists(structure, group, view, structure.block_ptr[structure.col_ptr[1:] - 1])
         for one in lists:
             for k, offset in enumerate(one.offset):

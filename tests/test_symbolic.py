@@ -142,6 +142,43 @@ RULE_EXAMPLES = {
 }
 
 
+@settings(max_examples=300, deadline=None)
+@given(trees())
+def test_rules_that_are_not_asked_would_not_be_the_first_to_answer(tree):
+    """The first rule that simplifies an operation says that it may apply to the operations of its arguments."""
+    with symbolic.fresh_table():
+        for e in topological([build(tree, make_plain), build(tree, make)]):
+            if all(a.op == "const" for a in e.args):
+                continue  # folded, no rule is asked
+            for rule in RULES[e.op]:
+                if rule.simplify(*e.args) is not None:
+                    assert rule.may_apply(*[a.op for a in e.args]), rule.algebra
+                    break
+
+
+def test_plain_operations_do_not_change_what_is_made():
+    """An operation that was made as it is, is simplified when asked for; and is the same where it cannot be."""
+    with symbolic.fresh_table():
+        x, y = symbolic.var("x"), symbolic.var("y")
+        plain = make_plain("mul", x, symbolic.const(1.0))
+        assert make("mul", x, symbolic.const(1.0)) is x
+        assert make_plain("mul", x, symbolic.const(1.0)) is plain
+        assert make_plain("mul", x, y) is make("mul", x, y)
+
+
+def test_what_follows_a_checkpoint_is_forgotten():
+    """After going back, the same operations are made anew, of the same arguments."""
+    with symbolic.fresh_table():
+        x, y = symbolic.var("x"), symbolic.var("y")
+        total = x + y
+        known = expr_module.Checkpoint()
+        product = x * y
+        known.restore()
+        again = y * x
+        assert again is not product and again is x * y
+        assert again.args[0] is x and x + y is total
+
+
 @pytest.mark.parametrize("algebra", [r.algebra for rules in RULES.values() for r in rules])
 def test_every_rule_applies_to_its_example(algebra, monkeypatch):
     """Each rule of the table fires on an example, which then has the example's value."""
@@ -149,17 +186,18 @@ def test_every_rule_applies_to_its_example(algebra, monkeypatch):
 
     def spy(rule):
         def spied(*args):
-            result = rule(*args)
+            result = rule.simplify(*args)
             if result is not None:
                 fired.append(rule.algebra)
             return result
 
-        return spied
+        return rule._replace(simplify=spied)
 
     with symbolic.fresh_table():
         monkeypatch.setattr(
             expr_module, "RULES", {op: [spy(r) for r in rules] for op, rules in RULES.items()}
         )
+        monkeypatch.setattr(expr_module, "_choices", {})
         simple = RULE_EXAMPLES[algebra](symbolic.var("x"), symbolic.var("y"))
     assert algebra in fired
     x, y = np.array([0.3, 0.8]), np.array([0.7, 0.2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from graphopt.cli.parsers import did_you_mean
+from graphopt.cli.suggestions import did_you_mean
 from graphopt.errors import OptionError
 
 

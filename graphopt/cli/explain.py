@@ -105,6 +105,10 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "linear_solver": plan.configuration.linear_solver,
         "schur": plan.configuration.schur,
         "schedule": plan.schedule,
+        "edge_sets": {
+            group.edge_set.type.tag: one
+            for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
+        },
         "schedules": _rows(plan, measured),
     }
 
@@ -113,7 +117,7 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     times = {one.prediction.name: one for one in measured}
     rows = []
     for one in plan.predictions:
-        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.schedule)
+        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.products)
         row: dict[str, Any] = {
             "schedule": one.name,
             "chosen": is_pick,
@@ -141,6 +145,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "linear_solver": system.linear_solver,
         "schur": system.schur,
         "schedule": "blocks",
+        "edge_sets": {},
         "schedules": [],
     }
 
@@ -164,12 +169,18 @@ def _print(document: dict[str, Any]) -> None:
                 "solves with",
                 f"{document['linear_solver']}, schur {document['schur']}, {document['precision']}",
             ),
-            ("schedule", document["schedule"]),
+            ("schedule", document["schedule"] if _is_uniform(document) else "by edge set"),
         ]
     )
+    if not _is_uniform(document):
+        output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
+
+
+def _is_uniform(document: dict[str, Any]) -> bool:
+    return len(set(document["edge_sets"].values())) <= 1
 
 
 def _print_edges(edges: list[dict[str, Any]]) -> None:
@@ -236,6 +247,12 @@ def _sources(structure: Structure, args: argparse.Namespace) -> str:
 def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     from graphopt.codegen import gpu
     from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+    from graphopt.codegen.gpu.stored_products import (
+        StoredProduct,
+        store_kernel,
+        stored_rows_kernel,
+        stored_tiles_kernel,
+    )
 
     arity = len(group.vertex_sets)
     slots = range(arity)
@@ -247,4 +264,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
         if others:
             found.append(packed_tiles_kernel(signature, slot, others, arithmetic))
             found.append(packed_rows_kernel(signature, slot, others, arithmetic))
+            stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
+            found.append(store_kernel(signature, slot, others, arithmetic))
+            found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
     return found

@@ -7,21 +7,21 @@ when the command runs. Mistyped commands, options and choices are answered with 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from graphopt.cli import g2o_command
+from graphopt.cli.schedules import SCHEDULES, ScheduleAction
+from graphopt.cli.suggestions import did_you_mean
 
 METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
 PRECONDITIONERS = ("hschur", "hpp")
-SCHEDULES = ("auto", "blocks", "matrix-free", "host")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",
@@ -48,19 +48,6 @@ class UsageError(Exception):
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
         self.usage = usage
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most like `word`, or None if none comes close."""
-    by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[close[0]] if close else None
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?', or nothing if no known word comes close."""
-    match = nearest(word, known)
-    return f" Did you mean '{match}'?" if match else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -204,9 +191,7 @@ def add_optimize(commands: Any) -> None:
         help="auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
-    parser.add_argument(
-        "--schedule", choices=SCHEDULES, default="auto", help="what of H a GPU stores, see graphopt explain"
-    )
+    _add_schedule(parser, "what of H a GPU stores, see graphopt explain")
     parser.add_argument(
         "--preconditioner", choices=PRECONDITIONERS, default="hschur", help="of pcg with --schur implicit"
     )
@@ -249,6 +234,16 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
 
 
+def _add_schedule(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--schedule",
+        action=ScheduleAction,
+        default="auto",
+        metavar="NAME|TAG=NAME,...",
+        help=f"{what}: {', '.join(SCHEDULES)}, or by edge type, EDGE_SE2=jacobians; may be repeated",
+    )
+
+
 def add_info(commands: Any) -> None:
     """Add `graphopt info`."""
     parser = commands.add_parser(
@@ -273,7 +268,7 @@ def add_explain(commands: Any) -> None:
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
-    parser.add_argument("--schedule", choices=SCHEDULES, default="auto", help="only this schedule")
+    _add_schedule(parser, "only schedules like this")
     parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
     parser.add_argument(
         "--source",

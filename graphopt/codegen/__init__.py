@@ -1,5 +1,6 @@
 """From edge and vertex types to bytecode.
 
+workspace   where compiling happens
 trace       calls the user's functions with symbols
 edge        which outputs an edge's programs have
 rewrites    what is done to expressions, and what each rewrite is worth

@@ -43,24 +43,21 @@ def allocate(
     for e in inputs:
         if e.id in last_use:
             register[e.id] = len(register)
+    last_use.update(dict.fromkeys(constants, end))
     input_registers = np.array([register.get(e.id, -1) for e in inputs], dtype=np.int32)
     num_registers = len(register)
     free: list[int] = []
     result = []
-    for k, instruction in enumerate(instructions):
-        sources = tuple(register[s] for s in instruction.sources)
-        for s in dict.fromkeys(instruction.sources):
-            if last_use[s] == k and s not in constants:
-                free.append(register[s])
-        destinations = []
-        for d in instruction.destinations:
+    for k, (name, values, sources, counts) in enumerate(instructions):
+        places = tuple([register[s] for s in sources])
+        free += dict.fromkeys([register[s] for s in sources if last_use[s] == k])
+        for d in values:
             if not free:
                 free.append(num_registers)
                 num_registers += 1
-            destinations.append(free.pop())
-            register[d] = destinations[-1]
-        free.extend(register[d] for d in instruction.destinations if d not in last_use)
-        result.append(Instruction(instruction.name, tuple(destinations), sources, instruction.counts))
+            register[d] = free.pop()
+        result.append(Instruction(name, tuple([register[d] for d in values]), places, counts))
+        free += [register[d] for d in values if d not in last_use]
     return Allocation(
         result,
         np.array(list(constants.values()), dtype=np.float64),

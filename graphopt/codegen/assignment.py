@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from graphopt.codegen.bytecode import Instruction, decode
+from graphopt.codegen.bytecode import Instruction
 from graphopt.codegen.program import Program
 from graphopt.errors import ShapeError
 
@@ -22,8 +23,7 @@ Source = str | float
 """A value: a name, or a constant."""
 
 
-@dataclass(frozen=True)
-class Statement:
+class Statement(NamedTuple):
     """One operation; `counts` as in `bytecode.Instruction`, of sums only."""
 
     operation: str
@@ -37,9 +37,9 @@ class Statement:
         """Arithmetic operations; a multiply-add counts 2."""
         return Instruction(self.operation, (), (), self.counts).num_flops
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> list[str]:
         """Values that it reads."""
-        return (s for s in self.sources if isinstance(s, str))
+        return [s for s in self.sources if isinstance(s, str)]
 
 
 @dataclass(frozen=True)
@@ -94,16 +94,14 @@ class Assignment:
     @property
     def num_live(self) -> int:
         """Largest number of values that are needed later, over all points; constants not counted."""
-        remaining = Counter(n for s in self.statements for n in s.names())
-        remaining.update(v for v in self.outputs.values() if isinstance(v, str))
-        live = len(self.inputs())
-        peak = live
-        for statement in self.statements:
-            live += sum(remaining[t] > 0 for t in statement.targets)
+        last_use = {name: k for k, s in enumerate(self.statements) for name in s.names()}
+        last_use.update({v: -1 for v in self.outputs.values() if isinstance(v, str)})  # never dies
+        dies = Counter(last_use.values())
+        live = peak = len(self.inputs())
+        for k, statement in enumerate(self.statements):
+            live += sum([t in last_use for t in statement.targets])
             peak = max(peak, live)
-            for name, count in Counter(statement.names()).items():
-                remaining[name] -= count
-                live -= remaining[name] == 0
+            live -= dies[k]
         return peak
 
 
@@ -125,8 +123,8 @@ class _Naming:
         """Append a program's statements and return its outputs."""
         registers: dict[int, Source] = {r: float(c) for r, c in enumerate(program.constants)}
         registers.update({int(r): s for r, s in zip(program.input_registers, inputs, strict=True) if r >= 0})
-        for instruction in decode(program.code):
-            sources = tuple(registers[s] for s in instruction.sources)
+        for instruction in program.instructions:
+            sources = tuple([registers[s] for s in instruction.sources])
             results = self._instruction(instruction, sources, kernel, width)
             registers.update(zip(instruction.destinations, results, strict=True))
         return [registers[int(r)] for r in program.output_registers]
@@ -139,7 +137,7 @@ class _Naming:
         if i.name == "BLOCK":
             assert i.counts is not None
             return [self._append("SUM", pairs, counts) for pairs, counts in _block_sums(i.counts, sources)]
-        targets = tuple(self.fresh() for _ in i.destinations)
+        targets = tuple([self.fresh() for _ in i.destinations])
         self.statements.append(Statement(i.name, targets, sources, i.counts))
         return targets
 
@@ -192,7 +190,9 @@ def assign(
         return names.get(source, source) if isinstance(source, str) else source
 
     statements = tuple(
-        replace(s, targets=tuple(names[t] for t in s.targets), sources=tuple(map(renamed, s.sources)))
-        for s in naming.statements
+        [
+            s._replace(targets=tuple([names[t] for t in s.targets]), sources=tuple(map(renamed, s.sources)))
+            for s in naming.statements
+        ]
     )
     return Assignment(statements, {k: renamed(v) for k, v in zip(outputs, results, strict=True)})

@@ -19,63 +19,68 @@ from graphopt.codegen.bytecode import Instruction
 
 LARGEST_SIDE = 3
 
-Product = tuple[int, int, int]
-"""Sign, and two value ids, the smaller first."""
+Factor = int
+"""2 v of value v in an added product, 2 v + 1 in a subtracted one."""
+Product = tuple[Factor, Factor]
+"""The smaller one first."""
+Side = tuple[Factor, ...]
+"""A factor of each product of a sum."""
 
 
-def _key(sign: int, value: int) -> int:
-    """One number for a value in an added or a subtracted product."""
-    return 2 * value + (sign < 0)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Sum:
     """A signed sum of products."""
 
     position: int
     products: tuple[Product, ...]
 
-    def other_side(self, side: dict[int, int]) -> tuple[int, ...] | None:
-        """Return the factors that belong to those in `side` (key -> place)."""
-        result: list[int | None] = [None] * len(side)
-        for sign, x, y in self.products:
-            x, y = (x, y) if _key(sign, x) in side else (y, x)
-            place = side.get(_key(sign, x))
-            if place is None or result[place] is not None or _key(sign, y) in side:
+    def other_side(self, side: dict[Factor, int]) -> Side | None:
+        """Return the factors that belong to those in `side` (factor -> place)."""
+        result: list[Factor] = [0] * len(side)
+        places = set()
+        for x, y in self.products:
+            if x not in side:
+                x, y = y, x
+            place = side.get(x)
+            if place is None or place in places or y in side:
                 return None
+            places.add(place)
             result[place] = y
-        return tuple(y for y in result if y is not None)
+        return tuple(result)
 
 
 def form_blocks(instructions: Sequence[Instruction]) -> list[Instruction]:
     """Replace sums of products by blocks where they share factors."""
-    groups: dict[tuple, list[_Sum]] = {}
+    result: list[Instruction | None] = list(instructions)
+    for (num_pos, num_neg, _), sums in _groups(instructions).items():
+        for rows, columns, grid in _Packing(sums).blocks() if len(sums) > 1 else ():
+            positions = [s.position for line in grid for s in line]
+            first = min(positions)
+            block = Instruction(
+                "BLOCK",
+                tuple([instructions[p].destinations[0] for p in positions]),
+                tuple([factor >> 1 for side in (*rows, *columns) for factor in side]),
+                (len(rows), len(columns), num_pos, num_neg),
+            )
+            for p in positions:
+                result[p] = block if p == first else None
+    return [i for i in result if i is not None]
+
+
+def _groups(instructions: Sequence[Instruction]) -> dict[tuple[int, int, int], list[_Sum]]:
+    """Sums of products by shape and by level; level 0: nobody reads them."""
+    groups: dict[tuple[int, int, int], list[_Sum]] = {}
     read = {s for i in instructions for s in i.sources}
     level: dict[int, int] = {}
     for position, i in enumerate(instructions):
         depth = 1 + max([level.get(s, 0) for s in i.sources], default=0)
-        level.update(dict.fromkeys(i.destinations, depth))
+        for d in i.destinations:
+            level[d] = depth
         counts = _num_products(i)
-        if counts is not None and sum(counts) > 1:
-            products = _products(i, counts)
-            if len({v for _, x, y in products for v in (x, y)}) == 2 * len(products):
-                key = (*counts, depth if i.destinations[0] in read else 0)
-                groups.setdefault(key, []).append(_Sum(position, products))
-    result: list[Instruction | None] = list(instructions)
-    for (num_pos, num_neg, _), sums in groups.items():
-        for rows, columns, grid in _Packing(sums).blocks():
-            positions = [s.position for line in grid for s in line]
-            sources = tuple(v for side in (*rows, *columns) for v in side)
-            result[min(positions)] = Instruction(
-                "BLOCK",
-                tuple(instructions[p].destinations[0] for p in positions),
-                sources,
-                (len(rows), len(columns), num_pos, num_neg),
-            )
-            for p in positions:
-                if p != min(positions):
-                    result[p] = None
-    return [i for i in result if i is not None]
+        if counts is not None and sum(counts) > 1 and len(set(i.sources)) == len(i.sources):
+            key = (*counts, depth if i.destinations[0] in read else 0)
+            groups.setdefault(key, []).append(_Sum(position, _products(i, counts)))
+    return groups
 
 
 def _num_products(i: Instruction) -> tuple[int, int] | None:
@@ -83,17 +88,24 @@ def _num_products(i: Instruction) -> tuple[int, int] | None:
     if i.name == "SUM":
         assert i.counts is not None
         return None if i.counts[2] or i.counts[3] else (i.counts[0], i.counts[1])
-    return {"DOT2": (2, 0), "DOT3": (3, 0)}.get(i.name)
+    return _DOTS.get(i.name)
+
+
+_DOTS = {"DOT2": (2, 0), "DOT3": (3, 0)}
 
 
 def _products(i: Instruction, counts: tuple[int, int]) -> tuple[Product, ...]:
-    signs = [1] * counts[0] + [-1] * counts[1]
-    pairs = zip(signs, i.sources[::2], i.sources[1::2], strict=True)
-    return tuple((sign, min(x, y), max(x, y)) for sign, x, y in pairs)
+    factors = [2 * value for value in i.sources[: 2 * counts[0]]]
+    factors += [2 * value + 1 for value in i.sources[2 * counts[0] :]]
+    return tuple(map(_product, factors[::2], factors[1::2]))
 
 
-Side = tuple[int, ...]
+def _product(x: Factor, y: Factor) -> Product:
+    return (x, y) if x < y else (y, x)
+
+
 Block = tuple[list[Side], list[Side], list[list[_Sum]]]
+_Lines = list[tuple[Side, list[_Sum]]]
 
 
 class _Packing:
@@ -102,11 +114,11 @@ class _Packing:
     def __init__(self, sums: list[_Sum]):
         self.free = {s.position: s for s in sums}
         self.by_products = {frozenset(s.products): s for s in sums}
-        self.by_value: dict[int, list[_Sum]] = {}
+        self.by_factor: dict[Factor, list[_Sum]] = {}
         for s in sums:
-            for sign, x, y in s.products:
-                self.by_value.setdefault(_key(sign, x), []).append(s)
-                self.by_value.setdefault(_key(sign, y), []).append(s)
+            for product in s.products:
+                for factor in product:
+                    self.by_factor.setdefault(factor, []).append(s)
 
     def blocks(self) -> list[Block]:
         """Return blocks of two and more sums."""
@@ -125,77 +137,72 @@ class _Packing:
         """Return the block with `s` that saves most loads."""
         best, best_saving = None, 0
         for row in self._sides(s):
-            side = self._signed(s, row)
-            column = s.other_side(side)
+            places = _places(row)
+            column = s.other_side(places)
             if column is None:
                 continue
-            columns = self._along(side, column)
-            rows = self._along(self._signed(s, column), row)
+            columns = self._along(places, column)
+            rows = self._along(_places(column), row)
+            grid = [[self._member(one, other) for other in columns] for one in rows]
             for count in range(min(LARGEST_SIDE, len(columns)), 0, -1):
-                for chosen in combinations(columns, count):
-                    if chosen[0] != column:
-                        continue
-                    full = self._lines(s, rows, chosen)
+                for others in combinations(range(1, len(columns)), count - 1):
+                    chosen = (0, *others)  # the first column is that of `s`
+                    full = self._lines(grid, rows, chosen)
                     saving = (2 * len(full) * count - len(full) - count) if full else 0
                     if len(full) * count > 1 and saving > best_saving:
                         best_saving = saving
-                        best = ([r for r, _ in full], list(chosen), [line for _, line in full])
+                        sides = [row for row, _ in full], [columns[c] for c in chosen]
+                        best = (*sides, [line for _, line in full])
         return best
 
     def _sides(self, s: _Sum) -> list[Side]:
         """One factor per product, as some other sum has them; at most two choices."""
         common: Counter[int] = Counter()
-        for sign, x, y in s.products:
-            for value in (_key(sign, x), _key(sign, y)):
-                common.update(o.position for o in self.by_value[value] if o.position in self.free)
+        for product in s.products:
+            for factor in product:
+                common.update([o.position for o in self.by_factor[factor] if o.position in self.free])
         del common[s.position]
+        enough = {position: count for position, count in common.items() if count >= len(s.products)}
         result: list[Side] = []
-        for position, count in common.most_common():
-            if count < len(s.products) or len(result) == 2:
+        for position in sorted(enough, key=enough.__getitem__, reverse=True):
+            if len(result) == 2:
                 break
-            values = {_key(sign, v) for sign, x, y in self.free[position].products for v in (x, y)}
-            if all((_key(sign, x) in values) != (_key(sign, y) in values) for sign, x, y in s.products):
-                side = tuple(x if _key(sign, x) in values else y for sign, x, y in s.products)
+            factors = {factor for product in self.free[position].products for factor in product}
+            if all((x in factors) != (y in factors) for x, y in s.products):
+                side = tuple([x if x in factors else y for x, y in s.products])
                 if side not in result:
                     result.append(side)
         return result
 
-    @staticmethod
-    def _signed(s: _Sum, side: Side) -> dict[int, int]:
-        return {_key(sign, v): k for k, ((sign, _, _), v) in enumerate(zip(s.products, side, strict=True))}
-
-    def _along(self, side: dict[int, int], first: Side) -> list[Side]:
-        """Return the sides that stand opposite to `side` in free sums, `first` first."""
+    def _along(self, places: dict[Factor, int], first: Side) -> list[Side]:
+        """Return the sides that stand opposite to a side in free sums, `first` first."""
         found = [first]
-        for s in self.by_value[next(iter(side))]:
-            other = s.other_side(side) if s.position in self.free else None
-            if other is not None and len(other) == len(side) and other not in found:
+        for s in self.by_factor[next(iter(places))]:
+            if len(found) == 2 * LARGEST_SIDE:
+                break
+            other = s.other_side(places) if s.position in self.free else None
+            if other is not None and other not in found:
                 found.append(other)
-        return found[: 2 * LARGEST_SIDE]
+        return found
 
-    def _lines(self, s: _Sum, rows: list[Side], columns: Sequence[Side]) -> list[tuple[Side, list[_Sum]]]:
-        """Return rows that have every column; of a symmetric product no sum twice."""
-        lines: list[tuple[Side, list[_Sum]]] = []
+    @staticmethod
+    def _lines(grid: Sequence[Sequence[_Sum | None]], rows: list[Side], chosen: Sequence[int]) -> _Lines:
+        """Return rows that have every chosen column; of a symmetric product no sum twice."""
+        lines: _Lines = []
         used: set[int] = set()
-        for row in rows:
-            line = self._line(s, row, columns)
-            if line is not None and len(lines) < LARGEST_SIDE:
-                positions = {member.position for member in line[1]}
-                if not positions & used:
-                    used |= positions
-                    lines.append(line)
+        for row, members in zip(rows, grid, strict=True):
+            line = [member for c in chosen if (member := members[c]) is not None]
+            positions = {member.position for member in line}
+            if len(positions) == len(chosen) and len(lines) < LARGEST_SIDE and not positions & used:
+                used |= positions
+                lines.append((row, line))
         return lines
 
-    def _line(self, s: _Sum, row: Side, columns: Sequence[Side]) -> tuple[Side, list[_Sum]] | None:
-        """Return the free sums of a row with every column, if all are there."""
-        line = []
-        signs = [sign for sign, _, _ in s.products]
-        for column in columns:
-            products = frozenset(
-                (sign, min(x, y), max(x, y)) for sign, x, y in zip(signs, row, column, strict=True)
-            )
-            member = self.by_products.get(products)
-            if member is None or member.position not in self.free or member in line:
-                return None
-            line.append(member)
-        return row, line
+    def _member(self, row: Side, column: Side) -> _Sum | None:
+        """Return the free sum of the products of a row and a column."""
+        member = self.by_products.get(frozenset(map(_product, row, column)))
+        return member if member is not None and member.position in self.free else None
+
+
+def _places(side: Side) -> dict[Factor, int]:
+    return {factor: place for place, factor in enumerate(side)}

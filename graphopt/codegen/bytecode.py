@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,8 +106,7 @@ _FLOPS = {"FMA": 2, "FMS": 2, "FNMA": 2, "DOT2": 3, "DOT3": 5, "SAMPLE": 13, "SA
 OPCODE: dict[str, int] = {kind.name: code for code, kind in enumerate(INSTRUCTIONS)}
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     """One decoded instruction. Before register allocation the numbers are value ids, after it registers."""
 
     name: str
@@ -143,12 +143,15 @@ class Instruction:
 def encode(instructions: list[Instruction]) -> np.ndarray:
     """Words of a program, END included."""
     words: list[int] = []
-    for instruction in instructions:
-        words.append(OPCODE[instruction.name])
-        parts = [instruction.destinations, instruction.counts or ()]
-        for part in parts[::-1] if instruction.name == "BLOCK" else parts:
-            words.extend(part)
-        words.extend(instruction.sources)
+    for name, destinations, sources, counts in instructions:
+        words.append(OPCODE[name])
+        if name == "BLOCK":
+            words += counts or ()
+            words += destinations
+        else:
+            words += destinations
+            words += counts or ()
+        words += sources
     words.append(OPCODE["END"])
     if max(words) > WORD_LIMIT:
         raise SymbolicError(
@@ -160,7 +163,7 @@ def encode(instructions: list[Instruction]) -> np.ndarray:
 
 def decode(code: np.ndarray) -> Iterator[Instruction]:
     """Instructions of a program, without END."""
-    words = [int(w) for w in code]
+    words = code.tolist()
     at = 0
     while words[at] != OPCODE["END"]:
         kind = INSTRUCTIONS[words[at]]

@@ -11,22 +11,36 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.serialize import deserialize, serialize
 from graphopt.disk_cache import cache_directory, write_atomically
-from graphopt.symbolic.expr import Expr, topological
+from graphopt.symbolic.expr import Expr, Roots
+
+
+class Definition:
+    """Expressions that, with its name and its inputs, determine a program."""
+
+    def __init__(self, expressions: Sequence[Expr]):
+        self._roots = Roots(expressions)
+
+    @cached_property
+    def text(self) -> str:
+        """Every operation, arguments by their place in the text."""
+        position = {e.id: k for k, e in enumerate(self._roots.nodes)}
+        lines = [
+            f"{e.op} {[position[a.id] for a in e.args] if e.args else repr(e.value)}"
+            for e in self._roots.nodes
+        ]
+        return "\n".join([*lines, str([position[e.id] for e in self._roots])])
 
 
 def cached(
-    name: str, inputs: Sequence[Expr], definition: Sequence[Expr], outputs: Callable[[], Sequence[Expr]]
+    name: str, inputs: Sequence[Expr], definition: Definition, outputs: Callable[[], Sequence[Expr]]
 ) -> Program:
-    """Program from the cache, or compiled from `outputs()` and put there.
-
-    `definition` are the expressions that, with `name`, determine `outputs`.
-    """
+    """Program from the cache, or compiled from `outputs()` and put there."""
     folder = cache_directory()
     if folder is None:
         return build_program(name, inputs, outputs())
@@ -38,14 +52,9 @@ def cached(
     return program
 
 
-def _key(name: str, inputs: Sequence[Expr], definition: Sequence[Expr]) -> str:
-    nodes = topological(list(definition))
-    position = {e.id: k for k, e in enumerate(nodes)}
-    lines = [name, ",".join([e.value for e in inputs])]
-    lines += [f"{e.op} {[position[a.id] for a in e.args] if e.args else repr(e.value)}" for e in nodes]
-    lines.append(str([position[e.id] for e in definition]))
+def _key(name: str, inputs: Sequence[Expr], definition: Definition) -> str:
     digest = hashlib.sha256(compiler_hash())
-    digest.update("\n".join(lines).encode())
+    digest.update("\n".join([name, ",".join([e.value for e in inputs]), definition.text]).encode())
     return digest.hexdigest()[:40]
 
 

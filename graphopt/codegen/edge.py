@@ -14,7 +14,6 @@ three variants: "full" (upper triangle, row by row), "diagonal", "identity" (not
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,18 +22,17 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.builtin import builtin_program
-from graphopt.codegen.cache import cached
+from graphopt.codegen.cache import Definition, cached
 from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.rewrites import RewriteStep, rewrite_steps
-from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
+from graphopt.codegen.trace import TracedEdge, call_with_symbols, remember, trace_edge, trace_oplus
+from graphopt.codegen.workspace import workspace
 from graphopt.errors import OptionError, ShapeError, SymbolicError
-from graphopt.symbolic import Expr, as_exprs, const, fresh_table, lift, make, var, variables
+from graphopt.symbolic import Expr, as_exprs, const, lift, make, var, variables
 from graphopt.symbolic.expr import without_rules
 
 INFORMATION_VARIANTS = ("full", "diagonal", "identity")
 RobustKernel = Callable[[Any, Any], tuple[Any, Any]]
-LOCK = threading.RLock()
-"""Held while symbols are made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +102,7 @@ def explain_rewrites(
         edge = trace_edge(edge_type)
         return _OUTPUTS[kind](edge, Information(information, len(edge.residual)), robust)
 
-    with LOCK, fresh_table():
+    with workspace():
         return rewrite_steps(outputs, without_rules)
 
 
@@ -114,10 +112,10 @@ def compile_vertex(vertex_type: Any) -> Program:
     ready = builtin_program(vertex_type, name)
     if ready is not None:
         return ready
-    with LOCK, fresh_table():
+    with workspace():
         vertex = trace_oplus(vertex_type)
         inputs = as_exprs(vertex.storage) + as_exprs(vertex.delta)
-        return cached(name, inputs, vertex.moved, lambda: vertex.moved)
+        return cached(name, inputs, Definition(vertex.moved), lambda: vertex.moved)
 
 
 def compile_robust_kernel(function: RobustKernel) -> Program:
@@ -126,13 +124,13 @@ def compile_robust_kernel(function: RobustKernel) -> Program:
     ready = builtin_program(function, name)
     if ready is not None:
         return ready
-    with LOCK, fresh_table():
+    with workspace():
         inputs = [var("chi2"), var("width")]
         result = call_with_symbols(f"{_name(function)}: the robust kernel", function, inputs)
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise SymbolicError(f"{_name(function)}: a robust kernel returns (rho, weight), got {result!r}.")
         outputs = [lift(x) for x in result]
-        return cached(name, inputs, outputs, lambda: outputs)
+        return cached(name, inputs, Definition(outputs), lambda: outputs)
 
 
 def information_dim(residual_dim: int, variant: str) -> int:
@@ -163,11 +161,12 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
     programs = [program for program in ready if program is not None]
     if len(programs) == len(kinds):
         return programs
-    with LOCK, fresh_table():
+    with workspace():
         edge = trace_edge(edge_type)
+        remember(edge_type, edge)
         information = Information(variant, len(edge.residual))
         inputs = edge.inputs + information.inputs
-        definition = edge.definition()
+        definition = Definition(edge.definition())
         return [
             cached(name, inputs, definition, lambda f=_OUTPUTS[kind]: f(edge, information, robust))
             for kind, name in zip(kinds, names, strict=True)
@@ -175,7 +174,7 @@ def _compile(edge_type: Any, kinds: Sequence[str], variant: str, robust: bool) -
 
 
 def _compile_unshared(edge_type: Any, kind: str, variant: str, robust: bool) -> Program:
-    with LOCK, fresh_table():
+    with workspace():
         edge = trace_edge(edge_type)
         information = Information(variant, len(edge.residual))
         outputs = _OUTPUTS[kind](edge, information, robust)

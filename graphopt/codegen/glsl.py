@@ -8,7 +8,6 @@ function calls. The functions math_* are in shaders/include/generated_math.glsl.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +18,8 @@ from graphopt.codegen.assignment import Assignment, Source, Statement
 
 Arithmetic = Literal["double", "mixed", "two_float"]
 ARITHMETICS: tuple[Arithmetic, ...] = ("double", "mixed", "two_float")
-LINE_LENGTH = 118
+WRAP_AT = 114
+"""Characters per line, before it is indented."""
 
 _INFIX = {
     "ADD": "{0} + {1}",
@@ -170,10 +170,19 @@ class _Writer:
         return _INFIX[name].format(*sources)
 
     def _define(self, kind: str, target: str, text: str) -> None:
-        line = f"const {kind} {target} = {text};"
-        self.lines += textwrap.wrap(
-            line, LINE_LENGTH - 4, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
-        )
+        self.lines += _wrapped(f"const {kind} {target} = {text};")
+
+
+def _wrapped(line: str) -> list[str]:
+    """Lines of a long line, broken at spaces; all but the first are indented."""
+    lines = []
+    while len(line) > WRAP_AT:
+        space = line.rfind(" ", 5, WRAP_AT + 1)
+        if space < 0:
+            break
+        lines.append(line[:space])
+        line = f"    {line[space + 1 :]}"
+    return [*lines, line]
 
 
 def _split_sum(
@@ -229,6 +238,11 @@ def _pair_expression(statement: Statement, sources: list[str]) -> str:
     for sign, part in parts[1:]:
         text = f"{'wide_add' if sign > 0 else 'wide_sub'}({text}, {part})"
     return text
+
+
+def constant(value: float, arithmetic: Arithmetic) -> str:
+    """Literal of a `real`."""
+    return _double(value) if arithmetic == "double" else _float(value)
 
 
 def _double(value: float) -> str:

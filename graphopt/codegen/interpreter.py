@@ -17,12 +17,12 @@ scratch buffer. What differs from the bytecode:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.codegen.bytecode import OPCODE, WORD_LIMIT, Instruction, decode
+from graphopt.codegen.bytecode import OPCODE, WORD_LIMIT, Instruction
 from graphopt.codegen.program import Program
 from graphopt.errors import SymbolicError
 
@@ -79,23 +79,28 @@ class _Builder:
 
     def __init__(self, program: Program, kernel: Program | None):
         self.program, self.kernel = program, kernel
-        is_robust = OPCODE["ROBUST"] in (OPCODE[i.name] for i in decode(program.code))
+        is_robust = any(i.name == "ROBUST" for i in program.instructions)
         inner = kernel.constants if kernel is not None and is_robust else np.zeros(0)
         one = np.ones(1 if is_robust and kernel is None else 0)
         self.constants = np.concatenate([program.constants, inner, one])
         self.num_constants = len(self.constants)
         num_own = len(program.constants)
         shift = self.num_constants - num_own
-        self.own = _Shift(num_own, 0, shift)
         self.num_registers = program.num_registers + shift
+        self.own = [*range(num_own), *range(self.num_constants, self.num_registers)]
+        """Where the program's registers went."""
+        self.inner: list[int] = []
+        """Where those of the kernel went."""
         self.width = -1
         if kernel is not None and is_robust:
-            self.inner = _Shift(len(kernel.constants), num_own, self.num_registers - len(kernel.constants))
+            first = self.num_registers
             self.num_registers += kernel.num_registers - len(kernel.constants)
+            constants_at = range(num_own, num_own + len(kernel.constants))
+            self.inner = [*constants_at, *range(first, self.num_registers)]
             if kernel.input_registers[1] >= 0:
                 self.width = self.new_register()
-        self.inputs = [self.own(r) if r >= 0 else -1 for r in program.input_registers.tolist()]
-        self.outputs = [self.own(r) for r in program.output_registers.tolist()]
+        self.inputs = [self.own[r] if r >= 0 else -1 for r in program.input_registers.tolist()]
+        self.outputs = [self.own[r] for r in program.output_registers.tolist()]
 
     def new_register(self) -> int:
         self.num_registers += 1
@@ -107,7 +112,7 @@ class _Builder:
     def run(self) -> list[int]:
         """All half words; gives outputs that are constants a row."""
         halves: list[int] = []
-        for instruction in decode(self.program.code):
+        for instruction in self.program.instructions:
             if instruction.name == "ROBUST":
                 halves += self._robust(instruction)
             else:
@@ -124,50 +129,35 @@ class _Builder:
         return halves + _padded([OPCODE["END"]])
 
     def _robust(self, instruction: Instruction) -> list[int]:
-        rho, weight = (self.own(r) for r in instruction.destinations)
-        chi2 = self.own(instruction.sources[0])
+        rho, weight = [self.own[r] for r in instruction.destinations]
+        chi2 = self.own[instruction.sources[0]]
         if self.kernel is None:
             return [*_copy(rho, chi2), *_copy(weight, self.num_constants - 1)]
         halves: list[int] = []
         for register, value in zip(self.kernel.input_registers.tolist(), (chi2, self.width), strict=True):
             if register >= 0:
-                halves += _copy(self.inner(register), value)
-        for inner in decode(self.kernel.code):
+                halves += _copy(self.inner[register], value)
+        for inner in self.kernel.instructions:
             halves += _pack(inner, self.inner)
         for register, result in zip((rho, weight), self.kernel.output_registers.tolist(), strict=True):
-            halves += _copy(register, self.inner(result))
+            halves += _copy(register, self.inner[result])
         return halves
 
 
-@dataclass(frozen=True)
-class _Shift:
-    """Where the registers of one program went."""
-
-    num_constants: int
-    constants_at: int
-    others_shift: int
-
-    def __call__(self, register: int) -> int:
-        if register < self.num_constants:
-            return self.constants_at + register
-        return self.others_shift + register
-
-
-def _pack(instruction: Instruction, at: Callable[[int], int]) -> list[int]:
-    code = OPCODE[instruction.name]
-    destinations = [at(r) for r in instruction.destinations]
-    sources = [at(r) for r in instruction.sources]
-    if instruction.name == "SUM":
-        return _padded([code, *destinations, *(instruction.counts or ())]) + _padded(sources)
-    if instruction.name == "BLOCK":
-        return _padded([code, *(instruction.counts or ())]) + _padded([*destinations, *sources])
-    return _padded([code, *destinations, *sources])
+def _pack(instruction: Instruction, places: Sequence[int]) -> list[int]:
+    """Half words of an instruction whose register r went to places[r]."""
+    name, destinations, sources, counts = instruction
+    operands = [places[r] for r in (*destinations, *sources)]
+    if name == "SUM":
+        return _padded([OPCODE[name], operands[0], *(counts or ())]) + _padded(operands[1:])
+    if name == "BLOCK":
+        return _padded([OPCODE[name], *(counts or ())]) + _padded(operands)
+    return _padded([OPCODE[name], *operands])
 
 
 def _copy(destination: int, source: int) -> list[int]:
     return _padded([COPY, destination, source])
 
 
-def _padded(halves: Iterable[int]) -> list[int]:
-    halves = list(halves)
+def _padded(halves: list[int]) -> list[int]:
     return halves + [0] * (-len(halves) % HEAD)

@@ -28,131 +28,152 @@ _MEMBERS = {
 _FAMILY = {op: name for name, members in _MEMBERS.items() for op in members}
 _ALONE = {"SINCOS"}
 """Families whose members have instructions of their own, for when one alone is needed."""
-_SUMS = ("add", "sub", "neg")
+_SIGNS = {"add": (1, 1), "sub": (1, -1), "neg": (-1,)}
+"""Sums -> signs of their arguments."""
+
+Product = tuple[int, int]
+"""Ids of two factors."""
 
 
 @dataclass
 class _Terms:
-    """A signed sum: products (sign, a, b) and plain terms (sign, x)."""
+    """A signed sum of products and plain terms."""
 
-    products: list[tuple[int, Expr, Expr]] = field(default_factory=list)
-    plain: list[tuple[int, Expr]] = field(default_factory=list)
+    pos: list[Product] = field(default_factory=list)
+    """Added products."""
+    neg: list[Product] = field(default_factory=list)
+    """Subtracted products."""
+    plus: list[int] = field(default_factory=list)
+    """Added terms."""
+    minus: list[int] = field(default_factory=list)
+    """Subtracted terms."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it has several plain terms."""
+        return len(self.plus) + len(self.minus) > 1
 
     def append(self, other: _Terms, sign: int) -> None:
         """Add `sign` times the other sum."""
-        self.products += [(sign * s, a, b) for s, a, b in other.products]
-        self.plain += [(sign * s, x) for s, x in other.plain]
+        if sign > 0:
+            self.pos += other.pos
+            self.neg += other.neg
+            self.plus += other.plus
+            self.minus += other.minus
+        else:
+            self.pos += other.neg
+            self.neg += other.pos
+            self.plus += other.minus
+            self.minus += other.plus
+
+    def instruction(self, target: int) -> Instruction:
+        """Instruction that computes the sum."""
+        counts = (len(self.pos), len(self.neg), len(self.plus), len(self.minus))
+        products = [value for product in (*self.pos, *self.neg) for value in product]
+        sources = (*products, *self.plus, *self.minus)
+        special = _SPECIAL_SUMS.get(counts)
+        if special is not None:
+            return Instruction(special, (target,), sources)
+        return Instruction("SUM", (target,), sources, counts)
+
+
+_SPECIAL_SUMS = {
+    (0, 0, 2, 0): "ADD",
+    (0, 0, 1, 1): "SUB",
+    (0, 0, 0, 1): "NEG",
+    (1, 0, 1, 0): "FMA",
+    (1, 0, 0, 1): "FMS",
+    (0, 1, 1, 0): "FNMA",
+    (2, 0, 0, 0): "DOT2",
+    (3, 0, 0, 0): "DOT3",
+}
 
 
 class _Lowering:
     def __init__(self, outputs: Sequence[Expr], fuses: bool, joins: bool):
-        self.fuses, self.joins = fuses, joins
-        self.nodes = topological(list(outputs))
+        self.joins = joins
+        self.nodes = topological(outputs)
         self.outputs = {e.id for e in outputs}
-        self.uses = Counter(a.id for e in self.nodes for a in e.args)
+        uses = Counter([a.id for e in self.nodes for a in e.args])
+        self.private = {i for i, n in uses.items() if n == 1 and fuses} - self.outputs
+        """What a single other expression needs, and may take in."""
         self.relatives: dict[tuple, int] = {
-            (e.op, *(a.id for a in e.args)): e.id for e in self.nodes if e.op in _FAMILY
+            (e.op, *[a.id for a in e.args]): e.id for e in self.nodes if e.op in _FAMILY
         }
-
-    def is_private(self, e: Expr) -> bool:
-        """Whether a single other expression needs `e`."""
-        return self.uses[e.id] == 1 and e.id not in self.outputs
+        self.sums: dict[int, _Terms] = {}
+        """By the id of their last operation."""
 
     def terms(self, e: Expr) -> _Terms:
         """Return the sum that `e` (add, sub or neg) stands for."""
-        result = _Terms()
-        signs = (1, -1) if e.op == "sub" else (-1,) if e.op == "neg" else (1, 1)
-        operands = [(sign, self._operand(a)) for sign, a in zip(signs, e.args, strict=True)]
-        inner = [(sign, terms) for sign, (_, terms) in operands if len(terms.plain) > 1]
-        for (sign, (a, terms)), position in zip(operands, range(2), strict=False):
-            if len(terms.plain) > 1 and (position > 0 or len(inner) > 1):
-                result.plain.append((sign, a))
-            else:
-                result.append(terms, sign)
-        return result
+        found = self.sums.get(e.id)
+        if found is None:
+            found = self.sums[e.id] = self._terms(e)
+        return found
 
-    def _operand(self, a: Expr) -> tuple[Expr, _Terms]:
-        if self.fuses and self.is_private(a):
-            if a.op in _SUMS:
-                return a, self.terms(a)
-            if a.op == "mul":
-                return a, _Terms(products=[(1, a.args[0], a.args[1])])
-        return a, _Terms(plain=[(1, a)])
+    def _terms(self, e: Expr) -> _Terms:
+        result = _Terms()
+        inner = [self.terms(a) if a.op in _SIGNS and a.id in self.private else None for a in e.args]
+        num_nested = sum([terms is not None and terms.is_nested for terms in inner])
+        for position, (sign, a, terms) in enumerate(zip(_SIGNS[e.op], e.args, inner, strict=True)):
+            if terms is not None and not (terms.is_nested and (position > 0 or num_nested > 1)):
+                result.append(terms, sign)
+            elif a.op == "mul" and a.id in self.private:
+                x, y = a.args
+                (result.pos if sign > 0 else result.neg).append((x.id, y.id))
+            else:
+                (result.plus if sign > 0 else result.minus).append(a.id)
+        return result
 
     def run(self) -> list[Instruction]:
         """Instructions for all outputs, arguments before their uses."""
         needed = set(self.outputs)
         result: list[Instruction] = []
-        done: set[tuple] = set()
+        joined: set[tuple] = set()
         for e in reversed(self.nodes):
             if e.id not in needed or not e.args:
                 continue
             instruction = self._lower(e)
-            key = (instruction.name, *instruction.sources)
             if len(instruction.destinations) > 1:
-                if key in done:
+                key = (instruction.name, *instruction.sources)
+                if key in joined:
                     continue
-                done.add(key)
+                joined.add(key)
             needed.update(instruction.sources)
             result.append(instruction)
-        return _place_pairs_first(result[::-1])
+        result.reverse()
+        return _place_pairs_first(result) if joined else result
 
     def _lower(self, e: Expr) -> Instruction:
-        if e.op in _SUMS:
-            return _sum_instruction(e.id, self.terms(e))
+        if e.op in _SIGNS:
+            return self.terms(e).instruction(e.id)
+        sources = tuple([a.id for a in e.args])
         if e.op in _FAMILY:
             name = _FAMILY[e.op]
-            sources = tuple(a.id for a in e.args)
             found = [self.relatives.get((op, *sources)) for op in _MEMBERS[name]]
             if name not in _ALONE or (self.joins and None not in found):
                 # a fresh negative id for a result that nobody needs
                 results = tuple(-1 - len(found) * e.id - k if i is None else i for k, i in enumerate(found))
                 return Instruction(name, results, sources)
-        return Instruction(e.op.upper(), (e.id,), tuple(a.id for a in e.args))
+        return Instruction(e.op.upper(), (e.id,), sources)
 
 
 def _place_pairs_first(instructions: list[Instruction]) -> list[Instruction]:
     """Sort so that all results of an instruction come before their first use."""
     producer = {d: i for i in instructions for d in i.destinations}
-    placed: set[int] = set()
+    missing = set(producer)  # what is not placed yet
     result: list[Instruction] = []
     for instruction in instructions:
         stack = [instruction]
         while stack:
             top = stack[-1]
-            if top.destinations[0] in placed:
+            if top.destinations[0] not in missing:
                 stack.pop()
-                continue
-            waiting = [producer[s] for s in top.sources if s in producer and s not in placed]
-            if waiting:
-                stack.extend(waiting)
+            elif missing.isdisjoint(top.sources):
+                missing.difference_update(top.destinations)
+                result.append(stack.pop())
             else:
-                placed.update(top.destinations)
-                result.append(top)
-                stack.pop()
+                stack += [producer[s] for s in top.sources if s in missing]
     return result
-
-
-def _sum_instruction(target: int, terms: _Terms) -> Instruction:
-    pos = [(a.id, b.id) for s, a, b in terms.products if s > 0]
-    neg = [(a.id, b.id) for s, a, b in terms.products if s < 0]
-    plus = [x.id for s, x in terms.plain if s > 0]
-    minus = [x.id for s, x in terms.plain if s < 0]
-    counts = (len(pos), len(neg), len(plus), len(minus))
-    sources = (*(i for pair in pos for i in pair), *(i for pair in neg for i in pair), *plus, *minus)
-    special = {
-        (0, 0, 2, 0): "ADD",
-        (0, 0, 1, 1): "SUB",
-        (0, 0, 0, 1): "NEG",
-        (1, 0, 1, 0): "FMA",
-        (1, 0, 0, 1): "FMS",
-        (0, 1, 1, 0): "FNMA",
-        (2, 0, 0, 0): "DOT2",
-        (3, 0, 0, 0): "DOT3",
-    }.get(counts)
-    if special is not None:
-        return Instruction(special, (target,), sources)
-    return Instruction("SUM", (target,), sources, counts)
 
 
 def lower(outputs: Sequence[Expr], fuses: bool = True, joins: bool = True) -> list[Instruction]:

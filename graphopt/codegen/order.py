@@ -9,10 +9,12 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
+from operator import add
 
 from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.bytecode import Instruction
-from graphopt.codegen.liveness import count_uses, max_live
+from graphopt.codegen.liveness import max_live
 
 
 def order(
@@ -32,70 +34,77 @@ def order(
 def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list[Instruction]:
     """Each output with everything that it needs and that is not there yet, one after the other."""
     producer = {d: i for i in instructions for d in i.destinations}
-    weight: dict[int, int] = {}
-    for i in instructions:
-        # registers that a tree of this shape would need (Sethi and Ullman 1970)
-        needs = sorted((weight.get(s, 0) for s in dict.fromkeys(i.sources)), reverse=True)
-        need = max((n + k for k, n in enumerate(needs)), default=0)
-        for d in i.destinations:
-            weight[d] = max(need, 1)
-    placed: set[int] = set()
+    weight = _weights(instructions)
+    missing = set(producer)  # what is not placed yet
     result: list[Instruction] = []
     for output in outputs:
-        stack = [producer[output]] if output in producer else []
+        stack = [producer[output]] if output in missing else []
         while stack:
             top = stack[-1]
-            if top.destinations[0] in placed:
+            if top.destinations[0] not in missing:
                 stack.pop()
-                continue
-            waiting = [s for s in dict.fromkeys(top.sources) if s in producer and s not in placed]
-            if waiting:
-                stack.append(producer[max(waiting, key=lambda s: weight[s])])
-            else:
-                placed.update(top.destinations)
+            elif missing.isdisjoint(top.sources):
+                missing.difference_update(top.destinations)
                 result.append(stack.pop())
+            else:
+                waiting = [s for s in dict.fromkeys(top.sources) if s in missing]
+                waiting.sort(key=weight.__getitem__, reverse=True)
+                stack += [producer[s] for s in reversed(waiting)]
     return result
+
+
+def _weights(instructions: list[Instruction]) -> dict[int, int]:
+    """Registers that a tree of this shape would need, by value (Sethi and Ullman 1970)."""
+    weight: dict[int, int] = {}
+    for i in instructions:
+        needs = sorted([weight.get(s, 0) for s in set(i.sources)], reverse=True)
+        need = max(map(add, needs, count()), default=0)
+        for d in i.destinations:
+            weight[d] = max(need, 1)
+    return weight
 
 
 def _greedy(
     instructions: list[Instruction], outputs: Sequence[int], constants: set[int]
 ) -> list[Instruction]:
-    uses = count_uses(instructions, outputs)
+    """Of the instructions that could run, always one that frees most registers, the first of equals."""
+    reads = [set(i.sources) - constants for i in instructions]
+    final = set(outputs)
     readers: dict[int, list[int]] = {}
-    missing: list[int] = []
-    defined = {d for i in instructions for d in i.destinations}
-    for k, i in enumerate(instructions):
-        waiting = [s for s in dict.fromkeys(i.sources) if s in defined]
-        missing.append(len(waiting))
-        for s in dict.fromkeys(i.sources):
+    for k, values in enumerate(reads):
+        for s in values:
             readers.setdefault(s, []).append(k)
-
-    counts = [Counter(i.sources) for i in instructions]
-
-    def growth(k: int) -> int:
-        freed = sum(1 for s, n in counts[k].items() if s not in constants and uses[s] == n)
-        return len(instructions[k].destinations) - freed
-
-    queue = [(growth(k), k) for k, n in enumerate(missing) if n == 0]
+    # of what is yet to read a value: how many, and the sum of their numbers, which of one is its number
+    num_readers = Counter({s: len(those) for s, those in readers.items()})
+    num_readers.update(final)
+    rest = {s: sum(those) for s, those in readers.items()}
+    defined = {d for i in instructions for d in i.destinations}
+    missing = [len(values & defined) for values in reads]
+    growth = [
+        len(i.destinations) - sum([num_readers[s] == 1 for s in values])
+        for i, values in zip(instructions, reads, strict=True)
+    ]
+    queue = [(growth[k], k) for k, n in enumerate(missing) if n == 0]
     heapq.heapify(queue)
-    placed = [False] * len(instructions)
+    is_placed = [False] * len(instructions)
     result: list[Instruction] = []
     while queue:
         _, k = heapq.heappop(queue)
-        if placed[k]:
+        if is_placed[k]:
             continue
-        placed[k] = True
-        instruction = instructions[k]
-        result.append(instruction)
-        for s, n in counts[k].items():
-            uses[s] -= n
-            if s not in constants and 0 < uses[s]:
-                for reader in readers[s]:
-                    if not placed[reader] and missing[reader] == 0 and uses[s] == counts[reader][s]:
-                        heapq.heappush(queue, (growth(reader), reader))
-        for d in instruction.destinations:
+        is_placed[k] = True
+        result.append(instructions[k])
+        for s in reads[k]:
+            num_readers[s] -= 1
+            rest[s] -= k
+            if num_readers[s] == 1 and s not in final:
+                last = rest[s]
+                growth[last] -= 1
+                if missing[last] == 0:
+                    heapq.heappush(queue, (growth[last], last))
+        for d in instructions[k].destinations:
             for reader in readers.get(d, ()):
                 missing[reader] -= 1
                 if missing[reader] == 0:
-                    heapq.heappush(queue, (growth(reader), reader))
+                    heapq.heappush(queue, (growth[reader], reader))
     return result

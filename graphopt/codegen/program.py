@@ -17,12 +17,12 @@ import numpy as np
 
 from graphopt.codegen.allocate import allocate
 from graphopt.codegen.blocks import form_blocks
-from graphopt.codegen.bytecode import decode, disassemble, encode, interpret
+from graphopt.codegen.bytecode import Instruction, decode, disassemble, encode, interpret
 from graphopt.codegen.lower import lower
 from graphopt.codegen.order import order
 from graphopt.codegen.rewrites import rewrite_expressions
 from graphopt.errors import ShapeError
-from graphopt.symbolic.expr import Expr, topological
+from graphopt.symbolic.expr import Expr, Roots, topological
 from graphopt.symbolic.verify import verify
 
 
@@ -50,6 +50,11 @@ class Program:
     def num_outputs(self) -> int:
         """Number of scalars that the function returns."""
         return len(self.output_registers)
+
+    @cached_property
+    def instructions(self) -> list[Instruction]:
+        """The decoded instructions."""
+        return list(decode(self.code))
 
     @cached_property
     def native(self) -> Any:
@@ -85,11 +90,11 @@ class Program:
     @property
     def num_flops(self) -> int:
         """Arithmetic operations per evaluation; a multiply-add counts 2, a transcendental function 1."""
-        return sum(i.num_flops for i in decode(self.code))
+        return sum(i.num_flops for i in self.instructions)
 
     def operation_counts(self) -> Counter[str]:
         """Instructions by name."""
-        return Counter(i.name for i in decode(self.code))
+        return Counter(i.name for i in self.instructions)
 
     def explain(self) -> str:
         """Size, registers and operations in a few lines."""
@@ -119,13 +124,14 @@ def build_program(
     check = "verify" in os.environ.get("GRAPHOPT_DEBUG", "")
     if check:
         verify(outputs, f"simplification of {name}")
+    outputs = Roots.of(outputs)
     if share:
         outputs = rewrite_expressions(outputs)
         if check:
             verify(outputs, f"rewriting of {name}")
     instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
-    constants = {e.id: e.value for e in topological(list(outputs)) if e.op == "const" and e.id in needed}
+    constants = {e.id: e.value for e in topological(outputs) if e.op == "const" and e.id in needed}
     instructions = order(instructions, [e.id for e in outputs], set(constants), few_registers)
     allocation = allocate(instructions, inputs, outputs, constants)
     program = Program(
@@ -147,7 +153,7 @@ def sampled_planes(program: Program) -> set[int]:
     Handles that come with parameters are not among them.
     """
     handles: set[int] = set()
-    for instruction in decode(program.code):
+    for instruction in program.instructions:
         if instruction.name in ("SAMPLE", "SAMPLE_CUBIC"):
             register = instruction.sources[0]
             if register < len(program.constants):

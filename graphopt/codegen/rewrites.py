@@ -25,10 +25,10 @@ from graphopt.codegen.liveness import max_live
 from graphopt.codegen.lower import lower
 from graphopt.codegen.order import depth_first, order
 from graphopt.symbolic.context import CONTEXT_RULES, apply_rules
-from graphopt.symbolic.expr import Expr, topological
+from graphopt.symbolic.expr import Expr, Roots, topological
 from graphopt.symbolic.share import share_partial
 
-ExpressionRewrite = Callable[[Sequence[Expr]], list[Expr]]
+ExpressionRewrite = Callable[[Sequence[Expr]], Roots]
 
 EXPRESSION_REWRITES: tuple[tuple[str, ExpressionRewrite], ...] = (
     *((rule.name, rule.apply) for rule in CONTEXT_RULES),
@@ -45,7 +45,7 @@ class RewriteStep(NamedTuple):
     live_registers: int
 
 
-def rewrite_expressions(outputs: Sequence[Expr]) -> list[Expr]:
+def rewrite_expressions(outputs: Sequence[Expr]) -> Roots:
     """Carry out all rewrites of expressions."""
     return share_partial(apply_rules(CONTEXT_RULES, outputs))
 
@@ -54,7 +54,7 @@ def rewrite_steps(make_outputs: Callable[[], list[Expr]], as_written: Callable[[
     """Steps of a program whose outputs `make_outputs` makes; `as_written` is a context without rules."""
     with as_written():
         steps = [_step("as written", make_outputs())]
-    outputs = make_outputs()
+    outputs = Roots(make_outputs())
     steps.append(_step("simplification", outputs))
     for name, rewrite in EXPRESSION_REWRITES:
         outputs = rewrite(outputs)
@@ -82,4 +82,4 @@ def _step(rule: str, outputs: Sequence[Expr], instructions: list[Instruction] | 
 
 
 def _constants(outputs: Sequence[Expr]) -> set[int]:
-    return {e.id for e in topological(list(outputs)) if e.op == "const"}
+    return {e.id for e in topological(outputs) if e.op == "const"}

@@ -19,6 +19,7 @@ from graphopt.symbolic import (
     symbolic_array,
     variables,
 )
+from graphopt.symbolic.expr import Checkpoint
 from graphopt.symbolic.source import defining_line, raising_line
 
 
@@ -97,6 +98,29 @@ def trace_edge(edge_type: Any) -> TracedEdge:
     inputs = [e for x in (*vertices, *parameters, measurement) for e in as_exprs(x)]
     names = [v.name for v in edge_type.vertices]
     return TracedEdge(edge_type.name, inputs, list(residual), names, moved, own)
+
+
+_remembered: dict[Any, tuple[TracedEdge, Checkpoint]] = {}
+_MOST_REMEMBERED = 8
+"""Types; their expressions take a megabyte or two."""
+
+
+def remember(edge_type: Any, edge: TracedEdge) -> None:
+    """Keep what `trace_edge` has just returned in a fresh table, for `traced_before`."""
+    _remembered.pop(edge_type, None)
+    while len(_remembered) >= _MOST_REMEMBERED:
+        del _remembered[next(iter(_remembered))]
+    _remembered[edge_type] = edge, Checkpoint()
+
+
+def traced_before(edge_type: Any) -> TracedEdge:
+    """The last trace that was remembered, in a fresh table; the function is called if there is none."""
+    found = _remembered.get(edge_type)
+    if found is None:
+        return trace_edge(edge_type)
+    edge, checkpoint = found
+    checkpoint.restore()
+    return edge
 
 
 def trace_oplus(vertex_type: Any, storage: SymbolicArray | None = None) -> MovedVertex:

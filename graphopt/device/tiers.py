@@ -18,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -27,6 +28,8 @@ from graphopt.errors import OptionError
 Tier = Literal["interpreter", "compiled"]
 Choice = Literal["interpreter", "compiled", "auto"]
 CHOICES: tuple[Choice, ...] = ("interpreter", "compiled", "auto")
+MAX_BUILDERS = 4
+"""Kernels that are built at the same time."""
 T = TypeVar("T")
 _built: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # device -> names of sets of kernels
 
@@ -67,6 +70,21 @@ class BuiltKernels:
                 write_atomically(self._file, b"")
 
 
+def build_kernels(device: Any, kernels: Iterable[Any], constants: Mapping[int, int] | None = None) -> None:
+    """Build `GpuKernel`s: some at a time, and the first ones while the text of the others is made.
+
+    GLSL compilers and drivers run without Python's lock. The first error is raised, once no builder works.
+    """
+    with ThreadPoolExecutor(MAX_BUILDERS, "graphopt-kernel") as builders:
+        tasks = []
+        for kernel in kernels:
+            if not threading.main_thread().is_alive():  # the process ends
+                return
+            tasks.append(builders.submit(device.generated, kernel, constants))
+        for task in tasks:
+            task.result()
+
+
 class TieredKernel(Generic[T]):
     """Starts with the interpreter; a thread builds the kernels that replace it."""
 
@@ -79,14 +97,16 @@ class TieredKernel(Generic[T]):
         compiled: Callable[[], T],
         constants: Mapping[int, int] | None = None,
         choice: Choice | None = None,
+        built: Callable[[], None] | None = None,
     ):
         """interpreted, compiled: make what `active` is; called in the caller's thread.
 
-        kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread.
-        choice: None: that of GRAPHOPT_TIER.
+        kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread, and
+        `built` after it. choice: None: that of GRAPHOPT_TIER.
         """
         self._device, self._constants = device, constants
         self._make_compiled = compiled
+        self._when_built = built
         self._start = time.perf_counter()
         self._error: BaseException | None = None
         self._built = threading.Event()
@@ -135,10 +155,9 @@ class TieredKernel(Generic[T]):
 
     def _build(self, kernels: Callable[[], Iterable[Any]]) -> None:
         try:
-            for kernel in kernels():
-                if not threading.main_thread().is_alive():  # the process ends
-                    return
-                self._device.generated(kernel, self._constants)
+            build_kernels(self._device, kernels(), self._constants)
+            if self._when_built is not None:
+                self._when_built()
         except Exception as error:  # raised in the caller's thread by `advance`
             self._error = error
         self.seconds["compiled"] = time.perf_counter() - self._start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -47,7 +48,7 @@ def optimize(
     schur: str = "auto",
     device: str = "auto",
     precision: str = "auto",
-    schedule: str = "auto",
+    schedule: str | Mapping[str, str] = "auto",
     preconditioner: str = "hschur",
     pcg_tolerance: float | None = None,
     pcg_iterations: int | None = None,
@@ -67,7 +68,8 @@ def optimize(
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
     linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations: see
-        `SolverOptions`. The summary says what "auto" took.
+        `SolverOptions`. The summary says what "auto" took. schedule may name edge types:
+        {"EDGE_SE3:QUAT": "jacobians"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
     call only;

@@ -86,7 +86,7 @@ class Summary:
     switched_at: int | None = None
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
-    """Who computes H: "host" (the CPU), or on a device "blocks" or "matrix-free"."""
+    """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:

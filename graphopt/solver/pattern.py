@@ -66,9 +66,18 @@ class Pattern:
 
     def _find(self) -> BlockPlaces:
         edges = [(one.vertex_sets, one.vertex_rows) for one in self._selections]
-        col_ptr, row_idx, block_ptr, places = kernels.block_pattern(self._dims, self._vertex_blocks, edges)
-        offsets, transposed = [one[0] for one in places], [one[1] for one in places]
-        return BlockPlaces(col_ptr, row_idx, block_ptr, offsets, transposed)
+        return find_pattern(self._dims, self._vertex_blocks, edges)
+
+
+def find_pattern(
+    dims: np.ndarray,
+    vertex_blocks: Sequence[np.ndarray],
+    edges: Sequence[tuple[Sequence[int], np.ndarray]],
+) -> BlockPlaces:
+    """The blocks that edges contribute to, and all diagonal ones; edges: vertex sets and rows by slot."""
+    col_ptr, row_idx, block_ptr, places = kernels.block_pattern(dims, vertex_blocks, edges)
+    offsets, transposed = [one[0] for one in places], [one[1] for one in places]
+    return BlockPlaces(col_ptr, row_idx, block_ptr, offsets, transposed)
 
 
 @dataclass(frozen=True, eq=False)

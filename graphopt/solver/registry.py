@@ -7,7 +7,7 @@ A device registers a factory. `create_block_solver` finds it by the part of the 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from graphopt.errors import DeviceError, OptionError
@@ -20,7 +20,11 @@ LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
 PRECONDITIONERS = ("hschur", "hpp")
-SCHEDULES = ("auto", "blocks", "matrix-free", "host")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+"""Of one edge set."""
+Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
+"""One for all, or those of some edge types by tag."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,10 @@ class SolverOptions:
     """Elimination of marginalized vertices: "explicit", "implicit" (with pcg), "off", or "auto"."""
     precision: str = "auto"
     """"double" or "mixed" (single precision where it does not change the answer)."""
-    schedule: str = "auto"
-    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products recompute it), "host": the CPU."""
+    schedule: Schedule = "auto"
+    """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
+    (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
+    "auto"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None
@@ -45,6 +51,8 @@ class SolverOptions:
     """pcg iterations per step at most; None: as many as there are rows."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schedule, str):
+            object.__setattr__(self, "schedule", _by_tag(self.schedule))
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
@@ -52,6 +60,8 @@ class SolverOptions:
             ("schedule", SCHEDULES),
             ("preconditioner", PRECONDITIONERS),
         ):
+            if name == "schedule" and not isinstance(self.schedule, str):
+                continue
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
         if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
@@ -68,6 +78,15 @@ class SolverOptions:
             raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")
         if self.pcg_iterations is not None and self.pcg_iterations < 1:
             raise OptionError(f"pcg_iterations is {self.pcg_iterations}, must be at least 1.")
+
+
+def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
+    pairs = dict(schedule)
+    for tag, one in pairs.items():
+        if one not in EDGE_SCHEDULES:
+            raise OptionError(f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)}.")
+    return tuple(sorted(pairs.items()))
 
 
 Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]

@@ -16,6 +16,7 @@ of this is vectorised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import combinations
@@ -26,7 +27,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.solver.independent_set import independent_set
-from graphopt.solver.pattern import PairPlaces, Pattern
+from graphopt.solver.pattern import BlockPlaces, PairPlaces, Pattern, find_pattern
 
 if TYPE_CHECKING:
     from graphopt.graph import Selection
@@ -112,6 +113,11 @@ class Structure:
     def values_size(self) -> int:
         """Scalars of the stored blocks of H."""
         return int(self.block_ptr[-1])
+
+    def pattern_of(self, groups: Sequence[EdgeGroup]) -> BlockPlaces:
+        """The pattern of an H of these groups only, with all diagonal blocks; places per group."""
+        edges = [(group.vertex_sets, group.vertex_rows) for group in groups]
+        return find_pattern(self.dims, self.vertex_blocks, edges)
 
     @property
     def num_edges(self) -> int:

@@ -150,18 +150,19 @@ def apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple, kwargs: dict) -> An
     raise SymbolicError(f"np.{ufunc.__name__}.{method} is not defined on symbols.\n  {user_line()}")
 
 
+_IGNORED = frozenset({"out", "dtype", "casting", "subok"})
+"""Arguments of ufuncs that say nothing about symbols, and `out`, which is obeyed."""
+
+
 def _call(function: Callable, inputs: tuple, kwargs: dict, scalar: bool) -> Any:
-    unknown = set(kwargs) - {"out", "dtype", "casting", "subok"}
+    unknown = kwargs.keys() - _IGNORED
     if unknown:
         raise SymbolicError(f"Symbols do not support the argument {min(unknown)}=.\n  {user_line()}")
     if scalar:
-        return function(*(lift(x) for x in inputs))
-    arrays = np.broadcast_arrays(*(_plain(x) for x in inputs))
-    result = np.empty(arrays[0].shape, dtype=object)
-    flat = [
-        function(*(lift(e) for e in elements)) for elements in zip(*(a.ravel() for a in arrays), strict=True)
-    ]
-    result.ravel()[:] = flat
+        return function(*map(lift, inputs))
+    elements = np.broadcast(*[_plain(x) for x in inputs])
+    result = np.empty(elements.shape, dtype=object)
+    result.ravel()[:] = [function(*map(lift, one)) for one in elements]
     if kwargs.get("out") is not None:
         (out,) = kwargs["out"]
         if out.dtype != object:

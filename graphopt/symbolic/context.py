@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 
-from graphopt.symbolic.expr import Expr, const, make, make_plain, power, topological
+from graphopt.symbolic.expr import Expr, Roots, const, make, make_plain, power
 
 _LARGEST_STEP = 8
 _MAX_ROUNDS = 4
@@ -39,54 +40,53 @@ class ContextRule:
     plan: Callable[[Sequence[Expr]], Plan]
     """The operations of a program that matter, arguments first -> what is replaced."""
 
-    def apply(self, outputs: Sequence[Expr]) -> list[Expr]:
+    def apply(self, outputs: Sequence[Expr]) -> Roots:
         """`outputs` with this rule carried out; the same objects where nothing is to be done."""
         return apply_rules((self,), outputs)
 
 
-def apply_rules(rules: Sequence[ContextRule], outputs: Sequence[Expr]) -> list[Expr]:
+def apply_rules(rules: Sequence[ContextRule], outputs: Sequence[Expr]) -> Roots:
     """Carry out rules one after the other."""
-    outputs = list(outputs)
-    nodes: list[Expr] | None = None
+    roots = Roots.of(outputs)
+    looked_at = _looked_at(roots)
     for rule in rules:
         for _ in range(_MAX_ROUNDS):  # a replacement may be replaced: sin(4 t) by sin(2 t) by sin(t)
-            if nodes is None:
-                nodes = [e for e in topological(outputs) if e.op in _LOOKED_AT]
-            plan = rule.plan(nodes) if any(e.op in rule.ops for e in nodes) else {}
+            plan = rule.plan(looked_at) if any(e.op in rule.ops for e in looked_at) else {}
             if not plan:
                 break
-            outputs, nodes = _Rebuild(plan).outputs(outputs), None
-    return outputs
+            roots = _Rebuild(plan, roots.nodes).outputs(roots)
+            looked_at = _looked_at(roots)
+    return roots
+
+
+def _looked_at(roots: Roots) -> list[Expr]:
+    return [e for e in roots.nodes if e.op in _LOOKED_AT]
 
 
 class _Rebuild:
     """Expressions made again with replacements."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: Plan, nodes: Sequence[Expr]):
         self.plan = plan
-        self.first = min(plan)  # what is older stays
-        self.new: dict[int, Expr] = {}
-
-    def outputs(self, outputs: Sequence[Expr]) -> list[Expr]:
-        for e in topological(list(outputs)):  # in this order recursion stays flat
+        first = min(plan)
+        self.new: dict[int, Expr] = {e.id: e for e in nodes if e.id < first}  # what is older stays
+        for e in nodes:  # in this order recursion stays flat
             self.value(e)
-        return [self.value(e) for e in outputs]
+
+    def outputs(self, outputs: Sequence[Expr]) -> Roots:
+        """Return what became of these expressions."""
+        return Roots([self.new[e.id] for e in outputs])
 
     def value(self, e: Expr) -> Expr:
-        if e.id < self.first:
-            return e
-        found = self.new.get(e.id)
-        if found is None:
+        """Return what became of an expression, making it if it is not there yet."""
+        new = self.new
+        if e.id not in new:
             if e.id in self.plan:
-                found = self.plan[e.id](self.value)
-            elif e.args:
-                args = [self.value(a) for a in e.args]
-                same = all(a is b for a, b in zip(args, e.args, strict=True))
-                found = e if same else make(e.op, *args)
+                new[e.id] = self.plan[e.id](self.value)
             else:
-                found = e
-            self.new[e.id] = found
-        return found
+                args = [new[a.id] if a.id in new else self.value(a) for a in e.args]
+                new[e.id] = e if all(map(is_, args, e.args)) else make(e.op, *args)
+        return new[e.id]
 
 
 # --- rules --------------------------------------------------------------------------------------------------

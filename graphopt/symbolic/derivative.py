@@ -19,7 +19,9 @@ infinite dy is never multiplied by zero.
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import is_
 
 from graphopt.errors import SymbolicError
 from graphopt.symbolic.expr import Expr, const, div, is_const, make, topological
@@ -109,14 +111,19 @@ class _LinearGraph:
     def __init__(self, outputs: Sequence[Expr], seeds: Sequence[dict[Expr, Expr]]):
         self.sources: dict[int, dict[int, Expr]] = {}
         self.targets: dict[int, dict[int, Expr]] = {}
+        # per vertex the prices of its labels from sources, and to targets
+        self.price_in: defaultdict[int, int] = defaultdict(int)
+        self.price_out: defaultdict[int, int] = defaultdict(int)
         # an output may also be an inner vertex: its edges end in a vertex of its own
         self.sinks = {~(len(seeds) + i): e for i, e in enumerate(outputs)}
         for j, seed in enumerate(seeds):
             for variable, rate in seed.items():
                 self.add(~j, variable.id, rate)
-        for e in topological(list(outputs)):
-            if e.args and any(a.id in self.sources for a in e.args):
-                self._linearise(e)
+        for e in topological(outputs):
+            for a in e.args:
+                if a.id in self.sources:
+                    self._linearise(e)
+                    break
         for sink, e in self.sinks.items():
             if e.id in self.sources:
                 self.add(e.id, sink, const(1.0))
@@ -134,47 +141,53 @@ class _LinearGraph:
         if is_const(label, 0.0):
             return
         into = self.sources.setdefault(target, {})
-        label = make("add", into[source], label) if source in into else label
+        before = into.get(source)
+        change = 0
+        if before is not None:
+            label, change = make("add", before, label), -_price(before)
+        change += _price(label)
         into[source] = label
         self.targets.setdefault(source, {})[target] = label
+        self.price_in[target] += change
+        self.price_out[source] += change
 
     def _drop_dead_ends(self) -> None:
         for k in sorted(self.sources, reverse=True):
             if k >= 0 and not self.targets.get(k):
                 self._remove(k)
 
-    def _remove(self, k: int) -> None:
-        for i in self.sources.pop(k, ()):
+    def _remove(self, k: int) -> tuple[dict[int, Expr], dict[int, Expr]]:
+        """Remove a vertex, return its labels by source and by target."""
+        ins, outs = self.sources.pop(k, {}), self.targets.pop(k, {})
+        for i, label in ins.items():
             del self.targets[i][k]
-        for j in self.targets.pop(k, ()):
+            self.price_out[i] -= _price(label)
+        for j, label in outs.items():
             del self.sources[j][k]
-
-    def _cost(self, k: int) -> int:
-        return sum(map(_weight, self.sources[k].values())) * sum(
-            map(_weight, self.targets.get(k, {}).values())
-        )
+            self.price_in[j] -= _price(label)
+        return ins, outs
 
     def eliminate(self) -> None:
         """Remove all inner vertices, cheapest first; of equals the one nearest to the outputs."""
-        queue = [(self._cost(k), -k) for k in self.sources if k >= 0]
+        costs = {k: self.price_in[k] * self.price_out[k] for k in self.sources if k >= 0}
+        queue = [(cost, -k) for k, cost in costs.items()]
         heapq.heapify(queue)
         while queue:
             cost, k = heapq.heappop(queue)
             k = -k
-            if k not in self.sources:
+            if costs.get(k) != cost:  # is gone, or has another price by now
                 continue
-            current = self._cost(k)
-            if current > cost:
-                heapq.heappush(queue, (current, -k))
-                continue
-            ins, outs = dict(self.sources[k]), dict(self.targets.get(k, {}))
-            self._remove(k)
+            del costs[k]
+            ins, outs = self._remove(k)
             for j, onward in outs.items():
                 for i, label in ins.items():
                     self.add(i, j, make("mul", onward, label))
             for neighbour in (*ins, *outs):
-                if neighbour >= 0 and neighbour in self.sources:
-                    heapq.heappush(queue, (self._cost(neighbour), -neighbour))
+                if neighbour in costs:
+                    cost = self.price_in[neighbour] * self.price_out[neighbour]
+                    if cost != costs[neighbour]:
+                        costs[neighbour] = cost
+                        heapq.heappush(queue, (cost, -neighbour))
 
     def rows(self, outputs: Sequence[Expr], num_directions: int) -> list[list[Expr]]:
         """Read the Jacobian off the remaining edges."""
@@ -185,17 +198,16 @@ class _LinearGraph:
         return result
 
 
-def _weight(label: Expr) -> int:
-    """Price of multiplying with a label: constants 1 and -1 are nearly free."""
+def _price(label: Expr) -> int:
+    """Of multiplying with a label: constants 1 and -1 are nearly free."""
     return 1 if label.op == "const" and abs(label.value) == 1.0 else 4
 
 
 def substitute(roots: Sequence[Expr], values: dict[Expr, Expr]) -> list[Expr]:
     """`roots` with variables replaced and everything simplified again."""
     new: dict[int, Expr] = {e.id: value for e, value in values.items()}
-    for e in topological(list(roots)):
-        if e.id in new:
-            continue
-        args = tuple(new[a.id] for a in e.args)
-        new[e.id] = e if all(a is b for a, b in zip(args, e.args, strict=True)) else make(e.op, *args)
+    for e in topological(roots):
+        if e.id not in new:
+            args = [new[a.id] for a in e.args]
+            new[e.id] = e if all(map(is_, args, e.args)) else make(e.op, *args)
     return [new[e.id] for e in roots]

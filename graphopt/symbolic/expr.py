@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import cached_property, partial
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -23,10 +24,28 @@ _COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
 _OPEN = frozenset(op.name for op in OPS.values() if op.is_open)
 _counter = itertools.count()
 _table: dict[tuple, Expr] = {}
+"""(operation, *arguments) or (kind of leaf, value) -> the expression that this is."""
+_made: dict[tuple, Expr] = {}
+"""(operation, *arguments) -> what `make` returned: the same whenever it is asked again."""
+_choices: dict[tuple[str, ...], tuple[Simplify, ...]] = {}
+"""(operation, *operations of its arguments) -> what is asked for something simpler, in this order."""
 _simplifies = True
 
-RULES: dict[str, list] = {name: [] for name in OPS}
-"""Simplifications by operation, filled by `rules.py`: each takes the arguments, returns an Expr or None."""
+Simplify = Callable[..., "Expr | None"]
+"""Arguments of an operation -> something simpler than the operation, or None."""
+
+
+class Rule(NamedTuple):
+    """One simplification."""
+
+    algebra: str
+    may_apply: Callable[..., bool]
+    """Operations of the arguments -> False where `simplify` would return None for sure."""
+    simplify: Simplify
+
+
+RULES: dict[str, list[Rule]] = {name: [] for name in OPS}
+"""Simplifications by operation, filled by `rules.py`."""
 
 
 class Expr:
@@ -135,8 +154,7 @@ class Expr:
     def __invert__(self):
         return make("not", self)
 
-    def __hash__(self) -> int:
-        return self.id
+    __hash__ = object.__hash__
 
     # --- what a symbol cannot do --------------------------------------------------------------------------
     def __bool__(self) -> NoReturn:
@@ -258,12 +276,12 @@ class Expr:
         return format_expr(self)
 
 
-def _intern(op: str, args: tuple[Expr, ...], value: Any) -> Expr:
-    key = (op, *[a.id for a in args]) if args else (op, value)
+def _intern(key: tuple, args: tuple[Expr, ...], value: Any) -> Expr:
+    """Return the expression of this key in `_table`."""
     found = _table.get(key)
     if found is None:
         found = object.__new__(Expr)
-        found.op, found.args, found.value, found.id = op, args, value, next(_counter)
+        found.op, found.args, found.value, found.id = key[0], args, value, next(_counter)
         _table[key] = found
     return found
 
@@ -271,34 +289,49 @@ def _intern(op: str, args: tuple[Expr, ...], value: Any) -> Expr:
 @contextmanager
 def fresh_table() -> Iterator[None]:
     """Forget the expressions made inside when leaving, so that compiling many types does not grow memory."""
-    global _table
-    outer, _table = _table, {}
+    global _table, _made
+    outer = _table, _made
+    _table, _made = {}, {}
     try:
         yield
     finally:
-        _table = outer
+        _table, _made = outer
+
+
+class Checkpoint:
+    """The expressions that are known now: to go on from here several times, each as if it were the first."""
+
+    def __init__(self) -> None:
+        self._known = dict(_table), dict(_made)
+
+    def restore(self) -> None:
+        """Know these expressions and no others, until the surrounding `fresh_table` ends."""
+        global _table, _made
+        _table, _made = (dict(one) for one in self._known)
 
 
 @contextmanager
 def without_rules() -> Iterator[None]:
     """Make operations as they are written inside, but for constants: to see what the rules are worth."""
-    global _simplifies
-    outer, _simplifies = _simplifies, False
+    global _simplifies, _choices
+    outer = _simplifies, _choices
+    _simplifies, _choices = False, {}
     try:
         with fresh_table():
             yield
     finally:
-        _simplifies = outer
+        _simplifies, _choices = outer
 
 
 def const(value: float) -> Expr:
     """Return a constant."""
-    return _intern("const", (), float(value) + 0.0)  # -0.0 becomes 0.0
+    value = float(value) + 0.0  # -0.0 becomes 0.0
+    return _intern(("const", value), (), value)
 
 
 def var(name: str) -> Expr:
     """Return the variable of this name."""
-    return _intern("var", (), name)
+    return _intern(("var", name), (), name)
 
 
 def is_const(e: Expr, value: float) -> bool:
@@ -330,22 +363,39 @@ def make(op: str, *args: Expr) -> Expr:
     """Return `op(*args)`, simplified."""
     if op in _COMMUTATIVE and args[0].id > args[1].id:
         args = (args[1], args[0])
-    for a in args:
-        if a.op != "const":
-            break
-    else:
-        if op not in _OPEN:
-            return const(fold(op, tuple(a.value for a in args)))
-    for rule in RULES[op] if _simplifies else ():
-        simpler = rule(*args)
+    key = (op, *args)
+    found = _made.get(key)
+    if found is None:
+        found = _made[key] = _simplified(key, args)
+    return found
+
+
+def _simplified(key: tuple, args: tuple[Expr, ...]) -> Expr:
+    ops = (key[0], *[a.op for a in args])
+    choices = _choices.get(ops)
+    if choices is None:
+        choices = _choices[ops] = _choose(*ops)
+    for simplify in choices:
+        simpler = simplify(*args)
         if simpler is not None:
             return simpler
-    return _intern(op, args, None)
+    return _intern(key, args, None)
+
+
+def _choose(op: str, *ops: str) -> tuple[Simplify, ...]:
+    """Return what may simplify an operation whose arguments are the operations `ops`."""
+    if op not in _OPEN and set(ops) == {"const"}:
+        return (partial(_folded, op),)
+    return tuple([rule.simplify for rule in RULES[op] if _simplifies and rule.may_apply(*ops)])
+
+
+def _folded(op: str, *args: Expr) -> Expr:
+    return const(fold(op, tuple([a.value for a in args])))
 
 
 def make_plain(op: str, *args: Expr) -> Expr:
     """Return `op(*args)` as it is, without any simplification."""
-    return _intern(op, args, None)
+    return _intern((op, *args), args, None)
 
 
 def _binary(op: str, x: Any, y: Any):
@@ -391,13 +441,27 @@ def mod(x: Expr, y: Expr) -> Expr:
     return make("sub", x, make("mul", y, make("floor", div(x, y))))
 
 
-def topological(roots: list[Expr]) -> list[Expr]:
+class Roots(tuple[Expr, ...]):
+    """Expressions that are asked for; what they need is looked up once."""
+
+    @classmethod
+    def of(cls, expressions: Iterable[Expr]) -> Roots:
+        """Return the expressions as Roots; the same object where they are."""
+        return expressions if isinstance(expressions, cls) else cls(expressions)
+
+    @cached_property
+    def nodes(self) -> list[Expr]:
+        """All expressions that they need, arguments first."""
+        found: dict[int, Expr] = {}
+        stack = list(self)
+        while stack:
+            e = stack.pop()
+            if e.id not in found:
+                found[e.id] = e
+                stack += e.args
+        return [found[i] for i in sorted(found)]
+
+
+def topological(roots: Iterable[Expr]) -> list[Expr]:
     """All expressions that `roots` need, arguments first."""
-    found: dict[int, Expr] = {}
-    stack = list(roots)
-    while stack:
-        e = stack.pop()
-        if e.id not in found:
-            found[e.id] = e
-            stack.extend(e.args)
-    return [found[i] for i in sorted(found)]
+    return Roots.of(roots).nodes

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from operator import is_, itemgetter
 
-from graphopt.symbolic.expr import Expr, const, make, topological
+from graphopt.symbolic.expr import Expr, Roots, const, make
 
 SMALLEST_SAVING = 0.01
 """Of all additions, subtractions and multiplications of a program."""
@@ -38,20 +38,20 @@ Pair = tuple[int, int, int]
 _Sets = dict[int, list[Operand]]
 
 
-def share_partial(outputs: Sequence[Expr]) -> list[Expr]:
+def share_partial(outputs: Sequence[Expr]) -> Roots:
     """`outputs` with partial common sub-expressions shared; the same objects where that saves too little.
 
     A shared value occupies a register for longer: to save less than SMALLEST_SAVING is not worth it.
     """
-    nodes = topological(list(outputs))
-    num_before = num_arithmetic(nodes)
-    sums, products = _collect(nodes, {e.id for e in outputs})
+    roots = Roots.of(outputs)
+    num_before = num_arithmetic(roots.nodes)
+    sums, products = _collect(roots.nodes, {e.id for e in roots})
     sharings = {"sum": _Sharing(sums, -1)}
     sharings["product"] = _Sharing(products, sharings["sum"].next_id)
     if sum(s.num_saved for s in sharings.values()) < max(1, SMALLEST_SAVING * num_before):
-        return list(outputs)
-    result = _Rebuild(nodes, sharings).outputs(outputs)
-    return result if num_arithmetic(topological(result)) < num_before else list(outputs)
+        return roots
+    result = _Rebuild(roots.nodes, sharings).outputs(roots)
+    return result if num_arithmetic(result.nodes) < num_before else roots
 
 
 def num_arithmetic(nodes: Sequence[Expr]) -> int:
@@ -201,13 +201,15 @@ class _Rebuild:
         self.changed = {i: (kind, s.sets[i]) for kind, s in sharings.items() for i in s.changed}
         for e in nodes:
             self.turn = e.id
-            if e.args and e.id not in self.new:
+            if e.id not in self.new and (
+                e.id in self.changed or not self.new.keys().isdisjoint([a.id for a in e.args])
+            ):
                 self._build(e)
         self.turn += 1
 
-    def outputs(self, outputs: Sequence[Expr]) -> list[Expr]:
+    def outputs(self, outputs: Sequence[Expr]) -> Roots:
         """Return what became of these expressions."""
-        return [self._value(e.id) for e in outputs]
+        return Roots([self._value(e.id) for e in outputs])
 
     def _value(self, identity: int) -> Expr:
         if identity in self.new:

@@ -30,21 +30,6 @@ wide wide_sum(wide x, wide y) { return x + y; }
 #else
 #define RECORDS(slot, type, name) INPUT(slot, type, name)
 #endif
-// The vector x of products: by address 16 bytes at a time, X_AT is one entry.
-#if defined(GRAPHOPT_DOUBLE)
-#define real_vector dvec2
-#define REAL_VECTOR_DIM 2
-#else
-#define real_vector vec4
-#define REAL_VECTOR_DIM 4
-#endif
-#if defined(GRAPHOPT_ADDRESS)
-#define VECTOR_INPUT(slot, name) RECORDS(slot, real_vector, name)
-#define X_AT(i) x.at[(i) / REAL_VECTOR_DIM][(i) % REAL_VECTOR_DIM]
-#else
-#define VECTOR_INPUT(slot, name) INPUT(slot, real, name)
-#define X_AT(i) x.at[i]
-#endif
 #define INPUT_OUTPUT_LARGE(slot, name) GRAPHOPT_LARGE(restrict, slot, name)
 
 // Entry k of edge e in an array of num entries per edge, in blocks of 64 edges.

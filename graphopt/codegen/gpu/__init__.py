@@ -6,14 +6,17 @@ inputs          where an edge's numbers are read
 kernel          GpuKernel; header, buffers, statements
 segments        sums over tiles of edges
 shared_memory   sum of chi2, writes of whole blocks
-edge_kernels    chi2, linearize, pair, product
+edge_kernels    chi2, linearize, pair
+product_shapes  sums of products over tiles or rows of edges
+packed_products products that compute Jacobians anew
+stored_products products that read what one kernel has stored
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus
 
 A device compiles a kernel with `device.generated(kernel)`.
 """
 
-from graphopt.codegen.gpu.edge_kernels import chi2_kernel, linearize_kernel, pair_kernel, product_kernel
+from graphopt.codegen.gpu.edge_kernels import chi2_kernel, linearize_kernel, pair_kernel
 from graphopt.codegen.gpu.kernel import GpuKernel
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.codegen.gpu.schur_kernel import schur_diagonal_kernel
@@ -29,7 +32,6 @@ __all__ = [
     "narrow_record_dim",
     "oplus_kernel",
     "pair_kernel",
-    "product_kernel",
     "record_dim",
     "schur_diagonal_kernel",
 ]

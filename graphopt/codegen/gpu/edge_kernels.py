@@ -1,4 +1,4 @@
-"""Kernels of an edge type: chi2, diagonal blocks and b, off-diagonal blocks, products without H."""
+"""Kernels of an edge type: chi2, diagonal blocks and b, off-diagonal blocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from graphopt.codegen.gpu.inputs import (
     describe_type,
     edge_loads,
     load_lines,
-    read_vector,
 )
 from graphopt.codegen.gpu.kernel import (
     Body,
     GpuKernel,
     Interface,
-    closed_forms,
     compose,
     edge_body,
     indent,
@@ -30,8 +28,6 @@ from graphopt.codegen.gpu.programs import (
     guide_names,
     linearize_program,
     pair_program,
-    product_program,
-    vector_names,
 )
 from graphopt.codegen.gpu.segments import (
     TILE_START,
@@ -56,7 +52,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     loads = edge_loads(signature, False, arithmetic)
     body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
-    declare_inputs(interface, signature, False)
+    declare_inputs(interface, signature)
     interface.add("partial", "OUTPUT(%, wide, partial)")
     main = [
         "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
@@ -97,7 +93,7 @@ def linearize_kernel(
     body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", "accumulate")
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
-    declare_inputs(interface, signature, False)
+    declare_inputs(interface, signature)
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("tiles", "INPUT(%, uint, tiles)")
     interface.add("dest_block", "INPUT(%, uint, dest_block)")
@@ -136,7 +132,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     loads = edge_loads(signature, False, arithmetic)
     body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
-    declare_inputs(interface, signature, False)
+    declare_inputs(interface, signature)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
     interface.add("pair_edge", "INPUT(%, uint, pair_edge)")
     interface.add("pair_block", "INPUT(%, uint, pair_block)")
@@ -181,62 +177,6 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     )
 
 
-@cache
-def product_kernel(
-    signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic = "double"
-) -> GpuKernel:
-    """y_a = J_a' w omega sum_t J_t x_t per destination of slot a, t in `sources`; one workgroup per tile.
-
-    x is laid out like dx; fixed vertices contribute nothing. In mixed arithmetic everything is float32, from
-    the narrow copies.
-    """
-    for k in (slot, *sources):
-        _check_slot(signature, k)
-    if not sources or len(set(sources)) != len(sources):
-        raise OptionError(f"product_kernel: sources is {sources}, expected one or several different slots.")
-    program = product_program(signature, slot, sources)
-    vertices = signature.edge_type.vertices
-    sums = numbered("y", vertices[slot].tangent_dim)
-    totals = [Total(name, True) for name in sums]
-    narrow = arithmetic != "double"
-    loads = edge_loads(signature, narrow, arithmetic)
-    vectors = vector_names(signature, sources)
-    extra = [Load(name, "real", "") for vector in vectors for name in vector]
-    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, narrow)
-    interface = Interface(("num_tiles", "first_tile", "accumulate"))
-    declare_inputs(interface, signature, narrow)
-    for t in map(signature.set_of_slot, sources):
-        interface.add(f"offset{t}", f"INPUT(%, uint, offset{t})")
-    interface.add("x", "VECTOR_INPUT(%, x)")
-    for name in ("first", "tiles", "dest_scalar"):
-        interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add("y", "INOUT(%, real, y)")
-    names = argument_names(signature.edge_type)
-    gather = _vector_loads(signature, sources, vectors, body.used)
-    store = [
-        "const uint place = dest_scalar.at[d] + o;",
-        "y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;",
-    ]
-    rows_read = [names[t] for t in sources]
-    main = [
-        *TILE_START,
-        *_edge_loop(signature, loads, body, totals, False, gather, rows_read),
-        *tile_sums(totals),
-    ]
-    listed = " + ".join(f"J_{t} x_{t}" for t in sources)
-    header = [
-        f"product: y = J_{slot}' w omega ({listed}), slots: "
-        f"{', '.join(f'{t} {names[t]}' for t in sorted({slot, *sources}))}",
-        *describe_type(signature),
-    ]
-    name = _name(signature, f"product{slot}.{'_'.join(map(str, sources))}")
-    declarations = [
-        *(read_vector(dim, 4 if narrow else 2) for dim in sorted({len(vector) for vector in vectors})),
-        *tile_declarations(len(sums), store),
-    ]
-    return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)
-
-
 def _body(
     program: Program,
     signature: EdgeSignature,
@@ -244,17 +184,13 @@ def _body(
     wanted: Sequence[str],
     loads: Sequence[Sequence[Load]],
     arithmetic: Arithmetic,
-    narrow: bool = False,
     guided: Sequence[int] = (),
 ) -> Body:
     """Statements for the wanted ones of the program's outputs, which the guides of these slots follow."""
     guides = guide_names(signature, guided)
     all_inputs = [load for group in loads for load in group]
     assignment = assign(program, [load.name for load in all_inputs], [*outputs, *guides])
-    if narrow:
-        wide = closed_forms(assignment, loads[: signature.num_rows + 1])
-    else:
-        wide = assignment.needed_by([*guides, *(["rho"] if "rho" in outputs else [])])
+    wide = assignment.needed_by([*guides, *(["rho"] if "rho" in outputs else [])])
     return edge_body(assignment, wide, wanted, all_inputs, arithmetic, ["rho"] if "rho" in wanted else [])
 
 
@@ -282,22 +218,6 @@ def _edge_loop(
         *indent(inside),
         "}",
     ]
-
-
-def _vector_loads(
-    signature: EdgeSignature, sources: Sequence[int], vectors: Sequence[Sequence[str]], used: set[str]
-) -> list[str]:
-    """Read x_t for each source slot."""
-    names = argument_names(signature.edge_type)
-    lines = []
-    for t, vector in zip(sources, vectors, strict=True):
-        buffer = f"offset{signature.set_of_slot(t)}"
-        lines += [
-            f"real x{t}_read[{len(vector)}];",
-            f"read_x{len(vector)}({buffer}.at[{names[t]}_row], x{t}_read);",
-            *(f"const real {name} = x{t}_read[{i}];" for i, name in enumerate(vector) if name in used),
-        ]
-    return lines
 
 
 def hessian_names(dim: int) -> list[str]:

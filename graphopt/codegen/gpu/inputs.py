@@ -91,16 +91,13 @@ def record_buffer(signature: EdgeSignature, k: int, narrow: bool) -> str:
     return f"{'parameter_narrow' if narrow else 'parameter'}{number}"
 
 
-def declare_inputs(interface: Interface, signature: EdgeSignature, narrow: bool) -> None:
-    """Buffers that `edge_loads` reads."""
+def declare_inputs(interface: Interface, signature: EdgeSignature) -> None:
+    """Buffers that `edge_loads` reads, of wide numbers."""
     for k in range(signature.num_rows):
-        name = record_buffer(signature, k, narrow)
-        interface.add(name, f"RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
+        name = record_buffer(signature, k, False)
+        interface.add(name, f"RECORDS(%, wide2, {name})")
     interface.add("rows", "INPUT(%, uint, rows)")
-    if narrow:
-        interface.add("data_narrow", "INPUT(%, real, data_narrow)")
-    else:
-        interface.add("data", "INPUT(%, wide, data)")
+    interface.add("data", "INPUT(%, wide, data)")
 
 
 def load_lines(
@@ -117,41 +114,6 @@ def load_lines(
         lines += dict.fromkeys(load.needs for load in wanted if load.needs)
         lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
     return lines
-
-
-def read_vector(dim: int, width: int) -> str:
-    """GLSL function that reads `dim` numbers of x from a place that is no multiple of 16 bytes.
-
-    width: reals per 16 bytes. By address whole vectors are read, where that takes clearly fewer reads, and
-    shifted; memory is allocated in multiples of 256 bytes, so the last one may go past the end of x.
-    """
-    count = -(-(dim + width - 1) // width)
-    plain = [f"  [[unroll]] for (uint i = 0; i < {dim}; ++i) v[i] = X_AT(offset + i);"]
-    whole = [
-        f"  const uint first_vector = offset / {width}, shift = offset % {width};",
-        f"  real w[{count * width}];",
-    ]
-    for k in range(count):
-        whole.append(f"  const real_vector w{k} = x.at[first_vector + {k}];")
-        whole += [f"  w[{k * width + i}] = w{k}.{part};" for i, part in enumerate("xyzw"[:width])]
-    if width == 4:
-        whole.append(
-            f"  if ((shift & 2) != 0) [[unroll]] for (uint i = 0; i < {dim + 1}; ++i) w[i] = w[i + 2];"
-        )
-    whole.append(f"  [[unroll]] for (uint i = 0; i < {dim}; ++i) v[i] = (shift & 1) != 0 ? w[i + 1] : w[i];")
-    reads = (
-        ["#if defined(GRAPHOPT_ADDRESS)", *whole, "#else", *plain, "#endif"]
-        if 5 * count <= 3 * dim
-        else plain
-    )
-    lines = [
-        f"void read_x{dim}(uint offset, out real v[{dim}]) {{  // zeros for a vertex that is not optimized",
-        f"  [[unroll]] for (uint i = 0; i < {dim}; ++i) v[i] = ZERO;",
-        "  if (offset == NOTHING) return;",
-        *reads,
-        "}",
-    ]
-    return "\n".join(lines)
 
 
 def describe_type(signature: EdgeSignature) -> list[str]:

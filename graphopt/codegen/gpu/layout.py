@@ -63,7 +63,22 @@ class EdgeSignature:
         return self.edge_type.measurement_dim + dim + (self.kernel != 0)
 
 
-_KEYWORDS = {"b", "e", "y", "t", "x", "H", "rho", "chi", "weight", "width", "information", "row", "datum"}
+_KEYWORDS = {
+    "b",
+    "e",
+    "y",
+    "t",
+    "x",
+    "H",
+    "rho",
+    "chi",
+    "weight",
+    "width",
+    "information",
+    "row",
+    "datum",
+    "entry",
+}
 
 
 def argument_names(edge_type: Any) -> list[str]:

@@ -5,39 +5,28 @@ a vertex's estimate and its part of x lie in one *packed record* of 16-byte word
 
     storage_dim numbers of the estimate, tangent_dim numbers of x, filled up to a multiple of four
 
-and two shapes of kernels read them:
-
-    tiles   one invocation per edge, a workgroup for a tile of whole destinations: vertices with few edges.
-            With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the
-            first half of a product with the implicit Schur complement.
-    rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
-            computed before the loop over its edges.
-
-Sums are plain `real` (the direction of a conjugate gradient step needs no more), in a fixed order.
+The Jacobians are computed anew in each product; `stored_products` reads them instead. The shapes of the
+kernels are in `product_shapes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
-from graphopt.codegen.gpu.inputs import Load, describe_type, edge_loads, load_lines, record_buffer
-from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, closed_forms, compose, indent
-from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
+from graphopt.codegen.gpu.inputs import Load, edge_loads, load_lines, record_buffer
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, closed_forms
+from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
+from graphopt.codegen.gpu.product_shapes import COMPONENTS, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import product_program, vector_names
 from graphopt.errors import OptionError
 
-ROWS_WORKGROUP = 128
-STOPPABLE = 1
-"""Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
-_COMPONENTS = "xyzw"
-
 
 def packed_record_dim(storage_dim: int, tangent_dim: int) -> int:
-    """Numbers of a packed record."""
+    """Numbers of a packed record; storage_dim 0: of x alone."""
     return -(-(storage_dim + tangent_dim) // 4) * 4
 
 
@@ -49,84 +38,53 @@ def packed_tiles_kernel(
     arithmetic: Arithmetic,
     solve: bool = False,
 ) -> GpuKernel:
-    """Products over tiles of whole destinations of a slot; x_t from packed records of the slots `sources`.
-
-    solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
-    destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
-    destinations, first edge, one past the last.
-    """
-    parts = _Parts(signature, slot, sources, arithmetic)
-    count = len(parts.sums)
-    params = ("num_tiles", "first_tile", "parity")
-    interface = Interface(params if solve else (*params, "accumulate"))
-    parts.declare(interface, written=slot if solve else None)
-    interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
-    for name in ("first", "dest_inverse" if solve else "dest_scalar"):
-        interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
-    body = parts.body(parts.assignment)
-    main = [
-        *_TILE_START,
-        *_zero_sums(count),
-        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
-        *indent([*parts.reads(body.used), *body.lines, *parts.additions(body)]),
-        "}",
-        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];",
-        "barrier();",
-        *(_solve_tile(parts) if solve else _STORE_TILE),
-    ]
-    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[OUTPUTS * TILE];"]
-    kind = "solve" if solve else "tiles"
-    return parts.compose(kind, interface, main, body, TILE, declarations)
+    """`product_shapes.tiles_kernel` with x_t from packed records of the slots `sources`."""
+    return tiles_kernel(_Recomputed(signature, slot, sources, arithmetic), solve)
 
 
 @cache
 def packed_rows_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> GpuKernel:
-    """Products with a workgroup per destination."""
-    parts = _Parts(signature, slot, sources, arithmetic)
-    count = len(parts.sums)
-    interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
-    parts.declare(interface, written=None)
-    interface.add("first", "INPUT(%, uint, first)")
-    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
-    interface.add("y", "INOUT(%, real, y)")
-    before, inside = parts.split()
-    hoisted, body = parts.body(before), parts.body(inside)
-    row = f"{parts.names[slot]}_row"
-    own = parts.words(slot, hoisted.used | body.used)
-    main = [
-        _STOP,
-        "const uint d = push.first_destination + WORKGROUP;",
-        "if (d >= push.num_destinations) return;",
-        "const uint begin = first.at[d], end = first.at[d + 1];",
-        f"const uint {row} = rows.at[blocked(begin, {slot}, {signature.num_rows})];",
-        *own,
-        *hoisted.lines,
-        *_zero_sums(count),
-        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
-        *indent([*parts.reads(body.used, without=slot), *body.lines, *parts.additions(body)]),
-        "}",
-        *_STORE_ROW,
+    """`product_shapes.rows_kernel`, likewise."""
+    return rows_kernel(_Recomputed(signature, slot, sources, arithmetic))
+
+
+def check_product(signature: EdgeSignature, slot: int, sources: Sequence[int]) -> None:
+    """`OptionError` where a product of a slot from others cannot be."""
+    arity = signature.arity
+    if not sources or len(set(sources)) != len(sources) or not {slot, *sources} <= set(range(arity)):
+        raise OptionError(
+            f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or "
+            f"several different slots below {arity}."
+        )
+
+
+def read_words(name: str, k: int, stride: int, places: Mapping[str, int]) -> list[str]:
+    """Text that reads the words of record `{name}_row` of packed{k} that hold these values, and names them.
+
+    places: place in the record by the name of a value.
+    """
+    lines = [
+        f"const packed_word {name}_w{word} = packed{k}.at[{name}_row * {stride} + {word}];"
+        for word in sorted({place // 4 for place in places.values()})
     ]
-    declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
-    total = replace(body, flops=body.flops + hoisted.flops, registers=body.registers + len(before.outputs))
-    return parts.compose("rows", interface, main, total, ROWS_WORKGROUP, declarations)
+    return lines + [
+        f"const real {value} = {name}_w{place // 4}.{COMPONENTS[place % 4]};"
+        for value, place in places.items()
+    ]
 
 
-class _Parts:
-    """What the kernels of one product share."""
+class _Recomputed:
+    """Products with Jacobians that are computed anew; an `EdgeProduct`."""
+
+    name = "packed"
 
     def __init__(self, signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic):
-        arity = signature.arity
-        if not sources or len(set(sources)) != len(sources) or not {slot, *sources} <= set(range(arity)):
-            raise OptionError(
-                f"{signature.edge_type.name}: product of slot {slot} from slots {sources}; expected one or "
-                f"several different slots below {arity}."
-            )
+        check_product(signature, slot, sources)
         self.signature, self.slot, self.sources = signature, slot, sources
         self.arithmetic: Arithmetic = arithmetic
+        self.description = "Jacobians are computed anew"
         self.names = argument_names(signature.edge_type)
         self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
         self.program = product_program(signature, slot, sources)
@@ -153,6 +111,28 @@ class _Parts:
         if k in self.sources:
             places.update({f"x{k}_{i}": vertex.storage_dim + i for i in range(vertex.tangent_dim)})
         return places
+
+    def loop(self) -> Loop:
+        """All is computed inside."""
+        body = self.body(self.assignment)
+        return Loop([], [*self.reads(body.used), *body.lines, *self.additions(body)], body)
+
+    def hoisted(self) -> Loop:
+        """What depends on the destination only is computed before."""
+        before, inside = self.split()
+        first, body = self.body(before), self.body(inside)
+        place = f"blocked(begin, {self.slot}, {self.signature.num_rows})"
+        row = f"const uint {self.names[self.slot]}_row = rows.at[{place}];"
+        total = replace(body, flops=body.flops + first.flops, registers=body.registers + len(before.outputs))
+        return Loop(
+            [row, *self.words(self.slot, first.used | body.used), *first.lines],
+            [*self.reads(body.used, without=self.slot), *body.lines, *self.additions(body)],
+            total,
+        )
+
+    def first_of_x(self, k: int) -> int:
+        """Place of x in the packed records of slot k."""
+        return self.signature.edge_type.vertices[k].storage_dim
 
     def stride(self, k: int) -> int:
         """Words of 16 bytes (32 in double) per packed record of slot k."""
@@ -208,17 +188,7 @@ class _Parts:
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
         wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
-        lines = []
-        for word in sorted({place // 4 for place in wanted.values()}):
-            name = f"{self.names[k]}_w{word}"
-            lines.append(
-                f"const packed_word {name} = packed{k}.at[{self.names[k]}_row * {self.stride(k)} + {word}];"
-            )
-        lines += [
-            f"const real {name} = {self.names[k]}_w{place // 4}.{_COMPONENTS[place % 4]};"
-            for name, place in wanted.items()
-        ]
-        return lines
+        return read_words(self.names[k], k, self.stride(k), wanted)
 
     def reads(self, used: set[str], without: int | None = None) -> list[str]:
         """Text that reads the used inputs of edge e."""
@@ -234,114 +204,3 @@ class _Parts:
     def additions(self, body: Body) -> list[str]:
         """Add the outputs of an edge."""
         return [f"sum[{k}] += {body.outputs[name]};" for k, name in enumerate(self.sums)]
-
-    def compose(
-        self,
-        kind: str,
-        interface: Interface,
-        main: Sequence[str],
-        body: Body,
-        workgroup: int,
-        declarations: Sequence[str],
-    ) -> GpuKernel:
-        """Put the kernel's text together."""
-        listed = " + ".join(f"J_{t} x_{t}" for t in self.sources)
-        what = f"x_{self.slot} = -H^-1 y, " if kind == "solve" else ""
-        slots = ", ".join(f"{t} {self.names[t]}" for t in sorted({self.slot, *self.sources}))
-        header = [
-            f"product over {'tiles' if kind == 'solve' else kind}: {what}"
-            f"y = J_{self.slot}' w omega ({listed}), slots: {slots}",
-            *describe_type(self.signature),
-        ]
-        name = f"{self.signature.edge_type.name}.packed_{kind}{self.slot}.{'_'.join(map(str, self.sources))}"
-        packed_word = f"#define packed_word {'dvec4' if self.arithmetic == 'double' else 'vec4'}"
-        return compose(
-            f"{name}.{self.signature.information}.{self.signature.kernel}",
-            interface,
-            header,
-            main,
-            self.arithmetic,
-            body,
-            workgroup,
-            len(self.sums),
-            declarations,
-            macros=[packed_word, *_INCLUDES],
-        )
-
-
-def _zero_sums(count: int) -> list[str]:
-    return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
-
-
-_INCLUDES = [
-    '#include "words.glsl"',
-    '#include "pcg_state.glsl"',
-    f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
-]
-
-_STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
-
-_TILE_START = [
-    _STOP,
-    "const uint tile = push.first_tile + WORKGROUP;",
-    "if (tile >= push.num_tiles) return;",
-    "const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last",
-    "const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
-]
-
-_STORE_TILE = """\
-for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
-  const uint d = first_destination + s / OUTPUTS, o = s % OUTPUTS;
-  const uint last = min(first.at[d + 1] - begin, TILE);
-  real total = ZERO;
-  for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[o * TILE + i];
-  const uint place = dest_scalar.at[d] + o;
-  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
-}""".splitlines()
-
-
-def _solve_tile(parts: _Parts) -> list[str]:
-    """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
-    slot, signature = parts.slot, parts.signature
-    vertex = signature.edge_type.vertices[slot]
-    outputs = range(vertex.tangent_dim)
-    solve = [
-        f"const real solved_{i} = "
-        + " + ".join(f"inverse.at[block + {i + vertex.tangent_dim * j}] * total_{j}" for j in outputs)
-        + ";"
-        for i in outputs
-    ]
-    write_x = []
-    for i in outputs:
-        word, component = divmod(vertex.storage_dim + i, 4)
-        write_x.append(f"packed{slot}.at[record + {word}].{_COMPONENTS[component]} = -solved_{i};")
-    first_row = f"rows.at[blocked(first.at[d], {slot}, {signature.num_rows})]"
-    return [
-        "if (LANE >= num_here) return;",
-        "const uint d = first_destination + LANE;",
-        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
-        f"real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
-        "for (uint i = first.at[d] - begin; i < last; ++i) {",
-        *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
-        "}",
-        *solve,
-        f"const uint record = {first_row} * {parts.stride(slot)};",
-        *write_x,
-    ]
-
-
-_STORE_ROW = """\
-[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * WORKGROUP_SIZE + LANE] = sum[k];
-for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
-  barrier();
-  for (uint s = LANE; s < OUTPUTS * half_size; s += WORKGROUP_SIZE) {
-    const uint place = s / half_size * WORKGROUP_SIZE + s % half_size;
-    scratch[place] += scratch[place + half_size];
-  }
-}
-barrier();
-if (LANE < OUTPUTS) {
-  const real total = scratch[LANE * WORKGROUP_SIZE];
-  const uint place = dest_scalar.at[d] + LANE;
-  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
-}""".splitlines()

@@ -6,6 +6,8 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     linearize a         upper triangle of J_a' w Omega J_a by columns, -J_a' w Omega e, rho(s)
     pair a b            J_a' w Omega J_b by columns
     product a, B        J_a' (w Omega (sum over t in B of J_t x_t))
+    factors a, B        w Omega J_a, then J_t for t in B, by rows
+    blocks a, B         J_a' w Omega J_t for t in B, by rows
 
 Inputs: storage of vertices and parameters, measurement, information, width of the robust kernel, then for
 products x_t per slot of B. After these outputs each program has its *guides*: residual, weight, and the
@@ -19,12 +21,17 @@ the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from functools import cached_property, lru_cache
 
-from graphopt.codegen.cache import cached
-from graphopt.codegen.edge import LOCK, Information, dot
+import numpy as np
+
+from graphopt.codegen.cache import Definition, cached
+from graphopt.codegen.edge import Information, dot
 from graphopt.codegen.gpu.layout import EdgeSignature, numbered
 from graphopt.codegen.program import Program
-from graphopt.codegen.trace import TracedEdge, trace_edge
+from graphopt.codegen.trace import TracedEdge, traced_before
+from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import (
     Expr,
     const,
@@ -36,14 +43,18 @@ from graphopt.symbolic import (
     substitute,
     var,
 )
+from graphopt.symbolic.expr import Checkpoint
 from graphopt.types.robust_kernels import robust_kernel
 
 
 class SymbolicEdge:
-    """An edge with its information matrix and robust kernel, as symbols."""
+    """An edge with its information matrix and robust kernel, as symbols.
+
+    Made in a fresh table; the programs of a signature go on from there, each with a `copy`.
+    """
 
     def __init__(self, signature: EdgeSignature):
-        self.traced: TracedEdge = trace_edge(signature.edge_type)
+        self.traced: TracedEdge = traced_before(signature.edge_type)
         self.residual = self.traced.residual
         self.information = Information(signature.information, len(self.residual))
         self.inputs: list[Expr] = [*self.traced.inputs, *self.information.inputs]
@@ -55,15 +66,17 @@ class SymbolicEdge:
             self.inputs.append(width)
             self.rho, self.weight = map(lift, robust_kernel(signature.kernel).function(self.rho, width))
         self.weighted = [make("mul", self.weight, x) for x in omega_e]
+        self.definition = Definition([*self.traced.definition(), self.rho, self.weight])
+        """With its name and inputs, it determines a program."""
+
+    @cached_property
+    def jacobians(self) -> list[np.ndarray]:
+        """Per vertex the (residual_dim, tangent_dim) derivative of the residual by the tangent."""
+        return self.traced.jacobians()
 
     def guides(self, slots: Sequence[int]) -> list[Expr]:
         """Values that are computed in wide numbers: residual, weight and the Jacobians of these slots."""
-        blocks = self.traced.jacobians() if slots else []
-        return [*self.residual, self.weight, *(x for slot in slots for x in blocks[slot].ravel())]
-
-    def definition(self) -> list[Expr]:
-        """Everything that, with its name, determines a program."""
-        return [*self.traced.definition(), self.rho, self.weight]
+        return [*self.residual, self.weight, *(x for slot in slots for x in self.jacobians[slot].ravel())]
 
     def information_times(self, vector: Sequence[Expr]) -> list[Expr]:
         """W Omega times a vector."""
@@ -71,7 +84,7 @@ class SymbolicEdge:
 
     def columns(self, slot: int) -> list[list[Expr]]:
         """Jacobian of a slot by columns."""
-        return [list(column) for column in self.traced.jacobians()[slot].T]
+        return [list(column) for column in self.jacobians[slot].T]
 
     def products(self, columns: list[list[Expr]]) -> list[list[Expr]]:
         """Return w Omega times each column."""
@@ -101,9 +114,7 @@ def pair_program(signature: EdgeSignature, a: int, b: int) -> Program:
     """-> H_ab by columns, guides."""
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
-        blocks = edge.traced.jacobians()
-        left = [list(column) for column in blocks[a].T]
-        right = edge.products([list(column) for column in blocks[b].T])
+        left, right = edge.columns(a), edge.products(edge.columns(b))
         return [dot(column, product) for product in right for column in left]
 
     return _compile(signature, f"pair{a}_{b}", outputs, guided=(a, b))
@@ -120,6 +131,35 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
 
     name = f"product{slot}.{'_'.join(map(str, sources))}"
     return _compile(signature, name, outputs, [name for vector in names for name in vector])
+
+
+def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> w Omega J_a by rows, J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        blocks = edge.jacobians
+        weighted = edge.products(edge.columns(slot))
+        left = [column[i] for i in range(len(edge.residual)) for column in weighted]
+        return [*left, *(x for t in sources for x in blocks[t].ravel())]
+
+    name = f"factors{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def blocks_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> J_a' w Omega J_t by rows for each t of `sources`, guides."""
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        left = edge.columns(slot)
+        right = [edge.products(edge.columns(t)) for t in sources]
+        return [dot(column, product) for products in right for column in left for product in products]
+
+    name = f"blocks{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+
+
+def _distinct(slot: int, sources: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({slot, *sources}))
 
 
 def guide_names(signature: EdgeSignature, slots: Sequence[int]) -> list[str]:
@@ -147,10 +187,47 @@ def _compile(
 ) -> Program:
     kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
-    with LOCK, fresh_table():
-        edge = SymbolicEdge(signature)
+    with workspace():
+        start = _start(signature)
+        edge = start.edge()
         inputs = [*edge.inputs, *map(var, more_inputs)]
-        return cached(name, inputs, edge.definition(), lambda: [*outputs(edge), *edge.guides(guided)])
+
+        def all_outputs() -> list[Expr]:
+            # what is made before the Jacobians changes their order in the program, and so its text
+            one = start.differentiated_edge() if guided and not more_inputs else edge
+            return [*outputs(one), *one.guides(guided)]
+
+        return cached(name, inputs, edge.definition, all_outputs)
+
+
+class _Start:
+    """Where the programs of one signature begin: its edge, and the same with its Jacobians."""
+
+    def __init__(self, signature: EdgeSignature):
+        with fresh_table():
+            self._edge = SymbolicEdge(signature)
+            self._known = Checkpoint()
+        self._differentiated: tuple[SymbolicEdge, Checkpoint] | None = None
+
+    def edge(self) -> SymbolicEdge:
+        """The edge, when nothing else is known."""
+        self._known.restore()
+        return copy(self._edge)
+
+    def differentiated_edge(self) -> SymbolicEdge:
+        """The edge, when its Jacobians are known and nothing else."""
+        if self._differentiated is None:
+            edge = self.edge()
+            _ = edge.jacobians
+            self._differentiated = edge, Checkpoint()
+        edge, known = self._differentiated
+        known.restore()
+        return edge
+
+
+@lru_cache(maxsize=4)
+def _start(signature: EdgeSignature) -> _Start:
+    return _Start(signature)
 
 
 def _cheaper(candidates: Sequence[list[Expr]]) -> list[Expr]:
@@ -160,7 +237,7 @@ def _cheaper(candidates: Sequence[list[Expr]]) -> list[Expr]:
 
 def _directional(edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[Sequence[Expr]]) -> list[Expr]:
     """Sum of J_t x_t: products with the Jacobian, or the derivative along one direction (forward mode)."""
-    blocks = edge.traced.jacobians()
+    blocks = edge.jacobians
     explicit = [
         _sum([dot(list(blocks[t][i]), x) for t, x in zip(sources, vectors, strict=True)])
         for i in range(len(edge.residual))

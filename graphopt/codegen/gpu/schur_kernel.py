@@ -70,7 +70,7 @@ def schur_diagonal_kernel(
     extra = [Load(name, "real", "") for name in inputs]
     body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
     interface = Interface(("num_tiles", "first_tile"))
-    declare_inputs(interface, signature, False)
+    declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
     interface.add(offset, f"INPUT(%, uint, {offset})")
     interface.add("inverse", "INPUT(%, real, inverse)")

@@ -1,9 +1,10 @@
 """What an iteration of Levenberg-Marquardt costs on a device, by schedule, and the cheapest one.
 
-A schedule says what is stored of H: all blocks ("blocks") or, beside the diagonal, nothing, so that every
-product recomputes the Jacobians ("matrix-free"); and whether Schur elimination forms S ("explicit"),
-multiplies through H_pl ("implicit") or is left out ("off"). Each pass over edges, blocks or vectors takes the
-longest of
+A schedule says what is stored of H beside its diagonal, per edge set (`storage`): its blocks ("blocks"),
+what products read of the Jacobians ("jacobians"), or nothing, so that products compute them anew
+("matrix-free"); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or
+is left out ("off").
+Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
 
@@ -15,29 +16,28 @@ complement as a part of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import product
+from math import prod
 from typing import Literal
 
-import numpy as np
-
-from graphopt.codegen import information_dim
-from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.graph.sets import VertexSet
-from graphopt.solver.cpu import compiled_edge
-from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.types.base import working_edge_type
+from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
+from graphopt.solver.vulkan.layout import MAX_VALUES
+from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
+from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
 
 PCG_ITERATIONS = 20
 PRODUCT_FLOPS = 3.0
+MAX_COMBINATIONS = 27
+"""Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
 _EFFICIENCY = 0.6  # of bandwidth and arithmetic that whole kernels reach
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
 _WORD = 16  # bytes of a scattered read
+_ITEM_BYTES = 8.0  # of a stored block in a work queue
 
-Products = Literal["blocks", "matrix-free"]
 Elimination = Literal["explicit", "implicit", "off"]
 
 
@@ -65,57 +65,14 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class GroupSize:
-    """What of an edge group the cost depends on."""
-
-    num_edges: int
-    edge_bytes: int
-    """Rows and data of one edge."""
-    record_words: tuple[int, ...]
-    """Scattered reads of 16 bytes for the estimate in each slot."""
-    tangent_dims: tuple[int, ...]
-    is_eliminated: tuple[bool, ...]
-    """Whether Schur eliminates the vertices of a slot."""
-    chi2_flops: int
-    linearize_flops: int
-
-
-@dataclass(frozen=True)
-class ProblemSize:
-    """What of a problem the cost depends on; numbers of scalars."""
-
-    groups: tuple[GroupSize, ...]
-    dim: int
-    kept_dim: int
-    diagonal: int
-    """Of all diagonal blocks."""
-    kept_off_diagonal: int
-    """Of H_pp's upper triangle, without the diagonal."""
-    coupling: int
-    """Of H_pl."""
-    pair_flops: float
-    """To form S."""
-    num_pairs: float
-    schur: float
-    """Of S's upper triangle, at most."""
-
-    @property
-    def eliminates(self) -> bool:
-        """Some vertices can be eliminated, others stay."""
-        return self.num_pairs > 0.0
-
-    @property
-    def values(self) -> int:
-        """Of H as it is stored."""
-        return self.diagonal + self.kept_off_diagonal + self.coupling
-
-
-@dataclass(frozen=True)
 class Prediction:
     """The cost of one schedule."""
 
     schur: Elimination
-    products: Products
+    products: tuple[Products, ...]
+    """Per edge group."""
+    schedule: str
+    """The same for people: "blocks", or "EDGE_SE2=blocks, EDGE_SE2_XY=jacobians"."""
     seconds: dict[str, float]
     """Per iteration: linearize, eliminate, solve, update."""
     memory_bytes: float
@@ -123,7 +80,7 @@ class Prediction:
     @property
     def name(self) -> str:
         """Short name: "implicit, matrix-free"."""
-        return f"{self.schur}, {self.products}"
+        return f"{self.schur}, {self.schedule}"
 
     @property
     def total(self) -> float:
@@ -131,110 +88,28 @@ class Prediction:
         return sum(self.seconds.values())
 
 
-def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
-    """Sizes of a structure; compiles the programs of its edge types if they are not.
+def predict(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str] | None = None
+) -> list[Prediction]:
+    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge sets.
 
-    Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
+    All of them, or where several edge sets make too many, the uniform ones and what is found from the best of
+    these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
-    squares = structure.dims.astype(np.int64) ** 2
-    kept_off_diagonal, coupling = _off_diagonal(structure)
-    pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
-    return ProblemSize(
-        groups=tuple(_group_size(structure, group, precision) for group in structure.groups),
-        dim=structure.dim,
-        kept_dim=structure.kept_dim,
-        diagonal=int(squares.sum()),
-        kept_off_diagonal=kept_off_diagonal,
-        coupling=coupling,
-        pair_flops=flops,
-        num_pairs=pairs,
-        schur=schur,
-    )
+    pins = pins or {}
+    choices = [_choices(pins.get(tag)) for tag in size.tags]
+    if not size.eliminates:
+        return _sorted(_of_elimination(size, figures, precision, "off", choices))
+    found = _of_elimination(size, figures, precision, "implicit", choices)
+    whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
+    if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
+        found.append(_predict(size, figures, precision, "explicit", whole))
+    return _sorted(found)
 
 
-def _off_diagonal(structure: Structure) -> tuple[int, int]:
-    """Numbers in off-diagonal blocks between kept vertices, and between a kept and an eliminated one."""
-    kept, coupling = 0, 0
-    for group in structure.groups:
-        dims = [one.type.tangent_dim for one in _vertex_sets(structure, group)]
-        blocks = [_blocks(structure, group, slot) for slot in range(len(dims))]
-        for a, b in combinations(range(len(dims)), 2):
-            optimized = (blocks[a] >= 0) & (blocks[b] >= 0)
-            eliminated = (blocks[a] >= structure.num_kept) | (blocks[b] >= structure.num_kept)
-            across = int(np.count_nonzero(optimized & eliminated))
-            coupling += across * dims[a] * dims[b]
-            kept += (int(np.count_nonzero(optimized)) - across) * dims[a] * dims[b]
-    return kept, coupling
-
-
-def _vertex_sets(structure: Structure, group: EdgeGroup) -> list[VertexSet]:
-    return [structure.selection.vertex_sets[number] for number in group.vertex_sets]
-
-
-def _blocks(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
-    """(m,) block of each edge's vertex in a slot, -1: not optimized."""
-    return structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
-
-
-def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
-    """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
-
-    All kept neighbours count as of the same, mean dimension.
-    """
-    num_kept, num_blocks = structure.num_kept, structure.num_blocks
-    degree = np.zeros(num_blocks - num_kept)
-    for group in structure.groups:
-        arity = len(group.vertex_sets)
-        blocks = [_blocks(structure, group, slot) for slot in range(arity)]
-        for a in range(arity):
-            is_kept = [(0 <= blocks[b]) & (blocks[b] < num_kept) for b in range(arity) if b != a]
-            others = np.sum(is_kept, axis=0) if is_kept else np.zeros(len(blocks[a]))
-            mine = blocks[a] >= num_kept
-            if mine.any():
-                degree += np.bincount(blocks[a][mine] - num_kept, others[mine], len(degree))
-    own = structure.dims[num_kept:].astype(np.float64)
-    mean_dim = coupling / max(float((degree * own).sum()), 1.0)
-    pairs = 0.5 * degree * (degree + 1.0)
-    flops = 2.0 * float((pairs * (mean_dim**2 * own + mean_dim * own**2)).sum())
-    full = 0.5 * float(structure.kept_dim) * (structure.kept_dim + 1.0)
-    num_pairs = float(pairs.sum())
-    return num_pairs, flops, min(full, num_pairs * mean_dim**2)
-
-
-def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) -> GroupSize:
-    edge_type = working_edge_type(group.edge_set.type)
-    compiled = compiled_edge(edge_type, group.information, group.kernel)
-    vertices = edge_type.vertices
-    num_data = edge_type.measurement_dim + information_dim(edge_type.residual_dim, group.information)
-    rows = 4 * (len(vertices) + len(edge_type.parameters))
-    words = [_words(v.storage_dim, precision) for v in vertices]
-    blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
-    return GroupSize(
-        num_edges=len(group.rows),
-        edge_bytes=rows + 8 * (num_data + (group.kernel != 0)),
-        record_words=tuple(words),
-        tangent_dims=tuple(v.tangent_dim for v in vertices),
-        is_eliminated=tuple(structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks),
-        chi2_flops=compiled.chi2.num_flops,
-        linearize_flops=compiled.linearize.num_flops,
-    )
-
-
-def _words(storage_dim: int, precision: Precision) -> int:
-    """Reads of 16 bytes per record."""
-    nbytes = 8 * record_dim(storage_dim) if precision == "double" else 4 * narrow_record_dim(storage_dim)
-    return -(-nbytes // _WORD)
-
-
-def predict(size: ProblemSize, figures: DeviceFigures, precision: Precision) -> list[Prediction]:
-    """All schedules that a problem allows, the cheapest first."""
-    eliminations: Iterable[Elimination] = ("explicit", "implicit") if size.eliminates else ("off",)
-    found = []
-    for schur in eliminations:
-        for products in ("blocks", "matrix-free"):
-            if not (schur == "explicit" and products == "matrix-free"):
-                found.append(_predict(size, figures, precision, schur, products))
-    return sorted(found, key=lambda one: one.total)
+def _choices(pin: str | None) -> list[Products]:
+    chosen: list[Products] = [one for one in PRODUCTS if pin is None or pin == one]
+    return chosen
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -247,17 +122,71 @@ def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Predicti
     )
 
 
+def is_countable(size: ProblemSize, schur: Elimination, products: Sequence[Products]) -> bool:
+    """The solver can count the scalars of H and S that are stored, and the items of its work queues."""
+    stored = [g for g, one in zip(size.groups, products, strict=True) if one == "blocks"]
+    values = size.diagonal + sum(g.kept_off_diagonal + g.coupling for g in stored)
+    items = 2 * sum(g.num_blocks for g in stored)
+    if schur == "explicit":
+        values, items = max(values, size.schur), max(items, size.num_pairs)
+    return values < MAX_VALUES and items < MAX_QUEUE_ITEMS
+
+
+def _sorted(found: Sequence[Prediction]) -> list[Prediction]:
+    return sorted(found, key=lambda one: one.total)
+
+
+def _of_elimination(
+    size: ProblemSize,
+    figures: DeviceFigures,
+    precision: Precision,
+    schur: Elimination,
+    choices: Sequence[Sequence[Products]],
+) -> list[Prediction]:
+    """Schedules without a stored S. choices: by tag."""
+    known: dict[tuple[Products, ...], Prediction] = {}
+
+    def add(by_tag: Sequence[Products]) -> None:
+        chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
+        products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
+        if products not in known and _is_allowed(size, schur, products):
+            known[products] = _predict(size, figures, precision, schur, products)
+
+    if prod(map(len, choices)) <= MAX_COMBINATIONS:
+        for by_tag in product(*choices):
+            add(by_tag)
+        return list(known.values())
+    for one in PRODUCTS:
+        add([one if one in own else own[0] for own in choices])
+    for place, own in enumerate(choices):
+        best = min(known.values(), key=lambda one: one.total, default=None)
+        chosen: dict[str, Products] = {}
+        if best is not None:
+            chosen.update(zip((g.tag for g in size.groups), best.products, strict=True))
+        others: list[Products] = [
+            chosen.get(tag, one[-1]) for tag, one in zip(size.tags, choices, strict=True)
+        ]
+        for one in own:
+            add([*others[:place], one, *others[place + 1 :]])
+    return list(known.values())
+
+
+def _is_allowed(size: ProblemSize, schur: Elimination, products: Sequence[Products]) -> bool:
+    mixes = "blocks" in products and len(set(products)) > 1
+    return is_countable(size, schur, products) and not (mixes and size.names_a_vertex_twice)
+
+
 def _predict(
     size: ProblemSize,
     figures: DeviceFigures,
     precision: Precision,
     schur: Elimination,
-    products: Products,
+    products: tuple[Products, ...],
 ) -> Prediction:
     real = 8 if precision == "double" else 4
     phases = {
         "linearize": _linearize(size, real, products),
-        "eliminate": _eliminate(size, real, schur),
+        "eliminate": _eliminate(size, real, schur, products),
         "solve": [
             *(PCG_ITERATIONS * _product(size, real, schur, products)),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
@@ -267,7 +196,8 @@ def _predict(
     seconds = {
         name: sum(one.seconds(figures, precision) for one in passes) for name, passes in phases.items()
     }
-    return Prediction(schur, products, seconds, _memory(size, real, schur, products))
+    schedule = describe_products([g.tag for g in size.groups], products)
+    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products))
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -281,18 +211,22 @@ def _residuals(size: ProblemSize) -> list[Pass]:
     ]
 
 
-def _linearize(size: ProblemSize, real: int, products: Products) -> list[Pass]:
-    """One pass per slot, with its diagonal blocks and b; one per pair of slots for the other blocks."""
+def _linearize(size: ProblemSize, real: int, products: Sequence[Products]) -> list[Pass]:
+    """One pass per slot, with its diagonal blocks and b; others for blocks or Jacobians."""
     passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
-    for g in size.groups:
-        for slot in range(len(g.record_words)):
-            passes.append(_edge_pass(g, float(g.linearize_flops), skip=slot))
-        if products == "blocks":
+    for g, stored in zip(size.groups, products, strict=True):
+        flops = float(g.linearize_flops)
+        passes += [_edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
+        if stored == "blocks":
             dims = g.tangent_dims
-            for a in range(len(dims)):
-                for b in range(a + 1, len(dims)):
+            for a in range(g.arity):
+                for b in range(a + 1, g.arity):
                     written = g.num_edges * real * dims[a] * dims[b]
-                    passes.append(_edge_pass(g, float(g.linearize_flops), more_bytes=float(written)))
+                    passes.append(_edge_pass(g, flops, more_bytes=float(written)))
+        elif stored == "jacobians":
+            for slot in range(g.arity):
+                written = float(g.num_edges * real * g.stored_dim(slot))
+                passes.append(_edge_pass(g, flops, skip=slot, more_bytes=written))
     return passes
 
 
@@ -308,9 +242,14 @@ def _edge_pass(
     )
 
 
-def _eliminate(size: ProblemSize, real: int, schur: Elimination) -> list[Pass]:
+def _eliminate(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
+    """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
+    if schur == "implicit" and set(products) != {"blocks"}:
+        once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
+        diagonal = [_edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
+        return [once, *diagonal, *_product(size, real, schur, products)]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -323,24 +262,55 @@ def _eliminate(size: ProblemSize, real: int, schur: Elimination) -> list[Pass]:
     return [once, queue]
 
 
-def _product(size: ProblemSize, real: int, schur: Elimination, products: Products) -> list[Pass]:
+def _product(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
     """One product of the conjugate gradients."""
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
-    if products == "blocks":
-        if schur == "off":
-            return [Pass(nbytes=float(real * size.values), dispatches=2)]
-        return [Pass(nbytes=float(real * size.coupling)) for _ in range(2)]
-    passes = []
-    for g in size.groups:
-        for slot, is_landmark in enumerate(g.is_eliminated):
-            others = [t for t in range(len(g.record_words)) if t != slot]
-            words = sum(-(-g.tangent_dims[t] * real // _WORD) for t in others)
-            flops = PRODUCT_FLOPS * g.chi2_flops
-            passes.append(_edge_pass(g, flops, skip=slot, more_words=words))
-            if schur == "implicit" and is_landmark:
-                passes.append(Pass(nbytes=float(real * 2 * size.diagonal)))
+    if set(products) == {"blocks"}:
+        return list(_whole_blocks(size, real, schur))
+    passes = [
+        Pass(nbytes=2.0 * real * size.dim),
+        Pass(nbytes=float(real * (size.diagonal + 3 * size.kept_dim))),
+    ]
+    for g, stored in zip(size.groups, products, strict=True):
+        if stored == "blocks":
+            passes += _own_blocks(g, real)
+        else:
+            passes += [_edge_product(g, slot, real, stored) for slot in range(g.arity)]
     return passes
+
+
+def _whole_blocks(size: ProblemSize, real: int, schur: Elimination) -> Iterator[Pass]:
+    """Of all blocks of H: of each block of a symmetric product a vector is written and read."""
+    if schur == "off":
+        count = sum(g.num_blocks for g in size.groups)
+        vectors = 2.0 * ACCUMULATOR_BYTES * (count * size.kept_off_diagonal) ** 0.5
+        yield Pass(nbytes=real * size.values + vectors, dispatches=2)
+    else:
+        yield Pass(nbytes=float(real * size.coupling))
+        yield Pass(nbytes=float(real * (size.coupling + 2 * size.kept_off_diagonal)), dispatches=2)
+
+
+def _own_blocks(g: GroupSize, real: int) -> list[Pass]:
+    """Of one group's blocks, by block rows: each is read twice."""
+    passes = []
+    if g.coupling:
+        passes.append(Pass(nbytes=real * g.coupling + _ITEM_BYTES * g.num_blocks, dispatches=2))
+    values = g.coupling + 2.0 * g.kept_off_diagonal
+    return [*passes, Pass(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
+
+
+def _edge_product(g: GroupSize, slot: int, real: int, stored: Products) -> Pass:
+    """Of a view's edges: Jacobians computed anew, or read."""
+    words = sum(-(-g.tangent_dims[t] * real // _WORD) for t in g.others(slot))
+    if stored == "matrix-free":
+        return _edge_pass(g, PRODUCT_FLOPS * g.chi2_flops, skip=slot, more_words=words)
+    numbers = g.stored_dim(slot)
+    return Pass(
+        nbytes=float(g.num_edges * (real * numbers + 4 * (g.arity - 1))),
+        flops=2.0 * g.num_edges * numbers,
+        gathers=float(g.num_edges * words),
+    )
 
 
 def _vectors(dim: int, real: int) -> list[Pass]:
@@ -348,9 +318,15 @@ def _vectors(dim: int, real: int) -> list[Pass]:
     return [Pass(nbytes=10.0 * real * dim, dispatches=2)]
 
 
-def _memory(size: ProblemSize, real: int, schur: Elimination, products: Products) -> float:
+def _memory(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> float:
     """Edges once per slot, H as far as it is stored, S and its queue, vectors, two versions of estimates."""
-    views = sum(g.num_edges * g.edge_bytes * len(g.record_words) for g in size.groups)
-    blocks = size.values if products == "blocks" else size.diagonal
+    views = sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
+    numbers = float(size.diagonal)
+    for g, stored in zip(size.groups, products, strict=True):
+        if stored == "blocks":
+            numbers += g.kept_off_diagonal + g.coupling
+            views += 2 * _ITEM_BYTES * g.num_blocks
+        elif stored == "jacobians":
+            numbers += g.num_edges * sum(g.stored_dim(slot) for slot in range(g.arity))
     explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0
-    return views + real * (blocks + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim
+    return views + real * (numbers + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim

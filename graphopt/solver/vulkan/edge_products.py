@@ -1,4 +1,4 @@
-"""Products with H and its parts from the edges, as launches: nothing of H but its diagonal is stored.
+"""Products with H and its parts from the edges, as launches, beside those from stored blocks.
 
     y_a = sum over edges of J_a' w Omega sum over t of J_t x_t
 
@@ -10,9 +10,10 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Launches that write the same rows run one after the other and add, as in `linearization`. Estimates and x are
-read from packed records. Where one launch makes all of y_l, it can go on to x_l = -H_ll^-1 y_l
-(`solve_steps`).
+Jacobians are computed anew or, for groups of schedule "jacobians", read. Launches that write the same rows
+run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
+their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
+makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 """
 
 from __future__ import annotations
@@ -23,13 +24,19 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu import GpuKernel
+from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.product_shapes import STOPPABLE
+from graphopt.codegen.gpu.stored_products import StoredProduct, stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.context import Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, arithmetic_of, bound
+from graphopt.solver.vulkan.context import Context, Launch, record_step
+from graphopt.solver.vulkan.edges import DeviceEdges
+from graphopt.solver.vulkan.equations import Equations
+from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
 from graphopt.solver.vulkan.packed_records import PackedRecords
+from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
 
 MANY_EDGES = 48
@@ -57,10 +64,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Plan:
+    name: str
     parts: list[_Part]
     adds: list[bool]
     clears: bool
-    """y is cleared before: some rows are written by no launch, or not by the first."""
+    """Stored blocks come before, or some rows are written by no launch, or not by the first: all add."""
     offsets: Mapping[int, DeviceArray]
 
 
@@ -71,11 +79,17 @@ class EdgeProducts:
         """num_kept: blocks that Schur does not eliminate."""
         self._context = context
         self._linearizer = linearizer
-        self._records = PackedRecords(context, structure, linearizer.estimates)
+        storage = linearizer.storage
+        self._chosen = dict(zip(map(id, linearizer.edges), storage.products, strict=True))
+        self._edges = [edges for edges in linearizer.edges if self._chosen[id(edges)] != "blocks"]
+        self._blocks = (
+            StoredBlocks(context, storage.layout) if len(self._edges) < len(linearizer.edges) else None
+        )
+        self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
         self._structure = structure
         self._num_kept = num_kept
-        self.uses_diagonal = not any(edges.names_a_vertex_twice for edges in linearizer.edges)
+        self.uses_diagonal = linearizer.uses_diagonal
         """The products leave out what H's diagonal blocks hold."""
         estimates = linearizer.estimates
         num_blocks = structure.num_blocks
@@ -86,13 +100,24 @@ class EdgeProducts:
     def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> _Plan:
         parts = [
             one
-            for edges in self._linearizer.edges
+            for edges in self._edges
             for slot in edges.views
             if (one := self._part(edges, slot, part)) is not None
         ]
         adds, clears, touched = plan_writes([one.blocks for one in parts], self._structure.num_blocks)
-        clears = clears or not touched[first:last].all()
-        return _Plan(parts, [one or clears for one in adds], clears, offsets)
+        clears = clears or self._blocks is not None or not touched[first:last].all()
+        return _Plan(part, parts, [one or clears for one in adds], clears, offsets)
+
+    def _record_sets(self) -> dict[int, bool]:
+        """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
+        found: dict[int, bool] = {}
+        for edges in self._edges:
+            for number in edges.group.vertex_sets:
+                found[number] = found.get(number, False) or not self._reads_stored(edges)
+        return found
+
+    def _reads_stored(self, edges: DeviceEdges) -> bool:
+        return self._chosen[id(edges)] == "jacobians"
 
     def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
         view = edges.views[slot].view
@@ -117,10 +142,6 @@ class EdgeProducts:
 
     # ---------------------------------------------------------------- launches
 
-    def clears(self, part: str) -> bool:
-        """y must be 0 before the launches of a part: "eliminated", "kept" or "whole"."""
-        return self._plan_of(part).clears
-
     @property
     def nbytes(self) -> int:
         """Device memory of what only products need."""
@@ -131,36 +152,57 @@ class EdgeProducts:
         """Before the first product at a version of the estimates."""
         return self._records.estimate_launches(self._linearizer.estimates.version(version))
 
-    def steps(self, part: str, x: Any, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
-        """The launches of a part, y from x: lists of independent ones, to be separated by barriers.
+    def record(self, recorder: Any, part: str, x: Any, y: Any, own: Equations, parity: int | None) -> None:
+        """y = a part of H x, with last barrier: "eliminated", "kept" or "whole".
 
-        status, parity: of the conjugate gradient iteration that they belong to, parity None: of none.
+        parity: of the conjugate gradient iteration that it belongs to, None: of none.
         """
         plan = self._plan_of(part)
-        numbers = self._numbers(plan, plan.parts)
-        steps = [self._records.vector_launches(numbers, plan.offsets, x, status, parity)]
-        return [*steps, *self._product_steps(plan, y, status, parity)]
+        numbers = self._numbers(plan.parts)
+        self._record_start(recorder, plan, x, y, own, parity)
+        pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
+        for step in [pack, *self._product_steps(plan, y, own.status, parity)]:
+            record_step(recorder, step)
+
+    def _record_start(
+        self, recorder: Any, plan: _Plan, x: Any, y: Any, own: Equations, parity: int | None
+    ) -> None:
+        """The part of stored blocks; zeros where there are none and all launches add."""
+        steps = []
+        if self._blocks is not None:
+            steps = self._blocks.steps(plan.name, own.values, x, y, own.status, parity)
+        if plan.clears and not steps:
+            recorder.fill(y)
+            recorder.barrier()
+        for step in steps:
+            record_step(recorder, step)
 
     @property
     def can_solve(self) -> bool:
-        """`solve_steps` is possible: each y_l comes from one launch."""
+        """`record_solve` is possible: each y_l comes from one launch."""
         plan = self._eliminated
-        return self.uses_diagonal and not plan.clears and not any(plan.adds)
+        if self._blocks is not None and self._blocks.couples:
+            return False
+        touched = np.zeros(self._structure.num_blocks, bool)
+        for one in plan.parts:
+            touched[one.blocks] = True
+        once = sum(len(one.blocks) for one in plan.parts) == np.count_nonzero(touched)
+        return self.uses_diagonal and once and bool(touched[self._num_kept :].all())
 
-    def solve_steps(
-        self, inverse: BlockInverse, x: Any, y: Any, status: Any, parity: int | None
-    ) -> list[list[Launch]]:
+    def record_solve(
+        self, recorder: Any, inverse: BlockInverse, x: Any, y: Any, own: Equations, parity: int | None
+    ) -> None:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
-        plan = self._eliminated
-        kept = self._linearizer.estimates.kept_offsets
-        numbers = self._numbers(plan, [*plan.parts, *self._kept.parts])
-        pack = self._records.vector_launches(numbers, kept, x, status, parity)
-        solve = [
-            launch for one in plan.parts for launch in self._solve_launches(one, inverse, status, parity)
-        ]
-        return [pack, solve, *self._product_steps(self._kept, y, status, parity)]
+        eliminated, kept = self._eliminated.parts, self._kept
+        numbers = self._numbers([*eliminated, *kept.parts])
+        self._record_start(recorder, kept, x, y, own, parity)
+        offsets = self._linearizer.estimates.kept_offsets
+        pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
+        solve = [launch for one in eliminated for launch in self._solve_launches(one, inverse, own, parity)]
+        for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
+            record_step(recorder, step)
 
-    def _numbers(self, plan: _Plan, parts: list[_Part]) -> list[int]:
+    def _numbers(self, parts: list[_Part]) -> list[int]:
         """Vertex sets that parts read x of."""
         return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
 
@@ -175,21 +217,35 @@ class EdgeProducts:
     def _product_launches(
         self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
     ) -> list[Launch]:
-        make = packed_rows_kernel if one.has_many_edges else packed_tiles_kernel
-        kernel = make(one.edges.signature, one.slot, one.sources, arithmetic_of(self._context))
+        kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
         return self._launches(one, kernel, {"y": y, "status": status}, {"accumulate": int(adds)}, parity)
 
     def _solve_launches(
-        self, one: _Part, inverse: BlockInverse, status: Any, parity: int | None
+        self, one: _Part, inverse: BlockInverse, own: Equations, parity: int | None
     ) -> list[Launch]:
-        arithmetic = arithmetic_of(self._context)
-        kernel = packed_tiles_kernel(one.edges.signature, one.slot, one.sources, arithmetic, True)
         arrays = self._own_arrays(one)
         if "dest_inverse" not in arrays:
             landmark = one.edges.views[one.slot].view.blocks - self._num_kept
             offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
             arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
-        return self._launches(one, kernel, {"inverse": inverse.buffer, "status": status}, {}, parity)
+        more = {"inverse": inverse.buffer, "status": own.status}
+        return self._launches(one, self._kernel(one, "solve"), more, {}, parity)
+
+    def _kernel(self, one: _Part, shape: str) -> GpuKernel:
+        """A product in shape "tiles", "rows" or "solve"."""
+        signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
+        if self._reads_stored(one.edges):
+            holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
+            stored = one.edges.stored[one.slot].sources
+            product = StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+            return (
+                stored_rows_kernel(product)
+                if shape == "rows"
+                else stored_tiles_kernel(product, shape == "solve")
+            )
+        if shape == "rows":
+            return packed_rows_kernel(signature, one.slot, one.sources, arithmetic)
+        return packed_tiles_kernel(signature, one.slot, one.sources, arithmetic, shape == "solve")
 
     def _launches(
         self, one: _Part, kernel: Any, more: Mapping[str, Any], params: Mapping[str, int], parity: int | None
@@ -204,7 +260,7 @@ class EdgeProducts:
         by_rows = "num_destinations" in kernel.params
         destination = edges.views[one.slot].view.tiles
         launches = []
-        for begin, end, nbytes in edges.pieces(one.slot, one.tiles):
+        for begin, end, nbytes in edges.pieces(one.slot, one.tiles, reads_stored=True):
             values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
             values |= {
                 "first_destination": int(destination[begin]),

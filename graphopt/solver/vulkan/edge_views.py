@@ -123,18 +123,20 @@ def tile_starts(first: np.ndarray, begin: int, end: int) -> list[int]:
     return starts
 
 
-def pair_lists(group: EdgeGroup, primary: EdgeView) -> list[PairList]:
-    """The lists of all off-diagonal blocks; finds the pattern of H."""
+def pair_lists(
+    group: EdgeGroup, primary: EdgeView, block_offset: np.ndarray, block_transposed: np.ndarray
+) -> list[PairList]:
+    """The lists of all off-diagonal blocks. Where they are: as in `EdgeGroup`, of its H or a smaller one."""
     arity = len(group.vertex_sets)
     place = _places_of(primary)
     lists, pair = [], 0
     for a in range(arity):
         for b in range(a, arity):
-            offset = group.block_offset[:, pair]
+            offset = block_offset[:, pair]
             chosen = (offset >= 0) & ~_names_twice(group, a, b)
             if a != b and chosen.any():
                 edges, blocks = _sorted_by(offset[chosen], place[chosen])
-                edges[group.block_transposed[primary.order[edges], pair]] |= TRANSPOSED
+                edges[block_transposed[primary.order[edges], pair]] |= TRANSPOSED
                 starts = _starts(blocks)
                 first = np.append(starts, len(edges)).astype(np.uint32)
                 lists.append(PairList((a, b), first, edges, blocks[starts], False))

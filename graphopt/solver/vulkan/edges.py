@@ -13,7 +13,7 @@ from graphopt.codegen import gpu
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.solver.cpu import edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.vulkan.context import LARGE, Context, Launch
+from graphopt.solver.vulkan.context import Context, Launch
 from graphopt.solver.vulkan.edge_views import (
     EDGE_BLOCK,
     EdgeView,
@@ -25,40 +25,16 @@ from graphopt.solver.vulkan.edge_views import (
     pair_lists,
     primary_slot,
 )
+from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
+from graphopt.solver.vulkan.stored_numbers import StoredNumbers
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
 from graphopt.types.base import working_edge_type
 
 Version = Mapping[int, RecordSet]
-
-
-def arithmetic_of(context: Context) -> Any:
-    """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
-    if context.precision == "double":
-        return "double"
-    return "mixed" if context.device.has_float64 else "two_float"
-
-
-def bound(
-    context: Context,
-    kernel: gpu.GpuKernel,
-    buffers: Mapping[str, Any],
-    params: Mapping[str, int],
-    groups: int,
-    nbytes: float = 0.0,
-    constants: Mapping[int, int] | None = None,
-) -> Launch:
-    """A launch of a generated kernel; buffers and params by the kernel's names."""
-    large = {LARGE: 1} if context.is_large else {}
-    compiled = context.device.generated(kernel, {**large, **(constants or {})})
-    return Launch(
-        compiled,
-        tuple(buffers[name] for name in kernel.buffers),
-        tuple(params[name] for name in kernel.params),
-        groups,
-        nbytes,
-    )
+BlocksOfPairs = tuple[np.ndarray, np.ndarray]
+"""(m, num_pairs) int64 and bool, as `EdgeGroup.block_offset` and `block_transposed`."""
 
 
 class ViewArrays:
@@ -143,6 +119,8 @@ class DeviceEdges:
         self.views: dict[int, ViewArrays] = {self.primary_slot: self.primary}
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
+        self.stored: dict[int, StoredNumbers] = {}
+        """By slot, after `prepare_stored`."""
         self._digest = self._digest_of_data()
         self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
@@ -151,15 +129,15 @@ class DeviceEdges:
             if records.narrow is not None:
                 self._parameter_buffers[f"parameter_narrow{slot}"] = records.narrow.buffer
 
-    def prepare(self, with_pairs: bool) -> None:
-        """Make the other views and, for stored blocks of H, the pair lists."""
+    def prepare(self, places: BlocksOfPairs | None) -> None:
+        """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks."""
         group, layout = self.group, self._layout
         for slot, number in enumerate(group.vertex_sets):
             if slot != self.primary_slot and (self._structure.vertex_blocks[number] >= 0).any():
                 view = edge_view(self._structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
-        lists = pair_lists(group, self.primary.view) if with_pairs else []
+        lists = [] if places is None else pair_lists(group, self.primary.view, *places)
         lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
         self.pairs = [PairArrays(self._context, one) for one in lists]
 
@@ -167,12 +145,23 @@ class DeviceEdges:
         """The same arrays, computed with in another precision."""
         own = copy.copy(self)
         own._context, own._arithmetic = context, arithmetic_of(context)
+        own.stored = {
+            slot: StoredNumbers(context, self.signature, self.views[slot].view, one.sources)
+            for slot, one in self.stored.items()
+        }
         return own
+
+    def prepare_stored(self, uses_diagonal: bool) -> None:
+        """Make room for Jacobians; uses_diagonal: products leave out a vertex's part of its own row."""
+        for slot, arrays in self.views.items():
+            sources = tuple(t for t in self.views if t != slot or not uses_diagonal)
+            if sources:
+                self.stored[slot] = StoredNumbers(self._context, self.signature, arrays.view, sources)
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.nbytes for one in [*self.views.values(), *self.pairs])
+        return sum(one.nbytes for one in [*self.views.values(), *self.pairs, *self.stored.values()])
 
     @property
     def names_a_vertex_twice(self) -> bool:
@@ -238,11 +227,16 @@ class DeviceEdges:
         for one in self.pairs:
             yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
 
-    def pieces(self, slot: int, tiles: tuple[int, int]) -> list[tuple[int, int, float]]:
+    def pieces(
+        self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
+    ) -> list[tuple[int, int, float]]:
         """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for."""
         first, last = tiles
         view = self.views[slot].view
-        nbytes = self.bytes_of(view.num_edges * (last - first) / max(view.num_tiles, 1))
+        share = (last - first) / max(view.num_tiles, 1)
+        nbytes = self.bytes_of(view.num_edges * share)
+        if reads_stored and slot in self.stored:
+            nbytes += share * self.stored[slot].nbytes
         count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
         bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
         return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
@@ -282,9 +276,20 @@ class DeviceEdges:
         nbytes = self.bytes_of(len(pairs.edge))
         return bound(self._context, kernel, buffers, params, groups, nbytes)
 
+    def store_launches(self, version: Version) -> list[Launch]:
+        """What products read of each view."""
+        launches = []
+        for slot, one in self.stored.items():
+            arrays = self.views[slot]
+            buffers = self._buffers(arrays, version)
+            launches += one.launches(buffers, self.bytes_of(arrays.view.num_edges))
+        return launches
+
     def product_buffers(self, slot: int) -> dict[str, Any]:
         """What products over a slot's view read beside packed records."""
-        return {**self._parameter_buffers, **self.views[slot].buffers}
+        stored = self.stored.get(slot)
+        own = {} if stored is None else {"stored": stored.buffer}
+        return {**self._parameter_buffers, **self.views[slot].buffers, **own}
 
     def schur_diagonal_launches(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any

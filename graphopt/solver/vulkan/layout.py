@@ -15,6 +15,8 @@ from graphopt.errors import SolverError
 from graphopt.solver.structure import Structure
 
 MAX_BLOCK_DIM = 15
+MAX_VALUES = 2**31
+"""Stored scalars are fewer: work queues count them in 31 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +40,11 @@ class BlockLayout:
             raise SolverError(
                 "Two landmarks share an edge: only an independent set of them can be eliminated."
             )
-        if self.values_size >= 2**31 or self.dim >= 2**31:
+        if self.values_size >= MAX_VALUES or self.dim >= MAX_VALUES:
             raise SolverError(
-                f"H has {self.values_size} scalars in {self.dim} rows; work queues count up to {2**31 - 1}. "
-                "Use schedule='matrix-free' with linear_solver='pcg' and schur='implicit' or 'off'."
+                f"H has {self.values_size} scalars in {self.dim} rows; queues count to {MAX_VALUES - 1}. "
+                "Use linear_solver='pcg' and schur='implicit' or 'off', with schedule='matrix-free' or "
+                "'jacobians'."
             )
 
     @cached_property

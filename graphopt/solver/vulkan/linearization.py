@@ -1,7 +1,8 @@
 """H, b, chi2 and oplus by kernels: what `cpu.CpuBlockSolver` asks of the native Linearizer, on the device.
 
     chi2        one pass over the primary view of each group; parts are added up in a fixed order
-    linearize   per group and slot the diagonal blocks and b of the slot's vertices, then the pair lists
+    linearize   per group and slot the diagonal blocks and b of the slot's vertices, then what else is stored
+                of the group: off-diagonal blocks by the pair lists, or Jacobians
     oplus       per vertex set, from one version of the estimates into another
 
 Launches that write the same block of H run one after the other and add; the first one assigns. Where none
@@ -21,10 +22,11 @@ from graphopt.codegen import gpu
 from graphopt.device.tiers import Tier
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, arithmetic_of, bound
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays
+from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
+from graphopt.solver.vulkan.storage import Storage
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
 
 SUM_GROUPS = 256
@@ -47,10 +49,9 @@ class _Writer:
 class DeviceLinearizer:
     """Kernels over all edges of a structure."""
 
-    def __init__(self, context: Context, structure: Structure, layout: BlockLayout, *, stores_pairs: bool):
-        """layout: of the blocks that are stored. stores_pairs: also the off-diagonal ones."""
-        self._context, self._structure, self._layout = context, structure, layout
-        self._stores_pairs = stores_pairs
+    def __init__(self, context: Context, structure: Structure, storage: Storage):
+        self._context, self._structure, self.storage = context, structure, storage
+        layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
         self.parameters = DeviceParameters(context, structure)
         self.edges = [
@@ -69,8 +70,11 @@ class DeviceLinearizer:
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges in self.edges:
-            edges.prepare(self._stores_pairs)
+        for edges, places in zip(self.edges, self.storage.places, strict=True):
+            edges.prepare(places)
+        for edges, products in zip(self.edges, self.storage.products, strict=True):
+            if products == "jacobians":
+                edges.prepare_stored(self.uses_diagonal)
         self._plan_writers()
 
     def in_context(self, context: Context) -> DeviceLinearizer | None:
@@ -80,6 +84,11 @@ class DeviceLinearizer:
         own.edges = [one.in_context(context) for one in self.edges]
         own._plan_writers()
         return own
+
+    @property
+    def uses_diagonal(self) -> bool:
+        """Products leave out what H's diagonal blocks hold: true unless an edge names a vertex twice."""
+        return not any(edges.names_a_vertex_twice for edges in self.edges)
 
     # ---------------------------------------------------------------- tiers, see `tiered`
 
@@ -189,7 +198,7 @@ class DeviceLinearizer:
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """Independent launches, then others: H and b."""
         records = self.estimates.version(version)
-        step: list[Launch] = []
+        step = [launch for edges in self.edges for launch in edges.store_launches(records)]
         for writer in self._writers:
             if writer.adds and step:
                 yield step

@@ -1,10 +1,10 @@
-"""Reductions without stored off-diagonal blocks of H, for large problems: see `reduction`.
+"""Reductions without all off-diagonal blocks of H, for large problems: see `reduction`.
 
     whole      q = H d + D d
     implicit   u = -(H_ll + D_l)^-1 (H_lp d),   q = H_pp d + D_p d + H_pl u
 
-Products with the edges come from `edge_products`; H's diagonal blocks are stored, for (H_ll + D)^-1, for
-block-Jacobi, and for their part of the product.
+Products with H without its diagonal come from `edge_products`. H's diagonal blocks are stored, for
+(H_ll + D)^-1, for block-Jacobi, and for their part of the product.
 """
 
 from __future__ import annotations
@@ -101,12 +101,7 @@ class MatrixFreeWhole:
 
     def _record_edges(self, recorder: Any, part: str, x: Any, y: Any, parity: int | None) -> None:
         """y = a part of H x, without diagonal blocks and damping; with last barrier."""
-        if self._products.clears(part):
-            recorder.fill(y)
-            recorder.barrier()
-        status = self._equations.status
-        for step in self._products.steps(part, x, y, status, parity):
-            record_step(recorder, step)
+        self._products.record(recorder, part, x, y, self._equations, parity)
 
     def _finish(
         self, x: Any, damping: Any | None, y: Any, dots: Any, parity: int | None, num_rows: int = 0
@@ -185,11 +180,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
         own, status = self._equations, self._equations.status
         if self._products.can_solve and self.landmark_inverse is not None:
-            if self._products.clears("kept"):
-                recorder.fill(pcg.q)
-                recorder.barrier()
-            for step in self._products.solve_steps(self.landmark_inverse, pcg.d, pcg.q, status, parity):
-                record_step(recorder, step)
+            self._products.record_solve(recorder, self.landmark_inverse, pcg.d, pcg.q, own, parity)
             self._finish(pcg.d, own.damping, pcg.q, pcg.dots_dq, parity).record(recorder)
             return
         self._record_edges(recorder, "eliminated", pcg.d, self._sums, parity)

@@ -1,7 +1,8 @@
 """Packed records on the device: of each vertex its estimate and its part of a vector x, side by side.
 
 Kernels of products (`codegen.gpu.packed_products`) read both from there, in the type of H. The estimates are
-packed once per linearisation, x before each product.
+packed once per linearisation, x before each product. Where all products of a vertex set read stored Jacobians
+(`codegen.gpu.stored_products`), its records are of x alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
-from graphopt.codegen.gpu.packed_products import STOPPABLE, packed_record_dim
+from graphopt.codegen.gpu.packed_products import packed_record_dim
+from graphopt.codegen.gpu.product_shapes import STOPPABLE
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.records import DeviceEstimates, RecordSet
@@ -22,20 +24,27 @@ from graphopt.solver.vulkan.transfer import DeviceArray
 class _Set:
     num_rows: int
     storage_dim: int
+    """Numbers of the estimate, 0: records of x alone."""
     tangent_dim: int
     packed_dim: int
     packed: DeviceArray
 
 
 class PackedRecords:
-    """Records of all vertex sets that are on the device."""
+    """Records of some vertex sets."""
 
-    def __init__(self, context: Context, structure: Structure, estimates: DeviceEstimates):
+    def __init__(
+        self, context: Context, structure: Structure, estimates: DeviceEstimates, sets: Mapping[int, bool]
+    ):
+        """sets: vertex sets, and whether their records hold estimates."""
         self._context = context
-        self._sets = {number: self._make(structure, estimates, number) for number in estimates.numbers}
+        self._sets = {number: self._make(structure, estimates, number, one) for number, one in sets.items()}
 
-    def _make(self, structure: Structure, estimates: DeviceEstimates, number: int) -> _Set:
+    def _make(
+        self, structure: Structure, estimates: DeviceEstimates, number: int, holds_estimate: bool
+    ) -> _Set:
         num_rows, storage_dim = estimates.working[number].array.shape
+        storage_dim = storage_dim if holds_estimate else 0
         tangent_dim = structure.selection.vertex_sets[number].type.tangent_dim
         dim = packed_record_dim(storage_dim, tangent_dim)
         packed = DeviceArray(self._context, num_rows * dim * self._context.real.itemsize)
@@ -44,6 +53,10 @@ class PackedRecords:
     def buffer(self, number: int) -> Any:
         """Records of a vertex set."""
         return self._sets[number].packed.buffer
+
+    def holds_estimate(self, number: int) -> bool:
+        """The records of a vertex set are not of x alone."""
+        return self._sets[number].storage_dim > 0
 
     @property
     def nbytes(self) -> int:
@@ -55,6 +68,8 @@ class PackedRecords:
         kernel = self._context.shader("pack_estimates", 2, 4, {0: VECTOR_WORKGROUP})
         launches = []
         for number, one in self._sets.items():
+            if not one.storage_dim:
+                continue
             records = version[number]
             narrow = records.narrow
             source, dim = (

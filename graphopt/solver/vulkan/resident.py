@@ -27,11 +27,11 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
-from graphopt.solver.vulkan.layout import diagonal_layout, whole_layout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.schedule import in_double
 from graphopt.solver.vulkan.sequence import Running, Sequence
+from graphopt.solver.vulkan.storage import Products, Storage, describe_products
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
 from graphopt.solver.vulkan.tiered import make_device_linearizer
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
@@ -51,25 +51,23 @@ class ResidentBlockSolver:
         device: VulkanDevice | KomputeDevice,
         configuration: Configuration,
         precision: Any,
-        schedule: str,
+        products: tuple[Products, ...],
         linearizer: DeviceLinearizer | None = None,
     ):
-        """configuration: without "auto". schedule: "blocks" or "matrix-free". linearizer: a prepared one."""
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one."""
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
         self.device = device
-        self.schedule = schedule
+        self.schedule = describe_products([group.edge_set.type.tag for group in structure.groups], products)
         self._configuration = configuration
         self._graph = graph
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
-        layout = (whole_layout if schedule == "blocks" else diagonal_layout)(structure, num_kept)
+        storage = Storage.of(structure, num_kept, products) if linearizer is None else linearizer.storage
+        layout = storage.layout
         context.note_size(layout.values_size * context.real.itemsize)
-        stores_pairs = schedule == "blocks"
-        self._linearizer = linearizer or make_device_linearizer(
-            context, structure, layout, stores_pairs=stores_pairs
-        )
+        self._linearizer = linearizer or make_device_linearizer(context, structure, storage)
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
         self._prepared: Future[None] = with_thread.submit(
@@ -82,7 +80,7 @@ class ResidentBlockSolver:
             configuration,
             precision,
             resident=True,
-            make_reduction=self._matrix_free() if schedule == "matrix-free" else None,
+            make_reduction=None if storage.is_whole else self._from_edges(),
         )
         self._context = self.system.context
         self._scalars = context.accumulators(2)  # gain, step size
@@ -96,7 +94,7 @@ class ResidentBlockSolver:
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the rest runs beside the first evaluations."""
 
-    def _matrix_free(self) -> Callable[[Equations], Reduction]:
+    def _from_edges(self) -> Callable[[Equations], Reduction]:
         """What makes the reduction, without a reference to this object: no cycle keeps its memory."""
         from graphopt.solver.vulkan.matrix_free import matrix_free_reduction
 
@@ -131,8 +129,9 @@ class ResidentBlockSolver:
         if shared is None:
             self.finish()
         configuration = in_double(self._configuration)
+        products = self._linearizer.storage.products
         twin = ResidentBlockSolver(
-            self._graph, self.structure, self.device, configuration, "double", self.schedule, shared
+            self._graph, self.structure, self.device, configuration, "double", products, shared
         )
         if shared is not None:
             twin._known_chi2 = self._known_chi2
@@ -152,8 +151,10 @@ class ResidentBlockSolver:
 
         Who adds to it and to `b`, as solvers of edges that no kernel knows do, calls `system.upload()` then.
         """
-        if self.schedule == "matrix-free":
-            raise SolverError("schedule 'matrix-free' stores no blocks of H. Use schedule='blocks'.")
+        if not self._linearizer.storage.is_whole:
+            raise SolverError(
+                f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
+            )
         return self.system.values
 
     @property
@@ -204,7 +205,7 @@ class ResidentBlockSolver:
         self._prepared.result()
         self._wait_linearized()
         self._estimates.hold()
-        if self.schedule == "matrix-free":
+        if not self._linearizer.storage.is_whole:
             self.system.point = self._estimates.held
         key = "linearize", self._estimates.current
         if key not in self._programs:

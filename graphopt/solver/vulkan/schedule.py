@@ -2,7 +2,10 @@
 
 host          the CPU computes residuals, Jacobians, H and b; the device solves
 blocks        kernels compute H's blocks into device memory
-matrix-free   only H's diagonal blocks are stored; products recompute the Jacobians
+matrix-free   only H's diagonal blocks are stored; products compute the Jacobians anew
+jacobians     beside the diagonal blocks, what products read of the Jacobians is stored
+
+All but the first may differ between edge sets, see `storage`.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.solver.linear_systems import PCG_TOLERANCE  # the CPU's, so that both stop at one iteration
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.registry import Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.cost import Prediction, cheapest, predict, problem_size
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.context import MAX_QUEUE_ITEMS
+from graphopt.solver.vulkan.cost import Prediction, cheapest, predict
+from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
+from graphopt.solver.vulkan.sizes import ProblemSize, problem_size
+from graphopt.solver.vulkan.storage import Products
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
@@ -75,6 +81,9 @@ class Plan:
     configuration: Configuration
     """Without "auto"."""
     schedule: str
+    """"host", or what is stored of H, in words."""
+    products: tuple[Products, ...] = ()
+    """Per edge group, unless the schedule is "host"."""
     predictions: tuple[Prediction, ...] = ()
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
 
@@ -85,7 +94,7 @@ class Plan:
 
 
 def choose_plan(
-    asked: str,
+    asked: Schedule,
     device: VulkanDevice | KomputeDevice,
     structure: Structure,
     configuration: Configuration,
@@ -95,6 +104,7 @@ def choose_plan(
 
     Factorizations need blocks. With conjugate gradients the cost model picks, among what was asked for.
     """
+    pins = _pins(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
     linear_solver = configuration.choose_linear_solver(structure.kept_dim if eliminates else None)
     if linear_solver != "pcg":
@@ -104,46 +114,77 @@ def choose_plan(
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
     if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
-    if linear_solver != "pcg":
-        _check_matrix_free(asked, resolved)
-        return Plan(resolved, "blocks" if asked == "auto" else asked)
     if asked == "host":
-        num_kept = structure.num_kept if eliminates else structure.num_blocks
-        layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
-        return Plan(resolved.resolve(layout), "host")
-    predictions = _allowed(asked, device, structure, configuration, precision)
-    if not predictions:
-        _check_matrix_free(asked, resolved)
-    best = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
-    return Plan(replace(resolved, schur=best.schur), best.products, tuple(predictions))
-
-
-def _allowed(
-    asked: str,
-    device: VulkanDevice | KomputeDevice,
-    structure: Structure,
-    configuration: Configuration,
-    precision: Precision,
-) -> list[Prediction]:
-    """Predictions of the schedules that the options leave open."""
+        return Plan(_for_host(resolved, structure, eliminates), "host")
+    if linear_solver != "pcg":
+        if set(pins) - {"auto", "blocks"}:
+            raise _needs_products(asked, resolved)
+        return Plan(resolved, "blocks", ("blocks",) * len(pins))
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
-    return [
-        one
-        for one in predict(size, device_figures(device), precision)
-        if asked in ("auto", one.products)
-        and (one.schur == "off" or configuration.schur in ("auto", one.schur))
-    ]
+    by_tag = {g.tag: pin for g, pin in zip(size.groups, pins, strict=True) if pin != "auto"}
+    possible = predict(size, device_figures(device), precision, by_tag)
+    found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
+    if not found:
+        raise _impossible(asked, pins, resolved, size)
+    best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
+    return Plan(replace(resolved, schur=best.schur), best.schedule, best.products, tuple(found))
 
 
-def _check_matrix_free(asked: str, configuration: Configuration) -> None:
-    if asked == "matrix-free":
-        raise OptionError(
-            f"schedule 'matrix-free' needs products only, but linear_solver '{configuration.linear_solver}' "
-            f"with schur '{configuration.schur}' needs the blocks of H. Use linear_solver='pcg' and "
-            "schur='implicit' or 'off', or schedule='blocks'."
+def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:
+    if resolved.linear_solver != "pcg":
+        return resolved
+    num_kept = structure.num_kept if eliminates else structure.num_blocks
+    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    return resolved.resolve(layout)
+
+
+def _pins(asked: Schedule, structure: Structure) -> list[str]:
+    """What was asked for each edge group; `OptionError` where a tag is none of the graph's."""
+    tags = [group.edge_set.type.tag for group in structure.groups]
+    if isinstance(asked, str):
+        return [asked] * len(tags)
+    by_tag = dict(asked)
+    for tag in by_tag:
+        if tag not in tags:
+            raise OptionError(
+                f"schedule names edge type '{tag}', of which there are no active edges. "
+                f"This graph has {', '.join(dict.fromkeys(tags))}."
+            )
+    return [by_tag.get(tag, "auto") for tag in tags]
+
+
+def _needs_products(asked: Schedule, configuration: Configuration) -> OptionError:
+    """Blocks are needed, and something else was asked for."""
+    return OptionError(
+        f"schedule '{_words(asked)}' needs products only, but linear_solver '{configuration.linear_solver}' "
+        f"with schur '{configuration.schur}' needs the blocks of H. Use linear_solver='pcg' and "
+        "schur='implicit' or 'off', or schedule='blocks'."
+    )
+
+
+def _impossible(
+    asked: Schedule, pins: list[str], configuration: Configuration, size: ProblemSize
+) -> OptionError:
+    """Why no schedule is what was asked for."""
+    if configuration.schur == "explicit" and set(pins) - {"auto", "blocks"}:
+        return _needs_products(asked, configuration)
+    if size.names_a_vertex_twice and "blocks" in pins and len(set(pins)) > 1:
+        return OptionError(
+            f"schedule '{_words(asked)}' stores blocks of H for some edges only, but an edge names one "
+            "vertex twice. Use schedule='blocks' for all edge types or for none."
         )
+    return OptionError(
+        f"schedule '{_words(asked)}' with schur '{configuration.schur}' stores more of H or of its Schur "
+        f"complement than work queues can count ({size.values} scalars of H and {size.schur:.0f} of S, "
+        f"{size.num_pairs:.0f} pairs of observations; at most {MAX_VALUES - 1} and {MAX_QUEUE_ITEMS - 1}). "
+        "Use schedule='matrix-free' or 'jacobians' with schur='implicit' or 'off'."
+    )
+
+
+def _words(asked: Schedule) -> str:
+    return asked if isinstance(asked, str) else ", ".join(f"{tag}={one}" for tag, one in dict(asked).items())
 
 
 def device_memory(device: VulkanDevice | KomputeDevice) -> float:

@@ -37,9 +37,9 @@ from graphopt.solver.vulkan.interpreted import (
     Interpreter,
     Records,
 )
-from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.planes import handles_of
+from graphopt.solver.vulkan.storage import Storage
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type, working_vertex_type
 
@@ -59,17 +59,15 @@ def _packed_vertex(vertex_type: Any) -> DeviceProgram:
     return pack_program(compiled_vertex(vertex_type))
 
 
-def make_device_linearizer(
-    context: Context, structure: Structure, layout: BlockLayout, *, stores_pairs: bool
-) -> DeviceLinearizer:
+def make_device_linearizer(context: Context, structure: Structure, storage: Storage) -> DeviceLinearizer:
     """The tiered linearizer, or one with compiled kernels only.
 
-    Compiled only: where they have been built before, where GRAPHOPT_TIER says so, for a matrix-free H (its
-    products are compiled anyway) and over Kompute. Interpreted only: edges that sample images, which the
+    Compiled only: where they have been built before, where GRAPHOPT_TIER says so, where products come from
+    edges (they are compiled anyway) and over Kompute. Interpreted only: edges that sample images, which the
     generated kernels do not.
     """
     device, choice = context.device, tier_choice()
-    can_interpret = stores_pairs and isinstance(device, VulkanDevice)
+    can_interpret = storage.is_whole and isinstance(device, VulkanDevice)
     if (name := _sampling_edge(structure)) is not None:
         if not can_interpret:
             raise DeviceError(
@@ -80,15 +78,15 @@ def make_device_linearizer(
     if choice == "auto" and not pyglslang.is_available():
         choice = "interpreter"  # there is nothing that could compile
     if can_interpret and choice == "interpreter":
-        return TieredLinearizer(context, structure, layout, None)
+        return TieredLinearizer(context, structure, storage, None)
     if can_interpret and choice == "auto":
         built = BuiltKernels(device, _fingerprint(context, structure))
         num_entries = sum(
             group.vertex_rows.size * (len(group.vertex_sets) + 1) // 2 for group in structure.groups
         )
         if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
-            return TieredLinearizer(context, structure, layout, built)
-    return DeviceLinearizer(context, structure, layout, stores_pairs=stores_pairs)
+            return TieredLinearizer(context, structure, storage, built)
+    return DeviceLinearizer(context, structure, storage)
 
 
 def _sampling_edge(structure: Structure) -> str | None:
@@ -122,12 +120,9 @@ def _fingerprint(context: Context, structure: Structure) -> bytes:
 class TieredLinearizer(DeviceLinearizer):
     """See the module's header."""
 
-    def __init__(
-        self, context: Context, structure: Structure, layout: BlockLayout, built: BuiltKernels | None
-    ):
+    def __init__(self, context: Context, structure: Structure, storage: Storage, built: BuiltKernels | None):
         """built: is told when compiled kernels are there; None: stay with the interpreter."""
-        super().__init__(context, structure, layout, stores_pairs=True)
-        self._built = built
+        super().__init__(context, structure, storage)
         self._views_made = threading.Event()
         self._generation = 0
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
@@ -137,6 +132,7 @@ class TieredLinearizer(DeviceLinearizer):
             compiled=lambda: None,
             constants={LARGE: 1} if context.is_large else None,
             choice="interpreter" if built is None else "auto",
+            built=None if built is None else built.note,
         )
 
     def _kernels(self) -> Iterator[gpu.GpuKernel]:
@@ -148,8 +144,6 @@ class TieredLinearizer(DeviceLinearizer):
         for edges in self.edges:
             yield from edges.kernels()
         yield from self.oplus_kernels()
-        if self._built is not None:
-            self._built.note()
 
     def prepare(self) -> None:
         """What `linearize_steps` needs now."""

@@ -1,0 +1,269 @@
+"""The two shapes of kernels that sum products over the edges of a view, whatever an edge's product is.
+
+    tiles   one invocation per edge, a workgroup for a tile of whole destinations: vertices with few edges.
+            With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the
+            first half of a product with the implicit Schur complement.
+    rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
+            computed before the loop over its edges.
+
+Sums are plain `real` (the direction of a conjugate gradient step needs no more), in a fixed order. What an
+edge contributes is the business of an `EdgeProduct`: `packed_products`, `stored_products`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.inputs import describe_type
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, indent
+from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
+
+ROWS_WORKGROUP = 128
+STOPPABLE = 1
+"""Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
+COMPONENTS = "xyzw"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop over edges `e`."""
+
+    before: Sequence[str]
+    """Statements before it; they may use `begin`, its first edge."""
+    inside: Sequence[str]
+    """Statements that add edge e's outputs to `sum[k]`."""
+    body: Body
+    """Operations and live values of both."""
+
+
+class EdgeProduct(Protocol):
+    """What an edge contributes to y_a = sum of J_a' w Omega sum_t J_t x_t."""
+
+    @property
+    def name(self) -> str:
+        """Of the way that it is computed, for the kernel's name."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Line of the kernel's header."""
+        ...
+
+    @property
+    def signature(self) -> EdgeSignature:
+        """The edges."""
+        ...
+
+    @property
+    def slot(self) -> int:
+        """a."""
+        ...
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The t."""
+        ...
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Of the kernel."""
+        ...
+
+    @property
+    def sums(self) -> Sequence[str]:
+        """The entries of y_a."""
+        ...
+
+    def declare(self, interface: Interface, written: int | None) -> None:
+        """Buffers that the loop reads; the packed records of slot `written` are written, too."""
+        ...
+
+    def loop(self) -> Loop:
+        """All is computed inside."""
+        ...
+
+    def hoisted(self) -> Loop:
+        """All edges of the loop have the same destination: what they share is computed before."""
+        ...
+
+    def stride(self, k: int) -> int:
+        """Words of four numbers per packed record of slot k."""
+        ...
+
+    def first_of_x(self, k: int) -> int:
+        """Place of x in the packed records of slot k."""
+        ...
+
+
+def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
+    """Products over tiles of whole destinations of a slot.
+
+    solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
+    destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
+    destinations, first edge, one past the last.
+    """
+    count = len(product.sums)
+    params = ("num_tiles", "first_tile", "parity")
+    interface = Interface(params if solve else (*params, "accumulate"))
+    product.declare(interface, product.slot if solve else None)
+    interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
+    for name in ("first", "dest_inverse" if solve else "dest_scalar"):
+        interface.add(name, f"INPUT(%, uint, {name})")
+    interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
+    loop = product.loop()
+    main = [
+        *_TILE_START,
+        *_zero_sums(count),
+        *loop.before,
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(loop.inside),
+        "}",
+        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];",
+        "barrier();",
+        *(_solve_tile(product) if solve else _STORE_TILE),
+    ]
+    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[OUTPUTS * TILE];"]
+    return _compose(product, "solve" if solve else "tiles", interface, main, loop.body, TILE, declarations)
+
+
+def rows_kernel(product: EdgeProduct) -> GpuKernel:
+    """Products with a workgroup per destination."""
+    count = len(product.sums)
+    interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
+    product.declare(interface, None)
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+    interface.add("y", "INOUT(%, real, y)")
+    loop = product.hoisted()
+    main = [
+        _STOP,
+        "const uint d = push.first_destination + WORKGROUP;",
+        "if (d >= push.num_destinations) return;",
+        "const uint begin = first.at[d], end = first.at[d + 1];",
+        *loop.before,
+        *_zero_sums(count),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(loop.inside),
+        "}",
+        *_STORE_ROW,
+    ]
+    declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
+    return _compose(product, "rows", interface, main, loop.body, ROWS_WORKGROUP, declarations)
+
+
+def _compose(
+    product: EdgeProduct,
+    shape: str,
+    interface: Interface,
+    main: Sequence[str],
+    body: Body,
+    workgroup: int,
+    declarations: Sequence[str],
+) -> GpuKernel:
+    """Put the kernel's text together."""
+    signature, slot, sources = product.signature, product.slot, product.sources
+    names = argument_names(signature.edge_type)
+    listed = " + ".join(f"J_{t} x_{t}" for t in sources)
+    what = f"x_{slot} = -H^-1 y, " if shape == "solve" else ""
+    slots = ", ".join(f"{t} {names[t]}" for t in sorted({slot, *sources}))
+    header = [
+        f"product over {'tiles' if shape == 'solve' else shape}: {what}"
+        f"y = J_{slot}' w omega ({listed}), slots: {slots}",
+        product.description,
+        *describe_type(signature),
+    ]
+    name = f"{signature.edge_type.name}.{product.name}_{shape}{slot}.{'_'.join(map(str, sources))}"
+    packed_word = f"#define packed_word {'dvec4' if product.arithmetic == 'double' else 'vec4'}"
+    return compose(
+        f"{name}.{signature.information}.{signature.kernel}",
+        interface,
+        header,
+        main,
+        product.arithmetic,
+        body,
+        workgroup,
+        len(product.sums),
+        declarations,
+        macros=[packed_word, *_INCLUDES],
+    )
+
+
+def _zero_sums(count: int) -> list[str]:
+    return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
+
+
+_INCLUDES = [
+    '#include "words.glsl"',
+    '#include "pcg_state.glsl"',
+    f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
+]
+
+_STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
+
+_TILE_START = [
+    _STOP,
+    "const uint tile = push.first_tile + WORKGROUP;",
+    "if (tile >= push.num_tiles) return;",
+    "const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last",
+    "const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
+]
+
+_STORE_TILE = """\
+for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
+  const uint d = first_destination + s / OUTPUTS, o = s % OUTPUTS;
+  const uint last = min(first.at[d + 1] - begin, TILE);
+  real total = ZERO;
+  for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[o * TILE + i];
+  const uint place = dest_scalar.at[d] + o;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}""".splitlines()
+
+
+def _solve_tile(product: EdgeProduct) -> list[str]:
+    """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
+    slot, signature = product.slot, product.signature
+    vertex = signature.edge_type.vertices[slot]
+    outputs = range(vertex.tangent_dim)
+    solve = [
+        f"const real solved_{i} = "
+        + " + ".join(f"inverse.at[block + {i + vertex.tangent_dim * j}] * total_{j}" for j in outputs)
+        + ";"
+        for i in outputs
+    ]
+    write_x = []
+    for i in outputs:
+        word, component = divmod(product.first_of_x(slot) + i, 4)
+        write_x.append(f"packed{slot}.at[record + {word}].{COMPONENTS[component]} = -solved_{i};")
+    first_row = f"rows.at[blocked(first.at[d], {slot}, {signature.num_rows})]"
+    return [
+        "if (LANE >= num_here) return;",
+        "const uint d = first_destination + LANE;",
+        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
+        f"real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
+        "for (uint i = first.at[d] - begin; i < last; ++i) {",
+        *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
+        "}",
+        *solve,
+        f"const uint record = {first_row} * {product.stride(slot)};",
+        *write_x,
+    ]
+
+
+_STORE_ROW = """\
+[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * WORKGROUP_SIZE + LANE] = sum[k];
+for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
+  barrier();
+  for (uint s = LANE; s < OUTPUTS * half_size; s += WORKGROUP_SIZE) {
+    const uint place = s / half_size * WORKGROUP_SIZE + s % half_size;
+    scratch[place] += scratch[place + half_size];
+  }
+}
+barrier();
+if (LANE < OUTPUTS) {
+  const real total = scratch[LANE * WORKGROUP_SIZE];
+  const uint place = dest_scalar.at[d] + LANE;
+  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
+}""".splitlines()

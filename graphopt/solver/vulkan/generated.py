@@ -1,0 +1,37 @@
+"""Launches of generated kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphopt.codegen import gpu
+from graphopt.solver.vulkan.context import LARGE, Context, Launch
+
+
+def arithmetic_of(context: Context) -> Any:
+    """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
+    if context.precision == "double":
+        return "double"
+    return "mixed" if context.device.has_float64 else "two_float"
+
+
+def bound(
+    context: Context,
+    kernel: gpu.GpuKernel,
+    buffers: Mapping[str, Any],
+    params: Mapping[str, int],
+    groups: int,
+    nbytes: float = 0.0,
+    constants: Mapping[int, int] | None = None,
+) -> Launch:
+    """A launch of a generated kernel; buffers and params by the kernel's names."""
+    large = {LARGE: 1} if context.is_large else {}
+    compiled = context.device.generated(kernel, {**large, **(constants or {})})
+    return Launch(
+        compiled,
+        tuple(buffers[name] for name in kernel.buffers),
+        tuple(params[name] for name in kernel.params),
+        groups,
+        nbytes,
+    )

@@ -1,0 +1,210 @@
+"""What of a problem the cost of its schedules depends on: numbers of edges, scalars, operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from graphopt.codegen import information_dim
+from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.device.protocol import Precision
+from graphopt.graph.sets import VertexSet
+from graphopt.solver.cpu import compiled_edge
+from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.types.base import working_edge_type
+
+_WORD = 16  # bytes of a scattered read
+
+
+@dataclass(frozen=True)
+class GroupSize:
+    """What of an edge group the cost depends on."""
+
+    tag: str
+    """Of the edge set: groups with the same one have the same schedule."""
+    num_edges: int
+    residual_dim: int
+    edge_bytes: int
+    """Rows and data of one edge."""
+    record_words: tuple[int, ...]
+    """Scattered reads of 16 bytes for the estimate in each slot."""
+    tangent_dims: tuple[int, ...]
+    is_eliminated: tuple[bool, ...]
+    """Whether Schur eliminates the vertices of a slot."""
+    chi2_flops: int
+    linearize_flops: int
+    kept_off_diagonal: int
+    """Numbers in its off-diagonal blocks between kept vertices."""
+    coupling: int
+    """In those between a kept and an eliminated one."""
+    num_blocks: int
+    """All of them."""
+
+    @property
+    def arity(self) -> int:
+        """Vertices of an edge."""
+        return len(self.tangent_dims)
+
+    def others(self, slot: int) -> list[int]:
+        """The other slots."""
+        return [t for t in range(self.arity) if t != slot]
+
+    def stored_dim(self, slot: int) -> int:
+        """Numbers that a view stores of an edge for its products, if none is constant or there twice."""
+        own, others = self.tangent_dims[slot], sum(self.tangent_dims[t] for t in self.others(slot))
+        return min(own * others, self.residual_dim * (own + others))
+
+
+@dataclass(frozen=True)
+class ProblemSize:
+    """What of a problem the cost depends on; numbers of scalars."""
+
+    groups: tuple[GroupSize, ...]
+    dim: int
+    kept_dim: int
+    diagonal: int
+    """Of all diagonal blocks."""
+    pair_flops: float
+    """To form S."""
+    num_pairs: float
+    schur: float
+    """Of S's upper triangle, at most."""
+    names_a_vertex_twice: bool = False
+    """Some edge does: all edge sets store blocks, or none."""
+
+    @property
+    def kept_off_diagonal(self) -> int:
+        """Of H_pp's upper triangle, without the diagonal."""
+        return sum(one.kept_off_diagonal for one in self.groups)
+
+    @property
+    def coupling(self) -> int:
+        """Of H_pl."""
+        return sum(one.coupling for one in self.groups)
+
+    @property
+    def tags(self) -> list[str]:
+        """Edge sets that may have schedules of their own."""
+        return list(dict.fromkeys(one.tag for one in self.groups))
+
+    @property
+    def eliminates(self) -> bool:
+        """Some vertices can be eliminated, others stay."""
+        return self.num_pairs > 0.0
+
+    @property
+    def values(self) -> int:
+        """Of H as it is stored."""
+        return self.diagonal + self.kept_off_diagonal + self.coupling
+
+
+def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
+    """Sizes of a structure; compiles the programs of its edge types if they are not.
+
+    Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
+    """
+    squares = structure.dims.astype(np.int64) ** 2
+    groups = tuple(_group_size(structure, group, precision) for group in structure.groups)
+    coupling = sum(one.coupling for one in groups)
+    pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
+    return ProblemSize(
+        groups=groups,
+        dim=structure.dim,
+        kept_dim=structure.kept_dim,
+        diagonal=int(squares.sum()),
+        pair_flops=flops,
+        num_pairs=pairs,
+        schur=schur,
+        names_a_vertex_twice=any(_names_twice(group) for group in structure.groups),
+    )
+
+
+def _off_diagonal(structure: Structure, group: EdgeGroup) -> tuple[int, int, int]:
+    """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks."""
+    kept, coupling, count = 0, 0, 0
+    dims = [one.type.tangent_dim for one in _vertex_sets(structure, group)]
+    blocks = [_blocks(structure, group, slot) for slot in range(len(dims))]
+    for a, b in combinations(range(len(dims)), 2):
+        optimized = (blocks[a] >= 0) & (blocks[b] >= 0)
+        eliminated = (blocks[a] >= structure.num_kept) | (blocks[b] >= structure.num_kept)
+        both, across = int(np.count_nonzero(optimized)), int(np.count_nonzero(optimized & eliminated))
+        coupling += across * dims[a] * dims[b]
+        kept += (both - across) * dims[a] * dims[b]
+        count += both
+    return kept, coupling, count
+
+
+def _names_twice(group: EdgeGroup) -> bool:
+    """Some edge has one vertex in two slots."""
+    return any(
+        group.vertex_sets[a] == group.vertex_sets[b]
+        and bool((group.vertex_rows[:, a] == group.vertex_rows[:, b]).any())
+        for a, b in combinations(range(len(group.vertex_sets)), 2)
+    )
+
+
+def _vertex_sets(structure: Structure, group: EdgeGroup) -> list[VertexSet]:
+    return [structure.selection.vertex_sets[number] for number in group.vertex_sets]
+
+
+def _blocks(structure: Structure, group: EdgeGroup, slot: int) -> np.ndarray:
+    """(m,) block of each edge's vertex in a slot, -1: not optimized."""
+    return structure.vertex_blocks[group.vertex_sets[slot]][group.vertex_rows[:, slot]]
+
+
+def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
+    """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
+
+    All kept neighbours count as of the same, mean dimension.
+    """
+    num_kept, num_blocks = structure.num_kept, structure.num_blocks
+    degree = np.zeros(num_blocks - num_kept)
+    for group in structure.groups:
+        arity = len(group.vertex_sets)
+        blocks = [_blocks(structure, group, slot) for slot in range(arity)]
+        for a in range(arity):
+            is_kept = [(0 <= blocks[b]) & (blocks[b] < num_kept) for b in range(arity) if b != a]
+            others = np.sum(is_kept, axis=0) if is_kept else np.zeros(len(blocks[a]))
+            mine = blocks[a] >= num_kept
+            if mine.any():
+                degree += np.bincount(blocks[a][mine] - num_kept, others[mine], len(degree))
+    own = structure.dims[num_kept:].astype(np.float64)
+    mean_dim = coupling / max(float((degree * own).sum()), 1.0)
+    pairs = 0.5 * degree * (degree + 1.0)
+    flops = 2.0 * float((pairs * (mean_dim**2 * own + mean_dim * own**2)).sum())
+    full = 0.5 * float(structure.kept_dim) * (structure.kept_dim + 1.0)
+    num_pairs = float(pairs.sum())
+    return num_pairs, flops, min(full, num_pairs * mean_dim**2)
+
+
+def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) -> GroupSize:
+    edge_type = working_edge_type(group.edge_set.type)
+    compiled = compiled_edge(edge_type, group.information, group.kernel)
+    vertices = edge_type.vertices
+    num_data = edge_type.measurement_dim + information_dim(edge_type.residual_dim, group.information)
+    rows = 4 * (len(vertices) + len(edge_type.parameters))
+    words = [_words(v.storage_dim, precision) for v in vertices]
+    blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
+    kept_off_diagonal, coupling, num_blocks = _off_diagonal(structure, group)
+    return GroupSize(
+        tag=group.edge_set.type.tag,
+        num_edges=len(group.rows),
+        residual_dim=edge_type.residual_dim,
+        edge_bytes=rows + 8 * (num_data + (group.kernel != 0)),
+        record_words=tuple(words),
+        tangent_dims=tuple(v.tangent_dim for v in vertices),
+        is_eliminated=tuple(structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks),
+        chi2_flops=compiled.chi2.num_flops,
+        linearize_flops=compiled.linearize.num_flops,
+        kept_off_diagonal=kept_off_diagonal,
+        coupling=coupling,
+        num_blocks=num_blocks,
+    )
+
+
+def _words(storage_dim: int, precision: Precision) -> int:
+    """Reads of 16 bytes per record."""
+    nbytes = 8 * record_dim(storage_dim) if precision == "double" else 4 * narrow_record_dim(storage_dim)
+    return -(-nbytes // _WORD)

@@ -1,0 +1,63 @@
+"""What is stored of H for the products of the conjugate gradients, per edge group.
+
+blocks        the off-diagonal blocks that the group contributes to
+matrix-free   nothing: products compute the Jacobians anew
+jacobians     what a product reads of the Jacobians, per edge and view
+
+All of them store H's diagonal blocks; y = H x adds up the products of all groups. The choice is made per edge
+set: groups of one edge set, which differ in their robust kernel, share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.layout import BlockLayout, diagonal_layout, whole_layout
+
+Products = Literal["blocks", "matrix-free", "jacobians"]
+PRODUCTS: tuple[Products, ...] = ("blocks", "matrix-free", "jacobians")
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """Stored blocks of H, and who has others."""
+
+    layout: BlockLayout
+    """All diagonal blocks, and the off-diagonal ones of groups with "blocks"."""
+    products: tuple[Products, ...]
+    """Per group."""
+    places: tuple[tuple[np.ndarray, np.ndarray] | None, ...]
+    """Per group with "blocks" where its blocks are, as `EdgeGroup.block_offset` and `block_transposed`."""
+
+    @property
+    def is_whole(self) -> bool:
+        """All blocks of H are stored."""
+        return all(one == "blocks" for one in self.products)
+
+    @classmethod
+    def of(cls, structure: Structure, num_kept: int, products: Sequence[Products]) -> Storage:
+        """num_kept: blocks that Schur does not eliminate."""
+        products = tuple(products)
+        chosen = [one == "blocks" for one in products]
+        if all(chosen):
+            places = tuple((group.block_offset, group.block_transposed) for group in structure.groups)
+            return cls(whole_layout(structure, num_kept), products, places)
+        if not any(chosen):
+            return cls(diagonal_layout(structure, num_kept), products, (None,) * len(products))
+        stored = [group for group, wanted in zip(structure.groups, chosen, strict=True) if wanted]
+        pattern = structure.pattern_of(stored)
+        found = iter(zip(pattern.offsets, pattern.transposed, strict=True))
+        layout = BlockLayout(structure.dims, pattern.col_ptr, pattern.row_idx, num_kept)
+        return cls(layout, products, tuple(next(found) if wanted else None for wanted in chosen))
+
+
+def describe_products(tags: Sequence[str], products: Sequence[Products]) -> str:
+    """The choice of all groups, or those of the edge sets: "EDGE_SE2=blocks, EDGE_SE2_XY=jacobians"."""
+    if len(set(products)) == 1:
+        return products[0]
+    return ", ".join(f"{tag}={one}" for tag, one in dict(zip(tags, products, strict=True)).items())
