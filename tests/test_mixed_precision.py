@@ -129,7 +129,7 @@ def test_an_ordinary_run_pays_one_linearization_and_one_trial_in_double(schedule
 
         monkeypatch.setattr(ResidentBlockSolver, name, counted)
     graph = bundle_adjustment()
-    summary = run(graph, linear_solver="pcg", schur="implicit", schedule=schedule)
+    summary = run(graph, "gn", 8, linear_solver="pcg", schur="implicit", schedule=schedule)
     assert summary.precision == "mixed"
     assert summary.precision_note == ""
     assert [one for one in calls if one[1] == "double"] == [("linearize", "double"), ("trial", "double")]

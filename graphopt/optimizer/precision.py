@@ -34,6 +34,7 @@ _PROBE, _CAUTIOUS, _FLOAT32 = 1e-12, 1e-8, 1e-7
 """Dampings: the least for double, one for curved valleys, and as little as float32 makes use of."""
 _ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
 _SLOW, _RATIO, _NUM_SLOW = 1e-2, 0.3, 4  # relative decreases in a row that are small and do not fall
+_NOTHING = 1e-9  # relative decrease of an iteration that does nothing
 _MANY_TRIALS = 3
 _FIRST_LOOK = {"fails": 1, "creeps": _NUM_SLOW}  # iterations done; the next look is after twice as many
 _MORE, _MUCH_MORE = 1.1, 2.0  # double's decrease over float32's, of steps damped equally and not
@@ -116,8 +117,11 @@ class PrecisionGuard:
     # ---------------------------------------------------------------- on the way
 
     def _sign_of_trouble(self, step: Step, before: float) -> str | None:
-        self._shares.append((before - step.chi2) / before if before > 0.0 else 0.0)
-        if step.trials >= _MANY_TRIALS or step.chi2 > before:
+        share = (before - step.chi2) / before if before > 0.0 else 0.0
+        self._shares.append(share)
+        if abs(share) < _NOTHING:
+            return None  # rounding at a minimum, or stuck for good: it will end, and be probed then
+        if step.trials >= _MANY_TRIALS or share < 0.0:
             return "fails"
         recent = self._shares[-_NUM_SLOW:]
         creeps = len(recent) == _NUM_SLOW and max(recent) < _SLOW and recent[-1] > _RATIO * recent[-2]
