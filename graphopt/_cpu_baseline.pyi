@@ -176,6 +176,7 @@ def block_pattern(
     blocks: Sequence[np.ndarray],
     edges: Sequence[tuple[Sequence[int], np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[np.ndarray, np.ndarray]]]: ...
+def information_variant(information: np.ndarray, rows: np.ndarray) -> str: ...
 
 class LoopResult:
     """What a loop did."""
@@ -237,6 +238,7 @@ class Chunk:
     measurement: np.ndarray
     information: np.ndarray
     level: np.ndarray
+    evaluator: EdgeEvaluator | None
     error: np.ndarray
     chi2: np.ndarray
     def __init__(self, num_rows: int, number: int) -> None: ...
@@ -251,6 +253,20 @@ class VertexRow(Row):
 class EdgeRow(Row):
     """An edge of `_arity` vertices; takes a row of its class's `_pool`."""
 
+class GraphBase:
+    """What adding an edge changes in a graph."""
+
+    _edges: dict[Any, None]
+    _incidence: dict[Any, dict[Any, None]] | None
+    _version: int
+    _next_edge: int
+
+class KernelWidth:
+    """The width of a robust kernel."""
+
+    _delta: float
+    def __init__(self, delta: float = 1.0) -> None: ...
+
 class FastMethod:
     """A Python method with a short way for the usual case."""
 
@@ -261,9 +277,11 @@ def fast_getter(method: Any, column: str) -> Any: ...
 def fast_setter(
     method: Any, column: str, first: int = 0, count: int = -1, forgets_chi2: bool = False
 ) -> Any: ...
+def fast_method(method: Any, name: str) -> Any: ...
 def fast_property(property: Any, column: str, first: int, count: int = 1, single: bool = False) -> Any: ...
 def places_of(objects: list[Any]) -> list[Any]: ...
-def vertex_ids(edges: list[Any], arity: int) -> np.ndarray: ...
+def number_vertices(vertices: list[Any], list_number: int) -> None: ...
+def vertex_places(edges: list[Any], arity: int) -> tuple[np.ndarray, np.ndarray]: ...
 def robust_kernels(edges: list[Any]) -> tuple[Any, ...]: ...
 def complete_edges(edges: list[Any]) -> list[Any]: ...
 

@@ -14,6 +14,7 @@ from graphopt import io
 from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
@@ -328,9 +329,7 @@ def test_the_host_may_add_to_h_and_b(linear_solver, schur, access):
         more, gradient = rng.uniform(5.0, 9.0, len(places)), rng.normal(size=len(places))
         for solver in (device, host):
             solver.linearize()
-            solver.values[places] += more
-            solver.b[:] -= gradient
-        device.system.upload()
+            solver.external(ExternalPlaces({}, places, np.arange(solver.dim))).add(more, -gradient)
         close(device.diagonal, host.diagonal)
         assert device.largest_diagonal() == pytest.approx(host.largest_diagonal(), rel=1e-12)
         assert device.largest_gradient() == pytest.approx(host.largest_gradient(), rel=1e-9)

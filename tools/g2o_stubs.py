@@ -44,6 +44,14 @@ VALUES = {
     "VertexIntrinsics": "VertexIntrinsicsEstimate",
 }
 """Vertex class -> class of its estimate; arrays otherwise."""
+NATIVE_BASES = (
+    kernels.Row,
+    kernels.VertexRow,
+    kernels.EdgeRow,
+    kernels.Chunk,
+    kernels.GraphBase,
+    kernels.KernelWidth,
+)
 SPECIAL = ("__init__", "__mul__", "__imul__", "__getitem__", "__len__", "__call__")
 NUMBERS = ("EdgeSE2PointXYBearing", "EdgeSBAScale")
 
@@ -103,8 +111,7 @@ def _ordered(classes: dict[str, type]) -> list[tuple[str, type]]:
 
 def _without_native(bases: tuple[type, ...]) -> list[type]:
     """Leave out the base classes from the CPU module, whose members are all private."""
-    native = (kernels.Row, kernels.VertexRow, kernels.EdgeRow, kernels.Chunk)
-    return [base for base in bases if base not in native]
+    return [base for base in bases if base not in NATIVE_BASES]
 
 
 def _class(name: str, one: type) -> str:
@@ -167,8 +174,9 @@ def _member(name: str, value: Any) -> list[str]:
         return ["    @classmethod", f"    def {name}{_signature(value.__func__)}: ..."]
     if inspect.isfunction(value):
         return [f"    def {name}{_signature(value)}: ..."]
-    if name == "__init__":  # of kernels.VertexRow and EdgeRow
-        return ["    def __init__(self, id: int = ...) -> None: ..."]
+    if name == "__init__":  # of kernels.VertexRow, EdgeRow or KernelWidth
+        argument = "delta: float" if value.__objclass__ is kernels.KernelWidth else "id: int"
+        return [f"    def __init__(self, {argument} = ...) -> None: ..."]
     if inspect.isclass(value):
         return [f"    {name}: ClassVar[type[{value.__name__}]]"]
     if isinstance(value, Enum):

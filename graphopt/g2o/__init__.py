@@ -25,8 +25,9 @@ from graphopt.g2o.devices import default_device, set_default_device
 from graphopt.g2o.edge_types import EdgeProjectP2MCRight, VariableVectorXEdge
 from graphopt.g2o.factory import Factory, FactoryTypeInfo
 from graphopt.g2o.files import IoFileFilter, IoFormat, IoWrapper
+from graphopt.g2o.hyper_graph import HyperGraph
 from graphopt.g2o.isometries import Isometry2d, Isometry3d, TransformTraits
-from graphopt.g2o.optimizable_graph import HyperGraph, OptimizableGraph
+from graphopt.g2o.optimizable_graph import OptimizableGraph
 from graphopt.g2o.parameters import (
     CameraParameters,
     Parameter,
@@ -36,7 +37,7 @@ from graphopt.g2o.parameters import (
     ParameterSE3Offset,
     ParameterStereoCamera,
 )
-from graphopt.g2o.poses import SE2, SE3Quat, Sim3
+from graphopt.g2o.poses import SE3Quat, Sim3
 from graphopt.g2o.propagator import (
     EstimatePropagator,
     EstimatePropagatorCost,
@@ -61,6 +62,7 @@ from graphopt.g2o.robust_kernels import (
     RobustKernelWelsch,
 )
 from graphopt.g2o.rotations import AngleAxis, Quaternion, Rotation2D, Rotation2d
+from graphopt.g2o.se2 import SE2
 from graphopt.g2o.simulator import (
     Simulator,
     Simulator2D,
@@ -84,8 +86,8 @@ from graphopt.g2o.solvers import (
 from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.sparse_optimizer import SparseOptimizer
 from graphopt.g2o.statistics import G2OBatchStatistics
+from graphopt.g2o.vector_vertex import VectorXVertex
 from graphopt.g2o.vertex_types import (
-    VectorXVertex,
     VertexCam,
     VertexCamBAL,
     VertexIntrinsics,

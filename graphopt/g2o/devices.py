@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from functools import cache
 
 from graphopt.solver.registry import SolverOptions
 
@@ -16,8 +16,9 @@ _device: str | None = None
 def set_default_device(device: str) -> None:
     """Let all optimizers use a device ("cpu", "vulkan", "vulkan:1", ...) from their next `optimize` on.
 
-    In a graph with vertices or edges that are defined in Python, the CPU linearises and the device solves
-    the linear systems.
+    Edges and vertices that are defined in Python are evaluated on the CPU, and their part is added to the
+    rest, which runs on the device. Where there are no other edges, or plane-to-plane GICP edges (whose
+    information follows from the estimates), the CPU linearises and the device solves the linear systems.
     """
     global _device
     _device = device
@@ -29,8 +30,10 @@ def default_device() -> str:
 
 
 def solver_options(linear_solver: str, on_host: bool) -> SolverOptions:
-    """Options of a block solver on this device; `on_host`: the CPU linearises, where Python can add to H."""
-    options = SolverOptions(device=default_device(), linear_solver=linear_solver)
-    if on_host and "schedule" in (one.name for one in fields(SolverOptions)):
-        return replace(options, schedule="host")  # otherwise a device always leaves it to the CPU
-    return options
+    """Options of a block solver on this device; `on_host`: the CPU linearises."""
+    return _options(default_device(), linear_solver, "host" if on_host else "auto")
+
+
+@cache
+def _options(device: str, linear_solver: str, schedule: str) -> SolverOptions:
+    return SolverOptions(device=device, linear_solver=linear_solver, schedule=schedule)

@@ -19,7 +19,8 @@ from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.gicp import DEFAULT_MEASUREMENT, EdgeVVGicp
 from graphopt.g2o.isometries import Isometry3d
-from graphopt.g2o.poses import SE2, SE3Quat, Sim3
+from graphopt.g2o.poses import SE3Quat, Sim3
+from graphopt.g2o.se2 import SE2
 from graphopt.g2o.storage import Pool, edge_pool, fast_setter
 from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, icp, registry, sba
@@ -184,6 +185,7 @@ def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
         "_type": kind,
         "_pool": pool_of(kind),
         "_arity": len(kind.vertices),
+        "_is_plain": not kind.parameters,
         **_MEMBERS.get(kind.name, {}),
     }
     about = f" {kind.doc}" if kind.doc else ""
@@ -278,6 +280,7 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
 
     __slots__ = ("_dimension",)
     _arity = 0
+    _is_plain = True
     _pool = _vector_pool(0, 0)
     _error_is_python = True
 
@@ -326,7 +329,7 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
 
     def linearize_oplus(self) -> None:
         """Central differences; override it to give your own Jacobians."""
-        from graphopt.g2o.edges import numeric_jacobians
+        from graphopt.g2o.numeric_jacobians import numeric_jacobians
 
         self._jacobians = numeric_jacobians(self)
 

@@ -1,4 +1,4 @@
-"""Edges: the base class of all, and `VariableVectorXEdge` for edges defined in Python.
+"""`OptimizableGraph_Edge`: the base class of all edges with an error.
 
 An edge keeps its measurement, information matrix, level and last error in a row of its type's arrays (see
 `storage`). `error` is the value of the last `compute_error()`, which `optimize` calls for all active edges
@@ -19,19 +19,16 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 from graphopt.g2o import evaluate, scalar
-from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
+from graphopt.g2o.hyper_edge import Edge
+from graphopt.g2o.numeric_jacobians import numeric_jacobians
 from graphopt.g2o.robust_kernels import BaseRobustKernel
-from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
+from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_method, fast_setter
 from graphopt.g2o.vertex_types import vertex_class
-from graphopt.g2o.vertices import OptimizableGraph_Vertex, Vertex
+from graphopt.g2o.vertices import OptimizableGraph_Vertex
 from graphopt.types import EdgeType
 
 if TYPE_CHECKING:
-    from graphopt.g2o.optimizable_graph import OptimizableGraph
     from graphopt.g2o.parameters import Parameter
-
-NUMERIC_STEP = 1e-9
-"""Step of numeric Jacobians, g2o's own."""
 
 
 class CallableArray(np.ndarray):
@@ -40,76 +37,6 @@ class CallableArray(np.ndarray):
     def __call__(self) -> np.ndarray:
         """The array itself."""
         return self
-
-
-class Edge(HyperGraphElement, kernels.EdgeRow):
-    """An edge of a hyper graph: an id and vertices."""
-
-    __slots__ = ()
-
-    def __init__(self, id: int = INVALID_ID) -> None:
-        self._id = id
-        self._graph: OptimizableGraph | None = None
-        self._data: list[Data] | None = None
-        self._vertices: list[Any] = []
-
-    def id(self) -> int:
-        """Id, -2 until one is set; nothing depends on it."""
-        return self._id
-
-    def set_id(self, id: int) -> None:
-        """Set the id."""
-        self._id = int(id)
-
-    def element_type(self) -> HyperGraphElementType:
-        """HGET_EDGE."""
-        return HyperGraphElementType.HGET_EDGE
-
-    def user_data(self) -> list[Data]:
-        """User data, in the order in which it was added."""
-        return list(self._data or ())
-
-    def add_user_data(self, obs: Data) -> None:
-        """Attach user data."""
-        self._data = [*(self._data or ()), obs]
-
-    def set_user_data(self, obs: Data) -> None:
-        """Replace all user data."""
-        self._data = [obs]
-
-    def resize(self, size: int) -> None:
-        """Change the number of vertices."""
-        self._vertices = [*self._vertices[:size], *([None] * (size - len(self._vertices)))]
-        if self._graph is not None:
-            self._graph._topology_changed()
-
-    def set_vertex(self, i: int, v: Vertex | None) -> None:
-        """Set vertex number i."""
-        try:
-            self._vertices[i] = v
-        except IndexError:
-            count = len(self._vertices)
-            raise IndexError(
-                f"{type(self).__name__}.set_vertex({i}): it has {count} vertices; see resize()."
-            ) from None
-        if self._graph is not None:
-            self._graph._topology_changed()
-
-    def vertex(self, i: int) -> Any:
-        """Vertex number i, None until it is set."""
-        return self._vertices[i]
-
-    def vertices(self) -> list[Any]:
-        """All vertices (a new list)."""
-        return list(self._vertices)
-
-    def num_undefined_vertices(self) -> int:
-        """Vertices not set yet."""
-        return self._vertices.count(None)
-
-    def __repr__(self) -> str:
-        ids = ", ".join("-" if one is None else str(one.id()) for one in self._vertices)
-        return f"<{type(self).__name__} between {ids}>"
 
 
 class OptimizableGraph_Edge(Edge):
@@ -228,12 +155,17 @@ class OptimizableGraph_Edge(Edge):
         self._chunk.error[self._row] = value
         self._chunk.chi2[self._row] = np.nan
 
+    @fast_method
     def compute_error(self) -> Any:
         """Compute `error` at the present estimates. Override it to define an edge in Python."""
         kind = self._type
-        if not kind.parameters and evaluate.evaluator(kind).one(self):
-            return
         chunk, row = self._chunk, self._row
+        if not kind.parameters:
+            evaluator = evaluate.evaluator(kind)
+            if self._is_plain:
+                chunk.evaluator = evaluator
+            if evaluator.one(self):
+                return
         error = evaluate.errors(kind, self._inputs())[0]
         chunk.error[row] = error
         chunk.chi2[row] = error @ chunk.information[row] @ error
@@ -317,8 +249,11 @@ class OptimizableGraph_Edge(Edge):
         """The robust kernel object, None for none."""
         return self._kernel
 
+    @fast_method
     def set_robust_kernel(self, ptr: BaseRobustKernel | None) -> None:
         """Set (or with None remove) the robust kernel; later changes of its delta count."""
+        if ptr is not None and not isinstance(ptr, BaseRobustKernel):
+            raise TypeError(f"set_robust_kernel takes a RobustKernel* or None, got {ptr!r}.")
         self._kernel = ptr
 
     @fast_getter("level")
@@ -402,31 +337,3 @@ def _storing(function: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return compute_error
-
-
-def numeric_jacobians(edge: OptimizableGraph_Edge) -> list[np.ndarray]:
-    """Central differences through each vertex' oplus, with g2o's step."""
-    result = []
-    before = edge._chunk.error[edge._row].copy()
-    for vertex in edge._vertices:
-        columns = np.zeros((edge.dimension(), vertex.dimension()))
-        if not vertex.fixed():
-            for column in range(vertex.dimension()):
-                step = np.zeros(vertex.dimension())
-                step[column] = NUMERIC_STEP
-                columns[:, column] = _moved_error(edge, vertex, step)
-                columns[:, column] -= _moved_error(edge, vertex, -step)
-            columns *= 0.5 / NUMERIC_STEP
-        result.append(columns)
-    edge.error = before
-    return result
-
-
-def _moved_error(
-    edge: OptimizableGraph_Edge, vertex: OptimizableGraph_Vertex, step: np.ndarray
-) -> np.ndarray:
-    vertex.push()
-    vertex.oplus_impl(step)
-    edge.compute_error()
-    vertex.pop()
-    return edge._chunk.error[edge._row].copy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.g2o import scalar
 from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
 from graphopt.g2o.isometries import Isometry2d, Isometry3d
-from graphopt.g2o.poses import SE2
+from graphopt.g2o.se2 import SE2
 from graphopt.g2o.storage import Pool, parameter_pool
 from graphopt.types import ParameterType, registry
 
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
 class Parameter(HyperGraphElement, kernels.Row):
     """A parameter."""
 
-    __slots__ = ("_graph", "_id")
+    __slots__ = ("_id",)
     _type: ClassVar[ParameterType]
     _pool: ClassVar[Pool]
 
     def __init__(self) -> None:
         self._id = -1
-        self._graph: OptimizableGraph | None = None
         self._chunk, self._row = self._pool.take()
 
     def __repr__(self) -> str:
@@ -237,7 +237,7 @@ class ParameterContainer:
 
     def __init__(self, graph: OptimizableGraph | None = None) -> None:
         self._by_id: dict[int, Parameter] = {}
-        self._graph = graph
+        self._graph = None if graph is None else ref(graph)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -251,7 +251,6 @@ class ParameterContainer:
         if parameter._id < 0 or parameter._id in self._by_id:
             return False
         self._by_id[parameter._id] = parameter
-        parameter._graph = self._graph
         self._changed()
         return True
 
@@ -263,7 +262,6 @@ class ParameterContainer:
         """Take a parameter out and return it, None if there is none."""
         found = self._by_id.pop(id, None)
         if found is not None:
-            found._graph = None
             self._changed()
         return found
 
@@ -273,5 +271,6 @@ class ParameterContainer:
         self._changed()
 
     def _changed(self) -> None:
-        if self._graph is not None:
-            self._graph._topology_changed()
+        graph = None if self._graph is None else self._graph()
+        if graph is not None:
+            graph._topology_changed()

@@ -1,26 +1,30 @@
 """A block solver for graphs with vertices and edges that are defined in Python.
 
-It passes everything to the block solver of the other edges and adds the parts of the Python edges to its H
-and b:
+It passes everything to the block solver of the other edges, on whatever device that is, and adds the parts of
+the Python edges to its H and b:
 
     H_ij += J_i' w Omega J_j,    b_i -= J_i' w Omega e,    chi2 += rho(e' Omega e)
 
-Their places in H are those of the placeholder edges of `problem`. Vertices with their own `oplus_impl` are
-moved by it. The estimates go to the objects before Python code runs. Information matrices of plane-to-plane
-GICP edges are set before each evaluation.
+Their places in H are those of the placeholder edges of `lists`. Vertices with their own `oplus_impl` are
+moved by it. Estimates of these edges' vertices go to the objects before Python code runs. Information
+matrices of plane-to-plane GICP edges are set before each evaluation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
-from graphopt.g2o.edges import numeric_jacobians
-from graphopt.g2o.problem import EdgeList, Problem, VertexList
+from graphopt.g2o.lists import EdgeList
+from graphopt.g2o.numeric_jacobians import numeric_jacobians
+from graphopt.g2o.problem import Problem
+from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.trial import TrialsByParts
+from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
 
 
@@ -32,13 +36,8 @@ class PythonEdgeSolver(TrialsByParts):
         self._problem = problem
         self.structure: Structure = inner.structure
         self.dim = inner.dim
-        lists = {id(one.edge_set): one for one in problem.edge_lists if one.is_python}
-        self._groups = [
-            (group, lists[id(group.edge_set)])
-            for group in self.structure.groups
-            if id(group.edge_set) in lists
-        ]
-        self._moved = [one for one in problem.vertex_lists if one.is_python]
+        self._edges = PythonEdges(self.structure, problem)
+        self._external = inner.external(self._edges.places)
         self._planes = [one for one in problem.edge_lists if one.has_planes and len(one.active)]
 
     def __getattr__(self, name: str) -> Any:
@@ -59,37 +58,30 @@ class PythonEdgeSolver(TrialsByParts):
         self._inner.dx = step
 
     def linearize(self) -> float:
-        """H, b and robust chi2 of all edges."""
+        """H, b and robust chi2 of all edges; a device computes its part meanwhile."""
         self._set_plane_information()
+        self._bring_estimates()
         total = self._inner.linearize()
-        self._give_estimates()
-        system = getattr(self._inner, "system", None) if self._groups else None
-        if system is not None:  # a device that has H and b on their way already
-            system.wait_upload()
-        for group, edges in self._groups:
-            for place, row in enumerate(group.rows.tolist()):
-                total += self._add(group, place, edges.objects[row])
-        if system is not None:
-            system.upload()
+        if self._edges.groups:
+            own, values, b = self._edges.linearize()
+            self._external.add(values, b)
+            total += own
         return total
 
     def chi2(self) -> float:
         """Robust chi2 of all edges."""
         self._set_plane_information()
-        total = self._inner.chi2()
-        self._give_estimates()
-        for group, edges in self._groups:
-            for row in group.rows.tolist():
-                edge = edges.objects[row]
-                edge.compute_error()
-                total += _robust(edge)[0]
-        return total
+        return self._inner.chi2() + self._own_chi2()
 
-    def _give_estimates(self) -> None:
+    def _own_chi2(self) -> float:
+        self._bring_estimates()
+        return self._edges.chi2()
+
+    def _bring_estimates(self) -> None:
         """Bring the estimates to the objects for Python code."""
-        if self._groups:
-            self._inner.finish()
-            self._problem.give_estimates()
+        if self._edges.places.vertices:
+            self._external.read_estimates()
+            self._edges.give_estimates()
 
     def _set_plane_information(self) -> None:
         if self._planes:
@@ -98,26 +90,144 @@ class PythonEdgeSolver(TrialsByParts):
                 edges.set_plane_information(self._problem.graph)
             self._inner.refresh()
 
+    # ---------------------------------------------------------------- steps
+
+    def trial(self, damping: Damping) -> Trial:
+        """In one piece where Python only evaluates edges."""
+        if self._edges.moved or self._planes:
+            return super().trial(damping)
+        return self._with_own_chi2(self._inner.trial(damping))
+
+    def move(self) -> Trial:
+        """In one piece where Python only evaluates edges."""
+        if self._edges.moved or self._planes:
+            return super().move()
+        return self._with_own_chi2(self._inner.move())
+
+    def _with_own_chi2(self, done: Trial) -> Trial:
+        if not done.solved:
+            return done
+        try:
+            return replace(done, chi2=done.chi2 + self._own_chi2())
+        except BaseException:
+            self._inner.pop()
+            raise
+
     def update(self) -> None:
         """Move all vertices."""
+        if self._edges.moved:
+            self._bring_estimates()
         self._inner.update()
-        for vertices in self._moved:
-            number = self.structure.selection.vertex_sets.index(vertices.vertex_set)
-            self._move(vertices, self.structure.vertex_offsets[number])
+        for number, rows in self._edges.moved.items():
+            self._edges.move(number, rows, self._inner.dx)
+            self._external.write_estimates(number, rows)
 
-    def _move(self, vertices: VertexList, offsets: np.ndarray) -> None:
-        estimates = vertices.vertex_set.estimate
-        for row in vertices.is_python:
-            offset = int(offsets[row])
-            if offset < 0:
-                continue
-            vertex = vertices.objects[row]
-            vertex._chunk.estimate[vertex._row] = estimates[row]
-            vertex.oplus_impl(self._inner.dx[offset : offset + vertex.dimension()].copy())
-            estimates[row] = vertex._chunk.estimate[vertex._row]
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        return self._inner.largest_diagonal()
 
-    def _add(self, group: EdgeGroup, place: int, edge: Any) -> float:
-        """Add one edge to H and b; returns rho(chi2)."""
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        return self._inner.largest_gradient()
+
+
+class PythonEdges:
+    """The edges and vertices of a problem that are defined in Python, and their places in H and b."""
+
+    def __init__(self, structure: Structure, problem: Problem):
+        lists = {id(one.edge_set): one for one in problem.edge_lists}
+        self._structure = structure
+        self.groups: list[tuple[EdgeGroup, EdgeList]] = [
+            (group, lists[id(group.edge_set)]) for group in structure.external
+        ]
+        sets = structure.selection.vertex_sets
+        self._lists = {sets.index(one.vertex_set): one for one in problem.vertex_lists}
+        self.moved: dict[int, np.ndarray] = {}
+        """Number of a vertex set -> rows of optimized vertices with an `oplus_impl` of their own."""
+        for number, one in self._lists.items():
+            offsets = structure.vertex_offsets[number]
+            rows = np.array([row for row in one.is_python if offsets[row] >= 0], np.int64)
+            if len(rows):
+                self.moved[number] = rows
+        self._starts: dict[int, int] = {}
+        """First scalar of a block of H -> its first number in what `linearize` returns."""
+        self._first: dict[int, int] = {}
+        """First scalar of a segment of b -> its first number in what `linearize` returns."""
+        self.places = ExternalPlaces(self._vertices(), self._value_places(), self._b_places())
+
+    # ---------------------------------------------------------------- places
+
+    def _slots(self) -> Iterator[tuple[int, np.ndarray]]:
+        for group, _ in self.groups:
+            for slot, number in enumerate(group.vertex_sets):
+                yield number, group.vertex_rows[:, slot]
+
+    def _vertices(self) -> dict[int, np.ndarray]:
+        rows: dict[int, list[np.ndarray]] = {}
+        for number, some in (*self._slots(), *self.moved.items()):
+            rows.setdefault(number, []).append(some)
+        return {number: np.unique(np.concatenate(some)).astype(np.int64) for number, some in rows.items()}
+
+    def _value_places(self) -> np.ndarray:
+        sizes: dict[int, int] = {}
+        for group, _ in self.groups:
+            dims = [one.tangent_dim for one in group.edge_set.type.vertices]
+            pairs = combinations_with_replacement(dims, 2)
+            for column, (rows, columns) in zip(group.block_offset.T, pairs, strict=True):
+                sizes.update((int(at), rows * columns) for at in np.unique(column[column >= 0]))
+        return _places(sizes, self._starts)
+
+    def _b_places(self) -> np.ndarray:
+        sizes: dict[int, int] = {}
+        for number, rows in self._slots():
+            offsets = self._structure.vertex_offsets[number][rows]
+            dim = self._structure.selection.vertex_sets[number].type.tangent_dim
+            sizes.update((int(at), dim) for at in np.unique(offsets[offsets >= 0]))
+        return _places(sizes, self._first)
+
+    # ---------------------------------------------------------------- estimates
+
+    def give_estimates(self) -> None:
+        """Graph -> objects, of the vertices that Python looks at."""
+        for number, rows in self.places.vertices.items():
+            one = self._lists[number]
+            for row, estimate in zip(rows.tolist(), one.vertex_set.estimate[rows], strict=True):
+                vertex = one.objects[row]
+                vertex._chunk.estimate[vertex._row] = estimate
+
+    def move(self, number: int, rows: np.ndarray, dx: np.ndarray) -> None:
+        """Move vertices, from where their objects are, by `oplus_impl`; objects -> graph."""
+        one, offsets = self._lists[number], self._structure.vertex_offsets[number]
+        for row in rows.tolist():
+            vertex, offset = one.objects[row], int(offsets[row])
+            vertex.oplus_impl(dx[offset : offset + vertex.dimension()].copy())
+            one.vertex_set.estimate[row] = vertex._chunk.estimate[vertex._row]
+
+    # ---------------------------------------------------------------- evaluation
+
+    def _pairs(self) -> Iterator[tuple[EdgeGroup, int, Any]]:
+        for group, edges in self.groups:
+            for place, row in enumerate(group.rows.tolist()):
+                yield group, place, edges.objects[row]
+
+    def chi2(self) -> float:
+        """Robust chi2 at the objects' estimates."""
+        total = 0.0
+        for _, _, edge in self._pairs():
+            edge.compute_error()
+            total += _robust(edge)[0]
+        return total
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Robust chi2, and what the edges add to H and b at `places`, summed in the order of the edges."""
+        values, b = np.zeros(len(self.places.values)), np.zeros(len(self.places.b))
+        total = 0.0
+        for group, place, edge in self._pairs():
+            total += self._add(group, place, edge, values, b)
+        return total, values, b
+
+    def _add(self, group: EdgeGroup, place: int, edge: Any, values: np.ndarray, b: np.ndarray) -> float:
+        """Add one edge; returns rho(chi2)."""
         edge.compute_error()
         edge._jacobians = None
         edge.linearize_oplus()
@@ -127,23 +237,32 @@ class PythonEdgeSolver(TrialsByParts):
         weighted = weight * edge._chunk.information[edge._row]
         error = edge._chunk.error[edge._row]
         jacobians = edge._jacobians
-        arity = len(jacobians)
         for slot, jacobian in enumerate(jacobians):
-            number = group.vertex_sets[slot]
-            offset = int(self.structure.vertex_offsets[number][group.vertex_rows[place, slot]])
+            offsets = self._structure.vertex_offsets[group.vertex_sets[slot]]
+            offset = int(offsets[group.vertex_rows[place, slot]])
             if offset >= 0:
-                self._inner.b[offset : offset + jacobian.shape[1]] -= jacobian.T @ (weighted @ error)
-        pairs = combinations_with_replacement(range(arity), 2)
-        values = self._inner.values
-        for pair, (i, j) in enumerate(pairs):
+                first = self._first[offset]
+                b[first : first + jacobian.shape[1]] -= jacobian.T @ (weighted @ error)
+        for pair, (i, j) in enumerate(combinations_with_replacement(range(len(jacobians)), 2)):
             at = int(group.block_offset[place, pair])
             if at < 0:
                 continue
             block = jacobians[i].T @ weighted @ jacobians[j]
             if group.block_transposed[place, pair]:
                 block = block.T
-            values[at : at + block.size] += block.ravel(order="F")
+            first = self._starts[at]
+            values[first : first + block.size] += block.ravel(order="F")
         return chi2
+
+
+def _places(sizes: dict[int, int], starts: dict[int, int]) -> np.ndarray:
+    """All scalars of pieces (first scalar -> length), piece after piece; `starts`: where each begins."""
+    pieces, count = [np.empty(0, np.int64)], 0
+    for at, size in sorted(sizes.items()):
+        starts[at] = count
+        pieces.append(np.arange(at, at + size))
+        count += size
+    return np.concatenate(pieces)
 
 
 def _robust(edge: Any) -> tuple[float, float]:
@@ -158,7 +277,12 @@ def _robust(edge: Any) -> tuple[float, float]:
 
 def needs_python(problem: Problem) -> bool:
     """Some active edge or vertex is defined in Python, or its information follows from the estimates."""
-    edges: list[EdgeList] = problem.edge_lists
-    return any((one.is_python or one.has_planes) and len(one.active) for one in edges) or any(
-        one.is_python for one in problem.vertex_lists
+    return has_planes(problem) or (
+        any(one.is_python and len(one.active) for one in problem.edge_lists)
+        or any(one.is_python for one in problem.vertex_lists)
     )
+
+
+def has_planes(problem: Problem) -> bool:
+    """Active edges have information matrices that follow from the estimates."""
+    return any(one.has_planes and len(one.active) for one in problem.edge_lists)

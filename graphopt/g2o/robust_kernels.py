@@ -6,18 +6,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.types.robust_kernels import robust_kernel
 
 
-class BaseRobustKernel:
+class BaseRobustKernel(kernels.KernelWidth):
     """A robust kernel rho(chi2) with a width `delta`."""
 
-    __slots__ = ("_delta",)
+    __slots__ = ()
     _number: ClassVar[int] = 0
-
-    def __init__(self, delta: float = 1.0) -> None:
-        self._delta = float(delta)
+    _delta: float
+    __init__ = kernels.KernelWidth.__init__
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._delta!r})"

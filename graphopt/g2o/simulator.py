@@ -17,8 +17,8 @@ from graphopt.g2o.edge_types import EDGE_CLASSES
 from graphopt.g2o.isometries import Isometry3d
 from graphopt.g2o.optimizable_graph import OptimizableGraph
 from graphopt.g2o.parameters import ParameterCamera, ParameterSE3Offset
-from graphopt.g2o.poses import SE2
 from graphopt.g2o.rotations import AngleAxis
+from graphopt.g2o.se2 import SE2
 from graphopt.g2o.vertex_types import VertexPointXY, VertexPointXYZ, VertexSE2, VertexSE3
 
 _EDGES = {one.__name__: one for one in EDGE_CLASSES.values()}

@@ -8,6 +8,7 @@ may have any size.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from graphopt.errors import OptionError
 from graphopt.optimizer.dogleg import Dogleg
@@ -83,7 +84,7 @@ class Solver:
         if not isinstance(linear_solver, LinearSolver):
             raise TypeError(f"{type(self).__name__} takes a linear solver, got {linear_solver!r}.")
         self._linear = linear_solver
-        self._optimizer: SparseOptimizer | None = None
+        self._optimizer: ref[SparseOptimizer] | None = None
         self._write_debug = False
         self._levenberg = False
         self._additional = 0
@@ -94,11 +95,11 @@ class Solver:
 
     def optimizer(self) -> SparseOptimizer | None:
         """The optimizer that uses this block solver."""
-        return self._optimizer
+        return None if self._optimizer is None else self._optimizer()
 
     def set_optimizer(self, optimizer: SparseOptimizer | None) -> None:
         """Note the optimizer; `SparseOptimizer.set_algorithm` does it."""
-        self._optimizer = optimizer
+        self._optimizer = None if optimizer is None else ref(optimizer)
 
     def supports_schur(self) -> bool:
         """Marginalized vertices are eliminated."""
@@ -129,11 +130,12 @@ class Solver:
         self._additional = int(value)
 
     def _last(self) -> Any:
-        if self._optimizer is None:
+        optimizer = self.optimizer()
+        if optimizer is None:
             raise OptionError(
                 "This block solver belongs to no optimizer yet; see SparseOptimizer.set_algorithm."
             )
-        return self._optimizer._block_solver()
+        return optimizer._block_solver()
 
     def vector_size(self) -> int:
         """Length of x and b of the last optimization."""
@@ -169,7 +171,7 @@ BLOCK_SOLVERS: dict[str, type[Solver]] = {
 class OptimizationAlgorithm:
     """An optimization algorithm over a block solver."""
 
-    __slots__ = ("_options", "_solver")
+    __slots__ = ("_options", "_rules", "_solver")
     _options_type: ClassVar[Any]
     _algorithm_type: ClassVar[Any]
     _name: ClassVar[str] = ""
@@ -179,6 +181,7 @@ class OptimizationAlgorithm:
             raise TypeError(f"{type(self).__name__} takes a block solver, got {solver!r}.")
         self._solver = solver
         self._options: dict[str, Any] = {}
+        self._rules: tuple[Any, Any] | None = None  # of the last optimization, and what they were made of
 
     def solver(self) -> Solver:
         """The block solver."""
@@ -194,8 +197,10 @@ class OptimizationAlgorithm:
 
     def _make(self, iterations: int) -> tuple[Any, Any]:
         """(stop rules, our algorithm)."""
-        rules = self._options_type(max_iterations=iterations, **self._options)
-        return rules, self._algorithm_type(rules)
+        if self._rules is None or self._rules[0] != (iterations, self._options):
+            rules = self._options_type(max_iterations=iterations, **self._options)
+            self._rules = ((iterations, dict(self._options)), rules)
+        return self._rules[1], self._algorithm_type(self._rules[1])
 
 
 OptimizationAlgorithmWithHessian = OptimizationAlgorithm

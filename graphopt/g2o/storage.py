@@ -7,8 +7,8 @@
 An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
 or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
 from the arrays of a `graphopt.Graph`, with one copy per chunk. The native part is native/bindings/rows.cpp:
-base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `kernels.fast_property`) through
-the methods that programs call for each edge.
+base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_method`,
+`kernels.fast_property`) through the methods that programs call for each edge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK = 1024
 """Rows of a chunk."""
 
 _numbers = count()
-_Method = TypeVar("_Method")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def fast_getter(column: str) -> Callable[[_Method], _Method]:
@@ -39,6 +39,11 @@ def fast_setter(
 ) -> Callable[[_Method], _Method]:
     """Decorate a method that sets `count` numbers (-1: all) of a column."""
     return lambda method: kernels.fast_setter(method, column, first, count, forgets_chi2)
+
+
+def fast_method(method: _Method) -> _Method:
+    """Decorate a method for which there is a short way of the same name."""
+    return kernels.fast_method(method, method.__name__)
 
 
 class Chunk(kernels.Chunk):

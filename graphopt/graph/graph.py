@@ -135,7 +135,7 @@ class Graph(GraphDomains):
         parameters = checked_parameter_ids(parameters, count, resolved)
         validate.check_no_loops(vertices, tag)
         self._check_slots(vertices, resolved)
-        self._check_parameters(parameters, resolved)
+        self.check_parameters(parameters, resolved)
         validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
         validate.check_finite(information, 2, f"{tag} information", vertices)
         validate.check_symmetric(information, f"{tag} information", vertices)

@@ -33,6 +33,8 @@ class EdgeSelection:
     """Per parameter slot: number of the graph's parameter set."""
     parameter_rows: np.ndarray
     """(k, num_parameters) int32: row in the slot's parameter set."""
+    source: object = None
+    """Selections of one edge set with the same source, unless None, have these rows from one table."""
 
     @property
     def takes_all(self) -> bool:

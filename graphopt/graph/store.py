@@ -146,10 +146,46 @@ class GraphStore:
         if len(vertex_rows) and vertex_rows.min() < 0:
             missing = int(vertices.ravel()[np.argmin(vertex_rows)])
             raise GraphError(f"{edge_set.type.tag}: an edge names vertex {missing}, which does not exist.")
-        _, parameter_rows = self._parameter_index.find(edge_set.parameters[rows])
         vertex_sets = [number_of(self.vertex_sets, slot) for slot in edge_set.type.vertices]
-        parameter_sets = [number_of(self.parameter_sets, slot) for slot in edge_set.type.parameters]
-        return vertex_sets, vertex_rows, parameter_sets, parameter_rows
+        parameter_sets, parameter_rows = self.parameter_places(edge_set)
+        return vertex_sets, vertex_rows, list(parameter_sets), parameter_rows[rows]
+
+    def parameter_places(self, edge_set: EdgeSet) -> tuple[tuple[int, ...], np.ndarray]:
+        """Per slot the number of its parameter set, and int32 rows in them (m, num_parameters)."""
+        wanted = edge_set.type.parameters
+        if not wanted:
+            return (), np.empty((len(edge_set), 0), np.int32)
+        _, rows = self._parameter_index.find(edge_set.parameters)
+        return tuple(number_of(self.parameter_sets, one) for one in wanted), rows.astype(np.int32)
+
+    def check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
+        """Refuse ids (m, num_parameters) of which one is missing or of another type."""
+        numbers, _ = self._parameter_index.find(parameters)
+        for slot, parameter_type in enumerate(edge_type.parameters):
+            expected = number_of(self.parameter_sets, parameter_type)
+            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                raise GraphError(
+                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id "
+                    f"{int(parameters[row, slot])}, which is not in the graph. Add the parameters first."
+                )
+
+    # ---------------------------------------------------------------- whole sets
+
+    def adopt(self, new: VertexSet | EdgeSet) -> None:
+        """Take a set of a type that this graph has none of; who made its arrays has checked them.
+
+        Ids are distinct, edges name vertices of the right types, `sequence` ascends, numbers are finite.
+        """
+        if isinstance(new, VertexSet):
+            self.vertex_sets.append(new)
+            self._vertex_index.clear()
+        else:
+            self.edge_sets.append(new)
+        if len(new):
+            self._next_order = max(self._next_order, int(new.sequence[-1]) + 1)
+        self.version += 1
 
     # ---------------------------------------------------------------- helpers
 
@@ -189,18 +225,6 @@ class GraphStore:
                 f"vertex {vertex_id} in slot {slot} is a {self.vertex_sets[number].type.tag}, "
                 f"expected a {vertex_type.tag}."
             )
-
-    def _check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
-        numbers, _ = self._parameter_index.find(parameters)
-        for slot, parameter_type in enumerate(edge_type.parameters):
-            expected = number_of(self.parameter_sets, parameter_type)
-            wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
-            if wrong.any():
-                row = int(np.argmax(wrong))
-                raise GraphError(
-                    f"{edge_type.tag} of row {row} needs a {parameter_type.tag} with id "
-                    f"{int(parameters[row, slot])}, which is not in the graph. Add the parameters first."
-                )
 
     def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
         if order is None:

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial
 
@@ -76,6 +77,10 @@ class BlockSolver(Protocol):
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of `b`."""
+        ...
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
         ...
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:

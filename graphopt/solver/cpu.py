@@ -7,7 +7,8 @@ which `finish` brings back; adding or removing vertices while an optimization ru
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph
+from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
@@ -24,6 +26,8 @@ from graphopt.solver.trial import TrialsByParts
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
+
+_MACHINE = platform.machine()
 
 
 @cache
@@ -68,6 +72,19 @@ class CpuBlockSolver(TrialsByParts):
             working.read()
         for number, group in self._groups:
             self._linearizer.set_edge_data(number, *edge_data(group))
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
+        return HostExternal(self, places)
+
+    def take_estimates(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's estimates of some rows of a vertex set."""
+        self._estimates[number].read(rows)
+
+    @contextmanager
+    def changing_equations(self) -> Iterator[None]:
+        """Within it `values` and `b` may be changed, after `linearize`."""
+        yield
 
     def choose_edges(self, masks: list[np.ndarray]) -> None:
         """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
@@ -154,7 +171,7 @@ class CpuBlockSolver(TrialsByParts):
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
             "device": "cpu",
-            "device_name": f"{platform.machine()} {isa}, {kernels.num_threads()} threads",
+            "device_name": f"{_MACHINE} {isa}, {kernels.num_threads()} threads",
             "precision": "double",
             "memory_bytes": own + self._system.memory_bytes,
         }

@@ -28,7 +28,8 @@ class _Prepared:
     version: int
     options: SolverOptions
     selection: Selection
-    marginalized: tuple[np.ndarray, ...]
+    flags: tuple[bytes, ...]
+    """Who is optimized and who is marginalized, see `_flags`."""
     kernels: tuple[np.ndarray, ...]
     structure: Structure
     solver: BlockSolver
@@ -64,7 +65,7 @@ def prepared_solver(
         graph.version,
         options,
         selection,
-        tuple(one.marginalized.copy() for one in graph.vertex_sets),
+        _flags(graph, selection),
         tuple(edges.edge_set.kernel[edges.rows] for edges in selection.edges),
         structure,
         solver,
@@ -84,18 +85,19 @@ def _adapted(
     if last.version != graph.version or last.options != options:
         return None
     masks = _masks(last, selection)
-    if masks is None or not _same_blocks(last, graph, selection):
+    if masks is None or last.flags != _flags(graph, selection) or not _same_information(last):
         return None
     is_narrow = not all(mask.all() for mask in masks)
-    if is_narrow and not (may_narrow and isinstance(last.solver, CpuBlockSolver)):
+    has_external = bool(last.structure.external)
+    if is_narrow and (has_external or not (may_narrow and isinstance(last.solver, CpuBlockSolver))):
         return None
     if (is_narrow or last.is_narrowed) and isinstance(last.solver, CpuBlockSolver):
-        last.solver.choose_edges(masks)
+        last.solver.choose_edges(masks[: len(last.structure.groups)])
     return last if is_narrow == last.is_narrowed else replace(last, is_narrowed=is_narrow)
 
 
 def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
-    """Per group of the structure which of its edges are selected; None if there are others."""
+    """Per group of the structure, external ones last, who is selected; None if there are others."""
     places = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
     chosen: dict[int, np.ndarray] = {}
     for edges in selection.edges:
@@ -108,25 +110,30 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
         among = mask[old.rows]
         if np.count_nonzero(among) != len(edges.rows):
             return None
-        then = (old.vertex_rows[among], old.parameter_rows[among], kernels[among])
-        now = (edges.vertex_rows, edges.parameter_rows, edges.edge_set.kernel[edges.rows])
-        if not all(map(np.array_equal, then, now)):
+        if not (edges.edge_set.kernel[edges.rows] == kernels[among]).all():
             return None
+        if edges.source is None or edges.source is not old.source:
+            then, now = (
+                (old.vertex_rows[among], old.parameter_rows[among]),
+                (edges.vertex_rows, edges.parameter_rows),
+            )
+            if not all(map(np.array_equal, then, now)):
+                return None
         chosen[id(edges.edge_set)] = mask
     none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)
-    return [chosen.get(id(group.edge_set), none)[group.rows] for group in last.structure.groups]
+    groups = (*last.structure.groups, *last.structure.external)
+    return [chosen.get(id(group.edge_set), none)[group.rows] for group in groups]
 
 
-def _same_blocks(last: _Prepared, graph: Graph, selection: Selection) -> bool:
-    """The same vertices are optimized, and the information matrices are as the programs expect."""
-    same = np.array_equal
-    old = last.selection
-    return (
-        len(old.vertex_sets) == len(selection.vertex_sets)
-        and all(same(old.free(number), selection.free(number)) for number in range(len(old.vertex_sets)))
-        and all(map(same, last.marginalized, (one.marginalized for one in graph.vertex_sets)))
-        and all(
-            information_variant(group.edge_set, group.rows) == group.information
-            for group in last.structure.groups
-        )
+def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
+    """Per vertex set who is optimized, then per vertex set who is marginalized."""
+    free = [selection.free(number).tobytes() for number in range(len(selection.vertex_sets))]
+    return (*free, *(one.marginalized.tobytes() for one in graph.vertex_sets))
+
+
+def _same_information(last: _Prepared) -> bool:
+    """The information matrices are as the programs expect."""
+    return all(
+        information_variant(group.edge_set, group.rows) == group.information
+        for group in last.structure.groups
     )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -74,8 +74,12 @@ class Structure:
         self._number_blocks()
         self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
         self.groups: list[EdgeGroup] = []
+        """What the block solver evaluates."""
+        self.external: list[EdgeGroup] = []
+        """Edges of external types: they have places in H, and who evaluates them adds to it."""
         for number, edges in enumerate(selection.edges):
-            self.groups.extend(_split(edges, self._pattern, number))
+            groups = self.external if edges.edge_set.type.is_external else self.groups
+            groups.extend(_split(edges, self._pattern, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -133,7 +137,7 @@ class Structure:
     def nbytes(self) -> int:
         """Memory of the index arrays."""
         arrays = [self.dims, self.offsets, *self.vertex_offsets]
-        for group in self.groups:
+        for group in (*self.groups, *self.external):
             arrays += [group.vertex_rows, group.parameter_rows]
         return self._pattern.nbytes + sum(array.nbytes for array in arrays)
 
@@ -212,20 +216,4 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
     """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
-    dim = edge_set.type.residual_dim
-    information = edge_set.information
-    if len(rows) != len(information):
-        information = information[rows]
-    flat = information.reshape(len(information), dim * dim)
-    off_diagonal = _off_diagonal(dim)
-    for first in range(0, len(flat), 4096):
-        if dim > 1 and flat[first : first + 4096, off_diagonal].any():
-            return "full"
-    diagonal = flat[:, :: dim + 1]
-    return "identity" if bool((diagonal == 1.0).all()) else "diagonal"
-
-
-@cache
-def _off_diagonal(dim: int) -> np.ndarray:
-    """Places of the off-diagonal entries in a flattened matrix."""
-    return np.flatnonzero(~np.eye(dim, dtype=bool).ravel())
+    return kernels.information_variant(edge_set.information, rows)

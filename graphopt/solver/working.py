@@ -28,17 +28,18 @@ class WorkingEstimates:
         """Memory beside the graph's."""
         return 0 if self._known is None else self.array.nbytes + self._known.nbytes
 
-    def read(self) -> None:
-        """Take the graph's estimates."""
+    def read(self, rows: np.ndarray | slice = slice(None)) -> None:
+        """Take the graph's estimates, of all vertices or of some rows."""
         if self._form is not None and self._known is not None:
-            self.array[...] = self._form.encode(self._set.estimate)
-            self._known[...] = self.array
+            self.array[rows] = self._form.encode(self._set.estimate[rows])
+            self._known[rows] = self.array[rows]
 
-    def write(self) -> None:
-        """Bring what has changed into the graph; the others keep their digits."""
+    def write(self, rows: np.ndarray | None = None) -> None:
+        """Bring what has changed (of some rows) into the graph; the others keep their digits."""
         if self._form is None or self._known is None:
             return
-        changed = (self.array != self._known).any(axis=1)
-        if changed.any():
+        rows = np.arange(len(self.array)) if rows is None else rows
+        changed = rows[(self.array[rows] != self._known[rows]).any(axis=1)]
+        if len(changed):
             self._set.estimate[changed] = self._form.decode(self.array[changed])
             self._known[changed] = self.array[changed]

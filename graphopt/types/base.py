@@ -170,6 +170,8 @@ class EdgeType:
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
+    is_external: bool = False
+    """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""

@@ -96,6 +96,26 @@ py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector
                         places);
 }
 
+// What the (d, d) matrices of some rows have in common.
+const char* information_variant(const Array<double>& information, const Array<std::int64_t>& rows) {
+  if (information.ndim() != 3 || information.shape(1) != information.shape(2))
+    throw py::value_error("information_variant: the matrices must have shape (m, d, d)");
+  const py::ssize_t count = information.shape(0), dim = information.shape(1);
+  const double* matrices = information.data();
+  const std::int64_t* row = rows.data();
+  bool is_identity = true;
+  for (py::ssize_t k = 0; k < rows.size(); ++k) {
+    if (row[k] < 0 || row[k] >= count) throw py::index_error("information_variant: there is no such row");
+    const double* m = matrices + row[k] * dim * dim;
+    for (py::ssize_t i = 0; i < dim; ++i)
+      for (py::ssize_t j = 0; j < dim; ++j, ++m) {
+        if (i != j && *m != 0.0) return "full";
+        if (i == j) is_identity = is_identity && *m == 1.0;
+      }
+  }
+  return is_identity ? "identity" : "diagonal";
+}
+
 }  // namespace
 
 void bind_block_structure(py::module_& m) {
@@ -107,4 +127,6 @@ void bind_block_structure(py::module_& m) {
   m.def("block_pattern", &bound_block_pattern, py::arg("dims"), py::arg("blocks"), py::arg("edges"),
         "Pattern of H for edges (vertex sets, vertex rows); returns col_ptr, row_idx, block_ptr, and per "
         "selection block_offset and block_transposed.");
+  m.def("information_variant", &information_variant, py::arg("information"), py::arg("rows"),
+        "\"identity\", \"diagonal\" or \"full\": what the matrices (m, d, d) of these rows are.");
 }

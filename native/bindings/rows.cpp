@@ -1,66 +1,12 @@
-// What the objects of the g2o interface share: rows of arrays, and methods on them that need no bytecode.
-//
-//     Chunk      columns (numpy arrays of one length) by name; hands out its rows
-//     Row        an object that has a row of a chunk
-//     VertexRow, EdgeRow    with the attributes of vertices and edges
-//     fast_method, fast_property    a Python method or property, and what it does in the usual case
-//
-// The classes in graphopt/g2o derive from these. A fast method does the usual case itself (the types are
-// those expected, nothing is missing) and leaves everything else, and all errors, to the Python function it
-// wraps.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
+// The types in rows.h.
+#include "rows.h"
+
 #include <structmember.h>
 
-#include <algorithm>
-#include <climits>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <memory>
-#include <string>
-#include <unordered_map>
-#include <utility>
-#include <vector>
 
-#include "vm/lanes.h"
-#include "vm/program.h"
-
-namespace py = pybind11;
-using namespace graphopt::vm;
-
-namespace {
-
-// -------------------------------------------------------------------- chunks
-
-enum Column { kEstimate, kFixed, kMarginalized, kMeasurement, kInformation, kError, kChi2, kLevel, kColumns };
-const char* const kNames[kColumns] = {"estimate",    "fixed", "marginalized", "measurement",
-                                      "information", "error", "chi2",         "level"};
-const char kKinds[kColumns] = {'d', '?', '?', 'd', 'd', 'd', 'd', 'i'};
-
-struct Chunk {
-  PyObject_HEAD PyObject* arrays[kColumns];
-  char* data[kColumns];
-  Py_ssize_t row_size[kColumns];  // numbers of a row
-  Py_ssize_t num_rows, next_row, number;
-};
-
-struct Row {
-  PyObject_HEAD Chunk* chunk;
-  Py_ssize_t row;
-};
-
-struct VertexRow {
-  Row base;
-  PyObject *id, *graph, *data, *stack;
-  Py_ssize_t hessian_index, col;
-};
-
-struct EdgeRow {
-  Row base;
-  PyObject *id, *graph, *data, *vertices, *kernel, *parameters, *jacobians;
-  Py_ssize_t internal_id;
-};
+namespace graphopt::rows {
 
 // GCC warns about the missing initialisers of these tables, which C++17 sets to zero.
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
@@ -68,25 +14,15 @@ PyTypeObject chunk_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject vertex_row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject edge_row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject method_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject property_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject* array_type = nullptr;
-PyObject* double_dtype = nullptr;
+PyTypeObject graph_base_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject kernel_width_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+namespace {
+
 PyObject *pool_name = nullptr, *chunk_name = nullptr, *grow_name = nullptr, *arity_name = nullptr,
-         *delta_name = nullptr, *unset_id = nullptr;
+         *unset_id = nullptr;
 
-Row* as_row(PyObject* object) { return reinterpret_cast<Row*>(object); }
-Chunk* as_chunk(PyObject* object) { return reinterpret_cast<Chunk*>(object); }
-
-// The numbers of an object's row, null if it has none of this column.
-template <class T>
-T* numbers(PyObject* object, int column) {
-  const Row* row = as_row(object);
-  const Chunk* chunk = row->chunk;
-  if (chunk == nullptr || chunk->data[column] == nullptr || row->row < 0 || row->row >= chunk->num_rows)
-    return nullptr;
-  return reinterpret_cast<T*>(chunk->data[column]) + row->row * chunk->row_size[column];
-}
+// -------------------------------------------------------------------- chunks
 
 PyObject* chunk_get(PyObject* self, void* closure) {
   PyObject* array = as_chunk(self)->arrays[reinterpret_cast<std::intptr_t>(closure)];
@@ -124,6 +60,7 @@ int chunk_init(PyObject* self, PyObject* args, PyObject*) {
 }
 
 void chunk_dealloc(PyObject* self) {
+  Py_CLEAR(as_chunk(self)->evaluator);
   for (PyObject*& array : as_chunk(self)->arrays) Py_CLEAR(array);
   Py_TYPE(self)->tp_free(self);
 }
@@ -135,6 +72,7 @@ PyObject* chunk_take(PyObject* self, PyObject*) {
 
 PyGetSetDef chunk_columns[kColumns + 1];
 PyMemberDef chunk_members[] = {
+    {"evaluator", T_OBJECT, offsetof(Chunk, evaluator), 0, "EdgeEvaluator of these edges, or None."},
     {"number", T_PYSSIZET, offsetof(Chunk, number), READONLY, "Number of the chunk."},
     {"num_rows", T_PYSSIZET, offsetof(Chunk, num_rows), READONLY, "Rows."},
     {}};
@@ -210,6 +148,11 @@ struct Objects<EdgeRow> {
                                                 &EdgeRow::jacobians};
 };
 
+template <>
+struct Objects<GraphBase> {
+  static constexpr PyObject* GraphBase::*all[] = {&GraphBase::edges, &GraphBase::incidence};
+};
+
 template <class T>
 int traverse(PyObject* self, visitproc visit, void* arg) {
   for (auto member : Objects<T>::all) Py_VISIT(reinterpret_cast<T*>(self)->*member);
@@ -220,6 +163,12 @@ template <class T>
 int clear(PyObject* self) {
   for (auto member : Objects<T>::all) Py_CLEAR(reinterpret_cast<T*>(self)->*member);
   return 0;
+}
+
+void graph_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  clear<GraphBase>(self);
+  Py_TYPE(self)->tp_free(self);
 }
 
 template <class T>
@@ -281,28 +230,32 @@ int edge_init(PyObject* self, PyObject* args, PyObject* keywords) {
   return take_row(self) ? 0 : -1;
 }
 
-// Whether the edge can join a graph: it is in none, and all its vertices are different ones of that graph.
-PyObject* edge_fits(PyObject* self, PyObject* graph) {
-  const EdgeRow* edge = reinterpret_cast<EdgeRow*>(self);
-  if ((edge->graph != nullptr && edge->graph != Py_None) || edge->vertices == nullptr ||
-      !PyList_CheckExact(edge->vertices))
-    Py_RETURN_FALSE;
-  const Py_ssize_t count = PyList_GET_SIZE(edge->vertices);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* vertex = PyList_GET_ITEM(edge->vertices, i);
-    if (!PyObject_TypeCheck(vertex, &vertex_row_type) || reinterpret_cast<VertexRow*>(vertex)->graph != graph)
-      Py_RETURN_FALSE;
-    for (Py_ssize_t j = 0; j < i; ++j)
-      if (PyList_GET_ITEM(edge->vertices, j) == vertex) Py_RETURN_FALSE;
-  }
-  Py_RETURN_TRUE;
-}
+PyObject* fits(PyObject* self, PyObject* graph) { return PyBool_FromLong(edge_fits(as_edge(self), graph)); }
 
 #define OBJECT(type, name, text) \
   { "_" #name, T_OBJECT, offsetof(type, name), 0, text }
+template <class T>
+PyObject* get_graph(PyObject* self, void*) {
+  PyObject* graph = graph_of(reinterpret_cast<T*>(self)->graph);
+  return Py_NewRef(graph == nullptr ? Py_None : graph);
+}
+
+template <class T>
+int set_graph(PyObject* self, PyObject* value, void*) {
+  PyObject* reference = nullptr;
+  if (value != nullptr && value != Py_None) {
+    reference = PyWeakref_NewRef(value, nullptr);
+    if (reference == nullptr) return -1;
+  }
+  Py_XSETREF(reinterpret_cast<T*>(self)->graph, reference);
+  return 0;
+}
+
+template <class T>
+PyGetSetDef row_graph[] = {{"_graph", get_graph<T>, set_graph<T>, "The graph, or None.", nullptr}, {}};
+
 PyMemberDef vertex_members[] = {
     OBJECT(VertexRow, id, "Id."),
-    OBJECT(VertexRow, graph, "The graph, or None."),
     OBJECT(VertexRow, data, "User data, or None."),
     OBJECT(VertexRow, stack, "Pushed estimates, or None."),
     {"_hessian_index", T_PYSSIZET, offsetof(VertexRow, hessian_index), 0, "Number in the Hessian, or -1."},
@@ -310,7 +263,6 @@ PyMemberDef vertex_members[] = {
     {}};
 PyMemberDef edge_members[] = {
     OBJECT(EdgeRow, id, "Id."),
-    OBJECT(EdgeRow, graph, "The graph, or None."),
     OBJECT(EdgeRow, data, "User data, or None."),
     OBJECT(EdgeRow, vertices, "Vertices."),
     OBJECT(EdgeRow, kernel, "Robust kernel, or None."),
@@ -318,354 +270,32 @@ PyMemberDef edge_members[] = {
     OBJECT(EdgeRow, jacobians, "Last Jacobians, or None."),
     {"_internal_id", T_PYSSIZET, offsetof(EdgeRow, internal_id), 0, "Place in the graph, or -1."},
     {}};
-PyMethodDef edge_methods[] = {{"_fits", edge_fits, METH_O,
-                               "The edge is in no graph and its vertices are different ones of this graph."},
-                              {}};
+PyMemberDef graph_members[] = {
+    OBJECT(GraphBase, edges, "Edges, as the keys of a dictionary."),
+    OBJECT(GraphBase, incidence, "Edges by vertex, or None until somebody asks."),
+    {"_version", T_PYSSIZET, offsetof(GraphBase, version), 0, "Changes with the graph's content."},
+    {"_next_edge", T_PYSSIZET, offsetof(GraphBase, next_edge), 0, "Edges added so far."},
+    {}};
+PyMemberDef width_members[] = {{"_delta", T_DOUBLE, offsetof(KernelWidth, delta), 0, "Width."}, {}};
+PyMethodDef edge_methods[] = {
+    {"_fits", fits, METH_O, "The edge is in no graph and its vertices are different ones of this graph."},
+    {}};
 
-// -------------------------------------------------------------------- fast methods and properties
-
-enum Action { kGet, kSet };
-
-struct Fast {
-  PyObject_HEAD vectorcallfunc vectorcall;
-  PyObject* python;  // the function or property
-  int action, column;
-  Py_ssize_t first, count;  // numbers of the row; count -1: all
-  bool forgets_chi2, single;
-};
-
-Fast* as_fast(PyObject* object) { return reinterpret_cast<Fast*>(object); }
-
-bool owns_column(PyObject* object, const Fast& fast) {
-  return PyObject_TypeCheck(object, &row_type) && numbers<char>(object, fast.column) != nullptr;
-}
-
-// The value in Python's terms, null without an error if the Python function has to do it.
-PyObject* read(PyObject* object, const Fast& fast) {
-  switch (kKinds[fast.column]) {
-    case 'd': {
-      const double x = numbers<double>(object, fast.column)[fast.first];
-      return std::isnan(x) ? nullptr : PyFloat_FromDouble(x);
-    }
-    case 'i':
-      return PyLong_FromLong(numbers<std::int32_t>(object, fast.column)[fast.first]);
-    default:
-      return PyBool_FromLong(numbers<bool>(object, fast.column)[fast.first]);
-  }
-}
-
-bool write_doubles(PyObject* object, const Fast& fast, PyObject* value) {
-  const Py_ssize_t row_size = as_row(object)->chunk->row_size[fast.column];
-  const Py_ssize_t count = fast.count < 0 ? row_size : fast.count;
-  if (fast.first + count > row_size) return false;
-  double* out = numbers<double>(object, fast.column) + fast.first;
-  if (PyFloat_CheckExact(value) && count == 1 && fast.count == 1) {
-    const double x = PyFloat_AS_DOUBLE(value);
-    *out = fast.single ? static_cast<double>(static_cast<float>(x)) : x;
-  } else if (Py_TYPE(value) == array_type && !fast.single) {
-    const auto* array = py::detail::array_proxy(value);
-    if (array->descr != double_dtype || !(array->flags & py::array::c_style)) return false;
-    const bool is_vector = array->nd == 1 && array->dimensions[0] == count && fast.column != kInformation;
-    const bool is_matrix = array->nd == 2 && array->dimensions[0] == array->dimensions[1] &&
-                           array->dimensions[0] * array->dimensions[0] == count &&
-                           fast.column == kInformation;
-    if (!is_vector && !is_matrix) return false;
-    std::memcpy(out, array->data, static_cast<std::size_t>(count) * sizeof(double));
-  } else {
-    return false;
-  }
-  if (fast.forgets_chi2)
-    if (double* chi2 = numbers<double>(object, kChi2)) *chi2 = std::nan("");
-  return true;
-}
-
-// False without an error if the Python function has to do it.
-bool write(PyObject* object, const Fast& fast, PyObject* value) {
-  switch (kKinds[fast.column]) {
-    case 'd':
-      return write_doubles(object, fast, value);
-    case 'i': {
-      if (!PyLong_CheckExact(value)) return false;
-      int overflow = 0;
-      const long x = PyLong_AsLongAndOverflow(value, &overflow);
-      if (overflow != 0 || x < INT_MIN || x > INT_MAX) return false;
-      *numbers<std::int32_t>(object, fast.column) = static_cast<std::int32_t>(x);
-      return true;
-    }
-    default:
-      if (value != Py_True && value != Py_False) return false;
-      *numbers<bool>(object, fast.column) = value == Py_True;
-      return true;
-  }
-}
-
-PyObject* method_call(PyObject* self, PyObject* const* args, std::size_t flags, PyObject* names) {
-  const Fast& fast = *as_fast(self);
-  const Py_ssize_t count = PyVectorcall_NARGS(flags);
-  if (names == nullptr && count == (fast.action == kGet ? 1 : 2) && owns_column(args[0], fast)) {
-    if (fast.action == kGet) {
-      if (PyObject* value = read(args[0], fast)) return value;
-      if (PyErr_Occurred()) return nullptr;
-    } else if (write(args[0], fast, args[1])) {
-      Py_RETURN_NONE;
-    }
-  }
-  return PyObject_Vectorcall(fast.python, args, flags, names);
-}
-
-PyObject* method_bind(PyObject* self, PyObject* object, PyObject*) {
-  if (object == nullptr || object == Py_None) return Py_NewRef(self);
-  return PyMethod_New(self, object);
-}
-
-// Everything else (name, documentation, signature) is the Python function's.
-PyObject* fast_attribute(PyObject* self, PyObject* name) {
-  return PyObject_GetAttr(as_fast(self)->python, name);
-}
-
-PyObject* property_get(PyObject* self, PyObject* object, PyObject* type) {
-  const Fast& fast = *as_fast(self);
-  if (object == nullptr || object == Py_None) return Py_NewRef(self);
-  if (fast.count == 1 && owns_column(object, fast))
-    if (PyObject* value = read(object, fast)) return value;
-  if (PyErr_Occurred()) return nullptr;
-  return Py_TYPE(fast.python)->tp_descr_get(fast.python, object, type);
-}
-
-int property_set(PyObject* self, PyObject* object, PyObject* value) {
-  const Fast& fast = *as_fast(self);
-  if (value != nullptr && owns_column(object, fast) && write(object, fast, value)) return 0;
-  return Py_TYPE(fast.python)->tp_descr_set(fast.python, object, value);
-}
-
-void fast_dealloc(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  Py_CLEAR(as_fast(self)->python);
-  Py_TYPE(self)->tp_free(self);
-}
-
-int fast_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(as_fast(self)->python);
+int width_init(PyObject* self, PyObject* args, PyObject* keywords) {
+  static const char* names[] = {"delta", nullptr};
+  double delta = 1.0;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "|d", const_cast<char**>(names), &delta)) return -1;
+  reinterpret_cast<KernelWidth*>(self)->delta = delta;
   return 0;
 }
-
-int fast_clear(PyObject* self) {
-  Py_CLEAR(as_fast(self)->python);
-  return 0;
-}
-
-py::object make_fast(PyTypeObject& type, const py::object& python, Action action, const std::string& column,
-                     Py_ssize_t first, Py_ssize_t count, bool forgets_chi2, bool single) {
-  int number = 0;
-  while (number < kColumns && column != kNames[number]) ++number;
-  if (number == kColumns) throw py::value_error("there is no column " + column);
-  Fast* fast = PyObject_GC_New(Fast, &type);
-  if (fast == nullptr) throw py::error_already_set();
-  fast->vectorcall = method_call;
-  fast->python = Py_NewRef(python.ptr());
-  fast->action = action;
-  fast->column = number;
-  fast->first = first;
-  fast->count = count;
-  fast->forgets_chi2 = forgets_chi2;
-  fast->single = single;
-  PyObject_GC_Track(reinterpret_cast<PyObject*>(fast));
-  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(fast));
-}
-
-// -------------------------------------------------------------------- many objects at once
-
-// A slice where the numbers are consecutive, else an array of them.
-py::object compact(const std::vector<std::int64_t>& numbers) {
-  bool is_consecutive = true;
-  for (std::size_t i = 1; i < numbers.size() && is_consecutive; ++i)
-    is_consecutive = numbers[i] == numbers[i - 1] + 1;
-  if (is_consecutive) return py::slice(numbers.front(), numbers.back() + 1, 1);
-  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
-}
-
-// Per chunk that objects of a list have rows of: (chunk, places in the list, rows).
-py::list places_of(const py::list& objects) {
-  struct Part {
-    Chunk* chunk;
-    std::vector<std::int64_t> places, rows;
-  };
-  std::vector<Part> parts;
-  std::unordered_map<Chunk*, std::size_t> known;
-  std::size_t part = 0;
-  for (py::ssize_t i = 0; i < static_cast<py::ssize_t>(objects.size()); ++i) {
-    PyObject* object = PyList_GET_ITEM(objects.ptr(), i);
-    if (!PyObject_TypeCheck(object, &row_type) || as_row(object)->chunk == nullptr)
-      throw py::type_error("places_of: not an initialized vertex, edge or parameter");
-    Chunk* chunk = as_row(object)->chunk;
-    if (parts.empty() || parts[part].chunk != chunk) {
-      const auto [place, is_new] = known.try_emplace(chunk, parts.size());
-      if (is_new) parts.push_back({chunk, {}, {}});
-      part = place->second;
-    }
-    parts[part].places.push_back(i);
-    parts[part].rows.push_back(as_row(object)->row);
-  }
-  py::list result;
-  for (const Part& one : parts)
-    result.append(py::make_tuple(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one.chunk)),
-                                 compact(one.places), compact(one.rows)));
-  return result;
-}
-
-// (n, arity) ids of the vertices of edges.
-py::array_t<std::int64_t> vertex_ids(const py::list& edges, py::ssize_t arity) {
-  py::array_t<std::int64_t> ids({static_cast<py::ssize_t>(edges.size()), arity});
-  std::int64_t* out = ids.mutable_data();
-  for (const py::handle edge : edges) {
-    PyObject* vertices = PyObject_TypeCheck(edge.ptr(), &edge_row_type)
-                             ? reinterpret_cast<EdgeRow*>(edge.ptr())->vertices
-                             : nullptr;
-    if (vertices == nullptr || !PyList_CheckExact(vertices) || PyList_GET_SIZE(vertices) != arity)
-      throw py::type_error("vertex_ids: not an edge of this number of vertices");
-    for (py::ssize_t slot = 0; slot < arity; ++slot) {
-      PyObject* vertex = PyList_GET_ITEM(vertices, slot);
-      if (!PyObject_TypeCheck(vertex, &vertex_row_type))
-        throw py::type_error("vertex_ids: a vertex is missing");
-      *out = PyLong_AsLongLong(reinterpret_cast<VertexRow*>(vertex)->id);
-      if (*out++ == -1 && PyErr_Occurred()) throw py::error_already_set();
-    }
-  }
-  return ids;
-}
-
-// (classes of the robust kernels, (n,) which of them or -1, (n,) their `_delta`) of edges.
-py::tuple robust_kernels(const py::list& edges) {
-  const py::ssize_t count = static_cast<py::ssize_t>(edges.size());
-  py::array_t<std::int32_t> which(count);
-  py::array_t<double> widths(count);
-  std::int32_t* w = which.mutable_data();
-  double* delta = widths.mutable_data();
-  std::vector<PyTypeObject*> classes;
-  for (py::ssize_t i = 0; i < count; ++i) {
-    PyObject* edge = PyList_GET_ITEM(edges.ptr(), i);
-    if (!PyObject_TypeCheck(edge, &edge_row_type)) throw py::type_error("robust_kernels: not an edge");
-    PyObject* kernel = reinterpret_cast<EdgeRow*>(edge)->kernel;
-    w[i] = -1;
-    delta[i] = 1.0;
-    if (kernel == nullptr || kernel == Py_None) continue;
-    const auto found = std::find(classes.begin(), classes.end(), Py_TYPE(kernel));
-    w[i] = static_cast<std::int32_t>(found - classes.begin());
-    if (found == classes.end()) classes.push_back(Py_TYPE(kernel));
-    PyObject* value = PyObject_GetAttr(kernel, delta_name);
-    delta[i] = value == nullptr ? -1.0 : PyFloat_AsDouble(value);
-    Py_XDECREF(value);
-    if (PyErr_Occurred()) throw py::error_already_set();
-  }
-  py::list result;
-  for (PyTypeObject* one : classes)
-    result.append(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one)));
-  return py::make_tuple(result, which, widths);
-}
-
-// The edges of a list that have all their vertices: the list itself where all have.
-py::list complete_edges(const py::list& edges) {
-  const auto is_complete = [](const py::handle& edge) {
-    if (!PyObject_TypeCheck(edge.ptr(), &edge_row_type)) throw py::type_error("complete_edges: not an edge");
-    PyObject* vertices = reinterpret_cast<EdgeRow*>(edge.ptr())->vertices;
-    for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i)
-      if (PyList_GET_ITEM(vertices, i) == Py_None) return false;
-    return vertices != nullptr;
-  };
-  if (std::all_of(edges.begin(), edges.end(), is_complete)) return edges;
-  py::list result;
-  for (const py::handle edge : edges)
-    if (is_complete(edge)) result.append(edge);
-  return result;
-}
-
-// Runs the error program of an edge type on edges, a chunk of lanes at a time.
-class EdgeEvaluator {
- public:
-  explicit EdgeEvaluator(std::shared_ptr<const Program> program)
-      : program_(std::move(program)), frame_(static_cast<std::size_t>(program_->num_registers) * kLanes) {
-    fill_constants(*program_, frame_.data());
-  }
-
-  // Write error and chi2 of each edge into its row; false if the only edge has not all its vertices.
-  bool run(PyObject* const* edges, py::ssize_t count) {
-    for (py::ssize_t first = 0; first < count; first += kLanes) {
-      const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, count - first));
-      for (int lane = 0; lane < lanes; ++lane)
-        if (!load(edges[first + lane], lane)) return false;
-      // the lanes of a vector share their branches: the rest has the numbers of the last edge
-      for (int lane = lanes; lane % kVectorLanes != 0; ++lane) load(edges[first + lanes - 1], lane);
-      execute(*program_, frame_.data(), RobustContext{}, lanes);
-      for (int lane = 0; lane < lanes; ++lane) store(edges[first + lane], lane);
-    }
-    return true;
-  }
-
- private:
-  bool load(PyObject* edge, int lane) {
-    if (!PyObject_TypeCheck(edge, &edge_row_type)) throw py::type_error("EdgeEvaluator: not an edge");
-    PyObject* vertices = reinterpret_cast<EdgeRow*>(edge)->vertices;
-    const std::int32_t *input = program_->input_registers.data(), *end = input + program_->num_inputs();
-    const auto put = [&](PyObject* object, int column) {
-      const double* x = numbers<double>(object, column);
-      const Py_ssize_t size = x == nullptr ? 0 : as_row(object)->chunk->row_size[column];
-      for (Py_ssize_t k = 0; k < size && input != end; ++k, ++input)
-        if (*input >= 0) frame_[static_cast<std::size_t>(*input) * kLanes + lane] = x[k];
-    };
-    for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i) {
-      PyObject* vertex = PyList_GET_ITEM(vertices, i);
-      if (!PyObject_TypeCheck(vertex, &vertex_row_type)) return false;
-      put(vertex, kEstimate);
-    }
-    put(edge, kMeasurement);
-    if (input != end)
-      throw py::value_error("EdgeEvaluator: the program takes more numbers than this edge has");
-    return true;
-  }
-
-  void store(PyObject* edge, int lane) const {
-    const int dim = program_->num_outputs();
-    double *error = numbers<double>(edge, kError), *chi2 = numbers<double>(edge, kChi2);
-    const double* information = numbers<double>(edge, kInformation);
-    if (error == nullptr || information == nullptr || chi2 == nullptr ||
-        as_row(edge)->chunk->row_size[kError] != dim)
-      throw py::value_error("EdgeEvaluator: the program's error is not as long as this edge's");
-    for (int k = 0; k < dim; ++k)
-      error[k] =
-          frame_[static_cast<std::size_t>(program_->output_registers[static_cast<std::size_t>(k)]) * kLanes +
-                 lane];
-    double total = 0.0;
-    for (int i = 0; i < dim; ++i) {
-      double weighted = 0.0;
-      for (int k = 0; k < dim; ++k) weighted += information[i * dim + k] * error[k];
-      total += error[i] * weighted;
-    }
-    *chi2 = total;
-  }
-
-  std::shared_ptr<const Program> program_;
-  AlignedVector<double> frame_;  // guarded by the interpreter lock
-};
 
 // -------------------------------------------------------------------- types
-
-void add_type(py::module_& m, PyTypeObject& type, const char* name, Py_ssize_t size, unsigned long flags,
-              const char* doc) {
-  type.tp_name = name;
-  type.tp_basicsize = size;
-  type.tp_flags = Py_TPFLAGS_DEFAULT | flags;
-  type.tp_doc = doc;
-  if (type.tp_new == nullptr && (flags & Py_TPFLAGS_BASETYPE)) type.tp_new = PyType_GenericNew;
-  if (PyType_Ready(&type) < 0) throw py::error_already_set();
-  const char* last = std::strrchr(name, '.');
-  m.attr(last == nullptr ? name : last + 1) =
-      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&type));
-}
 
 template <class T>
 void prepare_row_type(PyTypeObject& type, PyMemberDef* members, initproc init) {
   type.tp_base = &row_type;
   type.tp_members = members;
+  type.tp_getset = row_graph<T>;
   type.tp_init = init;
   type.tp_dealloc = dealloc<T>;
   type.tp_traverse = traverse<T>;
@@ -679,24 +309,55 @@ void row_dealloc(PyObject* self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-void prepare_fast_type(PyTypeObject& type) {
-  type.tp_dealloc = fast_dealloc;
-  type.tp_traverse = fast_traverse;
-  type.tp_clear = fast_clear;
-  type.tp_getattro = fast_attribute;
-}
-
 }  // namespace
 
-void bind_rows(py::module_& m) {
-  const py::module_ numpy = py::module_::import("numpy");
-  array_type = reinterpret_cast<PyTypeObject*>(py::object(numpy.attr("ndarray")).release().ptr());
-  double_dtype = py::object(py::dtype::of<double>()).release().ptr();
+PyObject* graph_of(PyObject* reference) {
+  if (reference == nullptr) return nullptr;
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject* graph = nullptr;
+  PyWeakref_GetRef(reference, &graph);
+  Py_XDECREF(graph);
+  return graph;
+#else
+  PyObject* graph = PyWeakref_GetObject(reference);
+  return graph == Py_None ? nullptr : graph;
+#endif
+}
+
+bool edge_fits(const EdgeRow* edge, PyObject* graph) {
+  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
+    return false;
+  const Py_ssize_t count = PyList_GET_SIZE(edge->vertices);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* vertex = PyList_GET_ITEM(edge->vertices, i);
+    if (!is_vertex(vertex) || graph_of(as_vertex(vertex)->graph) != graph) return false;
+    for (Py_ssize_t j = 0; j < i; ++j)
+      if (PyList_GET_ITEM(edge->vertices, j) == vertex) return false;
+  }
+  return true;
+}
+
+void add_type(py::module_& m, PyTypeObject& type, const char* name, std::size_t size, unsigned long flags,
+              const char* doc) {
+  type.tp_name = name;
+  type.tp_basicsize = static_cast<Py_ssize_t>(size);
+  type.tp_flags = Py_TPFLAGS_DEFAULT | flags;
+  type.tp_doc = doc;
+  if (type.tp_new == nullptr && (flags & Py_TPFLAGS_BASETYPE)) type.tp_new = PyType_GenericNew;
+  if (PyType_Ready(&type) < 0) throw py::error_already_set();
+  const char* last = std::strrchr(name, '.');
+  m.attr(last == nullptr ? name : last + 1) =
+      py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(&type));
+}
+
+}  // namespace graphopt::rows
+
+void bind_rows(pybind11::module_& m) {
+  using namespace graphopt::rows;
   pool_name = PyUnicode_InternFromString("_pool");
   chunk_name = PyUnicode_InternFromString("chunk");
   grow_name = PyUnicode_InternFromString("grow");
   arity_name = PyUnicode_InternFromString("_arity");
-  delta_name = PyUnicode_InternFromString("_delta");
   unset_id = PyLong_FromLong(-2);
 
   for (int k = 0; k < kColumns; ++k)
@@ -722,64 +383,17 @@ void bind_rows(py::module_& m) {
   add_type(m, edge_row_type, "graphopt.EdgeRow", sizeof(EdgeRow), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
            "An edge of `_arity` vertices; takes a row of its class's `_pool`.");
 
-  prepare_fast_type(method_type);
-  method_type.tp_vectorcall_offset = offsetof(Fast, vectorcall);
-  method_type.tp_call = PyVectorcall_Call;
-  method_type.tp_descr_get = method_bind;
-  add_type(m, method_type, "graphopt.FastMethod", sizeof(Fast),
-           Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-           "A Python method with a short way for the usual case.");
-  prepare_fast_type(property_type);
-  property_type.tp_descr_get = property_get;
-  property_type.tp_descr_set = property_set;
-  add_type(m, property_type, "graphopt.FastProperty", sizeof(Fast), Py_TPFLAGS_HAVE_GC,
-           "A Python property with a short way for the usual case.");
+  graph_base_type.tp_members = graph_members;
+  graph_base_type.tp_dealloc = graph_dealloc;
+  graph_base_type.tp_traverse = traverse<GraphBase>;
+  graph_base_type.tp_clear = clear<GraphBase>;
+  add_type(m, graph_base_type, "graphopt.GraphBase", sizeof(GraphBase),
+           Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, "What adding an edge changes in a graph.");
+  kernel_width_type.tp_members = width_members;
+  kernel_width_type.tp_init = width_init;
+  add_type(m, kernel_width_type, "graphopt.KernelWidth", sizeof(KernelWidth), Py_TPFLAGS_BASETYPE,
+           "KernelWidth(delta=1.0)\n--\n\nThe width of a robust kernel.");
 
-  m.def(
-      "fast_getter",
-      [](const py::object& python, const std::string& column) {
-        return make_fast(method_type, python, kGet, column, 0, 1, false, false);
-      },
-      py::arg("method"), py::arg("column"),
-      "A method that returns the one number of a column; NaN: ask Python.");
-  m.def(
-      "fast_setter",
-      [](const py::object& python, const std::string& column, Py_ssize_t first, Py_ssize_t count,
-         bool forgets_chi2) {
-        return make_fast(method_type, python, kSet, column, first, count, forgets_chi2, false);
-      },
-      py::arg("method"), py::arg("column"), py::arg("first") = 0, py::arg("count") = -1,
-      py::arg("forgets_chi2") = false,
-      "A method that sets numbers of a column, `count` from `first` on (-1: all).");
-  m.def(
-      "fast_property",
-      [](const py::object& python, const std::string& column, Py_ssize_t first, Py_ssize_t count,
-         bool single) { return make_fast(property_type, python, kGet, column, first, count, false, single); },
-      py::arg("property"), py::arg("column"), py::arg("first"), py::arg("count") = 1,
-      py::arg("single") = false, "A property of numbers of a column; `single`: rounded to single precision.");
-  m.def("places_of", &places_of, py::arg("objects"),
-        "Per chunk of a list of objects (chunk, places, rows); consecutive numbers as a slice.");
-  m.def("vertex_ids", &vertex_ids, py::arg("edges"), py::arg("arity"), "(n, arity) ids of a list of edges.");
-  m.def("robust_kernels", &robust_kernels, py::arg("edges"),
-        "(classes, (n,) which or -1, (n,) deltas) of the robust kernels of a list of edges.");
-  m.def("complete_edges", &complete_edges, py::arg("edges"), "The edges of a list that have all vertices.");
-  py::class_<EdgeEvaluator>(m, "EdgeEvaluator", "Errors and chi2 of edges of one type, into their rows.")
-      .def(py::init([](std::shared_ptr<Program> program) {
-             return std::make_unique<EdgeEvaluator>(std::move(program));
-           }),
-           py::arg("program"))
-      .def(
-          "one",
-          [](EdgeEvaluator& self, const py::object& edge) {
-            PyObject* pointer = edge.ptr();
-            return self.run(&pointer, 1);
-          },
-          py::arg("edge"), "Of one edge; False if a vertex is missing.")
-      .def(
-          "many",
-          [](EdgeEvaluator& self, const py::list& edges) {
-            if (!self.run(PySequence_Fast_ITEMS(edges.ptr()), static_cast<py::ssize_t>(edges.size())))
-              throw py::value_error("EdgeEvaluator.many: a vertex is missing");
-          },
-          py::arg("edges"), "Of a list of edges.");
+  bind_fast_methods(m);
+  bind_row_lists(m);
 }

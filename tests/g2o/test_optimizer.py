@@ -316,14 +316,58 @@ def test_subclass_may_wrap_optimize():
             return super().optimize(iterations)
 
         def post_iteration(self, iteration):
-            seen.append(self.active_robust_chi2())
+            if iteration >= 0:  # -1: by initialize_optimization
+                seen.append(self.active_robust_chi2())
 
     optimizer = Mine()
     source = ring(ours)
     optimizer.add_graph(source)
     assert not source.vertices() and len(optimizer.vertices()) == 8
     assert optimizer.optimize(3) == 3
-    assert seen[:3] == sorted(seen[:3], reverse=True)
+    assert len(seen) == 3 and seen == sorted(seen, reverse=True)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_terminate_action_starts_anew_with_initialize(when):
+    """`initialize_optimization` withdraws its request to stop, `optimize` does not.
+
+    As an action before iterations it ends one iteration later.
+    """
+
+    def script(g2o):
+        optimizer = ring(g2o)
+        action = g2o.SparseOptimizerTerminateAction()
+        action.set_gain_threshold(1e-3)
+        getattr(optimizer, f"add_{when}_iteration_action")(action)
+        found = []
+        for _ in range(3):
+            found += [optimizer.initialize_optimization(), optimizer.optimize(20), optimizer.optimize(20)]
+            optimizer.vertex(3).set_estimate(isometry(g2o, [0.0, 0.0, 1.0]))
+        action.set_max_iterations(2)
+        optimizer.initialize_optimization()
+        return [*found, optimizer.optimize(10), optimizer.active_chi2()]
+
+    assert_same(*both(script), rtol=1e-6)
+
+
+def test_actions_of_each_iteration():
+    """-1 by `initialize_optimization`, then one of each kind per iteration."""
+    calls = []
+
+    class Note(ours.HyperGraphAction):
+        def __init__(self, name):
+            self.name = name
+
+        def __call__(self, graph, parameters=None):
+            calls.append((self.name, parameters["iteration"]))
+
+    optimizer = ring(ours)
+    optimizer.add_pre_iteration_action(Note("pre"))
+    optimizer.add_post_iteration_action(Note("post"))
+    optimizer.initialize_optimization()
+    assert optimizer.optimize(2) == 2
+    assert calls == [(name, number) for number in (-1, 0, 1) for name in ("pre", "post")]
 
 
 def test_compute_initial_guess_on_a_tree():

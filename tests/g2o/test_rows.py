@@ -215,4 +215,4 @@ def test_lists_of_rows():
     with pytest.raises(TypeError):
         kernels.places_of([1])
     with pytest.raises(TypeError):
-        kernels.vertex_ids([edges[0]], 2)
+        kernels.vertex_places([edges[0]], 2)

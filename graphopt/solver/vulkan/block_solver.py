@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +102,13 @@ class VulkanBlockSolver(CpuBlockSolver):
         chi2 = super().linearize()
         self.system.upload()
         return chi2
+
+    @contextmanager
+    def changing_equations(self) -> Iterator[None]:
+        """H and b were on their way to the device already: they go there again."""
+        self.system.wait_upload()
+        yield
+        self.system.upload()
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""

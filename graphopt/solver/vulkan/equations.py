@@ -33,7 +33,7 @@ class Equations:
 
 
 class DeviceReals:
-    """Reals that kernels write; the host may look at them, and write others."""
+    """Reals that kernels write; the host may look at them."""
 
     def __init__(self, context: Context, count: int):
         self._context = context
@@ -52,16 +52,6 @@ class DeviceReals:
     def forget(self) -> None:
         """Kernels have written other numbers."""
         self._host = None
-
-    def commit(self) -> None:
-        """Call after writing `host`: bring it to the device."""
-        if self._host is None:
-            return
-        device, nbytes = self._context.device, self._count * self._context.real.itemsize
-        staging = device.allocate(max(nbytes, 4), "upload")
-        with np.errstate(over="ignore"):
-            staging.array(self._context.real, 0, self._count)[:] = self._host
-        device.submit(device.record().copy(staging, self.buffer, nbytes).finish()).wait()
 
     def download(self) -> np.ndarray:
         """(count,) float64, a copy."""

@@ -139,7 +139,8 @@ class DeviceLinearizer:
         adds, clears, touched = plan_writes(blocks, self._structure.num_blocks)
         pairs = [(edges, one) for edges in self.edges for one in edges.pairs]
         off_diagonal = [one for one in pairs if not one[1].pairs.on_diagonal]
-        self._clears = clears or len(off_diagonal) > 1 or not bool(touched.all())
+        has_others = bool(self._structure.external)  # blocks that nobody here writes, and somebody adds to
+        self._clears = clears or len(off_diagonal) > 1 or has_others or not bool(touched.all())
         self._writers = [
             _Writer(edges, slot, None, add or self._clears)
             for (edges, slot), add in zip(slots, adds, strict=True)

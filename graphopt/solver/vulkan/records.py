@@ -56,11 +56,29 @@ class RecordSet:
                 records[:, : self._dim] = values
             self.narrow.write([records])
 
+    @property
+    def row_bytes(self) -> int:
+        """From one record to the next."""
+        return self._record * WIDE_BYTES
+
+    def unpack(self, words: np.ndarray) -> np.ndarray:
+        """(k, dim) float64 numbers of downloaded records, as float64 bit patterns."""
+        return unpack_wide(words, self._has_float64).reshape(-1, self._record)[:, : self._dim]
+
+    def write_rows(self, rows: np.ndarray, values: np.ndarray) -> None:
+        """Take the (k, dim) numbers of some rows."""
+        records = np.zeros((len(rows), self._record))
+        records[:, : self._dim] = values
+        self.wide.write_rows(rows, pack_wide(records, self._has_float64))
+        if self.narrow is not None:
+            narrow = np.zeros((len(rows), narrow_record_dim(self._dim)), np.float32)
+            narrow[:, : self._dim] = values
+            self.narrow.write_rows(rows, narrow)
+
     def read(self) -> np.ndarray:
         """(n, dim) float64 numbers."""
         count = self._num_rows * self._record
-        words = self._context.device.download(self.wide.buffer, np.float64, count)
-        return unpack_wide(words, self._has_float64).reshape(self._num_rows, self._record)[:, : self._dim]
+        return self.unpack(self._context.device.download(self.wide.buffer, np.float64, count))
 
 
 class DeviceParameters:
@@ -92,7 +110,8 @@ class DeviceEstimates:
     def __init__(self, context: Context, structure: Structure):
         self._context = context
         sets = structure.selection.vertex_sets
-        self.numbers = sorted({number for group in structure.groups for number in group.vertex_sets})
+        groups = (*structure.groups, *structure.external)
+        self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
         self._sets = {number: sets[number] for number in self.numbers}
         self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
@@ -189,6 +208,20 @@ class DeviceEstimates:
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             own = own and self.current not in self._old_narrow
             records.digest = digest_of(array) if own else b""
+
+    def receive(self, number: int, rows: np.ndarray, numbers: np.ndarray) -> None:
+        """Bring downloaded numbers (k, dim) of some rows of a vertex set into the graph."""
+        optimized = self._is_optimized[number][rows]
+        rows = rows[optimized]
+        self.working[number].array[rows] = numbers[optimized]
+        self.working[number].write(rows)
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's numbers of some rows of a vertex set into the current version."""
+        records = self._versions[self.current][number]
+        self.working[number].read(rows)
+        records.write_rows(rows, self.working[number].array[rows])
+        records.digest = b""
 
     def finish(self) -> None:
         """Bring the estimates into the graph."""

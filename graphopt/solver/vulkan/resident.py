@@ -22,11 +22,13 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.errors import SolverError
 from graphopt.graph import Graph
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
+from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
+from graphopt.solver.vulkan.external import DeviceExternal
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.schedule import in_double
@@ -147,10 +149,7 @@ class ResidentBlockSolver:
 
     @property
     def values(self) -> np.ndarray:
-        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored.
-
-        Who adds to it and to `b`, as solvers of edges that no kernel knows do, calls `system.upload()` then.
-        """
+        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored."""
         if not self._linearizer.storage.is_whole:
             raise SolverError(
                 f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
@@ -318,6 +317,10 @@ class ResidentBlockSolver:
     def discard_top(self) -> None:
         """Forget the last push."""
         self._estimates.discard_top()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
+        return DeviceExternal(self.system, self._estimates, places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""

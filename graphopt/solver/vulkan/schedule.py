@@ -114,6 +114,9 @@ def choose_plan(
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
     if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
+    if structure.external:
+        asked = _with_external(asked, pins, structure)
+        pins = _pins(asked, structure)
     if asked == "host":
         return Plan(_for_host(resolved, structure, eliminates), "host")
     if linear_solver != "pcg":
@@ -130,6 +133,19 @@ def choose_plan(
         raise _impossible(asked, pins, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
     return Plan(replace(resolved, schur=best.schur), best.schedule, best.products, tuple(found))
+
+
+def _with_external(asked: Schedule, pins: list[str], structure: Structure) -> Schedule:
+    """The schedule where somebody else adds to H: its blocks must be stored."""
+    if asked == "host" or not structure.groups:
+        return "host"  # without groups there is nothing for kernels to evaluate
+    if set(pins) - {"auto", "blocks"}:
+        kinds = ", ".join(sorted({group.edge_set.type.name for group in structure.external}))
+        raise OptionError(
+            f"schedule '{_words(asked)}' does not store all of H, but {kinds} edges are evaluated elsewhere and "
+            "added to it. Use schedule='blocks' or 'host'."
+        )
+    return "blocks"
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:

@@ -82,7 +82,6 @@ class VulkanSystem:
         self.context = Context(device, precision)
         self.layout = layout
         self.configuration = configuration.resolve(layout)
-        self._is_resident = resident
         self._make_reduction = make_reduction
         self._places: Any = None
         self._scalars = self.context.accumulators(2)
@@ -142,12 +141,10 @@ class VulkanSystem:
             one.forget()
 
     def upload(self) -> None:
-        """Call after writing `values` and `b`."""
+        """Call after writing `values` and `b`, which the host does where the system is not resident."""
         self._values.commit()
         self._b.commit()
-        if self._is_resident:
-            self.gather_diagonal()
-        elif self.context.device.memory_scheme == "staged":
+        if self.context.device.memory_scheme == "staged":
             if "upload" not in self._programs:
                 recorder = self.context.device.record()
                 self._values.record_upload(recorder)
@@ -169,16 +166,6 @@ class VulkanSystem:
         sequence.step([Launch(kernel, buffers, (dim, groups), groups)])
         sequence.step([gather_scalars(context, partial, groups, self._scalars, sums=False)])
         sequence.copy(self._scalars, self._scalars_back, 2 * ACCUMULATOR_BYTES)
-
-    def gather_diagonal(self) -> None:
-        """`record_diagonal` by itself."""
-        assert self.diagonal is not None
-        self.diagonal.forget()
-        if "diagonal" not in self._programs:
-            sequence = Sequence(self.context).begin("linearize")
-            self.record_diagonal(sequence)
-            self._programs["diagonal"] = sequence.end()
-        self._programs["diagonal"].run(self.device_seconds)
 
     def largest_entries(self) -> tuple[float, float]:
         """Largest absolute entries of H's diagonal and of b, once `record_diagonal` has run."""

@@ -1,0 +1,214 @@
+"""Lists of objects beside the arrays of their vertex set or edge set, between which numbers move.
+
+An edge whose error or Jacobian is defined in Python is in the `Graph` with an external type, which gives it
+its place in H; `python_edges` adds its part.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.g2o import evaluate
+from graphopt.g2o.gicp import is_plane_to_plane, plane_information
+from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
+from graphopt.g2o.storage import RowList
+from graphopt.graph import Graph, residuals
+from graphopt.graph.selection import EdgeSelection
+from graphopt.types import EdgeType, VertexType
+from graphopt.types.files import measurement_then_information, plain
+from graphopt.types.robust_kernels import robust_kernel
+
+
+@cache
+def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> EdgeType:
+    """The edge type that holds the place of edges defined in Python."""
+    return EdgeType(
+        name=f"PythonEdge{residual_dim}",
+        tag=f"EDGE_PYTHON_{residual_dim}_" + "_".join(one.tag for one in vertices),
+        vertices=vertices,
+        parameters=(),
+        measurement_dim=1,
+        residual_dim=residual_dim,
+        residual=lambda *arguments: np.zeros(residual_dim),
+        jacobian=None,
+        wrap_measurement=lambda storage: storage,
+        file=measurement_then_information(plain(1), residual_dim),
+        is_external=True,
+    )
+
+
+class VertexList:
+    """The vertices of one vertex set."""
+
+    __slots__ = ("is_python", "objects", "rows", "vertex_set")
+
+    def __init__(self, vertex_set: Any, objects: list[Any], rows: RowList):
+        self.vertex_set = vertex_set
+        self.objects = objects
+        self.rows = rows
+        self.is_python = [row for row, one in enumerate(objects) if one._is_python]
+
+    def take_estimates(self) -> None:
+        """Objects -> graph."""
+        self.rows.gather("estimate", self.vertex_set.estimate)
+
+    def give_estimates(self) -> None:
+        """Graph -> objects."""
+        self.rows.scatter("estimate", self.vertex_set.estimate)
+
+    def take_flags(self) -> None:
+        """Fixed and marginalized of the objects -> graph."""
+        self.rows.gather("fixed", self.vertex_set.fixed)
+        self.rows.gather("marginalized", self.vertex_set.marginalized)
+
+
+class EdgeList:
+    """The edges of one edge set, and which of them are active."""
+
+    __slots__ = ("active", "edge_set", "has_planes", "is_python", "objects", "places", "rows")
+
+    def __init__(self, places: EdgeSelection, objects: list[Any], rows: RowList, is_python: bool):
+        self.edge_set = places.edge_set
+        self.places = places
+        """Where the vertices and parameters of all edges are."""
+        self.objects = objects
+        self.rows = rows
+        self.is_python = is_python
+        self.has_planes = not is_python and is_plane_to_plane(objects[0])
+        self.active = np.empty(0, np.int64)
+        """(k,) rows of the active edges."""
+
+    @property
+    def _all_active(self) -> bool:
+        return len(self.active) == len(self.objects)
+
+    def selection(self) -> EdgeSelection:
+        """The active edges for the block solver."""
+        rows, edges = self.active, self.places
+        if self._all_active:
+            return edges
+        return EdgeSelection(
+            edges.edge_set,
+            rows,
+            edges.vertex_sets,
+            edges.vertex_rows[rows],
+            edges.parameter_sets,
+            edges.parameter_rows[rows],
+            edges.source,
+        )
+
+    def active_objects(self) -> list[Any]:
+        """Active edges."""
+        return self.objects if self._all_active else [self.objects[row] for row in self.active.tolist()]
+
+    def take_levels(self) -> np.ndarray:
+        """(m,) levels of the objects."""
+        return self.rows.column("level", (), np.int32)
+
+    def take_values(self) -> None:
+        """Measurement, information and kernels of the objects -> graph."""
+        if self.is_python:
+            return
+        edge_set = self.edge_set
+        self.rows.gather("measurement", edge_set.measurement)
+        self.rows.gather("information", edge_set.information)
+        if self.has_planes:  # set before each evaluation; the block solver has to expect full matrices
+            edge_set.information[self.active] = _FULL
+        kernels = _kernels(self.objects)
+        if kernels is not None:
+            edge_set.kernel, edge_set.kernel_width = kernels
+        elif edge_set.kernel.any():
+            edge_set.kernel = 0
+
+    def set_plane_information(self, graph: Graph) -> None:
+        """Information matrices of plane-to-plane GICP edges, at the graph's estimates."""
+        poses = residuals.arguments(graph, self.edge_set, self.active)
+        covariances = np.array([one._covariances for one in self.active_objects()])
+        self.edge_set.information[self.active] = plane_information(covariances, poses[0], poses[1])
+
+    def compute_errors(self, graph: Graph) -> None:
+        """Errors and chi2 of the active edges -> objects, at the estimates, which both have."""
+        if self.is_python:
+            for edge in self.active_objects():
+                edge.compute_error()
+            return
+        if self.has_planes:
+            self.set_plane_information(graph)
+            self.rows.scatter("information", self.edge_set.information)
+        kind = self.edge_set.type
+        if not kind.parameters:
+            evaluate.evaluator(kind).many(self.objects, None if self._all_active else self.active)
+            return
+        inputs = residuals.arguments(graph, self.edge_set, self.active)
+        error = evaluate.errors(kind, np.concatenate(inputs, axis=1))
+        chi2 = evaluate.chi2(error, self.edge_set.information[self.active])
+        self.rows.scatter("error", self._merged("error", error))
+        self.rows.scatter("chi2", self._merged("chi2", chi2))
+
+    def _merged(self, name: str, values: np.ndarray) -> np.ndarray:
+        """All rows of a column, with `values` in the active ones."""
+        if self._all_active:
+            return values
+        full = self.rows.column(name, values.shape[1:])
+        full[self.active] = values
+        return full
+
+    def chi2(self) -> np.ndarray:
+        """(k,) chi2 of the active edges, of their last errors."""
+        values = self.rows.column("chi2", ())
+        if not self._all_active:
+            values = values[self.active]
+        if np.isnan(values.sum()):  # an error was set or an information matrix changed
+            for place in np.flatnonzero(np.isnan(values)).tolist():
+                values[place] = self.objects[int(self.active[place])].chi2()
+        return values
+
+    def robust_chi2(self) -> float:
+        """Sum of rho(chi2) over the active edges, of their last errors."""
+        values = self.chi2()
+        kernels = _kernels(self.objects)
+        if kernels is not None:
+            numbers, widths = kernels if self._all_active else (one[self.active] for one in kernels)
+            for number in set(numbers.tolist()) - {0}:
+                function, mask = robust_kernel(number).function, numbers == number
+                values[mask] = function(values[mask], widths[mask])[0]
+        return float(values.sum())
+
+
+_FULL = np.eye(3) + 0.1
+
+
+def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """(m,) numbers and (m,) widths of the robust kernels, None if no edge has one."""
+    classes, which, widths = kernels.robust_kernels(edges)
+    if not classes:
+        return None
+    if RobustKernelScaleDelta in classes:
+        none = (0, 1.0)
+        pairs = [none if one._kernel is None else one._kernel._for_solver() for one in edges]
+        return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
+    return np.array([one._number for one in classes] + [0], np.int32)[which], widths
+
+
+def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:
+    """Places of the edges by (defined in Python, type)."""
+    classes = set(map(type, edges))
+    if len(classes) == 1:
+        one = classes.pop()
+        is_python = one._error_is_python or one._jacobian_is_python
+        if not is_python and isinstance(one._type, EdgeType):
+            return {(False, one._type): range(len(edges))}
+    groups: dict[tuple[bool, EdgeType], list[int]] = {}
+    for place, one in enumerate(edges):
+        groups.setdefault(_group_of(one), []).append(place)
+    return groups
+
+
+def _group_of(edge: Any) -> tuple[bool, EdgeType]:
+    if edge._error_is_python or edge._jacobian_is_python:
+        return True, placeholder_type(edge.dimension(), tuple(v._type for v in edge._vertices))
+    return False, edge._type
