@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +21,10 @@ from graphopt.solver.vulkan.cost import cheapest, predict
 from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
 from graphopt.solver.vulkan.sizes import problem_size
-from tests.resident_graphs import mixed_plane, mixed_space
-from tests.vulkan_devices import shared_device
+
+sys.path.insert(0, str(Path(__file__).parent))
+from resident_graphs import mixed_plane, mixed_space
+from vulkan_devices import shared_device
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
 BY_TAG = [

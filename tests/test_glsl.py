@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from graphopt.codegen import build_program, compile_robust_kernel
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.edge import compile_vertex
-from graphopt.codegen.glsl import write
+from graphopt.codegen.glsl import WRAP_AT, _wrapped, write
 from graphopt.codegen.gpu import (
     EdgeSignature,
     chi2_kernel,
@@ -366,3 +367,11 @@ def test_golden_texts():
     assert {path.name for path in glsl_golden.FOLDER.glob("*.glsl")} == {
         glsl_golden.text_path(kernel).name for kernel in kernels
     }
+
+
+def test_long_lines_are_broken_at_spaces():
+    """As textwrap does, also where a word is longer than a line."""
+    for length in (1, 7, 60, 113, 114, 115, 200):
+        words = ["const", "real", "x", "=", "a" * length, *["b" * 40] * 9, "c" * length, "d;"]
+        expected = textwrap.wrap(" ".join(words), WRAP_AT, subsequent_indent="    ", break_long_words=False)
+        assert _wrapped(" ".join(words)) == expected

@@ -157,7 +157,7 @@ def test_other_algorithms_take_the_cpus_path(name, method):
     assert actual.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
 
 
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
 @pytest.mark.parametrize("masked", ["", "float64"])
 def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
     """float32 for H and products, float64 or two floats for residuals: the minimum, to 1e-6 of chi2."""

@@ -145,7 +145,7 @@ RULE_EXAMPLES = {
 @settings(max_examples=300, deadline=None)
 @given(trees())
 def test_rules_that_are_not_asked_would_not_be_the_first_to_answer(tree):
-    """The first rule that simplifies an operation says that it may apply to the operations of its arguments."""
+    """The first rule that simplifies an operation says that it may apply to such arguments."""
     with symbolic.fresh_table():
         for e in topological([build(tree, make_plain), build(tree, make)]):
             if all(a.op == "const" for a in e.args):
@@ -157,7 +157,7 @@ def test_rules_that_are_not_asked_would_not_be_the_first_to_answer(tree):
 
 
 def test_plain_operations_do_not_change_what_is_made():
-    """An operation that was made as it is, is simplified when asked for; and is the same where it cannot be."""
+    """What was made as it is, is simplified when asked for; and is the same where it cannot be."""
     with symbolic.fresh_table():
         x, y = symbolic.var("x"), symbolic.var("y")
         plain = make_plain("mul", x, symbolic.const(1.0))

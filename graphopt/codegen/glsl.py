@@ -178,6 +178,8 @@ def _wrapped(line: str) -> list[str]:
     lines = []
     while len(line) > WRAP_AT:
         space = line.rfind(" ", 5, WRAP_AT + 1)
+        if space < 0:  # a word of more than a line
+            space = line.find(" ", WRAP_AT)
         if space < 0:
             break
         lines.append(line[:space])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -100,7 +101,7 @@ def trace_edge(edge_type: Any) -> TracedEdge:
     return TracedEdge(edge_type.name, inputs, list(residual), names, moved, own)
 
 
-_remembered: dict[Any, tuple[TracedEdge, Checkpoint]] = {}
+_remembered: WeakKeyDictionary[Any, tuple[TracedEdge, Checkpoint]] = WeakKeyDictionary()
 _MOST_REMEMBERED = 8
 """Types; their expressions take a megabyte or two."""
 
@@ -109,7 +110,7 @@ def remember(edge_type: Any, edge: TracedEdge) -> None:
     """Keep what `trace_edge` has just returned in a fresh table, for `traced_before`."""
     _remembered.pop(edge_type, None)
     while len(_remembered) >= _MOST_REMEMBERED:
-        del _remembered[next(iter(_remembered))]
+        _remembered.pop(next(iter(_remembered)), None)
     _remembered[edge_type] = edge, Checkpoint()
 
 

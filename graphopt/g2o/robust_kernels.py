@@ -82,7 +82,7 @@ class RobustKernelScaleDelta(BaseRobustKernel):
         if kernel is not None and not isinstance(kernel, BaseRobustKernel):
             kernel, delta = None, float(kernel)
         self._inner: BaseRobustKernel | None = kernel
-        super().__init__(delta)
+        kernels.KernelWidth.__init__(self, delta)
 
     def kernel(self) -> BaseRobustKernel | None:
         """The inner kernel."""

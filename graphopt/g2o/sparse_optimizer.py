@@ -93,7 +93,7 @@ class SparseOptimizer(ActiveGraph):
         if self._passes_once:  # g2o looks at the flag before it runs the actions of the iteration to come
             self._passes_once = False
             return False
-        return self.terminate()
+        return SparseOptimizer.terminate(self)
 
     def set_compute_batch_statistics(self, value: bool) -> None:
         """Keep statistics of each iteration."""
@@ -131,7 +131,7 @@ class SparseOptimizer(ActiveGraph):
             return -1
         if self._algorithm is None:
             raise OptionError("SparseOptimizer.optimize: call set_algorithm() first.")
-        if iterations <= 0 or self.terminate():
+        if iterations <= 0 or SparseOptimizer.terminate(self):
             return 0
         problem = self._problem
         try:
@@ -198,7 +198,7 @@ class SparseOptimizer(ActiveGraph):
                 problem.give_estimates()
                 problem.compute_errors()
                 self.post_iteration(iteration.iteration)
-                if iteration.iteration + 1 < iterations and not self.terminate():
+                if iteration.iteration + 1 < iterations and not SparseOptimizer.terminate(self):
                     self._begin_iteration(iteration.iteration + 1)
 
         if watched:
@@ -208,7 +208,7 @@ class SparseOptimizer(ActiveGraph):
     def _begin_iteration(self, number: int) -> None:
         """Run the actions before an iteration; what they ask for comes into effect after it."""
         self.pre_iteration(number)
-        self._passes_once = self.terminate()
+        self._passes_once = SparseOptimizer.terminate(self)
 
     @staticmethod
     def _count(summary: Summary) -> int:

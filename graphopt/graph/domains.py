@@ -161,7 +161,7 @@ class GraphDomains(GraphStore):
             "level": validate.as_ids(level, "level"),
             "parameters": checked_parameter_ids(ids, 1, resolved)[0],
         }
-        self._check_parameters(constants["parameters"][None], resolved)
+        self.check_parameters(constants["parameters"][None], resolved)
         parts = [
             self._add_part(stencil, part, values, weights, constants)
             for part in stencil.parts(chosen)

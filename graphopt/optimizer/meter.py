@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
 
 
@@ -95,6 +96,10 @@ class MeteredSolver:
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
         return self._solver.largest_gradient()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere."""
+        return self._solver.external(places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""

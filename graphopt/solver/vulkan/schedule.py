@@ -105,6 +105,8 @@ def choose_plan(
     Factorizations need blocks. With conjugate gradients the cost model picks, among what was asked for.
     """
     pins = _pins(asked, structure)
+    if structure.external and set(pins) - {"auto", "blocks", "host"}:
+        raise _needs_whole(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
     linear_solver = configuration.choose_linear_solver(structure.kept_dim if eliminates else None)
     if linear_solver != "pcg":
@@ -114,9 +116,8 @@ def choose_plan(
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
     if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
-    if structure.external:
-        asked = _with_external(asked, pins, structure)
-        pins = _pins(asked, structure)
+    if structure.external and asked != "host":
+        asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
     if asked == "host":
         return Plan(_for_host(resolved, structure, eliminates), "host")
     if linear_solver != "pcg":
@@ -133,19 +134,6 @@ def choose_plan(
         raise _impossible(asked, pins, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
     return Plan(replace(resolved, schur=best.schur), best.schedule, best.products, tuple(found))
-
-
-def _with_external(asked: Schedule, pins: list[str], structure: Structure) -> Schedule:
-    """The schedule where somebody else adds to H: its blocks must be stored."""
-    if asked == "host" or not structure.groups:
-        return "host"  # without groups there is nothing for kernels to evaluate
-    if set(pins) - {"auto", "blocks"}:
-        kinds = ", ".join(sorted({group.edge_set.type.name for group in structure.external}))
-        raise OptionError(
-            f"schedule '{_words(asked)}' does not store all of H, but {kinds} edges are evaluated elsewhere and "
-            "added to it. Use schedule='blocks' or 'host'."
-        )
-    return "blocks"
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:
@@ -177,6 +165,15 @@ def _needs_products(asked: Schedule, configuration: Configuration) -> OptionErro
         f"schedule '{_words(asked)}' needs products only, but linear_solver '{configuration.linear_solver}' "
         f"with schur '{configuration.schur}' needs the blocks of H. Use linear_solver='pcg' and "
         "schur='implicit' or 'off', or schedule='blocks'."
+    )
+
+
+def _needs_whole(asked: Schedule, structure: Structure) -> OptionError:
+    """Somebody adds to H, so all of its blocks must be stored, and something else was asked for."""
+    kinds = ", ".join(sorted({group.edge_set.type.name for group in structure.external}))
+    return OptionError(
+        f"schedule '{_words(asked)}' does not store all blocks of H, but {kinds} edges are evaluated "
+        "elsewhere and added to it. Use schedule='blocks' or 'host'."
     )
 
 
