@@ -14,6 +14,7 @@ from graphopt.cli.main import main
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
+from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.summary import TerminationType
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -129,7 +130,9 @@ def test_an_ordinary_run_pays_one_linearization_and_one_trial_in_double(schedule
 
         monkeypatch.setattr(ResidentBlockSolver, name, counted)
     graph = bundle_adjustment()
-    summary = run(graph, "gn", 8, linear_solver="pcg", schur="implicit", schedule=schedule)
+    rules = AutoOptions(function_tolerance=1e-4, reseat_gain=np.inf)
+    options = {"linear_solver": "pcg", "schur": "implicit", "schedule": schedule}
+    summary = run(graph, options=rules, **options)
     assert summary.precision == "mixed"
     assert summary.precision_note == ""
     assert [one for one in calls if one[1] == "double"] == [("linearize", "double"), ("trial", "double")]
