@@ -114,7 +114,7 @@ def test_summary_is_json_with_the_documented_keys():
     summary = optimize(noisy_ring(), "lm")
     found = json.loads(json.dumps(summary.to_dict()))
     seconds = found["seconds"]
-    parts = {"read", "analyze", "prepare", "linearize", "solve", "update", "restart", "other"}
+    parts = {"read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify", "other"}
     assert set(seconds) == parts | {"total"}
     assert sum(seconds[part] for part in parts) == pytest.approx(seconds["total"])
     assert {"iteration", "chi2", "lambda", "trials", "seconds"} == set(found["iterations"][0])

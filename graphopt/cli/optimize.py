@@ -181,6 +181,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         ("time", f"{output.seconds(times['total'])}: {parts}"),
         ("termination", f"{document['termination_message']} {document['message']}".strip()),
     ]
+    if document["precision_note"]:
+        rows.insert(-1, ("precision", document["precision_note"]))
     fixed = document.get("fixed_by_gauge") or []
     if fixed:
         ids = ", ".join(str(identifier) for identifier in fixed)

@@ -44,6 +44,11 @@ class PythonEdgeSolver(TrialsByParts):
         return getattr(self._inner, name)
 
     @property
+    def precision(self) -> str:
+        """That of the other edges' solver."""
+        return self._inner.precision
+
+    @property
     def dx(self) -> np.ndarray:
         """(dim,) step."""
         return self._inner.dx

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
 
 
 class Outcome(Enum):
@@ -52,6 +53,14 @@ class Algorithm(Protocol):
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Called once, before the first step, with chi2 at the start."""
+        ...
+
+    def damping(self) -> Damping:
+        """What the next step would be damped by first, before its length is limited."""
+        ...
+
+    def resume(self) -> None:
+        """The solver computes in double from here on: forget what failed steps did to dampings and radii."""
         ...
 
     def step(self, iteration: int, signals: Signals) -> Step:

@@ -42,6 +42,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.relaxation import relaxed_step
 from graphopt.solver.reseat import reseat_landmarks
 from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
 
 _POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VERTEX_TRACKXYZ"})
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
@@ -80,6 +81,17 @@ class Auto:
         uniform = has_uniform_units(solver.structure)
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
+
+    def damping(self) -> Damping:
+        """The chosen algorithm's."""
+        assert self._algorithm is not None
+        return self._algorithm.damping()
+
+    def resume(self) -> None:
+        """The chosen algorithm's."""
+        assert self._algorithm is not None
+        self._decrease = np.inf
+        self._algorithm.resume()
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """One iteration of the chosen algorithm; it may end at estimates found in another way."""

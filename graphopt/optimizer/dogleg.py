@@ -21,6 +21,7 @@ from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import DoglegOptions
 from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
 
 _MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
 _MAX_LAMBDA = 1e3
@@ -33,14 +34,22 @@ class Dogleg:
 
     def __init__(self, options: DoglegOptions):
         self.options = options
-        self._delta = options.initial_delta
-        self._lambda = options.initial_lambda
-        self._was_positive_definite = True
+        self.resume()
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
         self._solver = solver
         self._chi2 = chi2
+
+    def damping(self) -> Damping:
+        """Nothing, while H is positive definite."""
+        return Damping(0.0 if self._was_positive_definite else self._lambda)
+
+    def resume(self) -> None:
+        """As at the start."""
+        self._delta = self.options.initial_delta
+        self._lambda = self.options.initial_lambda
+        self._was_positive_definite = True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shrink the trust region until a step lowers chi2."""
@@ -89,6 +98,8 @@ class Dogleg:
         solver.dx = step
         chi2 = solver.move().chi2
         rho = (current - chi2) / linear_gain
+        if linear_gain < 0.0 and solver.precision == "mixed":
+            rho = -np.inf  # rounding made the model rise along its own descent
         if rho > 0.0:
             solver.discard_top()
         else:

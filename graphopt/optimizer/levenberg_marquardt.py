@@ -28,13 +28,22 @@ class LevenbergMarquardt:
 
     def __init__(self, options: LevenbergMarquardtOptions):
         self.options = options
-        self._lambda = 0.0
+        self._lambda = self._accepted_lambda = 0.0
         self._nu = 2.0
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
         self._solver = solver
         self._chi2 = chi2
+
+    def damping(self) -> Damping:
+        """Lambda."""
+        return Damping(self._lambda)
+
+    def resume(self) -> None:
+        """Back to the damping of the last step that was accepted."""
+        self._lambda = self._accepted_lambda
+        self._nu = 2.0
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Trials from one linearization until one lowers chi2."""
@@ -43,6 +52,7 @@ class LevenbergMarquardt:
         if iteration == 0:
             self._lambda = options.initial_lambda or options.tau * solver.largest_diagonal()
             self._nu = 2.0
+            self._accepted_lambda = self._lambda
         trials, step_size = 0, np.inf
         while True:
             rho, chi2, size = self._trial(current)
@@ -67,6 +77,7 @@ class LevenbergMarquardt:
         rho = (current - trial.chi2) / (trial.gain + 1e-3)  # 1e-3 as in g2o: never zero
         if rho > 0.0 and np.isfinite(trial.chi2):
             options = self.options
+            self._accepted_lambda = self._lambda
             alpha = min(1.0 - (2.0 * rho - 1.0) ** 3, options.good_step_upper_scale)
             self._lambda *= max(options.good_step_lower_scale, alpha)
             self._nu = 2.0

@@ -23,6 +23,16 @@ class MeteredSolver:
         """Pushes that were neither popped nor discarded."""
 
     @property
+    def precision(self) -> str:
+        """Of the solver inside."""
+        return self._solver.precision
+
+    @property
+    def inner(self) -> BlockSolver:
+        """The solver itself."""
+        return self._solver
+
+    @property
     def b(self) -> np.ndarray:
         """Right-hand side."""
         return self._solver.b
@@ -130,6 +140,15 @@ class MeteredSolver:
     def finish(self) -> None:
         """Bring the estimates back."""
         self._solver.finish()
+
+    def in_double(self) -> BlockSolver | None:
+        """The double solver of the one inside."""
+        return self._solver.in_double()
+
+    def exchange(self, solver: BlockSolver) -> None:
+        """Go on with another solver of the same problem, at the same estimates."""
+        assert self.depth == 0, "between two iterations only"
+        self._solver = solver
 
     def describe(self) -> dict[str, object]:
         """Words about the solver."""

@@ -11,6 +11,7 @@ from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
 from graphopt.optimizer.meter import MeteredSolver
 from graphopt.optimizer.native_loop import NativeLoop, native_loop_for
 from graphopt.optimizer.options import StopRules
+from graphopt.optimizer.precision import PrecisionGuard
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 from graphopt.solver.block_solver import BlockSolver
@@ -81,9 +82,11 @@ def _loop(
         summary.message = solver.first_non_finite() or "chi2 overflows: the errors are too large."
         return
     algorithm.start(solver, chi2)
+    guard = PrecisionGuard(solver, algorithm, summary)
     for number in range(rules.max_iterations):
         if signals.should_stop():
             break
+        guard.before()
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2
@@ -95,6 +98,8 @@ def _loop(
                 solver.finish()
             _tell(callback, done, signals)
         ending = _ending(step, chi2, rules, solver)
+        if signals.reason is None:
+            ending = guard.after(step, chi2, ending, is_last=number + 1 == rules.max_iterations)
         if ending is not None:
             summary.termination = ending
             if ending is TerminationType.NON_FINITE:

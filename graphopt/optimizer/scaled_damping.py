@@ -23,6 +23,8 @@ _INITIAL_LAMBDA = 1e-4  # 1 / initial_trust_region_radius of Ceres
 _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL = 1e-6, 1e32  # min_lm_diagonal, max_lm_diagonal of Ceres
 _LARGEST_LAMBDA = 1e32
 _SMALLEST_LAMBDA = 1e-16
+RESUMED_LAMBDA = 1e-8
+"""Directions weaker than this, beside diag(H), are those that float32 does not resolve."""
 _ACCEPT = 1e-3  # min_relative_decrease of Ceres
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 _ACCURACY = 0.3  # of conjugate gradients, times the root of chi2's last relative decrease
@@ -44,6 +46,16 @@ class ScaledDamping:
         self._nu = 2.0
         self._accuracy = _COARSEST
 
+    def damping(self, accuracy: float = _FINEST) -> Damping:
+        """Lambda diag(H)."""
+        return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy)
+
+    def resume(self) -> None:
+        """Start below what float32 resolves; rejected steps raise lambda soon."""
+        self._lambda = min(self._lambda, RESUMED_LAMBDA)
+        self._nu = 2.0
+        self._accuracy = _FINEST
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
         solver = self._solver
@@ -53,8 +65,7 @@ class ScaledDamping:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
             trial += 1
-            limits = _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL
-            found = solver.trial(Damping(self._lambda, True, *limits, self._accuracy))
+            found = solver.trial(self.damping(self._accuracy))
             if not found.solved:
                 self._reject()
                 continue

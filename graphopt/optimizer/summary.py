@@ -57,8 +57,8 @@ class Iteration:
 
 
 def _no_seconds() -> dict[str, float]:
-    names = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "other", "total")
-    return dict.fromkeys(names, 0.0)
+    measured = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify")
+    return dict.fromkeys((*measured, "other", "total"), 0.0)
 
 
 @dataclass
@@ -80,12 +80,17 @@ class Summary:
     device: str = ""
     device_name: str = ""
     precision: str = ""
+    """"double" or "mixed"; of a run that changed over, "double"."""
+    precision_note: str = ""
+    """Why the precision is not the one that was asked for, or what float32 left undone."""
+    switched_at: int | None = None
+    """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
-    update, restart (relaxation, re-seating), other (what is left: vectors, stop rules, callback), total (the
-    sum of all).
+    update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
+    vectors, stop rules, callback), total (the sum of all).
 
     On a Vulkan device also what of its set-up ran beside the first linearization (`prepare_beside`), and how
     long the first `solve` waited for the rest (`prepare_wait`, part of `solve`); neither adds to the total.
@@ -107,8 +112,10 @@ class Summary:
         for name, value in description.items():
             if name == "seconds":
                 self.seconds.update(value)
-            else:
+            elif value or name != "precision_note":
                 setattr(self, name, value)
+        if self.switched_at is not None:
+            self.precision = "double"
 
     def brief_report(self) -> str:
         """One line."""
@@ -138,6 +145,8 @@ class Summary:
                 f"{one.iteration:9d} {one.chi2:16.9g} {damping:>10} {one.trials:6d} {1e3 * one.seconds:9.2f}"
             )
         lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
+        if self.precision_note:
+            lines.append(self.precision_note)
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
@@ -158,6 +167,8 @@ class Summary:
             "device": self.device,
             "device_name": self.device_name,
             "precision": self.precision,
+            "precision_note": self.precision_note,
+            "switched_at": self.switched_at,
             "schedule": self.schedule,
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "seconds": dict(self.seconds),

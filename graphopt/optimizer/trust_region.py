@@ -23,6 +23,7 @@ from graphopt.optimizer.algorithm import Outcome, Signals, Step
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.trial import Damping
 
 _ACCEPT = 1e-4  # actual over predicted gain of an accepted step
 _GOOD, _POOR = 0.75, 0.25  # above: the radius may grow; below: it shrinks
@@ -83,6 +84,15 @@ class TrustRegion:
         """Remember the block solver."""
         self._solver = solver
         self._chi2 = chi2
+
+    def damping(self) -> Damping:
+        """Nothing, while H is positive definite."""
+        return Damping(self._damping)
+
+    def resume(self) -> None:
+        """Back to Gauss-Newton."""
+        self._radius = np.inf
+        self._damping = 0.0
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shorten the step until chi2 falls enough."""

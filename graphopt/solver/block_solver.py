@@ -29,6 +29,11 @@ class BlockSolver(Protocol):
     """What it was made for."""
 
     @property
+    def precision(self) -> str:
+        """Of the steps: "double", or "mixed" with float32 for H and its products."""
+        ...
+
+    @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side of the last `linearize`; its norm is half the norm of chi2's gradient."""
         ...
@@ -108,6 +113,13 @@ class BlockSolver(Protocol):
 
     def finish(self) -> None:
         """Bring the estimates into the graph: at the end, before callbacks, before the graph is looked at."""
+        ...
+
+    def in_double(self) -> BlockSolver | None:
+        """Of a solver in mixed precision the same in double, at the same estimates; None: there is none.
+
+        It shares estimates and edges with this one where it can: one of the two is used at a time.
+        """
         ...
 
     def describe(self) -> dict[str, object]:

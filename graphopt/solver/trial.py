@@ -58,6 +58,11 @@ class TrialsByParts:
     dx: Any
     diagonal: Any
 
+    @property
+    def precision(self) -> str:
+        """Of numpy and the CPU."""
+        return "double"
+
     def trial(self: Any, damping: Damping) -> Trial:
         """Solve, push, update and chi2, one after the other."""
         start = time.perf_counter()
@@ -85,6 +90,10 @@ class TrialsByParts:
             raise
         seconds = {"update": updated - start, "linearize": time.perf_counter() - updated}
         return Trial(True, chi2, seconds=seconds)
+
+    def in_double(self) -> Any:
+        """None: these compute in double, or their device cannot."""
+        return None
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""

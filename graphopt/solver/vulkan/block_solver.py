@@ -7,9 +7,11 @@ update(), ...    on the CPU, as in `solver.cpu`
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.layout import whole_layout
-from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of
+from graphopt.solver.vulkan.schedule import check_schur, choose_precision, configuration_of, in_double
 from graphopt.solver.vulkan.system import VulkanSystem
 from graphopt.solver.working import WorkingEstimates
 
@@ -43,6 +45,10 @@ class VulkanBlockSolver(CpuBlockSolver):
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
+        self.precision_note = ""
+        """Why the precision is not the one that was asked for."""
+        self._options = options
+        self._double: VulkanBlockSolver | None = None
         self._start_system(structure, options, device, configuration)
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
@@ -68,6 +74,22 @@ class VulkanBlockSolver(CpuBlockSolver):
         self.values = self.system.values
         self._b = self.system.b
         self._dx = np.zeros(self.dim)
+
+    @property
+    def precision(self) -> str:
+        """Of H and the steps: "double" or "mixed"."""
+        return self.system.context.precision
+
+    def in_double(self) -> VulkanBlockSolver | None:
+        """The same at the same estimates in float64; kept. The CPU's part of it is shared."""
+        if self.precision == "double" or not self.device.has_float64:
+            return None
+        if self._double is None:
+            twin = copy.copy(self)
+            options = replace(self._options, precision="double")
+            twin._start_system(self.structure, options, self.device, in_double(self.system.configuration))
+            self._double = twin
+        return self._double
 
     def refresh(self) -> None:
         """Take the graph's present measurements; the stop rule of PCG starts anew."""
@@ -108,7 +130,8 @@ class VulkanBlockSolver(CpuBlockSolver):
             "schur": configuration.schur,
             "device": self.device.spec,
             "device_name": self.device.name,
-            "precision": self.system.context.precision,
+            "precision": self.precision,
+            "precision_note": self.precision_note,
             "memory_bytes": self.structure.nbytes + statistics["used"],
             "seconds": self.system.overlap(),
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.kompute import KomputeDevice
 from graphopt.graph import Graph
@@ -11,6 +13,10 @@ from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.resident import ResidentBlockSolver
 from graphopt.solver.vulkan.schedule import check_schur, choose_plan, choose_precision, configuration_of
+
+FACTORIZED_IN_DOUBLE = (
+    "Computed in double: the CPU factorizes the whole H in float64, so float32 would only round it before."
+)
 
 
 def create(
@@ -31,6 +37,13 @@ def create(
     configuration = configuration or configuration_of(options, precision)
     check_schur(configuration, structure)
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
+    note = ""
+    if precision == "mixed" and device.has_float64 and not plan.uses_float32:
+        precision, note = "double", FACTORIZED_IN_DOUBLE
     if plan.schedule == "host":
-        return VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
-    return ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.products)
+        options = replace(options, precision=precision)
+        solver = VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
+    else:
+        solver = ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.products)
+    solver.precision_note = note
+    return solver

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -155,6 +156,16 @@ class DeviceEdges:
         lists = [] if places is None else pair_lists(group, self.primary.view, *places)
         lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
         self.pairs = [PairArrays(self._context, one) for one in lists]
+
+    def in_context(self, context: Context) -> DeviceEdges:
+        """The same arrays, computed with in another precision."""
+        own = copy.copy(self)
+        own._context, own._arithmetic = context, arithmetic_of(context)
+        own.stored = {
+            slot: StoredNumbers(context, self.signature, self.views[slot].view, one.sources)
+            for slot, one in self.stored.items()
+        }
+        return own
 
     def prepare_stored(self, uses_diagonal: bool) -> None:
         """Make room for Jacobians; uses_diagonal: products leave out a vertex's part of its own row."""

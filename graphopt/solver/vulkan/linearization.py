@@ -11,6 +11,7 @@ covers its blocks alone, H and b are cleared before, and all add.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,14 @@ class DeviceLinearizer:
             if products == "jacobians":
                 edges.prepare_stored(self.uses_diagonal)
         self._plan_writers()
+
+    def in_context(self, context: Context) -> DeviceLinearizer | None:
+        """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
+        own = copy.copy(self)
+        own._context = context
+        own.edges = [one.in_context(context) for one in self.edges]
+        own._plan_writers()
+        return own
 
     @property
     def uses_diagonal(self) -> bool:

@@ -74,7 +74,7 @@ class PackedRecords:
             narrow = records.narrow
             source, dim = (
                 (records.wide.buffer, record_dim(one.storage_dim))
-                if narrow is None
+                if narrow is None or self._context.precision == "double"
                 else (narrow.buffer, narrow_record_dim(one.storage_dim))
             )
             count = one.num_rows * one.storage_dim

@@ -140,6 +140,8 @@ class DeviceEstimates:
         """Version that holds the estimates."""
         self.held = -1
         """Version at which H is linearised, if it is; it is not written either."""
+        self._old_narrow: set[int] = set()
+        """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
 
     def _new_records(self, number: int) -> RecordSet:
@@ -165,9 +167,12 @@ class DeviceEstimates:
         """H is linearised at the current version."""
         self.held = self.current
 
-    def arrive(self, which: int) -> None:
-        """A kernel has written a version; it is the current one now."""
+    def arrive(self, which: int, *, in_double: bool = False) -> None:
+        """A kernel has written a version; it is the current one now. in_double: without float32 copies."""
         self.current = which
+        self._old_narrow.discard(which)
+        if in_double and self._context.precision == "mixed":
+            self._old_narrow.add(which)
         for number in self.moving:
             self._versions[which][number].digest = b""
 
@@ -191,6 +196,9 @@ class DeviceEstimates:
         if changed and self.current in (*self._stack, self.held):  # what was remembered stays
             self.current = self.free_version()
             here, changed = self._versions[self.current], self.numbers
+        if self.current in self._old_narrow:
+            self._old_narrow.discard(self.current)
+            changed = self.numbers
         for number in changed:
             self.working[number].read()
             here[number].write(self.working[number].array, digests[number])
@@ -206,6 +214,7 @@ class DeviceEstimates:
             else:
                 array[optimized] = records.read()[optimized]
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
+            own = own and self.current not in self._old_narrow
             records.digest = digest_of(array) if own else b""
 
     def receive(self, number: int, rows: np.ndarray, numbers: np.ndarray) -> None:

@@ -29,7 +29,9 @@ from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, gather_scalars
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.external import DeviceExternal
+from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
+from graphopt.solver.vulkan.schedule import in_double
 from graphopt.solver.vulkan.sequence import Running, Sequence
 from graphopt.solver.vulkan.storage import Products, Storage, describe_products
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
@@ -52,8 +54,9 @@ class ResidentBlockSolver:
         configuration: Configuration,
         precision: Any,
         products: tuple[Products, ...],
+        linearizer: DeviceLinearizer | None = None,
     ):
-        """configuration: without "auto". products: per group of the structure."""
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one."""
         start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
@@ -63,13 +66,15 @@ class ResidentBlockSolver:
         self._graph = graph
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
-        storage = Storage.of(structure, num_kept, products)
+        storage = Storage.of(structure, num_kept, products) if linearizer is None else linearizer.storage
         layout = storage.layout
         context.note_size(layout.values_size * context.real.itemsize)
-        self._linearizer = make_device_linearizer(context, structure, storage)
+        self._linearizer = linearizer or make_device_linearizer(context, structure, storage)
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
-        self._prepared: Future[None] = with_thread.submit(self._linearizer.prepare)
+        self._prepared: Future[None] = with_thread.submit(
+            self._linearizer.prepare if linearizer is None else lambda: None
+        )
         with_thread.shutdown(wait=False)
         self.system = VulkanSystem(
             device,
@@ -84,6 +89,9 @@ class ResidentBlockSolver:
         self._readback = device.allocate(WIDE_BYTES * (2 + self._linearizer.num_totals), "readback")
         self._programs: dict[Any, Sequence] = {}
         self._known_chi2: dict[int, float] = {}
+        self._double: ResidentBlockSolver | None = None
+        self.precision_note = ""
+        """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
         self.host_prepare_seconds = time.perf_counter() - start
         """Preparation that the caller waited for; the rest runs beside the first evaluations."""
@@ -101,6 +109,36 @@ class ResidentBlockSolver:
             return matrix_free_reduction(equations, linearizer, structure, configuration, held)
 
         return make
+
+    @property
+    def precision(self) -> str:
+        """Of H and the steps: "double" or "mixed"."""
+        return self._context.precision
+
+    def in_double(self) -> ResidentBlockSolver | None:
+        """The same at the same estimates in float64.
+
+        It shares the edges and estimates and is kept; a new one each time where the interpreter runs.
+        """
+        if self.precision == "double" or not self.device.has_float64:
+            return None
+        if self._double is not None:
+            return self._double
+        self._prepared.result()
+        context = Context(self.device, "double")
+        context.note_size(self.system.layout.values_size * context.real.itemsize)
+        shared = self._linearizer.in_context(context)
+        if shared is None:
+            self.finish()
+        configuration = in_double(self._configuration)
+        products = self._linearizer.storage.products
+        twin = ResidentBlockSolver(
+            self._graph, self.structure, self.device, configuration, "double", products, shared
+        )
+        if shared is not None:
+            twin._known_chi2 = self._known_chi2
+            self._double = twin
+        return twin
 
     # ---------------------------------------------------------------- vectors
 
@@ -227,7 +265,7 @@ class ResidentBlockSolver:
 
     def _arrive(self, target: int) -> None:
         self._estimates.push()
-        self._estimates.arrive(target)
+        self._estimates.arrive(target, in_double=self.precision == "double")
         self._known_chi2[target] = self._read_chi2()
 
     def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
@@ -266,7 +304,7 @@ class ResidentBlockSolver:
 
         self._run(("update", source, target), record)
         self._known_chi2.pop(target, None)
-        self._estimates.arrive(target)
+        self._estimates.arrive(target, in_double=self.precision == "double")
 
     def push(self) -> None:
         """Remember the estimates."""
@@ -316,7 +354,8 @@ class ResidentBlockSolver:
             "schedule": self.schedule,
             "device": self.device.spec,
             "device_name": self.device.name,
-            "precision": self._context.precision,
+            "precision": self.precision,
+            "precision_note": self.precision_note,
             "tier": self._linearizer.tier,
             "tier_seconds": self._linearizer.tier_seconds,
             "memory_bytes": self.structure.nbytes + statistics["used"],

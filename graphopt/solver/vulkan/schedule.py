@@ -58,6 +58,13 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
     )
 
 
+def in_double(configuration: Configuration) -> Configuration:
+    """The configuration of a double solver that goes on where one in mixed precision ended."""
+    if configuration.tolerance != MIXED_PCG_TOLERANCE:
+        return configuration
+    return replace(configuration, tolerance=PCG_TOLERANCE)
+
+
 def check_schur(configuration: Configuration, structure: Structure) -> None:
     """`OptionError` where elimination is asked for and there is nothing to eliminate."""
     if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
@@ -79,6 +86,11 @@ class Plan:
     """Per edge group, unless the schedule is "host"."""
     predictions: tuple[Prediction, ...] = ()
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
+
+    @property
+    def uses_float32(self) -> bool:
+        """In mixed precision the device does more with H than to compute it."""
+        return self.configuration.linear_solver == "pcg" or self.configuration.schur != "off"
 
 
 def choose_plan(

@@ -145,6 +145,10 @@ class TieredLinearizer(DeviceLinearizer):
         self._has_moved |= self._tiers.advance()
         return super().advance()
 
+    def in_context(self, context: Context) -> DeviceLinearizer | None:
+        """None: the interpreter's lists belong to a precision."""
+        return None
+
     def wait_compiled(self) -> None:
         """Wait until `advance` takes compiled kernels; where there never are any, not at all."""
         self._tiers.wait()
