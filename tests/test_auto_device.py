@@ -11,6 +11,13 @@ from graphopt.optimizer import optimize
 from graphopt.solver import auto_device
 
 
+@pytest.fixture(autouse=True)
+def looked_for_anew():
+    auto_device._discrete_gpu.cache_clear()
+    yield
+    auto_device._discrete_gpu.cache_clear()
+
+
 @pytest.fixture
 def software_driver_as_gpu(monkeypatch):
     """What is here counts as a discrete GPU, and small problems as large."""

@@ -227,4 +227,4 @@ def test_impossible_choices_are_refused():
     with pytest.raises(DeviceError, match="no device 'abacus:1' here"):
         create_block_solver(graph, structure, SolverOptions(device="abacus:1"))
     with pytest.raises(DeviceError, match="mixed"):
-        create_block_solver(graph, structure, SolverOptions(precision="mixed"))
+        create_block_solver(graph, structure, SolverOptions(device="cpu", precision="mixed"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from graphopt.errors import DeviceError
@@ -45,8 +46,9 @@ def create_or_stay(create: Callable[[str], BlockSolver], device: str) -> BlockSo
         return create("cpu")
 
 
+@cache
 def _discrete_gpu() -> int | None:
-    """Index of the first discrete GPU that computes in float64."""
+    """Index of the first discrete GPU that computes in float64; looked for once per process."""
     from graphopt.device import list_devices
 
     try:
