@@ -11,6 +11,8 @@ from vulkan_devices import shared_device
 from graphopt.codegen import compile_edge, pack_information
 from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.device import VulkanDevice
+from graphopt.solver.vulkan.planes import plane_table
+from graphopt.symbolic import sampling
 from graphopt.types.base import VariadicEdgeType, working_edge_type
 from graphopt.types.robust_kernels import KERNELS
 
@@ -80,7 +82,9 @@ class View:
 class Case:
     """n edges on a few vertices per slot, some of them fixed; slots of one type share a set."""
 
-    def __init__(self, kind, n=150, information="full", kernel=0, seed=0, num_vertices=7):
+    def __init__(self, kind, n=150, information="full", kernel=0, seed=0, num_vertices=7, images=()):
+        """images: which image parameters and the kind's residual sample."""
+        self.images = images
         rng = np.random.default_rng(seed)
         original = kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind
         self.type = instance(kind)
@@ -119,8 +123,10 @@ class Case:
         self.width = rng.uniform(0.5, 3.0, n)
         self.x = rng.normal(size=self.dim)
 
-    @staticmethod
-    def _parameter(parameter, rng):
+    def _parameter(self, parameter, rng):
+        if parameter.image is not None:
+            own = [one.planes for one in self.images if one.channels == parameter.image.channels]
+            return np.array([own[k % len(own)] for k in range(3)], float)
         values = np.tile(np.array(parameter.identity, float), (3, 1))
         values = values + rng.uniform(0.1, 0.5, values.shape)
         if parameter.storage_dim >= 7:
@@ -183,6 +189,10 @@ class Case:
             result[f"parameter{k}"] = packed(values, record_dim(parameter.storage_dim), np.float64)
             narrow = packed(values, narrow_record_dim(parameter.storage_dim), np.float32)
             result[f"parameter_narrow{k}"] = narrow
+        planes = {0: sampling.plane(0)}
+        planes |= {handle: sampling.plane(handle) for one in self.images for handle in one.planes}
+        result["planes"] = plane_table(planes)[0]
+        result["pixels"] = np.concatenate([one.ravel() for one in planes.values()])
         return result
 
     # ---------------------------------------------------------------- dense answers

@@ -13,12 +13,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from examples_modules import (
     FOLDER,
     ROOT,
+    image_warping,
     images,
     mesh_deformation,
     meshes,
     nist,
     optical_flow,
     own_types,
+    poisson_editing,
+    shape_from_shading,
 )
 from vulkan_devices import shared_device
 
@@ -116,3 +119,44 @@ def test_a_gpu_gives_the_same(monkeypatch):
     for host, gpu in zip(found["cpu"], found["vulkan"], strict=True):
         np.testing.assert_allclose(gpu, host, atol=1e-5)
     assert shared_device("address").messages == []
+
+
+def image_results(device, **options):
+    """Example -> its numbers and its summary, on small pictures that it makes."""
+    target, source, mask = poisson_editing.generated(24)
+    _, inside, constraints = image_warping.generated()
+    frames = [images.gray(one) for one in optical_flow.generated(48)[:2]]
+    return {
+        "poisson_editing": poisson_editing.paste(target, source, mask, device=device, **options),
+        "image_warping": image_warping.warp(inside, constraints, device=device, **options),
+        "shape_from_shading": shape_from_shading.refine(
+            shape_from_shading.generated(12), device=device, **options
+        ),
+        "optical_flow": optical_flow.estimate(*frames, device=device, **options),
+    }
+
+
+def test_a_gpu_gives_the_same_pictures(monkeypatch):
+    """All examples on images by compiled kernels, sampled images among them, under the validation layer."""
+    monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
+    expected, found = image_results("cpu"), image_results("vulkan")
+    for name, (numbers, summary) in found.items():
+        assert summary.device.startswith("vulkan"), name
+        np.testing.assert_allclose(numbers, expected[name][0], atol=1e-8, err_msg=name)
+        assert summary.final_chi2 == pytest.approx(expected[name][1].final_chi2, rel=1e-9), name
+    assert shared_device("address").messages == []
+
+
+def test_optical_flow_without_a_stored_matrix(monkeypatch):
+    """Products from the edges take the path of those from stored blocks, and end where the CPU ends."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
+    frames = [images.gray(one) for one in optical_flow.generated(32)[:2]]
+    options = {"device": "vulkan", "linear_solver": "pcg"}
+    (flow, free), (expected, stored) = (
+        optical_flow.estimate(*frames, schedule=schedule, **options) for schedule in ("matrix-free", "blocks")
+    )
+    np.testing.assert_allclose(flow, expected, atol=1e-8)
+    assert free.schedule == "matrix-free" and stored.schedule == "blocks"
+    _, on_cpu = optical_flow.estimate(*frames, device="cpu")
+    assert free.final_chi2 == pytest.approx(on_cpu.final_chi2, rel=0.01)

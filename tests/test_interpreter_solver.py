@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import datasets
-from graphopt.device import DeviceError, ShaderError, VulkanDevice, tiers
+from graphopt.device import ShaderError, VulkanDevice, tiers
 from graphopt.graph import Graph
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -114,24 +114,51 @@ def _smooth(seed: int, size: int = 20) -> np.ndarray:
 
 
 def test_images_are_sampled_on_the_device(cold):
-    """Of a parameter and captured; changed pixels arrive, larger ones too. Only the interpreter has them."""
+    """Of a parameter and captured; changed pixels arrive, larger ones too, by interpreter and kernels."""
     picture = graphopt.Image(_smooth(1))
     graph, reference = image_graph(picture), image_graph(picture)
     solver = solver_of(graph, shared_device("address"))
     expected = CpuBlockSolver(
         reference, Structure(reference.select()), SolverOptions(linear_solver="cholesky", schur="off")
     )
-    for pixels in (None, 1.5 * _smooth(1), _smooth(2, 40)):
+    tiers_seen = set()
+    for number, pixels in enumerate(
+        (None, 1.5 * _smooth(1), _smooth(2, 40), 0.7 * _smooth(2, 40), _smooth(4, 60))
+    ):
         if pixels is not None:
             picture.pixels = pixels
         solver.refresh()
+        expected.refresh()
+        if number == 3:
+            solver._linearizer.wait_compiled()
         for _ in range(2):
             np.testing.assert_allclose(step(solver, 0.1), step(expected, 0.1), rtol=1e-9)
+            solver.discard_top()
+            expected.discard_top()
+        tiers_seen.add(solver.describe()["tier"])
+        solver.finish()
+    assert tiers_seen == {"interpreter", "compiled"}
+    assert shared_device("address").messages == []
+
+
+def test_images_by_the_interpreter_alone(monkeypatch):
+    """Larger images between two optimizations, without any compiled kernel."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
+    picture = graphopt.Image(_smooth(1))
+    graph, reference = image_graph(picture), image_graph(picture)
+    solver = solver_of(graph, shared_device("address"))
+    expected = CpuBlockSolver(
+        reference, Structure(reference.select()), SolverOptions(linear_solver="cholesky", schur="off")
+    )
+    for pixels in (_smooth(1), _smooth(2, 40)):
+        picture.pixels = pixels
+        solver.refresh()
+        for _ in range(2):
+            np.testing.assert_allclose(step(solver, 0.1), step(expected, 0.1), rtol=1e-9)
+            solver.discard_top()
+            expected.discard_top()
         solver.finish()
     assert solver.describe()["tier"] == "interpreter"
-    options = SolverOptions("vulkan", "pcg", "off", "double", "matrix-free")
-    with pytest.raises(DeviceError, match="schedule='blocks'"):
-        create(graph, Structure(graph.select()), options, device=shared_device("address"))
 
 
 def test_without_float64(monkeypatch):

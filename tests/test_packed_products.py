@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from gpu_kernel_cases import NOTHING, Case, Runner
 from vulkan_devices import shared_device
 
-TOLERANCE = {"double": 1e-11, "mixed": 3e-5}
+TOLERANCE = {"double": 1e-11, "mixed": 3e-5, "two_float": 3e-5}
 TAGS = ["EDGE_OBSERVATION_BAL", "EDGE_SE3:QUAT", "EDGE_SE2_XY", "EDGE_SE3_TRACKXYZ"]
 
 
@@ -99,8 +99,8 @@ class Products:
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_rows_and_tiles(tag, runner):
-    products = Products(Case(registry.edge_type(tag), n=300, kernel=1), runner)
+def test_rows_and_tiles(tag, runner, images=()):
+    products = Products(Case(registry.edge_type(tag), n=300, kernel=1, images=images), runner)
     case = products.case
     for slot in range(case.signature.arity):
         view = case.view(slot, False)
@@ -118,26 +118,27 @@ def test_rows_and_tiles(tag, runner):
 
 
 @pytest.mark.parametrize("num_vertices", [3, 60])
-def test_solve_writes_packed_records(num_vertices, runner):
-    kind = registry.edge_type("EDGE_OBSERVATION_BAL")
-    products = Products(Case(kind, n=300, kernel=1, num_vertices=num_vertices), runner)
+def test_solve_writes_packed_records(num_vertices, runner, tag="EDGE_OBSERVATION_BAL", images=()):
+    kind = registry.edge_type(tag)
+    products = Products(Case(kind, n=300, kernel=1, num_vertices=num_vertices, images=images), runner)
     case, slot = products.case, 1
     view = case.view(slot, False)
     expected, _ = products.expected(view, (0,))
     rng = np.random.default_rng(3)
-    root = rng.normal(size=(len(view.destinations), 3, 3))
+    dim, first = case.type.vertices[slot].tangent_dim, case.type.vertices[slot].storage_dim
+    root = rng.normal(size=(len(view.destinations), dim, dim))
     inverse = root @ root.transpose(0, 2, 1)
     arrays = products.arrays(view) | {
         "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-        "dest_inverse": (5 + 9 * np.arange(len(view.destinations))).astype(np.uint32),
+        "dest_inverse": (5 + dim * dim * np.arange(len(view.destinations))).astype(np.uint32),
     }
     kernel = packed_tiles_kernel(case.signature, slot, (0,), runner.arithmetic, True)
     (packed,) = runner.run(kernel, arrays, products.params(view), view.num_tiles, ["packed1"])
     packed = packed.reshape(len(case.estimates[1]), -1)
     solved = -np.einsum("nij,nj->ni", inverse, expected)
-    products.check(packed[view.destinations, 3:6], solved, np.abs(solved).max())
+    products.check(packed[view.destinations, first : first + dim], solved, np.abs(solved).max())
     untouched = products.packed(1)
-    untouched[view.destinations, 3:6] = packed[view.destinations, 3:6]
+    untouched[view.destinations, first : first + dim] = packed[view.destinations, first : first + dim]
     np.testing.assert_array_equal(packed, untouched)
 
 

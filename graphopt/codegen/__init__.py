@@ -31,7 +31,7 @@ from graphopt.codegen.edge import (
     information_dim,
     pack_information,
 )
-from graphopt.codegen.program import Program, build_program, sampled_planes
+from graphopt.codegen.program import Program, build_program, sampled_planes, sampled_runs
 
 __all__ = [
     "INFORMATION_VARIANTS",
@@ -48,4 +48,5 @@ __all__ = [
     "information_dim",
     "pack_information",
     "sampled_planes",
+    "sampled_runs",
 ]

@@ -87,6 +87,11 @@ class Assignment:
         return (read | {v for v in self.outputs.values() if isinstance(v, str)}) - assigned
 
     @property
+    def samples_images(self) -> bool:
+        """Whether some statement reads pixels."""
+        return any(s.operation in ("SAMPLE", "SAMPLE_CUBIC") for s in self.statements)
+
+    @property
     def num_flops(self) -> int:
         """Arithmetic operations; a multiply-add counts 2, a transcendental function 1."""
         return sum(s.num_flops for s in self.statements)

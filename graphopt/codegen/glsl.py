@@ -3,7 +3,7 @@
 Values have one of three types: `wide` (estimates, residuals, chi2), `real` (Jacobians, H, b) and `bool`. In
 the arithmetic "double" both numbers are float64; in "mixed" wide is float64 and real float32; in "two_float",
 for devices without float64, wide is a float32 pair (shaders/include/two_float.glsl) and operations on it are
-function calls. The functions math_* are in shaders/include/generated_math.glsl.
+function calls. The functions math_* are in shaders/include/generated_math.glsl, sample_* in sampling.glsl.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _FUNCTIONS = {
     **{name: f"math_{name.lower()}" for name in ("SIN", "COS", "TAN", "ASIN", "ACOS", "ATAN", "ATAN2")},
     **{name: f"math_{name.lower()}" for name in ("EXP", "LOG", "POW", "SIGN", "MIN", "MAX")},
 }
+_SAMPLES = {"SAMPLE": "sample_bilinear", "SAMPLE_CUBIC": "sample_bicubic"}
 _COMPARISONS = {"LT": "<", "LE": "<=", "EQ": "=="}
 _LOGIC = {"AND": "{0} && {1}", "OR": "{0} || {1}", "NOT": "!{0}"}
 _SMALLEST_FLOAT = float(np.finfo(np.float32).tiny)
@@ -134,6 +135,11 @@ class _Writer:
             sine, cosine = statement.targets
             argument = self.source(statement.sources[0], kind)
             self.lines += [f"{kind} {sine}, {cosine};", f"math_sincos({argument}, {sine}, {cosine});"]
+            return
+        if name in _SAMPLES:
+            arguments = [self.source(s, kind) for s in statement.sources]
+            self.lines += _wrapped(f"{kind} {', '.join(statement.targets)};")
+            self.lines += _wrapped(f"{_SAMPLES[name]}({', '.join([*arguments, *statement.targets])});")
             return
         self._define(kind, target, self._expression(statement, kind))
 

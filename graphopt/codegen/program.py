@@ -147,6 +147,12 @@ def build_program(
     return program
 
 
+def sampled_runs(program: Program) -> int:
+    """Runs of neighbouring pixels that an evaluation reads: 2 per bilinear sample, 4 per bicubic one."""
+    counts = program.operation_counts()
+    return 2 * counts["SAMPLE"] + 4 * counts["SAMPLE_CUBIC"]
+
+
 def sampled_planes(program: Program) -> set[int]:
     """Handles of the planes that a program names by constants: of images its function captured.
 

@@ -15,7 +15,7 @@ INOUT(3, wide, scratch)     // (num_rows, stride)
 OUTPUT(4, wide, partial)    // (num_workgroups,)
 INPUT(5, uvec4, planes)     // images by handle: first pixel, width (0: no such plane), height; w of plane 0: their number
 INPUT(6, float, pixels)
-#include "interpret_sampling.glsl"
+#include "sampling.glsl"
 
 shared wide sums[WORKGROUP_SIZE];
 uint edge;
@@ -131,10 +131,12 @@ void run_plain(uvec4 w) {
     case SAMPLE:
     case SAMPLE_CUBIC: {  // value, by_u, by_v; plane, u, v
       const wide plane = load(low(w.z)), u = load(high(w.z)), v = load(low(w.w));
-      const Sample result = low(w.x) == SAMPLE ? sample_bilinear(plane, u, v) : sample_bicubic(plane, u, v);
-      store(d, result.value);
-      store(low(w.y), result.by_u);
-      store(high(w.y), result.by_v);
+      wide value, by_u, by_v;
+      if (low(w.x) == SAMPLE) sample_bilinear(plane, u, v, value, by_u, by_v);
+      else sample_bicubic(plane, u, v, value, by_u, by_v);
+      store(d, value);
+      store(low(w.y), by_u);
+      store(high(w.y), by_v);
       break;
     }
     default: store(d, w_number(FLOAT_NAN)); break;  // no opcode

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphopt.codegen.assignment import Assignment
-from graphopt.codegen.glsl import Arithmetic, write
+from graphopt.codegen.glsl import Arithmetic, Text, write
 from graphopt.codegen.gpu.inputs import Load
 
 PUSH_CONSTANT_BYTES = 128
@@ -19,7 +19,7 @@ class GpuKernel:
 
     name: str
     source: str
-    """GLSL; includes common.glsl and generated*.glsl."""
+    """GLSL; includes common.glsl, generated*.glsl and, to sample images, sampling.glsl."""
     arithmetic: Arithmetic
     buffers: tuple[str, ...]
     """Names in binding order."""
@@ -86,6 +86,7 @@ class Body:
     flops: int
     registers: int
     used: set[str]
+    samples_images: bool = False
 
 
 def edge_body(
@@ -100,7 +101,13 @@ def edge_body(
     kept = assignment.keep(wanted)
     kinds = {load.name: load.kind for load in loads}
     text = write(kept, kinds, arithmetic, wide, dict.fromkeys(wide_outputs, "wide"))
-    return Body(text.lines, text.outputs, kept.num_flops, kept.num_live, kept.inputs())
+    return body_of(kept, text)
+
+
+def body_of(function: Assignment, text: Text) -> Body:
+    """An assignment and its text."""
+    sizes = function.num_flops, function.num_live
+    return Body(text.lines, text.outputs, *sizes, function.inputs(), function.samples_images)
 
 
 def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
@@ -132,7 +139,10 @@ def compose(
     declarations: Sequence[str] = (),
     macros: Sequence[str] = (),
 ) -> GpuKernel:
-    """Put a kernel's text together."""
+    """Put a kernel's text together; one that samples images gets the buffers of their planes."""
+    if body.samples_images:
+        interface.add("planes", "RECORDS(%, uvec4, planes)")
+        interface.add("pixels", "INPUT(%, float, pixels)")
     comment = [
         *header,
         f"{body.flops} operations, at most {body.registers} values alive; arithmetic: {arithmetic}",
@@ -154,6 +164,7 @@ def compose(
         '#include "generated_math.glsl"',
         *macros,
         interface.text(),
+        *(['#include "sampling.glsl"'] if body.samples_images else []),
         *declarations,
         "",
         "void main() {",

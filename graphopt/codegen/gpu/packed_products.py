@@ -18,7 +18,7 @@ from functools import cache
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.inputs import Load, edge_loads, load_lines, record_buffer
-from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, closed_forms
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.product_shapes import COMPONENTS, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import product_program, vector_names
@@ -123,7 +123,12 @@ class _Recomputed:
         first, body = self.body(before), self.body(inside)
         place = f"blocked(begin, {self.slot}, {self.signature.num_rows})"
         row = f"const uint {self.names[self.slot]}_row = rows.at[{place}];"
-        total = replace(body, flops=body.flops + first.flops, registers=body.registers + len(before.outputs))
+        total = replace(
+            body,
+            flops=body.flops + first.flops,
+            registers=body.registers + len(before.outputs),
+            samples_images=body.samples_images or first.samples_images,
+        )
         return Loop(
             [row, *self.words(self.slot, first.used | body.used), *first.lines],
             [*self.reads(body.used, without=self.slot), *body.lines, *self.additions(body)],
@@ -183,7 +188,7 @@ class _Recomputed:
             boolean = statement.operation in ("LT", "LE", "EQ", "AND", "OR", "NOT")
             kind = "bool" if boolean else "wide" if self.wide & set(statement.targets) else "real"
             self.kinds.update(dict.fromkeys(statement.targets, kind))
-        return Body(text.lines, text.outputs, assignment.num_flops, assignment.num_live, assignment.inputs())
+        return body_of(assignment, text)
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""

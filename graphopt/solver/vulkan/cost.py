@@ -205,7 +205,7 @@ def _residuals(size: ProblemSize) -> list[Pass]:
         Pass(
             nbytes=float(g.num_edges * g.edge_bytes),
             flops=float(g.num_edges * g.chi2_flops),
-            gathers=float(g.num_edges * sum(g.record_words)),
+            gathers=float(g.num_edges * (sum(g.record_words) + g.pixel_words)),
         )
         for g in size.groups
     ]
@@ -234,7 +234,7 @@ def _edge_pass(
     g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
 ) -> Pass:
     """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
-    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + more_words
+    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + g.pixel_words + more_words
     return Pass(
         nbytes=g.num_edges * g.edge_bytes + more_bytes,
         flops=g.num_edges * flops_per_edge,
@@ -319,8 +319,8 @@ def _vectors(dim: int, real: int) -> list[Pass]:
 
 
 def _memory(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> float:
-    """Edges once per slot, H as far as it is stored, S and its queue, vectors, two versions of estimates."""
-    views = sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
+    """Images, edges once per slot, stored numbers, S and its queue, vectors, two versions of estimates."""
+    views = size.image_bytes + sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
     numbers = float(size.diagonal)
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from graphopt.codegen import gpu
+from graphopt.codegen import gpu, sampled_runs
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
-from graphopt.solver.cpu import edge_data
+from graphopt.solver.cpu import compiled_edge, edge_data
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import Context, Launch
 from graphopt.solver.vulkan.edge_views import (
@@ -27,12 +28,16 @@ from graphopt.solver.vulkan.edge_views import (
 )
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.stored_numbers import StoredNumbers
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, array_of, digest_of, pack_wide
+from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 
 Version = Mapping[int, RecordSet]
+RUN_BYTES = 16
+"""Of a run of neighbouring pixels, as memory moves them."""
 BlocksOfPairs = tuple[np.ndarray, np.ndarray]
 """(m, num_pairs) int64 and bool, as `EdgeGroup.block_offset` and `block_transposed`."""
 
@@ -105,11 +110,12 @@ class DeviceEdges:
         layout: BlockLayout,
         estimates: DeviceEstimates,
         parameters: DeviceParameters,
+        planes: DevicePlanes,
     ):
         """layout: where the diagonal blocks are, and which blocks Schur eliminates."""
         self.group = group
         self._context, self._structure, self._layout = context, structure, layout
-        self._estimates, self._parameters = estimates, parameters
+        self._estimates, self._parameters, self._planes = estimates, parameters, planes
         edge_type = working_edge_type(group.edge_set.type)
         self.signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
         self._arithmetic = arithmetic_of(context)
@@ -185,7 +191,7 @@ class DeviceEdges:
     # ---------------------------------------------------------------- launches
 
     def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
-        named = {**self._parameter_buffers, **view.buffers}
+        named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
             narrow = version[number].narrow
@@ -193,11 +199,24 @@ class DeviceEdges:
                 named[f"narrow{slot}"] = narrow.buffer
         return named
 
+    def _shared_buffers(self, view: ViewArrays) -> dict[str, Any]:
+        """What does not depend on the estimates."""
+        planes = dict(zip(("planes", "pixels"), self._planes.buffers, strict=True))
+        return {**self._parameter_buffers, **planes, **view.buffers}
+
     def bytes_of(self, num_edges: float) -> float:
-        """Bytes that a kernel moves for so many edges, records counted once per edge."""
+        """Bytes that a kernel moves for so many edges, records and pixels counted once per edge."""
         own = self.signature
         records = sum(one.storage_dim for one in own.edge_type.vertices)
-        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records))
+        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records) + self._pixel_bytes)
+
+    @cached_property
+    def _pixel_bytes(self) -> int:
+        """Bytes of pixels that an edge samples."""
+        if not sampling.has_planes():
+            return 0  # without images there is nothing to sample, and no program to look at
+        own = self.signature
+        return RUN_BYTES * sampled_runs(compiled_edge(own.edge_type, own.information, own.kernel).chi2)
 
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
@@ -289,7 +308,7 @@ class DeviceEdges:
         """What products over a slot's view read beside packed records."""
         stored = self.stored.get(slot)
         own = {} if stored is None else {"stored": stored.buffer}
-        return {**self._parameter_buffers, **self.views[slot].buffers, **own}
+        return {**self._shared_buffers(self.views[slot]), **own}
 
     def schur_diagonal_launches(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any

@@ -65,12 +65,14 @@ class EdgeArrays:
 class Interpreter:
     """Kernels and scratch buffer of all interpreted programs of a context."""
 
-    def __init__(self, context: Context, scratch_bytes: int = SCRATCH_BYTES):
+    def __init__(
+        self, context: Context, scratch_bytes: int = SCRATCH_BYTES, planes: DevicePlanes | None = None
+    ):
+        """planes: what programs sample; None: its own, without any image."""
         self.context = context
         self.scratch_bytes = scratch_bytes
         self.dummy = context.device.allocate(16)
-        self.planes = DevicePlanes(context)
-        """What programs sample."""
+        self.planes = planes or DevicePlanes(context)
         self._scratch: Any = None
         self._load = self._shader("interpret_load", 5, 7)
         self._run = self._shader("interpret", 7, 5)

@@ -24,6 +24,7 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
+from graphopt.solver.vulkan.planes import DevicePlanes, captured_handles, parameter_handles
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
 from graphopt.solver.vulkan.storage import Storage
@@ -54,8 +55,13 @@ class DeviceLinearizer:
         layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
         self.parameters = DeviceParameters(context, structure)
+        self._captured = captured_handles(structure)
+        self.planes = DevicePlanes(context, self._captured | parameter_handles(structure))
+        """Images that edges sample."""
+        self._has_moved = False  # the planes are in other buffers than launches say
+        self._generation = 0
         self.edges = [
-            DeviceEdges(context, structure, group, layout, self.estimates, self.parameters)
+            DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
         counts = [one.num_chi2_partials for one in self.edges]
@@ -104,12 +110,14 @@ class DeviceLinearizer:
 
     def advance(self) -> bool:
         """Call between submissions; True: launches are others now, record anew."""
-        return False
+        changed, self._has_moved = self._has_moved, False
+        self._generation += changed
+        return changed
 
     @property
     def generation(self) -> int:
-        """Changes with each `advance` that is True."""
-        return 0
+        """Changes with each `advance` that is True: a key for recorded programs."""
+        return self._generation
 
     @property
     def edge_bytes(self) -> float:
@@ -119,11 +127,14 @@ class DeviceLinearizer:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return self.estimates.nbytes + sum(one.nbytes for one in self.edges)
+        return self.estimates.nbytes + self.planes.nbytes + sum(one.nbytes for one in self.edges)
 
     def refresh(self) -> bool:
         """Take what has changed in the graph; False: nothing."""
+        images, moved = self.planes.update(self._captured | parameter_handles(self._structure))
+        self._has_moved |= moved
         changed = [
+            images,
             self.estimates.refresh(),
             self.parameters.refresh(),
             *[one.refresh() for one in self.edges],
@@ -220,6 +231,7 @@ class DeviceLinearizer:
     def oplus_steps(self, dx: Any, source: int, target: int) -> Iterator[list[Launch]]:
         """Independent launches, then others: version `target`."""
         before, after = self.estimates.version(source), self.estimates.version(target)
+        planes, pixels = self.planes.buffers
         step = []
         for number, kernel in zip(self.estimates.moving, self.oplus_kernels(), strict=True):
             working = self.estimates.working[number]
@@ -228,6 +240,8 @@ class DeviceLinearizer:
                 "estimate_out": after[number].wide.buffer,
                 "dx": dx,
                 "offset": self.estimates.offsets[number].buffer,
+                "planes": planes,
+                "pixels": pixels,
             }
             narrow = after[number].narrow
             if narrow is not None:

@@ -365,9 +365,10 @@ class ResidentBlockSolver:
     # ---------------------------------------------------------------- helpers
 
     def _advance(self) -> None:
-        """Take compiled kernels that have become ready; what was recorded before is outdated then."""
+        """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
         if self._linearizer.advance():
             self._programs.clear()
+            self.system.forget_programs()
 
     def _run(self, key: Any, record: Any) -> None:
         if key not in self._programs:

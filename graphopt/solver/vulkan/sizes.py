@@ -7,12 +7,13 @@ from itertools import combinations
 
 import numpy as np
 
-from graphopt.codegen import information_dim
+from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.device.protocol import Precision
 from graphopt.graph.sets import VertexSet
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.types.base import working_edge_type
 
 _WORD = 16  # bytes of a scattered read
@@ -41,6 +42,8 @@ class GroupSize:
     """In those between a kept and an eliminated one."""
     num_blocks: int
     """All of them."""
+    pixel_words: int = 0
+    """Scattered reads of 16 bytes for the images that an edge samples."""
 
     @property
     def arity(self) -> int:
@@ -73,6 +76,8 @@ class ProblemSize:
     """Of S's upper triangle, at most."""
     names_a_vertex_twice: bool = False
     """Some edge does: all edge sets store blocks, or none."""
+    image_bytes: int = 0
+    """Of the images that edges sample."""
 
     @property
     def kept_off_diagonal(self) -> int:
@@ -118,6 +123,7 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         num_pairs=pairs,
         schur=schur,
         names_a_vertex_twice=any(_names_twice(group) for group in structure.groups),
+        image_bytes=num_image_bytes(structure),
     )
 
 
@@ -201,6 +207,7 @@ def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) ->
         kept_off_diagonal=kept_off_diagonal,
         coupling=coupling,
         num_blocks=num_blocks,
+        pixel_words=sampled_runs(compiled.chi2),
     )
 
 

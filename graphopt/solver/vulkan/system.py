@@ -185,6 +185,10 @@ class VulkanSystem:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
 
+    def forget_programs(self) -> None:
+        """Record everything anew: kernels or buffers of a tail or of matrix-free products are others now."""
+        self._programs.clear()
+
     def solve(self, damping: float | np.ndarray | Damping, tail: Tail | None = None) -> bool:
         """Solve (H + D) dx = b; damping: a number, (dim,), or its rule. False: not positive definite.
 

@@ -22,7 +22,6 @@ from graphopt.codegen.cache import compiler_hash
 from graphopt.codegen.interpreter import DeviceProgram, pack_program
 from graphopt.device import VulkanDevice, spirv
 from graphopt.device.tiers import BuiltKernels, Tier, TieredKernel, tier_choice
-from graphopt.errors import DeviceError
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import LARGE, Context, Launch
@@ -38,9 +37,7 @@ from graphopt.solver.vulkan.interpreted import (
     Records,
 )
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
-from graphopt.solver.vulkan.planes import handles_of
 from graphopt.solver.vulkan.storage import Storage
-from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type, working_vertex_type
 
 MAX_INTERPRETED_ENTRIES = 1 << 23
@@ -63,18 +60,10 @@ def make_device_linearizer(context: Context, structure: Structure, storage: Stor
     """The tiered linearizer, or one with compiled kernels only.
 
     Compiled only: where they have been built before, where GRAPHOPT_TIER says so, where products come from
-    edges (they are compiled anyway) and over Kompute. Interpreted only: edges that sample images, which the
-    generated kernels do not.
+    edges (they are compiled anyway) and over Kompute.
     """
     device, choice = context.device, tier_choice()
     can_interpret = storage.is_whole and isinstance(device, VulkanDevice)
-    if (name := _sampling_edge(structure)) is not None:
-        if not can_interpret:
-            raise DeviceError(
-                f"{name} samples images, which a device does with schedule='blocks' over Vulkan only. "
-                "Use that, or device='cpu'."
-            )
-        choice = "interpreter"
     if choice == "auto" and not pyglslang.is_available():
         choice = "interpreter"  # there is nothing that could compile
     if can_interpret and choice == "interpreter":
@@ -87,16 +76,6 @@ def make_device_linearizer(context: Context, structure: Structure, storage: Stor
         if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
             return TieredLinearizer(context, structure, storage, built)
     return DeviceLinearizer(context, structure, storage)
-
-
-def _sampling_edge(structure: Structure) -> str | None:
-    """Name of an edge type that samples images."""
-    for group in structure.groups if sampling.has_planes() else ():
-        edge_type = working_edge_type(group.edge_set.type)
-        counts = compiled_edge(edge_type, group.information, group.kernel).chi2.operation_counts()
-        if counts["SAMPLE"] or counts["SAMPLE_CUBIC"]:
-            return edge_type.name
-    return None
 
 
 def _programs(structure: Structure) -> Iterator[DeviceProgram]:
@@ -124,7 +103,6 @@ class TieredLinearizer(DeviceLinearizer):
         """built: is told when compiled kernels are there; None: stay with the interpreter."""
         super().__init__(context, structure, storage)
         self._views_made = threading.Event()
-        self._generation = 0
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
             interpreted=lambda: InterpretedLinearizer(context, structure, self),
@@ -164,15 +142,8 @@ class TieredLinearizer(DeviceLinearizer):
 
     def advance(self) -> bool:
         """Call between submissions: True where compiled kernels have just taken over, or buffers are new."""
-        active = self._tiers.active
-        changed = self._tiers.advance() or (active is not None and active.has_moved())
-        self._generation += changed
-        return changed
-
-    @property
-    def generation(self) -> int:
-        """Changes with each `advance` that is True: a key for recorded programs."""
-        return self._generation
+        self._has_moved |= self._tiers.advance()
+        return super().advance()
 
     def in_context(self, context: Context) -> DeviceLinearizer | None:
         """None: the interpreter's lists belong to a precision."""
@@ -186,9 +157,7 @@ class TieredLinearizer(DeviceLinearizer):
         """Take what has changed in the graph; False: nothing."""
         if self._tiers.choice == "auto":
             self._views_made.wait()  # data of views that are being made would be missed
-        active = self._tiers.active
-        images = active is not None and active.refresh_planes()
-        return super().refresh() or images
+        return super().refresh()
 
     # ---------------------------------------------------------------- launches
 
@@ -225,8 +194,7 @@ class InterpretedLinearizer:
     ):
         self._structure = structure
         self._all_edges, self._estimates = linearizer.edges, linearizer.estimates
-        self._interpreter = Interpreter(context, scratch_bytes)
-        self._interpreter.planes.update(self._handles())
+        self._interpreter = Interpreter(context, scratch_bytes, linearizer.planes)
         self._arrays = [_edge_arrays(edges) for edges in self._all_edges]
         self._chi2 = [
             InterpretedEdges(self._interpreter, _packed_of(edges)[0], arrays)
@@ -243,25 +211,6 @@ class InterpretedLinearizer:
                 gpu.record_dim(working.type.storage_dim),
             )
         self._linearize: list[InterpretedLinearization] = []
-        self._moved = False
-
-    def refresh_planes(self) -> bool:
-        """Take the present images; False: they are those that are here."""
-        changed, moved = self._interpreter.planes.update(self._handles())
-        self._moved = self._moved or moved
-        return changed
-
-    def has_moved(self) -> bool:
-        """Whether launches have to be made anew because of larger images; False from then on."""
-        moved, self._moved = self._moved, False
-        return moved
-
-    def _handles(self) -> set[int]:
-        signatures = [edges.signature for edges in self._all_edges]
-        compiled = [compiled_edge(one.edge_type, one.information, one.kernel) for one in signatures]
-        return handles_of(
-            self._structure, (program for one in compiled for program in (one.chi2, one.linearize))
-        )
 
     def prepare(self) -> None:
         """Make the lists of contributions."""
