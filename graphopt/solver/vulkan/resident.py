@@ -368,6 +368,7 @@ class ResidentBlockSolver:
         """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
         if self._linearizer.advance():
             self._programs.clear()
+            self._double = None
             self.system.forget_programs()
 
     def _run(self, key: Any, record: Any) -> None:
