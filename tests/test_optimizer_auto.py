@@ -242,3 +242,21 @@ def test_the_block_solver_multiplies_by_the_whole_symmetric_matrix():
     assert solver.solve(1e-3 * solver.diagonal)
     damped = matrix + 1e-3 * np.diag(np.diagonal(matrix))
     np.testing.assert_allclose(damped @ solver.dx, solver.b, atol=1e-8 * np.abs(solver.b).max())
+
+
+def test_coarse_conjugate_gradients_do_not_end_it(monkeypatch):
+    """Where a coarsely solved step gains little, a finely solved one has the last word."""
+    from graphopt.solver.vulkan.resident import ResidentBlockSolver
+
+    accuracies, trial = [], ResidentBlockSolver.trial
+
+    def noted(self, damping):
+        accuracies.append(damping.accuracy)
+        return trial(self, damping)
+
+    monkeypatch.setattr(ResidentBlockSolver, "trial", noted)
+    rules = graphopt.AutoOptions(function_tolerance=0.05, reseat_gain=np.inf)
+    graph = graphopt.datasets.ba(cameras=12, points=150, camera="bal", seed=4)
+    summary = graphopt.optimize(graph, options=rules, device="vulkan", linear_solver="pcg", schur="explicit")
+    assert summary.termination.name == "CONVERGENCE"
+    assert accuracies[0] == 0.1 and accuracies[-1] == 1e-3

@@ -126,6 +126,8 @@ class Auto:
             ratio = min(decrease / last, _LARGEST_RATIO) if last > 0.0 else 0.0
             remaining = decrease * ratio / (1.0 - ratio)
             is_settled = remaining <= self.options.remaining_tolerance * before
+        if is_settled and isinstance(self._algorithm, ScaledDamping):
+            is_settled = not self._algorithm.refine()  # a coarse step falls short of what there is to gain
         if is_settled or step.chi2 <= _ROUNDING * self._initial_chi2:
             return replace(step, outcome=Outcome.CONVERGED)
         return step

@@ -45,6 +45,14 @@ class ScaledDamping:
         self._lambda = _INITIAL_LAMBDA
         self._nu = 2.0
         self._accuracy = _COARSEST
+        self._was_coarse = False
+
+    def refine(self) -> bool:
+        """Solve the next step as finely as ever; False: the last one was."""
+        if not self._was_coarse:
+            return False
+        self._accuracy = _FINEST
+        return True
 
     def damping(self, accuracy: float = _FINEST) -> Damping:
         """Lambda diag(H)."""
@@ -66,6 +74,7 @@ class ScaledDamping:
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
             trial += 1
             found = solver.trial(self.damping(self._accuracy))
+            self._was_coarse = found.is_coarse and self._accuracy > _FINEST
             if not found.solved:
                 self._reject()
                 continue

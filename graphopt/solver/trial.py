@@ -49,6 +49,8 @@ class Trial:
     """Largest absolute entry of dx."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """How long "solve", "update" and "linearize" (chi2) took."""
+    is_coarse: bool = False
+    """Conjugate gradients were to stop at the damping's accuracy, before their own tolerance."""
 
 
 class TrialsByParts:

@@ -244,7 +244,8 @@ class ResidentBlockSolver:
             return Trial(False, seconds=self._split(start, before))
         self._arrive(target)
         gain, step_size = self._read_scalars()
-        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before))
+        is_coarse = self.system.is_coarse(damping)
+        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before), is_coarse)
 
     def move(self) -> Trial:
         """Push, update by dx, and chi2 there, in one submission."""

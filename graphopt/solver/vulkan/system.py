@@ -205,6 +205,15 @@ class VulkanSystem:
             self.dx = self.step.host
         return solved
 
+    def is_coarse(self, damping: Damping) -> bool:
+        """Conjugate gradients stop at the damping's accuracy, before their own tolerance."""
+        own = self.configuration.tolerance
+        return self.host_solver is None and self._tolerance(damping.accuracy) > own
+
+    def _tolerance(self, accuracy: float | None) -> float:
+        own = self.configuration.tolerance
+        return own if accuracy is None else max(accuracy**2, own)
+
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
         self.wait_prepared()
@@ -330,8 +339,7 @@ class VulkanSystem:
     def _solve_pcg(self, kind: str, tail: Tail | None, accuracy: float | None) -> bool:
         chosen = self.configuration
         limit = chosen.max_iterations or self.pcg.num_rows
-        tolerance = chosen.tolerance if accuracy is None else max(accuracy**2, chosen.tolerance)
-        self.pcg.set_rules(tolerance, self._kept_threshold, limit)
+        self.pcg.set_rules(self._tolerance(accuracy), self._kept_threshold, limit)
         count = self._iterations_at_once(tail)
         name = ("start", kind) if tail is None else ("start", kind, count, tail.key)
         self._run(name, lambda: self._record_pcg_start(kind, count, tail))
