@@ -308,3 +308,34 @@ def test_parameters_are_little_endian_words(device):
     """Parameters are unsigned 32-bit integers; others are refused before they reach the device."""
     with pytest.raises(struct.error):
         device.record().dispatch(scale_kernel(device, 1), [device.allocate(4)] * 2, [-1, 0], 1)
+
+
+def test_a_device_is_opened_once_per_process(monkeypatch):
+    """By any of its names; other settings have their own; a lost one is opened again."""
+    first = open_device("vulkan")
+    assert open_device("vulkan:0") is first and open_device(f"vulkan:{first.name}") is first
+    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "buffer_address")
+    masked = open_device("vulkan")
+    assert masked is not first and masked.access == "storage"
+    monkeypatch.delenv("GRAPHOPT_MASK_FEATURES")
+    assert open_device("vulkan") is first
+    with pytest.raises(DeviceLostError), first.noting_loss():
+        raise DeviceLostError("The device did not answer.")
+    again = open_device("vulkan")
+    assert again is not first and not again.is_lost
+
+
+def test_threads_share_a_device():
+    """Optimizations in several threads give the same bits as one after the other."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from graphopt import datasets
+    from graphopt.optimizer import optimize
+
+    def final(seed):
+        graph = datasets.ba(cameras=4, points=40, camera="bal", seed=seed)
+        return optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg", schur="implicit").final_chi2
+
+    expected = [final(seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(final, range(4))) == expected

@@ -121,7 +121,7 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "schedule": one.name,
             "chosen": is_pick,
-            "predicted_seconds": {**one.seconds, "total": one.total},
+            "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
             "memory_bytes": one.memory_bytes,
         }
         if one.name in times:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphopt.device.errors import DeviceError, DeviceLostError, DeviceMemoryError, ShaderError
+from graphopt.device.shared import shared_device
 from graphopt.device.vulkan import DeviceInfo, VulkanDevice, find_device, list_devices
 
 if TYPE_CHECKING:
@@ -22,11 +23,14 @@ __all__ = [
 ]
 
 
-def open_device(spec: str, **options) -> VulkanDevice | KomputeDevice:
-    """Open the device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ..."""
+def open_device(spec: str) -> VulkanDevice | KomputeDevice:
+    """The device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ...
+
+    A Vulkan device is opened once per process, with its kernels and memory, and again after it was lost.
+    """
     kind, _, which = spec.partition(":")
     if kind == "vulkan":
-        return VulkanDevice(which or None, **options)
+        return shared_device(which or None)
     if kind == "kompute":
         from graphopt.device.kompute import KomputeDevice
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import struct
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.device import spirv
-from graphopt.device.errors import DeviceError
+from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.protocol import Precision, Usage
 from graphopt.disk_cache import cache_directory
 
@@ -192,10 +193,11 @@ class _TableKernel:
 class VulkanTicket:
     """A submission; keeps its program alive until it is done."""
 
-    def __init__(self, native: Any, program: Any, timeout: float):
-        self._native = native
+    def __init__(self, device: VulkanDevice, program: Any):
+        self._device = device
         self._program = program
-        self._timeout = timeout
+        with device.noting_loss():
+            self._native = device.runtime.Ticket(program)
 
     @property
     def done(self) -> bool:
@@ -207,7 +209,8 @@ class VulkanTicket:
 
         None: 60, or 600 for a software driver.
         """
-        self._native.wait(self._timeout if timeout is None else timeout)
+        with self._device.noting_loss():
+            self._native.wait(self._device.timeout if timeout is None else timeout)
 
 
 class VulkanDevice:
@@ -244,6 +247,9 @@ class VulkanDevice:
             "" if cache is None else str(cache),
         )
         self.info: dict[str, Any] = self.native.describe()
+        self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
+        self.is_lost = False
+        """A program did not finish, or the driver gave the device up."""
         self._kernels: dict[Any, Any] = {}
 
     @property
@@ -368,8 +374,16 @@ class VulkanDevice:
 
     def submit(self, program: Any) -> VulkanTicket:
         """Start a program after those submitted before it; returns at once."""
-        timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        return VulkanTicket(self.runtime.Ticket(program), program, timeout)
+        return VulkanTicket(self, program)
+
+    @contextmanager
+    def noting_loss(self) -> Iterator[None]:
+        """Whoever opens this device after a `DeviceLostError` inside gets a new one."""
+        try:
+            yield
+        except DeviceLostError:
+            self.is_lost = True
+            raise
 
     def memory_statistics(self) -> dict[str, int]:
         """Bytes `reserved` from the driver, `used`, `peak_used`; numbers of `blocks` and `allocations`."""

@@ -30,10 +30,16 @@ from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
 
 PCG_ITERATIONS = 20
-PRODUCT_FLOPS = 3.0
+PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
+"""Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
+SETUP_ITERATIONS = 50
+"""Iterations that share what is done once."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
 _EFFICIENCY = 0.6  # of bandwidth and arithmetic that whole kernels reach
+_STREAM_EFFICIENCY = 0.9  # of bandwidth where a kernel reads one long array, measured on an H200
+_REUSE = 2.0  # of the same record by neighbouring edges, measured on an H200
+_PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
 _WORD = 16  # bytes of a scattered read
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
@@ -50,15 +56,18 @@ class Pass:
     gathers: float = 0.0
     dispatches: int = 1
     efficiency: float = _EFFICIENCY
+    """Of arithmetic."""
+    bandwidth: float = _EFFICIENCY
+    """Share of it that is reached."""
 
     def seconds(self, figures: DeviceFigures, precision: Precision) -> float:
         """Predicted time on a device."""
         rate = figures.flops(precision)
         return (
             max(
-                self.nbytes / (_EFFICIENCY * figures.bytes_per_second),
+                self.nbytes / (self.bandwidth * figures.bytes_per_second),
                 self.flops / (self.efficiency * rate) if rate else 0.0,
-                self.gathers / figures.gathers_per_second,
+                self.gathers / (_REUSE * figures.gathers_per_second),
             )
             + self.dispatches * figures.dispatch_seconds
         )
@@ -76,6 +85,8 @@ class Prediction:
     seconds: dict[str, float]
     """Per iteration: linearize, eliminate, solve, update."""
     memory_bytes: float
+    setup: float = 0.0
+    """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
 
     @property
     def name(self) -> str:
@@ -85,7 +96,7 @@ class Prediction:
     @property
     def total(self) -> float:
         """Seconds per iteration."""
-        return sum(self.seconds.values())
+        return sum(self.seconds.values()) + self.setup
 
 
 def predict(
@@ -183,12 +194,12 @@ def _predict(
     schur: Elimination,
     products: tuple[Products, ...],
 ) -> Prediction:
-    real = 8 if precision == "double" else 4
+    real = _bytes(precision)
     phases = {
         "linearize": _linearize(size, real, products),
-        "eliminate": _eliminate(size, real, schur, products),
+        "eliminate": _eliminate(size, precision, schur, products),
         "solve": [
-            *(PCG_ITERATIONS * _product(size, real, schur, products)),
+            *(PCG_ITERATIONS * _product(size, precision, schur, products)),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
@@ -196,8 +207,9 @@ def _predict(
     seconds = {
         name: sum(one.seconds(figures, precision) for one in passes) for name, passes in phases.items()
     }
+    setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products)
-    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products))
+    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products), setup)
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -242,14 +254,17 @@ def _edge_pass(
     )
 
 
-def _eliminate(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
+def _eliminate(
+    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
+) -> list[Pass]:
     """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
+    real = _bytes(precision)
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
         once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
         diagonal = [_edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
-        return [once, *diagonal, *_product(size, real, schur, products)]
+        return [once, *diagonal, *_product(size, precision, schur, products)]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -262,8 +277,11 @@ def _eliminate(size: ProblemSize, real: int, schur: Elimination, products: Seque
     return [once, queue]
 
 
-def _product(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
+def _product(
+    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
+) -> list[Pass]:
     """One product of the conjugate gradients."""
+    real = _bytes(precision)
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
     if set(products) == {"blocks"}:
@@ -276,7 +294,7 @@ def _product(size: ProblemSize, real: int, schur: Elimination, products: Sequenc
         if stored == "blocks":
             passes += _own_blocks(g, real)
         else:
-            passes += [_edge_product(g, slot, real, stored) for slot in range(g.arity)]
+            passes += [_edge_product(g, slot, precision, stored) for slot in range(g.arity)]
     return passes
 
 
@@ -300,17 +318,24 @@ def _own_blocks(g: GroupSize, real: int) -> list[Pass]:
     return [*passes, Pass(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
 
 
-def _edge_product(g: GroupSize, slot: int, real: int, stored: Products) -> Pass:
+def _edge_product(g: GroupSize, slot: int, precision: Precision, stored: Products) -> Pass:
     """Of a view's edges: Jacobians computed anew, or read."""
+    real = _bytes(precision)
     words = sum(-(-g.tangent_dims[t] * real // _WORD) for t in g.others(slot))
     if stored == "matrix-free":
-        return _edge_pass(g, PRODUCT_FLOPS * g.chi2_flops, skip=slot, more_words=words)
+        return _edge_pass(g, PRODUCT_FLOPS[precision] * g.chi2_flops, skip=slot, more_words=words)
     numbers = g.stored_dim(slot)
     return Pass(
         nbytes=float(g.num_edges * (real * numbers + 4 * (g.arity - 1))),
         flops=2.0 * g.num_edges * numbers,
         gathers=float(g.num_edges * words),
+        bandwidth=_STREAM_EFFICIENCY,
     )
+
+
+def _bytes(precision: Precision) -> int:
+    """Of a number of H."""
+    return 8 if precision == "double" else 4
 
 
 def _vectors(dim: int, real: int) -> list[Pass]:

@@ -1,0 +1,46 @@
+"""Open Vulkan devices that all solvers of a process share.
+
+Opening one takes a driver a tenth of a second, and some allow only a few dozen at a time. A device may be
+used by several threads at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+from graphopt.device.vulkan import VulkanDevice, find_device, validation_asked
+
+_open: dict[tuple, VulkanDevice] = {}
+_indices: dict[tuple, int] = {}
+_opening = threading.Lock()
+
+
+def shared_device(which: int | str | None) -> VulkanDevice:
+    """The open device of this index or name; None: the best one. The environment's settings hold."""
+    with _opening:
+        index = _index(which)
+        masked = os.environ.get("GRAPHOPT_MASK_FEATURES", "")
+        key = os.getpid(), index, validation_asked(), masked, os.environ.get("GRAPHOPT_CACHE_DIR")
+        device = _open.get(key)
+        if device is None or device.is_lost:
+            device = _open[key] = VulkanDevice(index)
+        return device
+
+
+def _index(which: int | str | None) -> int:
+    """Drivers take long to list their devices: looked up once per process."""
+    key = os.getpid(), which
+    if key not in _indices:
+        _indices[key] = find_device(which)
+    return _indices[key]
+
+
+@atexit.register
+def _close() -> None:
+    """Keep the pipelines for the next process."""
+    for (process, *_), device in _open.items():
+        if process == os.getpid() and not device.is_lost:
+            device.save_pipeline_cache()
+    _open.clear()
