@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli import parsers
+from graphopt.types import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,8 +19,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def test_code_prints_what_its_comment_says(code):
     """Each block ends with a comment whose beginning is the last line that the block prints."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "README.md", "exec"), {})
+    before = set(registry.all_types())
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "README.md", "exec"), {})
+    finally:
+        for kind in set(registry.all_types()) - before:
+            registry.unregister(kind)
     claim = re.sub(r"\s+", " ", code.strip().splitlines()[-1].lstrip("# "))
     result = re.sub(r"\s+", " ", printed.getvalue().strip().splitlines()[-1])
     assert claim.replace("[ ", "[").startswith(result.replace("[ ", "["))
