@@ -26,7 +26,7 @@ def set_default_device(device: str) -> None:
 
 def default_device() -> str:
     """The device that `optimize` uses."""
-    return _device or os.environ.get(ENVIRONMENT_VARIABLE) or "auto"
+    return _device or os.environ.get(ENVIRONMENT_VARIABLE) or "cpu"
 
 
 def solver_options(linear_solver: str, on_host: bool) -> SolverOptions:
