@@ -14,12 +14,12 @@ from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
 from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.linear.pcg import PRECONDITIONERS
 from graphopt.solver.structure import Structure
 
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = ("hschur", "hpp")
 SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
 EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
 """Of one edge set."""

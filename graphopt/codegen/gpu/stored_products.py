@@ -49,11 +49,6 @@ class StoredEntries:
         """Stored numbers per edge."""
         return len(self.representatives)
 
-    @property
-    def num_terms(self) -> int:
-        """Multiply-adds of an edge's product."""
-        return sum(one != 0.0 for one in self.entries)
-
 
 @cache
 def stored_entries(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> StoredEntries:

@@ -8,7 +8,6 @@ update(), ...    on the CPU, as in `solver.cpu`
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -42,7 +41,6 @@ class VulkanBlockSolver(CpuBlockSolver):
         configuration: Configuration | None = None,
     ):
         """device: an open one, None: that of `options.device`. configuration overrides `options`."""
-        start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
         self.precision_note = ""
@@ -53,8 +51,6 @@ class VulkanBlockSolver(CpuBlockSolver):
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
         self._diagonal = self.system.layout.diagonal_scalars
-        self.host_prepare_seconds = time.perf_counter() - start
-        """Preparation that the caller waited for; the device's own runs beside the first linearisation."""
 
     def _start_system(
         self,

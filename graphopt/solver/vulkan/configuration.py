@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt.errors import OptionError
+from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES
 from graphopt.solver.vulkan.layout import BlockLayout
 
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR = ("auto", "explicit", "implicit", "off")
-PRECONDITIONERS = ("hschur", "hpp")
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 
 
@@ -35,7 +33,7 @@ class Configuration:
     def __post_init__(self) -> None:
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
-            ("schur", SCHUR),
+            ("schur", SCHUR_CHOICES),
             ("preconditioner", PRECONDITIONERS),
             ("work_queues", WORK_QUEUES),
         ):

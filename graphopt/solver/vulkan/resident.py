@@ -57,7 +57,6 @@ class ResidentBlockSolver:
         linearizer: DeviceLinearizer | None = None,
     ):
         """configuration: without "auto". products: per group of the structure. linearizer: a prepared one."""
-        start = time.perf_counter()
         self.structure = structure
         self.dim = structure.dim
         self.device = device
@@ -93,8 +92,6 @@ class ResidentBlockSolver:
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
-        self.host_prepare_seconds = time.perf_counter() - start
-        """Preparation that the caller waited for; the rest runs beside the first evaluations."""
 
     def _from_edges(self) -> Callable[[Equations], Reduction]:
         """What makes the reduction, without a reference to this object: no cycle keeps its memory."""
