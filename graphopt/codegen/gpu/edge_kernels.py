@@ -50,7 +50,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
+    body = edge_statements(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
     declare_inputs(interface, signature)
     interface.add("partial", "OUTPUT(%, wide, partial)")
@@ -90,7 +90,7 @@ def linearize_kernel(
     sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
+    body = edge_statements(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", "accumulate")
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature)
@@ -113,8 +113,8 @@ def linearize_kernel(
         f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}",
         *describe_type(signature),
     ]
-    store = tile_declarations(len(sums), _store_block(dim))
-    declarations = [_places(dim), *store, *([CHI2_SUM] if primary else [])]
+    store = tile_declarations(len(sums), store_block(dim))
+    declarations = [place_table(dim), *store, *([CHI2_SUM] if primary else [])]
     name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
 
@@ -130,7 +130,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
+    body = edge_statements(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
@@ -177,7 +177,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     )
 
 
-def _body(
+def edge_statements(
     program: Program,
     signature: EdgeSignature,
     outputs: Sequence[str],
@@ -225,13 +225,13 @@ def hessian_names(dim: int) -> list[str]:
     return [f"H_{i}_{j}" for j in range(dim) for i in range(j + 1)]
 
 
-def _places(dim: int) -> str:
+def place_table(dim: int) -> str:
     """Constant table: output -> row + 256 * column of the block."""
     entries = [i + 256 * j for j in range(dim) for i in range(j + 1)]
     return f"const uint PLACE[{len(entries)}] = uint[]({', '.join(f'{e}u' for e in entries)});"
 
 
-def _store_block(dim: int) -> list[str]:
+def store_block(dim: int) -> list[str]:
     """Write one sum into both triangles of a diagonal block, or into b."""
     num = dim * (dim + 1) // 2
     return [

@@ -13,12 +13,12 @@ from functools import cache
 from graphopt.codegen.edge import dot
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
-    _body,
     _check_slot,
     _edge_loop,
     _name,
-    _places,
+    edge_statements,
     hessian_names,
+    place_table,
 )
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
@@ -68,7 +68,7 @@ def schur_diagonal_kernel(
     loads = edge_loads(signature, False, arithmetic)
     inputs = inverse_names(dims[1])
     extra = [Load(name, "real", "") for name in inputs]
-    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
+    body = edge_statements(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
     interface = Interface(("num_tiles", "first_tile"))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
@@ -101,6 +101,6 @@ def schur_diagonal_kernel(
         f"{names[other]}'s block",
         *describe_type(signature),
     ]
-    declarations = [_places(dims[0]), *tile_declarations(len(sums), store)]
+    declarations = [place_table(dims[0]), *tile_declarations(len(sums), store)]
     name = _name(signature, f"schur{slot}_{other}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)

@@ -10,8 +10,9 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Jacobians are computed anew or, for groups of schedule "jacobians", read. Launches that write the same rows
-run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
+Jacobians are computed anew or, for groups of schedule "jacobians", read. Parts with the same vertices as
+destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
+other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
 makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 """
@@ -19,14 +20,19 @@ makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen.gpu import GpuKernel
-from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
-from graphopt.codegen.gpu.product_shapes import STOPPABLE
+from graphopt.codegen.gpu.merged_kernels import merged_product_kernel
+from graphopt.codegen.gpu.packed_products import (
+    packed_rows_kernel,
+    packed_tiles_kernel,
+    recomputed_product,
+)
+from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
 from graphopt.codegen.gpu.stored_products import StoredProduct, stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch, record_step
@@ -34,13 +40,13 @@ from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
+from graphopt.solver.vulkan.linearization import DeviceLinearizer
+from graphopt.solver.vulkan.merging import MergedViews
 from graphopt.solver.vulkan.packed_records import PackedRecords
+from graphopt.solver.vulkan.sizes import MANY_EDGES
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
-
-MANY_EDGES = 48
-"""Per destination, from which on a workgroup of its own pays."""
+from graphopt.solver.vulkan.write_plan import WritePlan, plan_writes
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,28 @@ class _Part:
 
 
 @dataclass(frozen=True)
+class _Unit:
+    """What one launch sums: a part, or several with the same destinations."""
+
+    parts: tuple[_Part, ...]
+    views: MergedViews | None
+    """None: of a single part."""
+    tiles: tuple[int, int]
+    blocks: np.ndarray
+    """Blocks of the destinations."""
+
+
+@dataclass(frozen=True)
 class _Plan:
     name: str
-    parts: list[_Part]
-    adds: list[bool]
-    clears: bool
-    """Stored blocks come before, or some rows are written by no launch, or not by the first: all add."""
+    units: list[_Unit]
+    writes: WritePlan
     offsets: Mapping[int, DeviceArray]
+
+    @property
+    def parts(self) -> list[_Part]:
+        """Those of all units."""
+        return [part for unit in self.units for part in unit.parts]
 
 
 class EdgeProducts:
@@ -87,6 +108,7 @@ class EdgeProducts:
         )
         self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
+        self._solving: dict[tuple[tuple[int, int], ...], dict[str, DeviceArray]] = {}
         self._structure = structure
         self._num_kept = num_kept
         self.uses_diagonal = linearizer.uses_diagonal
@@ -104,9 +126,29 @@ class EdgeProducts:
             for slot in edges.views
             if (one := self._part(edges, slot, part)) is not None
         ]
-        adds, clears, touched = plan_writes([one.blocks for one in parts], self._structure.num_blocks)
-        clears = clears or self._blocks is not None or not touched[first:last].all()
-        return _Plan(part, parts, [one or clears for one in adds], clears, offsets)
+        units = self._units(parts, part)
+        num_blocks = self._structure.num_blocks
+        needed = slice(0, 0) if self._blocks is not None else slice(first, last)
+        writes = plan_writes([one.blocks for one in units], num_blocks, needed)
+        if self._blocks is not None:  # stored blocks come before
+            writes = replace(writes, adds=[True] * len(units), clears=True)
+        return _Plan(part, units, writes, offsets)
+
+    def _units(self, parts: list[_Part], name: str) -> list[_Unit]:
+        """Parts of one product, those together that one launch sums."""
+        own = {(id(one.edges), one.slot): one for one in parts}
+        merging = self._linearizer.merging
+        units = []
+        for members in merging.units([(one.edges, one.slot) for one in parts]):
+            chosen = tuple(own[id(edges), slot] for edges, slot in members)
+            if len(chosen) == 1:
+                units.append(_Unit(chosen, None, chosen[0].tiles, chosen[0].blocks))
+                continue
+            views = merging.views(members)
+            tiles = _tiles_of(name, views.tiles.num_kept_tiles, views.tiles.num_tiles)
+            begin, end = (int(views.tiles.tiles[one]) for one in tiles)
+            units.append(_Unit(chosen, views, tiles, views.tiles.blocks[begin:end]))
+        return units
 
     def _record_sets(self) -> dict[int, bool]:
         """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
@@ -121,12 +163,7 @@ class EdgeProducts:
 
     def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
         view = edges.views[slot].view
-        boundary = view.num_kept_tiles
-        tiles = {
-            "eliminated": (boundary, view.num_tiles),
-            "kept": (0, boundary),
-            "whole": (0, view.num_tiles),
-        }[part]
+        tiles = _tiles_of(part, view.num_kept_tiles, view.num_tiles)
         sources = tuple(
             t
             for t in edges.views
@@ -145,7 +182,9 @@ class EdgeProducts:
     @property
     def nbytes(self) -> int:
         """Device memory of what only products need."""
-        arrays = [one for named in self._arrays.values() for one in named.values()]
+        arrays = [
+            one for named in [*self._arrays.values(), *self._solving.values()] for one in named.values()
+        ]
         return self._records.nbytes + sum(one.nbytes for one in arrays)
 
     def estimate_launches(self, version: int) -> list[Launch]:
@@ -171,7 +210,7 @@ class EdgeProducts:
         steps = []
         if self._blocks is not None:
             steps = self._blocks.steps(plan.name, own.values, x, y, own.status, parity)
-        if plan.clears and not steps:
+        if plan.writes.clears and not steps:
             recorder.fill(y)
             recorder.barrier()
         for step in steps:
@@ -183,22 +222,21 @@ class EdgeProducts:
         plan = self._eliminated
         if self._blocks is not None and self._blocks.couples:
             return False
-        touched = np.zeros(self._structure.num_blocks, bool)
-        for one in plan.parts:
-            touched[one.blocks] = True
-        once = sum(len(one.blocks) for one in plan.parts) == np.count_nonzero(touched)
-        return self.uses_diagonal and once and bool(touched[self._num_kept :].all())
+        once = len(plan.writes.steps) == 1
+        return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
 
     def record_solve(
         self, recorder: Any, inverse: BlockInverse, x: Any, y: Any, own: Equations, parity: int | None
     ) -> None:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
-        eliminated, kept = self._eliminated.parts, self._kept
-        numbers = self._numbers([*eliminated, *kept.parts])
+        eliminated, kept = self._eliminated, self._kept
+        numbers = self._numbers([*eliminated.parts, *kept.parts])
         self._record_start(recorder, kept, x, y, own, parity)
         offsets = self._linearizer.estimates.kept_offsets
         pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
-        solve = [launch for one in eliminated for launch in self._solve_launches(one, inverse, own, parity)]
+        solve = [
+            launch for one in eliminated.units for launch in self._solve_launches(one, inverse, own, parity)
+        ]
         for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
             record_step(recorder, step)
 
@@ -207,45 +245,103 @@ class EdgeProducts:
         return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
 
     def _product_steps(self, plan: _Plan, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
-        steps: list[list[Launch]] = [[]]
-        for one, adds in zip(plan.parts, plan.adds, strict=True):
-            if adds and steps[-1]:
-                steps.append([])
-            steps[-1] += self._product_launches(one, y, status, parity, adds)
-        return [step for step in steps if step]
+        return [
+            [
+                launch
+                for number in step
+                for launch in self._product_launches(
+                    plan.units[number], y, status, parity, plan.writes.adds[number]
+                )
+            ]
+            for step in plan.writes.steps
+        ]
 
     def _product_launches(
-        self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
+        self, unit: _Unit, y: Any, status: Any, parity: int | None, adds: bool
     ) -> list[Launch]:
+        more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
+        if unit.views is not None:
+            return self._merged_launches(unit, more, params, parity)
+        (one,) = unit.parts
         kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
-        return self._launches(one, kernel, {"y": y, "status": status}, {"accumulate": int(adds)}, parity)
+        return self._launches(one, kernel, more, params, parity)
 
     def _solve_launches(
-        self, one: _Part, inverse: BlockInverse, own: Equations, parity: int | None
+        self, unit: _Unit, inverse: BlockInverse, own: Equations, parity: int | None
     ) -> list[Launch]:
-        arrays = self._own_arrays(one)
-        if "dest_inverse" not in arrays:
-            landmark = one.edges.views[one.slot].view.blocks - self._num_kept
-            offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
-            arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
         more = {"inverse": inverse.buffer, "status": own.status}
-        return self._launches(one, self._kernel(one, "solve"), more, {}, parity)
+        if unit.views is not None:
+            arrays = self._solve_arrays(unit, unit.views.tiles.blocks, inverse)
+            return self._merged_launches(unit, {**more, **arrays}, {}, parity, solve=True)
+        (one,) = unit.parts
+        arrays = self._solve_arrays(unit, one.edges.views[one.slot].view.blocks, inverse)
+        return self._launches(one, self._kernel(one, "solve"), {**more, **arrays}, {}, parity)
+
+    def _solve_arrays(self, unit: _Unit, blocks: np.ndarray, inverse: BlockInverse) -> dict[str, Any]:
+        """Where destinations have their inverses and packed records; kept ones, which have none, 0."""
+        key = tuple((id(one.edges), one.slot) for one in unit.parts)
+        if key not in self._solving:
+            landmark = blocks - self._num_kept
+            offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
+            first = unit.parts[0]
+            of_row = self._structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]
+            row_of = np.zeros(self._structure.num_blocks, np.uint32)
+            rows = np.flatnonzero(of_row >= 0)
+            row_of[of_row[rows]] = rows
+            arrays = {"dest_inverse": offset.astype(np.uint32), "dest_row": row_of[blocks]}
+            self._solving[key] = {name: array_of(self._context, one) for name, one in arrays.items()}
+        return {name: array.buffer for name, array in self._solving[key].items()}
+
+    def _merged_launches(
+        self,
+        unit: _Unit,
+        more: Mapping[str, Any],
+        params: Mapping[str, int],
+        parity: int | None,
+        solve: bool = False,
+    ) -> list[Launch]:
+        """Launches over the tiles of several parts."""
+        assert unit.views is not None
+        kernel = merged_product_kernel(tuple(self._product(one) for one in unit.parts), solve)
+        named = [self._part_buffers(one) for one in unit.parts]
+        nbytes = sum(one.edges.view_bytes(one.slot, reads_stored=True) for one in unit.parts)
+        return unit.views.launches(
+            self._context,
+            kernel,
+            {**unit.views.buffers(named), **more},
+            {**params, "parity": parity or 0},
+            unit.tiles,
+            nbytes,
+            {STOPPABLE: int(parity is not None)},
+        )
+
+    def _product(self, one: _Part) -> EdgeProduct:
+        signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
+        if not self._reads_stored(one.edges):
+            return recomputed_product(signature, one.slot, one.sources, arithmetic)
+        holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
+        stored = one.edges.stored[one.slot].sources
+        return StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+
+    def _part_buffers(self, one: _Part) -> dict[str, Any]:
+        """What a product of a part reads."""
+        packed = {
+            f"packed{slot}": self._records.buffer(number)
+            for slot, number in enumerate(one.edges.group.vertex_sets)
+        }
+        return {**one.edges.product_buffers(one.slot), **packed}
 
     def _kernel(self, one: _Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
-        signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
-        if self._reads_stored(one.edges):
-            holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-            stored = one.edges.stored[one.slot].sources
-            product = StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+        product = self._product(one)
+        if isinstance(product, StoredProduct):
             return (
                 stored_rows_kernel(product)
                 if shape == "rows"
                 else stored_tiles_kernel(product, shape == "solve")
             )
-        if shape == "rows":
-            return packed_rows_kernel(signature, one.slot, one.sources, arithmetic)
-        return packed_tiles_kernel(signature, one.slot, one.sources, arithmetic, shape == "solve")
+        own = product.signature, product.slot, product.sources, product.arithmetic
+        return packed_rows_kernel(*own) if shape == "rows" else packed_tiles_kernel(*own, shape == "solve")
 
     def _launches(
         self, one: _Part, kernel: Any, more: Mapping[str, Any], params: Mapping[str, int], parity: int | None
@@ -253,9 +349,7 @@ class EdgeProducts:
         """Launches of a kernel over the tiles of a part, or over their destinations."""
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
-        buffers = {**edges.product_buffers(one.slot), **own, **more}
-        for slot, number in enumerate(edges.group.vertex_sets):
-            buffers[f"packed{slot}"] = self._records.buffer(number)
+        buffers = {**self._part_buffers(one), **own, **more}
         constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
         destination = edges.views[one.slot].view.tiles
@@ -303,3 +397,8 @@ class EdgeProducts:
 
     def _plan_of(self, part: str) -> _Plan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]
+
+
+def _tiles_of(part: str, boundary: int, num_tiles: int) -> tuple[int, int]:
+    """Tiles of a product's destinations: those that stay come before the boundary."""
+    return {"eliminated": (boundary, num_tiles), "kept": (0, boundary), "whole": (0, num_tiles)}[part]

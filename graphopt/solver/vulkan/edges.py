@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -199,7 +199,8 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What kernels over a view's edges read, by their names."""
         named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -230,7 +231,7 @@ class DeviceEdges:
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
         view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
-        buffers = self._buffers(view, version) | {"partial": partial}
+        buffers = self.buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -247,13 +248,18 @@ class DeviceEdges:
         slots = range(len(self.group.parameter_sets))
         return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2, views and pair lists run; made one after the other."""
-        yield gpu.chi2_kernel(self.signature, self._arithmetic)
-        for slot in self.views:
-            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        for one in self.pairs:
-            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
+    def linearize_kernel(self, slot: int) -> gpu.GpuKernel:
+        """What `linearize_launches` runs."""
+        return gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+
+    def pair_kernel(self, arrays: PairArrays) -> gpu.GpuKernel:
+        """What `pair_launch` runs."""
+        return gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
+
+    def view_bytes(self, slot: int, *, reads_stored: bool = False) -> float:
+        """Bytes that a pass over a slot's view moves."""
+        nbytes = self.bytes_of(self.views[slot].view.num_edges)
+        return nbytes + (self.stored[slot].nbytes if reads_stored and slot in self.stored else 0)
 
     def pieces(
         self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
@@ -261,10 +267,7 @@ class DeviceEdges:
         """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for."""
         first, last = tiles
         view = self.views[slot].view
-        share = (last - first) / max(view.num_tiles, 1)
-        nbytes = self.bytes_of(view.num_edges * share)
-        if reads_stored and slot in self.stored:
-            nbytes += share * self.stored[slot].nbytes
+        nbytes = self.view_bytes(slot, reads_stored=reads_stored) * (last - first) / max(view.num_tiles, 1)
         count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
         bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
         return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
@@ -289,16 +292,16 @@ class DeviceEdges:
     ) -> list[Launch]:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
-        kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
+        kernel = self.linearize_kernel(slot)
+        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
         params = {"accumulate": int(accumulate)}
         return self._in_pieces(kernel, slot, buffers, params, (0, arrays.view.num_tiles))
 
     def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
         """The blocks of a pair list."""
         pairs = arrays.pairs
-        kernel = gpu.pair_kernel(self.signature, *pairs.slots, self._arithmetic)
-        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
+        kernel = self.pair_kernel(arrays)
+        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
         params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
         groups = -(-pairs.num_blocks // kernel.workgroup_size)
         nbytes = self.bytes_of(len(pairs.edge))
@@ -309,7 +312,7 @@ class DeviceEdges:
         launches = []
         for slot, one in self.stored.items():
             arrays = self.views[slot]
-            buffers = self._buffers(arrays, version)
+            buffers = self.buffers(arrays, version)
             launches += one.launches(buffers, self.bytes_of(arrays.view.num_edges))
         return launches
 
@@ -328,7 +331,7 @@ class DeviceEdges:
         """
         arrays = self.views[slot]
         kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
         return self._in_pieces(kernel, slot, buffers, {}, (0, arrays.view.num_kept_tiles))

@@ -17,6 +17,13 @@ from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.types.base import working_edge_type
 
 _WORD = 16  # bytes of a scattered read
+MANY_EDGES = 48
+"""Per destination, from which on a workgroup of its own pays, and its view is not summed with others."""
+
+
+def is_mergeable(num_edges: int, num_destinations: int) -> bool:
+    """A view may be summed by one kernel with others, see `merging`."""
+    return num_edges < MANY_EDGES * num_destinations
 
 
 @dataclass(frozen=True)
