@@ -9,6 +9,7 @@ from graphopt.cli import output
 
 if TYPE_CHECKING:
     from graphopt.solver.structure import EdgeGroup, Structure
+    from graphopt.solver.vulkan.cost import Prediction
     from graphopt.solver.vulkan.measure import Measurement
     from graphopt.solver.vulkan.schedule import Plan
 
@@ -97,7 +98,8 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
     if args.measure and isinstance(device, VulkanDevice):
-        measured = measure_schedules(graph, structure, device, precision, plan.predictions)
+        asked = [*plan.predictions, *plan.others]
+        measured = measure_schedules(graph, structure, device, precision, asked)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -109,23 +111,36 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             group.edge_set.type.tag: one
             for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
         },
+        "sums": [
+            {"vertices": one.tag, "views": one.num_views, "chosen": one.name}
+            for one in (_taken(plan).merging if plan.predictions else ())
+        ],
         "schedules": _rows(plan, measured),
     }
 
 
+def _taken(plan: Plan) -> Prediction:
+    """The prediction of what is taken."""
+    taken = plan.configuration.schur, plan.products
+    return next(one for one in plan.predictions if (one.schur, one.products) == taken)
+
+
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
-    times = {one.prediction.name: one for one in measured}
+    """All schedules, and the one that is taken with other choices of what is merged."""
+    times = {(one.prediction.name, one.prediction.merged): one for one in measured}
     rows = []
-    for one in plan.predictions:
-        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.products)
+    for one in [*plan.predictions, *plan.others]:
+        taken = plan.configuration.schur, plan.products, plan.merged
+        is_pick = (one.schur, one.products, one.merged) == taken
         row: dict[str, Any] = {
             "schedule": one.name,
+            "sums": one.summation,
             "chosen": is_pick,
             "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
             "memory_bytes": one.memory_bytes,
         }
-        if one.name in times:
-            own = times[one.name]
+        if (one.name, one.merged) in times:
+            own = times[one.name, one.merged]
             row["measured_seconds"] = {**own.seconds, "total": own.total}
         rows.append(row)
     return rows
@@ -146,6 +161,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "schur": system.schur,
         "schedule": "blocks",
         "edge_sets": {},
+        "sums": [],
         "schedules": [],
     }
 
@@ -174,6 +190,9 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
+    for one in document["sums"]:
+        how = "one kernel" if one["chosen"] == "merged" else "one each"
+        output.print_facts([(f"  sums of {one['vertices']}", f"{one['views']} views, {how}")])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
@@ -213,8 +232,8 @@ def _print_schedules(schedules: list[dict[str, Any]]) -> None:
             if seconds is not None:
                 times = [f"{1e3 * seconds[phase]:.3f}" for phase in phases]
                 memory = f"{one['memory_bytes'] / 2**20:.0f}" if kind == "predicted" else ""
-                rows.append((mark, one["schedule"], kind, *times, memory))
-    columns = ("", "schedule", "ms", *phases, "MiB")
+                rows.append((mark, one["schedule"], one["sums"], kind, *times, memory))
+    columns = ("", "schedule", "sums", "ms", *phases, "MiB")
     output.print_table(columns, rows, numeric=(*phases, "MiB"))
     print(
         "\nTimes of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients; * is taken."

@@ -9,9 +9,9 @@ Each pass over edges, blocks or vectors takes the longest of
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
 
 and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
-costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients
-are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur
-complement as a part of it.
+costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Launches that sum to
+the same vertices may be one (`merge_cost`). Conjugate gradients are taken to run `PCG_ITERATIONS` times. The
+space is that of Thallo (Mara et al. 2021), with the Schur complement as a part of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.layout import MAX_VALUES
-from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
+from graphopt.solver.vulkan.merge_cost import MergeChoice, ViewWork, merge_choices, merged_sets, passes_of
+from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize, is_mergeable
 from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
 
 PCG_ITERATIONS = 20
@@ -87,6 +88,18 @@ class Prediction:
     memory_bytes: float
     setup: float = 0.0
     """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
+    merging: tuple[MergeChoice, ...] = ()
+    """Of the vertex sets that several views have as destinations."""
+
+    @property
+    def merged(self) -> frozenset[int]:
+        """Numbers of the vertex sets whose sums come from one launch."""
+        return merged_sets(self.merging)
+
+    @property
+    def summation(self) -> str:
+        """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
+        return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
 
     @property
     def name(self) -> str:
@@ -102,7 +115,7 @@ class Prediction:
 def predict(
     size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str] | None = None
 ) -> list[Prediction]:
-    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge sets.
+    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge and vertex sets.
 
     All of them, or where several edge sets make too many, the uniform ones and what is found from the best of
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
@@ -110,12 +123,24 @@ def predict(
     pins = pins or {}
     choices = [_choices(pins.get(tag)) for tag in size.tags]
     if not size.eliminates:
-        return _sorted(_of_elimination(size, figures, precision, "off", choices))
-    found = _of_elimination(size, figures, precision, "implicit", choices)
+        return _sorted(_of_elimination(size, figures, precision, "off", choices, pins))
+    found = _of_elimination(size, figures, precision, "implicit", choices, pins)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
-        found.append(_predict(size, figures, precision, "explicit", whole))
+        found.append(_predict(size, figures, precision, "explicit", whole, pins))
     return _sorted(found)
+
+
+def other_summations(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, prediction: Prediction
+) -> list[Prediction]:
+    """The same schedule with another choice of what is merged for one vertex set each."""
+    own = {one.tag: one.name for one in prediction.merging}
+    return [
+        _predict(size, figures, precision, prediction.schur, prediction.products, {**own, one.tag: other})
+        for one in prediction.merging
+        for other in ["separate" if one.is_merged else "merged"]
+    ]
 
 
 def _choices(pin: str | None) -> list[Products]:
@@ -153,15 +178,16 @@ def _of_elimination(
     precision: Precision,
     schur: Elimination,
     choices: Sequence[Sequence[Products]],
+    pins: Mapping[str, str],
 ) -> list[Prediction]:
-    """Schedules without a stored S. choices: by tag."""
+    """Schedules without a stored S. choices: by tag. pins: of vertex sets."""
     known: dict[tuple[Products, ...], Prediction] = {}
 
     def add(by_tag: Sequence[Products]) -> None:
         chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
         products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
         if products not in known and _is_allowed(size, schur, products):
-            known[products] = _predict(size, figures, precision, schur, products)
+            known[products] = _predict(size, figures, precision, schur, products, pins)
 
     if prod(map(len, choices)) <= MAX_COMBINATIONS:
         for by_tag in product(*choices):
@@ -193,13 +219,19 @@ def _predict(
     precision: Precision,
     schur: Elimination,
     products: tuple[Products, ...],
+    pins: Mapping[str, str],
 ) -> Prediction:
     real = _bytes(precision)
+    views = _linearized_views(size, real), _product_views(size, precision, schur, products)
+    times = zip(views, (1, PCG_ITERATIONS), strict=True)
+    merging = tuple(merge_choices(times, size.vertex_tags, pins, figures, precision))
+    linearized, multiplied = (passes_of(one, merged_sets(merging)) for one in views)
+    product = [*_product(size, precision, schur, products), *multiplied]
     phases = {
-        "linearize": _linearize(size, real, products),
-        "eliminate": _eliminate(size, precision, schur, products),
+        "linearize": [*_linearize(size, real, products), *linearized],
+        "eliminate": _eliminate(size, precision, schur, products, product),
         "solve": [
-            *(PCG_ITERATIONS * _product(size, precision, schur, products)),
+            *(PCG_ITERATIONS * product),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
@@ -209,7 +241,8 @@ def _predict(
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products)
-    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products), setup)
+    memory = _memory(size, real, schur, products)
+    return Prediction(schur, products, schedule, seconds, memory, setup, merging)
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -224,11 +257,10 @@ def _residuals(size: ProblemSize) -> list[Pass]:
 
 
 def _linearize(size: ProblemSize, real: int, products: Sequence[Products]) -> list[Pass]:
-    """One pass per slot, with its diagonal blocks and b; others for blocks or Jacobians."""
+    """Writing diagonal blocks and b; passes for blocks or Jacobians."""
     passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
     for g, stored in zip(size.groups, products, strict=True):
         flops = float(g.linearize_flops)
-        passes += [_edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
         if stored == "blocks":
             dims = g.tangent_dims
             for a in range(g.arity):
@@ -240,6 +272,24 @@ def _linearize(size: ProblemSize, real: int, products: Sequence[Products]) -> li
                 written = float(g.num_edges * real * g.stored_dim(slot))
                 passes.append(_edge_pass(g, flops, skip=slot, more_bytes=written))
     return passes
+
+
+def _linearized_views(size: ProblemSize, real: int) -> list[ViewWork]:
+    """One launch per slot, with its diagonal blocks and b."""
+    return [
+        _view(g, slot, _edge_pass(g, float(g.linearize_flops), skip=slot), real, d * (d + 1), values)
+        for g in size.groups
+        for slot, d in enumerate(g.tangent_dims)
+        for values in [g.linearize_values]
+    ]
+
+
+def _view(g: GroupSize, slot: int, work: Pass, real: int, num_sums: int, num_values: int) -> ViewWork:
+    """num_sums: numbers per destination. num_values: alive at the same time."""
+    num = g.num_destinations[slot]
+    registers = real / 4.0 * (num_values + num_sums)
+    may_merge = is_mergeable(g.num_edges, num)
+    return ViewWork(work, g.vertex_sets[slot], may_merge, float(real * num_sums * num), registers)
 
 
 def _edge_pass(
@@ -255,16 +305,20 @@ def _edge_pass(
 
 
 def _eliminate(
-    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
+    size: ProblemSize,
+    precision: Precision,
+    schur: Elimination,
+    products: Sequence[Products],
+    product: Sequence[Pass],
 ) -> list[Pass]:
-    """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
+    """Inverses of H_ll, S or its diagonal, the reduced right-hand side. product: a whole one."""
     real = _bytes(precision)
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
         once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
         diagonal = [_edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
-        return [once, *diagonal, *_product(size, precision, schur, products)]
+        return [once, *diagonal, *product]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -280,7 +334,7 @@ def _eliminate(
 def _product(
     size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
 ) -> list[Pass]:
-    """One product of the conjugate gradients."""
+    """What a product of the conjugate gradients is beside `_product_views`."""
     real = _bytes(precision)
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
@@ -293,9 +347,23 @@ def _product(
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             passes += _own_blocks(g, real)
-        else:
-            passes += [_edge_product(g, slot, precision, stored) for slot in range(g.arity)]
     return passes
+
+
+def _product_views(
+    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
+) -> list[ViewWork]:
+    """The launches of a product over views, of edge sets without stored blocks."""
+    if schur == "explicit" or set(products) == {"blocks"}:
+        return []
+    real = _bytes(precision)
+    return [
+        _view(g, slot, _edge_product(g, slot, precision, stored), real, d, values)
+        for g, stored in zip(size.groups, products, strict=True)
+        for values in [g.chi2_values if stored == "matrix-free" else g.residual_dim]
+        for slot, d in enumerate(g.tangent_dims)
+        if stored != "blocks" and g.others(slot)
+    ]
 
 
 def _whole_blocks(size: ProblemSize, real: int, schur: Elimination) -> Iterator[Pass]:

@@ -150,7 +150,7 @@ class DeviceLinearizer:
     def kernels(self) -> Iterator[gpu.GpuKernel]:
         """What the launches of chi2 and the linearisation run; made one after the other."""
         yield from self._chi2.kernels()
-        yield from dict.fromkeys(one.kernel() for one in self._writers)
+        yield from (one.kernel() for one in self._writers)
 
     # ---------------------------------------------------------------- recording
 

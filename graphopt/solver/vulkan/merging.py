@@ -25,11 +25,9 @@ from graphopt.solver.vulkan.edge_views import EdgeView
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.generated import bound
 from graphopt.solver.vulkan.layout import BlockLayout
-from graphopt.solver.vulkan.sizes import is_mergeable
+from graphopt.solver.vulkan.sizes import MAX_VIEWS, is_mergeable
 from graphopt.solver.vulkan.transfer import array_of
 
-MAX_VIEWS = 8
-"""Of one kernel: its text and the time to compile it grow with them."""
 _OTHER_BUFFERS = 10
 """Of a merged kernel, at most: those of destinations and sums, images, what says that iterations stopped."""
 

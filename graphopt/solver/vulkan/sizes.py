@@ -17,6 +17,8 @@ from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.types.base import working_edge_type
 
 _WORD = 16  # bytes of a scattered read
+MAX_VIEWS = 8
+"""That one kernel sums over: its text and the time to compile it grow with them."""
 MANY_EDGES = 48
 """Per destination, from which on a workgroup of its own pays, and its view is not summed with others."""
 
@@ -51,6 +53,13 @@ class GroupSize:
     """All of them."""
     pixel_words: int = 0
     """Scattered reads of 16 bytes for the images that an edge samples."""
+    vertex_sets: tuple[int, ...] = ()
+    """Number of the vertex set of each slot."""
+    num_destinations: tuple[int, ...] = ()
+    """Optimized vertices in each slot."""
+    chi2_values: int = 0
+    """Alive at the same time, in the residual."""
+    linearize_values: int = 0
 
     @property
     def arity(self) -> int:
@@ -85,6 +94,8 @@ class ProblemSize:
     """Some edge does: all edge sets store blocks, or none."""
     image_bytes: int = 0
     """Of the images that edges sample."""
+    vertex_tags: tuple[str, ...] = ()
+    """Of all vertex sets."""
 
     @property
     def kept_off_diagonal(self) -> int:
@@ -132,7 +143,16 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         schur=schur,
         names_a_vertex_twice=any(_names_twice(group) for group in structure.groups),
         image_bytes=num_image_bytes(structure),
+        vertex_tags=tuple(one.type.tag for one in structure.selection.vertex_sets),
     )
+
+
+def destinations(structure: Structure, group: EdgeGroup, slot: int) -> int:
+    """Distinct optimized vertices in a slot of a group."""
+    blocks = structure.vertex_blocks[group.vertex_sets[slot]]
+    seen = np.zeros(len(blocks), bool)
+    kernels.mark(group.vertex_rows, slot, seen)
+    return int(np.count_nonzero(seen & (blocks >= 0)))
 
 
 def _off_diagonal(structure: Structure, group: EdgeGroup, degree: np.ndarray) -> tuple[int, int, int]:
@@ -199,6 +219,10 @@ def _group_size(
         coupling=coupling,
         num_blocks=num_blocks,
         pixel_words=sampled_runs(compiled.chi2),
+        vertex_sets=tuple(group.vertex_sets),
+        num_destinations=tuple(destinations(structure, group, slot) for slot in range(len(vertices))),
+        chi2_values=compiled.chi2.num_registers,
+        linearize_values=compiled.linearize.num_registers,
     )
 
 
