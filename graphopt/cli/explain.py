@@ -111,12 +111,27 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             group.edge_set.type.tag: one
             for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
         },
-        "sums": [
-            {"vertices": one.tag, "views": one.num_views, "chosen": one.name}
-            for one in (_taken(plan).merging if plan.predictions else ())
-        ],
+        "sums": _sums(plan, measured),
         "schedules": _rows(plan, measured),
     }
+
+
+def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
+    times = {id(one.prediction): one for one in measured}
+    rows = []
+    for one in plan.predictions:
+        row: dict[str, Any] = {
+            "schedule": one.name,
+            "sums": one.summation,
+            "chosen": one is _taken(plan),
+            "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
+            "memory_bytes": one.memory_bytes,
+        }
+        if id(one) in times:
+            own = times[id(one)]
+            row["measured_seconds"] = {**own.seconds, "total": own.total}
+        rows.append(row)
+    return rows
 
 
 def _taken(plan: Plan) -> Prediction:
@@ -125,25 +140,22 @@ def _taken(plan: Plan) -> Prediction:
     return next(one for one in plan.predictions if (one.schur, one.products) == taken)
 
 
-def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
-    """All schedules, and the one that is taken with other choices of what is merged."""
-    times = {(one.prediction.name, one.prediction.merged): one for one in measured}
-    rows = []
-    for one in [*plan.predictions, *plan.others]:
-        taken = plan.configuration.schur, plan.products, plan.merged
-        is_pick = (one.schur, one.products, one.merged) == taken
-        row: dict[str, Any] = {
-            "schedule": one.name,
-            "sums": one.summation,
-            "chosen": is_pick,
-            "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
-            "memory_bytes": one.memory_bytes,
-        }
-        if (one.name, one.merged) in times:
-            own = times[one.name, one.merged]
-            row["measured_seconds"] = {**own.seconds, "total": own.total}
-        rows.append(row)
-    return rows
+def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
+    """Vertex sets that several views sum to, and what an iteration takes merged and separately."""
+    times = {id(one.prediction): one.total for one in measured}
+    found = []
+    for place, choice in enumerate(_taken(plan).merging if plan.predictions else ()):
+        both = {choice.name: _taken(plan), plan.others[place].merging[place].name: plan.others[place]}
+        found.append(
+            {
+                "vertices": choice.tag,
+                "views": choice.num_views,
+                "chosen": choice.name,
+                "predicted_seconds": {name: one.total for name, one in both.items()},
+                "measured_seconds": {name: times[id(one)] for name, one in both.items() if id(one) in times},
+            }
+        )
+    return found
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
@@ -190,12 +202,19 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
-    for one in document["sums"]:
-        how = "one kernel" if one["chosen"] == "merged" else "one each"
-        output.print_facts([(f"  sums of {one['vertices']}", f"{one['views']} views, {how}")])
+    output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
+
+
+def _sum_words(one: dict[str, Any]) -> str:
+    """The views of a vertex set, and times of an iteration either way."""
+    words = [f"{one['views']} sums of edges, {one['chosen']}"]
+    for kind in ("predicted", "measured"):
+        times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in one[f"{kind}_seconds"].items()]
+        words += [f"{kind} {', '.join(times)} ms"] if times else []
+    return "; ".join(words)
 
 
 def _is_uniform(document: dict[str, Any]) -> bool:
@@ -232,8 +251,8 @@ def _print_schedules(schedules: list[dict[str, Any]]) -> None:
             if seconds is not None:
                 times = [f"{1e3 * seconds[phase]:.3f}" for phase in phases]
                 memory = f"{one['memory_bytes'] / 2**20:.0f}" if kind == "predicted" else ""
-                rows.append((mark, one["schedule"], one["sums"], kind, *times, memory))
-    columns = ("", "schedule", "sums", "ms", *phases, "MiB")
+                rows.append((mark, one["schedule"], kind, *times, memory))
+    columns = ("", "schedule", "ms", *phases, "MiB")
     output.print_table(columns, rows, numeric=(*phases, "MiB"))
     print(
         "\nTimes of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients; * is taken."
