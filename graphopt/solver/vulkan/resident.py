@@ -56,8 +56,9 @@ class ResidentBlockSolver:
         products: tuple[Products, ...],
         linearizer: DeviceLinearizer | None = None,
     ):
-        """parameter_sets: the graph's; the graph itself must not be kept alive by its solver. configuration:
-        without "auto". products: per group of the structure. linearizer: a prepared one.
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
+
+        parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
         """
         self.structure = structure
         self.dim = structure.dim
