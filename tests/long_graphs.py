@@ -48,7 +48,7 @@ def curve_fit(num=20000, num_devices=1, seed=0, **marks) -> Graph:
     y[num // 2 :] += 0.5 + 0.1 * device[num // 2 :]
     samples = np.stack([x, y], axis=1)
     graph = Graph()
-    curves = graph.add_array(curve, [TRUE_CURVE + [0.1, 0.05, -0.1]])
+    curves = graph.add_array(curve, TRUE_CURVE + np.array([[0.1, 0.05, -0.1]]))
     offsets = graph.add_array(offset, 0.6 + 0.02 * np.arange(num_devices)[:, None], **marks)
     graph.add_edges(alone, graphopt.unique(curves), samples[: num // 2], np.eye(1) * 4.0)
     ends = graphopt.unique(curves), graphopt.indexed(offsets, device[num // 2 :])

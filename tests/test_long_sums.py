@@ -38,9 +38,9 @@ def everything_is_long(monkeypatch):
         monkeypatch.setattr(long_sums, name, value)
 
 
-@pytest.fixture(params=VARIANTS, ids="-".join)
+@pytest.fixture(params=[VARIANTS[0], VARIANTS[3]], ids="-".join)
 def variant(request):
-    """Both kinds of buffers, both precisions; afterwards the validation layer has said nothing."""
+    """Both kinds of buffers and both precisions; afterwards the validation layer has said nothing."""
     yield request.param
     assert shared_device(request.param[0]).messages == []
 
@@ -92,13 +92,13 @@ def test_every_kind_of_edge(name, schedule, variant):
     device, host = resident(SMALL[name](), variant, schedule=schedule), on_cpu(SMALL[name]())
     check_linearization(device, host, TOLERANCE[variant[1]], schedule == "blocks")
     destinations, blocks = num_long(device)
-    assert destinations > (0 if name == "poses" else 5) or name == "poses"
+    assert destinations >= {"plane": 15, "space": 1, "bundle": 4, "poses": 0}[name]
     assert blocks > 0 or name != "plane" or schedule != "blocks"
 
 
 @pytest.mark.usefixtures("everything_is_long")
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", ["plane", "space", "bundle"])
+@pytest.mark.parametrize("name", ["plane", "bundle"])
 def test_trials_with_schur_complements(name, schedule, variant):
     """Steps through an implicit Schur complement whose landmarks are long: those of the CPU."""
     device = resident(SMALL[name](), variant, "implicit", schedule)
@@ -128,17 +128,46 @@ def test_edges_that_name_a_vertex_twice(schedule):
     close(device.multiply(vector), reference.multiply(vector), 1e-7)
 
 
+def curve_by_numpy(graph):
+    """chi2, H and b of `curve_fit` with one device: coefficients, then the offset."""
+    (amplitude, decay, frequency), (offset,) = (one.estimate[0] for one in graph.vertex_sets)
+    chi2, h, b = 0.0, np.zeros((4, 4)), np.zeros(4)
+    for edges, information, with_offset in zip(graph.edge_sets, (4.0, 25.0), (False, True), strict=True):
+        x, y = edges.measurement.T
+        envelope, phase = np.exp(-decay * x), frequency * x
+        value = amplitude * envelope * np.cos(phase)
+        residual = value + with_offset * offset**2 - y
+        jacobian = np.stack(
+            [
+                envelope * np.cos(phase),
+                -x * value,
+                -amplitude * envelope * x * np.sin(phase),
+                with_offset * np.full_like(x, 2 * offset),
+            ],
+            axis=1,
+        )
+        size = information * residual**2
+        is_outlier = with_offset & (size > 1.0)
+        chi2 += np.where(is_outlier, 2 * np.sqrt(size) - 1, size).sum()
+        weight = information * np.where(is_outlier, 1 / np.sqrt(size), 1.0)
+        h += (jacobian * weight[:, None]).T @ jacobian
+        b -= jacobian.T @ (weight * residual)
+    return chi2, h, b
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("variant", VARIANTS, ids="-".join, indirect=True)
 def test_a_curve_in_20000_edges(schedule, variant):
     """Against normal equations by numpy; two long vertices share a block of 10,000 edges."""
     graph = curve_fit()
+    chi2, h, b = curve_by_numpy(graph)
     device = resident(graph, variant, schedule=schedule)
     tolerance = TOLERANCE[variant[1]]
-    reference = ReferenceSolver(graph, Structure(graph.select()))
-    assert device.linearize() == pytest.approx(reference.linearize(), rel=1e-9)
-    close(device.b, reference.b, max(tolerance, 1e-7))
-    vector = np.array([0.3, -0.2, 0.5, 0.7])
-    close(device.multiply(vector), reference.multiply(vector), max(tolerance, 1e-7))
+    assert device.linearize() == pytest.approx(chi2, rel=1e-11)
+    close(device.b, b, tolerance)
+    close(device.diagonal, np.diag(h), tolerance)
+    for vector in np.eye(4):
+        close(device.multiply(vector), h @ vector, tolerance)
     destinations, blocks = num_long(device)
     assert destinations == 3
     assert blocks == (schedule == "blocks")
@@ -201,7 +230,9 @@ def test_two_runs_give_the_same_bits(schedule, precision, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("make,truth", [(curve_fit, TRUE_CURVE), (shared_calibration, TRUE_CALIBRATION)])
+@pytest.mark.parametrize(
+    "make,truth", [(curve_fit, TRUE_CURVE), (lambda: shared_calibration(12, 250), TRUE_CALIBRATION)]
+)
 def test_interpreted(make, truth, monkeypatch):
     """The interpreter sums them, too: the minimum is near what the measurements were made with."""
     monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
@@ -215,13 +246,13 @@ def test_interpreted(make, truth, monkeypatch):
 
 def test_parts_cover_all_edges_of_long_destinations():
     """Every edge of a long destination is in one part, of at most PART edges, in the order of its view."""
-    structure = Structure(curve_fit(num_devices=5, marginalized=np.arange(5) % 2 == 0).select())
+    structure = Structure(curve_fit(num_devices=4, marginalized=np.arange(4) % 2 == 0).select())
     group = structure.groups[1]
     view = edge_view(structure, group, 1, is_primary=True, num_kept=structure.num_kept)
     long = view.long
     assert long is not None
     begin, end = (int(view.tiles[one]) for one in long.tiles)
-    assert end - begin == len(long.part) - 1 == np.count_nonzero(np.diff(view.first) > long_sums.LONG)
+    assert end - begin == len(long.part) - 1 == 4 == np.count_nonzero(np.diff(view.first) > long_sums.LONG)
     np.testing.assert_array_equal(long.first[long.part], view.first[begin : end + 1])
     assert np.diff(long.first.astype(int)).max() <= long_sums.PART
     assert np.diff(long.first.astype(int)).min() > 0
