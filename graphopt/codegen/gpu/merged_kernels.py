@@ -104,7 +104,7 @@ def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic)
         *(total.start for total in totals),
         *views.functions(),
         *views.choice(),
-        *tile_declarations(len(sums), store_block(dim), "", over),
+        *tile_declarations(len(sums), store_block(dim), tile="", over=over),
     ]
     main = [*TILE_OF_VIEWS, ADD_EDGES, *tile_sums(totals)]
     return compose(

@@ -50,21 +50,26 @@ for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine,
 
 
 def tile_declarations(
-    num_outputs: int, store: Sequence[str], tile: str = TILE_OF_VIEW, over: Sequence[str] = ()
+    num_outputs: int,
+    store: Sequence[str],
+    parts: bool = False,
+    tile: str = TILE_OF_VIEW,
+    over: Sequence[str] = (),
 ) -> list[str]:
     """Shared memory, the tile, and the function that adds up what is in shared memory.
 
-    `store` are the lines that write `real total`, the sum of output `o` for destination `d`. `tile` declares
-    what tells the tile; `over` are the lines that add column `c` of the destination's edges to `mine`, every
-    parts-th from the part-th on.
+    `store` are the lines that write `real total`, the sum of output `o` for destination `d`; parts: `total`
+    is an accumulator, since it is a part of a longer sum. `tile` declares what tells the tile; `over` are the
+    lines that add column `c` of the destination's edges to `mine`, every parts-th from the part-th on.
     """
+    kind, total = ("accumulator", "mine") if parts else ("real", "value(mine)")
     text = f"""\
 const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE};
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 {tile}
 
-void store(uint d, uint o, real total) {{
+void store(uint d, uint o, {kind} total) {{
 @
 }}
 
@@ -87,7 +92,7 @@ void sum_columns(uint first_output, uint num_columns) {{
       if (part < step) mine = merge(mine, parts_scratch[LANE + step]);
       barrier();
     }}
-    if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
+    if (s < num_sums && part == 0) store(d, first_output + c, {total});
   }}
   barrier();
 }}""".splitlines()

@@ -27,7 +27,7 @@ from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.layout import MAX_VALUES
 from graphopt.solver.vulkan.merge_cost import MergeChoice, ViewWork, merge_choices, merged_sets, passes_of
-from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize, is_mergeable
+from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
 
 PCG_ITERATIONS = 20
@@ -288,8 +288,7 @@ def _view(g: GroupSize, slot: int, work: Pass, real: int, num_sums: int, num_val
     """num_sums: numbers per destination. num_values: alive at the same time."""
     num = g.num_destinations[slot]
     registers = real / 4.0 * (num_values + num_sums)
-    may_merge = is_mergeable(g.num_edges, num)
-    return ViewWork(work, g.vertex_sets[slot], may_merge, float(real * num_sums * num), registers)
+    return ViewWork(work, g.vertex_sets[slot], g.may_merge[slot], float(real * num_sums * num), registers)
 
 
 def _edge_pass(

@@ -20,7 +20,7 @@ makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,56 +41,12 @@ from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
-from graphopt.solver.vulkan.merging import MergedViews
+from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.packed_records import PackedRecords
-from graphopt.solver.vulkan.sizes import MANY_EDGES
+from graphopt.solver.vulkan.product_parts import Part, ProductPlan, Unit, tiles_of, units_of
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
-from graphopt.solver.vulkan.write_plan import WritePlan, plan_writes
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A launch: the tiles of a slot's view, and the slots that it reads x of."""
-
-    edges: DeviceEdges
-    slot: int
-    sources: tuple[int, ...]
-    tiles: tuple[int, int]
-    blocks: np.ndarray
-    """Blocks of the destinations."""
-
-    @property
-    def has_many_edges(self) -> bool:
-        """Its destinations have many edges each."""
-        view = self.edges.views[self.slot].view
-        first, last = view.tiles[self.tiles[0]], view.tiles[self.tiles[1]]
-        return int(view.first[last]) - int(view.first[first]) >= MANY_EDGES * int(last - first)
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """What one launch sums: a part, or several with the same destinations."""
-
-    parts: tuple[_Part, ...]
-    views: MergedViews | None
-    """None: of a single part."""
-    tiles: tuple[int, int]
-    blocks: np.ndarray
-    """Blocks of the destinations."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    name: str
-    units: list[_Unit]
-    writes: WritePlan
-    offsets: Mapping[int, DeviceArray]
-
-    @property
-    def parts(self) -> list[_Part]:
-        """Those of all units."""
-        return [part for unit in self.units for part in unit.parts]
+from graphopt.solver.vulkan.write_plan import plan_writes
 
 
 class EdgeProducts:
@@ -119,36 +75,19 @@ class EdgeProducts:
         self._kept = self._plan("kept", estimates.offsets, 0, num_kept)
         self._whole = self._plan("whole", estimates.offsets, 0, num_blocks)
 
-    def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> _Plan:
+    def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> ProductPlan:
         parts = [
             one
             for edges in self._edges
             for slot in edges.views
             if (one := self._part(edges, slot, part)) is not None
         ]
-        units = self._units(parts, part)
-        num_blocks = self._structure.num_blocks
-        needed = slice(0, 0) if self._blocks is not None else slice(first, last)
-        writes = plan_writes([one.blocks for one in units], num_blocks, needed)
-        if self._blocks is not None:  # stored blocks come before
+        units = units_of(parts, part, self._linearizer.merging)
+        needed = slice(first, last)
+        writes = plan_writes([one.blocks for one in units], self._structure.num_blocks, needed)
+        if self._blocks is not None:  # all add to what stored blocks have left
             writes = replace(writes, adds=[True] * len(units), clears=True)
-        return _Plan(part, units, writes, offsets)
-
-    def _units(self, parts: list[_Part], name: str) -> list[_Unit]:
-        """Parts of one product, those together that one launch sums."""
-        own = {(id(one.edges), one.slot): one for one in parts}
-        merging = self._linearizer.merging
-        units = []
-        for members in merging.units([(one.edges, one.slot) for one in parts]):
-            chosen = tuple(own[id(edges), slot] for edges, slot in members)
-            if len(chosen) == 1:
-                units.append(_Unit(chosen, None, chosen[0].tiles, chosen[0].blocks))
-                continue
-            views = merging.views(members)
-            tiles = _tiles_of(name, views.tiles.num_kept_tiles, views.tiles.num_tiles)
-            begin, end = (int(views.tiles.tiles[one]) for one in tiles)
-            units.append(_Unit(chosen, views, tiles, views.tiles.blocks[begin:end]))
-        return units
+        return ProductPlan(part, units, writes, offsets)
 
     def _record_sets(self) -> dict[int, bool]:
         """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
@@ -161,9 +100,10 @@ class EdgeProducts:
     def _reads_stored(self, edges: DeviceEdges) -> bool:
         return self._chosen[id(edges)] == "jacobians"
 
-    def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
+    def _part(self, edges: DeviceEdges, slot: int, part: str) -> Part | None:
         view = edges.views[slot].view
-        tiles = _tiles_of(part, view.num_kept_tiles, view.num_tiles)
+        boundary = view.num_kept_tiles
+        tiles = tiles_of(part, boundary, view.num_tiles)
         sources = tuple(
             t
             for t in edges.views
@@ -172,7 +112,7 @@ class EdgeProducts:
         if tiles[0] == tiles[1] or not sources:
             return None
         destinations = slice(int(view.tiles[tiles[0]]), int(view.tiles[tiles[1]]))
-        return _Part(edges, slot, sources, tiles, view.blocks[destinations])
+        return Part(edges, slot, sources, tiles, view.blocks[destinations])
 
     def _has_kept(self, edges: DeviceEdges, slot: int) -> bool:
         return edges.views[slot].view.num_kept_tiles > 0
@@ -204,7 +144,7 @@ class EdgeProducts:
             record_step(recorder, step)
 
     def _record_start(
-        self, recorder: Any, plan: _Plan, x: Any, y: Any, own: Equations, parity: int | None
+        self, recorder: Any, plan: ProductPlan, x: Any, y: Any, own: Equations, parity: int | None
     ) -> None:
         """The part of stored blocks; zeros where there are none and all launches add."""
         steps = []
@@ -218,9 +158,11 @@ class EdgeProducts:
 
     @property
     def can_solve(self) -> bool:
-        """`record_solve` is possible: each y_l comes from one launch."""
+        """`record_solve` is possible: each y_l comes from one workgroup."""
         plan = self._eliminated
         if self._blocks is not None and self._blocks.couples:
+            return False
+        if any(one.long[0] < one.long[1] for one in plan.parts):
             return False
         once = len(plan.writes.steps) == 1
         return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
@@ -240,61 +182,70 @@ class EdgeProducts:
         for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
             record_step(recorder, step)
 
-    def _numbers(self, parts: list[_Part]) -> list[int]:
+    def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""
         return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
 
-    def _product_steps(self, plan: _Plan, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
-        return [
-            [
-                launch
-                for number in step
-                for launch in self._product_launches(
-                    plan.units[number], y, status, parity, plan.writes.adds[number]
-                )
-            ]
-            for step in plan.writes.steps
+    def _product_steps(
+        self, plan: ProductPlan, y: Any, status: Any, parity: int | None
+    ) -> list[list[Launch]]:
+        passes = [
+            self._product_pass(one, y, status, parity, adds)
+            for one, adds in zip(plan.units, plan.writes.adds, strict=True)
         ]
+        return list(steps_of(passes, plan.writes.steps))
 
-    def _product_launches(
-        self, unit: _Unit, y: Any, status: Any, parity: int | None, adds: bool
-    ) -> list[Launch]:
+    def _product_pass(self, unit: Unit, y: Any, status: Any, parity: int | None, adds: bool) -> Pass:
         more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
         if unit.views is not None:
-            return self._merged_launches(unit, more, params, parity)
+            return Pass(self._merged_launches(unit, more, params, parity))
         (one,) = unit.parts
-        kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
-        return self._launches(one, kernel, more, params, parity)
+        edges, slot = one.edges, one.slot
+        direct, parts, folds = [], [], []
+        if pieces := edges.pieces(slot, one.tiles, reads_stored=True):
+            kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
+            direct = self._launches(one, kernel, more, params, parity, pieces)
+        long = edges.views[slot].long
+        if long is not None and one.long[0] < one.long[1]:
+            kernel, more = self._kernel(one, "rows"), {**long.buffers, "status": status}
+            pieces = edges.long_pieces(slot, one.long, reads_stored=True)
+            parts = self._launches(one, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
+            fold = long.fold_product(
+                self._context, y, one.long, accumulate=adds, status=status, parity=parity
+            )
+            folds = [fold]
+        return Pass(direct, parts, folds)
 
     def _solve_launches(
-        self, unit: _Unit, inverse: BlockInverse, own: Equations, parity: int | None
+        self, unit: Unit, inverse: BlockInverse, own: Equations, parity: int | None
     ) -> list[Launch]:
-        more = {"inverse": inverse.buffer, "status": own.status}
+        more = {"inverse": inverse.buffer, "status": own.status, **self._solve_arrays(unit, inverse)}
         if unit.views is not None:
-            arrays = self._solve_arrays(unit, unit.views.tiles.blocks, inverse)
-            return self._merged_launches(unit, {**more, **arrays}, {}, parity, solve=True)
+            return self._merged_launches(unit, more, {}, parity, solve=True)
         (one,) = unit.parts
-        arrays = self._solve_arrays(unit, one.edges.views[one.slot].view.blocks, inverse)
-        return self._launches(one, self._kernel(one, "solve"), {**more, **arrays}, {}, parity)
+        pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
+        return self._launches(one, self._kernel(one, "solve"), more, {}, parity, pieces)
 
-    def _solve_arrays(self, unit: _Unit, blocks: np.ndarray, inverse: BlockInverse) -> dict[str, Any]:
-        """Where destinations have their inverses and packed records; kept ones, which have none, 0."""
-        key = tuple((id(one.edges), one.slot) for one in unit.parts)
-        if key not in self._solving:
-            landmark = blocks - self._num_kept
+    def _solve_arrays(self, unit: Unit, inverse: BlockInverse) -> dict[str, Any]:
+        """Where destinations have their inverses and, of several parts, packed records; kept ones: 0."""
+        if unit.key not in self._solving:
+            landmark = unit.all_blocks - self._num_kept
             offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
-            first = unit.parts[0]
-            of_row = self._structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]
-            row_of = np.zeros(self._structure.num_blocks, np.uint32)
-            rows = np.flatnonzero(of_row >= 0)
-            row_of[of_row[rows]] = rows
-            arrays = {"dest_inverse": offset.astype(np.uint32), "dest_row": row_of[blocks]}
-            self._solving[key] = {name: array_of(self._context, one) for name, one in arrays.items()}
-        return {name: array.buffer for name, array in self._solving[key].items()}
+            arrays = {"dest_inverse": offset}
+            if unit.views is not None:
+                first = unit.parts[0]
+                of_row = self._structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]
+                row_of = np.zeros(self._structure.num_blocks, np.uint32)
+                row_of[of_row[of_row >= 0]] = np.flatnonzero(of_row >= 0)
+                arrays["dest_row"] = row_of[unit.all_blocks]
+            self._solving[unit.key] = {
+                name: array_of(self._context, one.astype(np.uint32)) for name, one in arrays.items()
+            }
+        return {name: array.buffer for name, array in self._solving[unit.key].items()}
 
     def _merged_launches(
         self,
-        unit: _Unit,
+        unit: Unit,
         more: Mapping[str, Any],
         params: Mapping[str, int],
         parity: int | None,
@@ -315,7 +266,7 @@ class EdgeProducts:
             {STOPPABLE: int(parity is not None)},
         )
 
-    def _product(self, one: _Part) -> EdgeProduct:
+    def _product(self, one: Part) -> EdgeProduct:
         signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
         if not self._reads_stored(one.edges):
             return recomputed_product(signature, one.slot, one.sources, arithmetic)
@@ -323,15 +274,13 @@ class EdgeProducts:
         stored = one.edges.stored[one.slot].sources
         return StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
 
-    def _part_buffers(self, one: _Part) -> dict[str, Any]:
+    def _part_buffers(self, one: Part) -> dict[str, Any]:
         """What a product of a part reads."""
-        packed = {
-            f"packed{slot}": self._records.buffer(number)
-            for slot, number in enumerate(one.edges.group.vertex_sets)
-        }
+        sets = enumerate(one.edges.group.vertex_sets)
+        packed = {f"packed{slot}": self._records.buffer(number) for slot, number in sets}
         return {**one.edges.product_buffers(one.slot), **packed}
 
-    def _kernel(self, one: _Part, shape: str) -> GpuKernel:
+    def _kernel(self, one: Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         product = self._product(one)
         if isinstance(product, StoredProduct):
@@ -344,27 +293,32 @@ class EdgeProducts:
         return packed_rows_kernel(*own) if shape == "rows" else packed_tiles_kernel(*own, shape == "solve")
 
     def _launches(
-        self, one: _Part, kernel: Any, more: Mapping[str, Any], params: Mapping[str, int], parity: int | None
+        self,
+        one: Part,
+        kernel: Any,
+        more: Mapping[str, Any],
+        params: Mapping[str, int],
+        parity: int | None,
+        pieces: list[tuple[int, int, float]],
+        are_parts: bool = False,
     ) -> list[Launch]:
-        """Launches of a kernel over the tiles of a part, or over their destinations."""
+        """Launches of a kernel over runs of tiles, over their destinations, or over parts of these."""
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
         buffers = {**self._part_buffers(one), **own, **more}
         constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
-        destination = edges.views[one.slot].view.tiles
+        view = edges.views[one.slot].view
         launches = []
-        for begin, end, nbytes in edges.pieces(one.slot, one.tiles, reads_stored=True):
+        for begin, end, nbytes in pieces:
+            rows = (begin, end) if are_parts else (int(view.tiles[begin]), int(view.tiles[end]))
             values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
-            values |= {
-                "first_destination": int(destination[begin]),
-                "num_destinations": int(destination[end]),
-            }
-            groups = int(destination[end] - destination[begin]) if by_rows else end - begin
+            values |= {"first_destination": rows[0], "num_destinations": rows[1]}
+            groups = rows[1] - rows[0] if by_rows else end - begin
             launches.append(bound(self._context, kernel, buffers, values, groups, nbytes, constants))
         return launches
 
-    def _own_arrays(self, one: _Part) -> dict[str, DeviceArray]:
+    def _own_arrays(self, one: Part) -> dict[str, DeviceArray]:
         """Arrays of a view that only products need."""
         key = (id(one.edges), one.slot)
         if key not in self._arrays:
@@ -383,22 +337,20 @@ class EdgeProducts:
         """
         records = self._linearizer.estimates.version(version)
         return [
-            edges.schur_diagonal_launches(slot, other, records, offsets, inverse, values)
+            step
             for edges in self._linearizer.edges
             for slot in edges.views
             if self._has_kept(edges, slot)
             for other in edges.views
             if other != slot and self._has_eliminated(edges, other)
+            for step in steps_of(
+                [edges.schur_diagonal_pass(slot, other, records, offsets, inverse, values)], [[0]]
+            )
         ]
 
     def _has_eliminated(self, edges: DeviceEdges, slot: int) -> bool:
         view = edges.views[slot].view
         return view.num_kept_tiles < view.num_tiles
 
-    def _plan_of(self, part: str) -> _Plan:
+    def _plan_of(self, part: str) -> ProductPlan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]
-
-
-def _tiles_of(part: str, boundary: int, num_tiles: int) -> tuple[int, int]:
-    """Tiles of a product's destinations: those that stay come before the boundary."""
-    return {"eliminated": (boundary, num_tiles), "kept": (0, boundary), "whole": (0, num_tiles)}[part]

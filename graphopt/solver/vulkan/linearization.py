@@ -23,6 +23,7 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
+from graphopt.solver.vulkan.long_sums import steps_of
 from graphopt.solver.vulkan.merging import Merging
 from graphopt.solver.vulkan.planes import DevicePlanes, captured_handles, parameter_handles
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
@@ -65,7 +66,7 @@ class DeviceLinearizer:
         self.total = context.device.allocate(WIDE_BYTES)
         """chi2, wide."""
         self._chi2 = Chi2Launches(context, self.edges, self._first_partials)
-        self.merging = Merging(context, layout, merged)
+        self.merging = Merging(context, structure, layout, merged)
         """Which views are summed together."""
         self._writers: list[Writer] = []
         self._plan = plan_writes([], 0)
@@ -150,7 +151,8 @@ class DeviceLinearizer:
     def kernels(self) -> Iterator[gpu.GpuKernel]:
         """What the launches of chi2 and the linearisation run; made one after the other."""
         yield from self._chi2.kernels()
-        yield from (one.kernel() for one in self._writers)
+        for one in self._writers:
+            yield from one.kernels()
 
     # ---------------------------------------------------------------- recording
 
@@ -192,14 +194,12 @@ class DeviceLinearizer:
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """Independent launches, then others: H and b."""
         records = self.estimates.version(version)
-        stores = [launch for edges in self.edges for launch in edges.store_launches(records)]
-        for number, step in enumerate(self._plan.steps):
-            launches = [
-                launch
-                for k in step
-                for launch in self._writers[k].launches(records, values, b, self._plan.adds[k])
-            ]
-            yield [*stores, *launches] if number == 0 else launches
+        before = [launch for edges in self.edges for launch in edges.store_launches(records)]
+        passes = [
+            one.write(records, values, b, accumulate=adds)
+            for one, adds in zip(self._writers, self._plan.adds, strict=True)
+        ]
+        yield from steps_of(passes, self._plan.steps, before)
 
     def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
         """Version `target` = version `source` oplus dx."""

@@ -20,6 +20,7 @@ from graphopt.codegen import gpu
 from graphopt.codegen.gpu import TILE
 from graphopt.codegen.gpu.merged_tiles import merged_name
 from graphopt.cpu_kernels import kernels
+from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch
 from graphopt.solver.vulkan.edge_views import EdgeView
 from graphopt.solver.vulkan.edges import DeviceEdges
@@ -163,9 +164,10 @@ def has_room(context: Context, signatures: Sequence[gpu.EdgeSignature], another:
 class Merging:
     """Which views of a problem are summed together; keeps the arrays of those that are."""
 
-    def __init__(self, context: Context, layout: BlockLayout, merged: frozenset[int]):
+    def __init__(self, context: Context, structure: Structure, layout: BlockLayout, merged: frozenset[int]):
         """merged: numbers of the vertex sets whose sums come from one launch."""
-        self._context, self._layout, self._merged = context, layout, merged
+        self._context, self._structure, self._layout = context, structure, layout
+        self._merged = merged
         self._known: dict[tuple[tuple[int, int], ...], UnionArrays] = {}
 
     @property
@@ -193,8 +195,7 @@ class Merging:
         """Vertex set that a member is merged by; None: it is not merged."""
         edges, slot = member
         number = edges.group.vertex_sets[slot]
-        view = edges.views[slot].view
-        may = number in self._merged and is_mergeable(len(edges.group.rows), view.num_destinations)
+        may = number in self._merged and is_mergeable(self._structure, edges.group, slot)
         return number if may else None
 
     def views(self, members: Sequence[Member]) -> MergedViews:

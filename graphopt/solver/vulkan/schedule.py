@@ -29,8 +29,7 @@ from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.sizes import (
     MANY_EDGES,
     ProblemSize,
-    destinations,
-    is_mergeable,
+    mergeable_slots,
     problem_size,
 )
 from graphopt.solver.vulkan.storage import Products
@@ -199,16 +198,16 @@ def summation_pins(asked: Schedule, structure: Structure) -> dict[int, str]:
         pin = by_tag.get(tag, "auto")
         if pin == "auto":
             continue
-        views = [
-            (group, slot)
+        count = sum(
+            mergeable_slots(structure, group)[slot]
             for group in structure.groups
             for slot, own in enumerate(group.vertex_sets)
-            if own == number and is_mergeable(len(group.rows), destinations(structure, group, slot))
-        ]
-        if pin == "merged" and len(views) < 2:
+            if own == number
+        )
+        if pin == "merged" and count < 2:
             raise OptionError(
-                f"schedule of '{tag}' is 'merged', but {len(views)} slots of edge types have fewer than "
-                f"{MANY_EDGES} edges per vertex of this type; merging takes two. Leave it out."
+                f"schedule of '{tag}' is 'merged', but {count} slots of edge types can be summed together: "
+                f"it takes two whose vertices of this type have fewer than {MANY_EDGES} edges. Leave it out."
             )
         pins[number] = pin
     return pins

@@ -13,6 +13,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.long_sums import are_long
 from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.types.base import working_edge_type
 
@@ -23,9 +24,24 @@ MANY_EDGES = 48
 """Per destination, from which on a workgroup of its own pays, and its view is not summed with others."""
 
 
-def is_mergeable(num_edges: int, num_destinations: int) -> bool:
-    """A view may be summed by one kernel with others, see `merging`."""
-    return num_edges < MANY_EDGES * num_destinations
+def is_mergeable(structure: Structure, group: EdgeGroup, slot: int) -> bool:
+    """The view of a slot may be summed by one kernel with others, see `merging`.
+
+    Its destinations have few edges each, and none of them is cut into parts (`long_sums`).
+    """
+    if not (structure.vertex_blocks[group.vertex_sets[slot]] >= 0).any():
+        return False
+    counts = np.diff(structure.sorted_edges(group, slot).first.astype(np.int64))
+    return 0 < counts.sum() < MANY_EDGES * len(counts) and not are_long(counts).any()
+
+
+def mergeable_slots(structure: Structure, group: EdgeGroup) -> tuple[bool, ...]:
+    """Which of a group's views there are others to be summed with."""
+    all_slots = [number for one in structure.groups for number in one.vertex_sets]
+    return tuple(
+        all_slots.count(number) > 1 and is_mergeable(structure, group, slot)
+        for slot, number in enumerate(group.vertex_sets)
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,9 @@ class GroupSize:
     vertex_sets: tuple[int, ...] = ()
     """Number of the vertex set of each slot."""
     num_destinations: tuple[int, ...] = ()
-    """Optimized vertices in each slot."""
+    """Optimized vertices of this set."""
+    may_merge: tuple[bool, ...] = ()
+    """Whether the view of each slot may be summed with others."""
     chi2_values: int = 0
     """Alive at the same time, in the residual."""
     linearize_values: int = 0
@@ -147,14 +165,6 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     )
 
 
-def destinations(structure: Structure, group: EdgeGroup, slot: int) -> int:
-    """Distinct optimized vertices in a slot of a group."""
-    blocks = structure.vertex_blocks[group.vertex_sets[slot]]
-    seen = np.zeros(len(blocks), bool)
-    kernels.mark(group.vertex_rows, slot, seen)
-    return int(np.count_nonzero(seen & (blocks >= 0)))
-
-
 def _off_diagonal(structure: Structure, group: EdgeGroup, degree: np.ndarray) -> tuple[int, int, int]:
     """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks.
 
@@ -220,7 +230,8 @@ def _group_size(
         num_blocks=num_blocks,
         pixel_words=sampled_runs(compiled.chi2),
         vertex_sets=tuple(group.vertex_sets),
-        num_destinations=tuple(destinations(structure, group, slot) for slot in range(len(vertices))),
+        num_destinations=tuple(int(np.count_nonzero(b >= 0)) for b in blocks),
+        may_merge=mergeable_slots(structure, group),
         chi2_values=compiled.chi2.num_registers,
         linearize_values=compiled.linearize.num_registers,
     )

@@ -6,7 +6,7 @@ is not on the diagonal is row num_blocks + k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,9 +15,11 @@ import numpy as np
 from graphopt.codegen import gpu
 from graphopt.codegen.gpu.merged_kernels import merged_chi2_kernel, merged_linearize_kernel
 from graphopt.solver.vulkan.context import Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, Version
+from graphopt.solver.vulkan.edge_arrays import PairArrays
+from graphopt.solver.vulkan.edges import DeviceEdges, Version
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.long_sums import Pass
 from graphopt.solver.vulkan.merging import MergedViews, Merging, has_room, merged_buffers
 from graphopt.solver.vulkan.write_plan import WritePlan, plan_writes
 
@@ -33,11 +35,11 @@ class Writer(Protocol):
         """Distinct, see the module's header."""
         ...
 
-    def launches(self, version: Version, values: Any, b: Any, accumulate: bool) -> list[Launch]:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """The launches, of which no two write one row."""
         ...
 
-    def kernel(self) -> gpu.GpuKernel:
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
         """What they run."""
         ...
 
@@ -54,13 +56,13 @@ class ViewWriter:
         """Blocks of the destinations."""
         return self.edges.views[self.slot].view.blocks
 
-    def launches(self, version: Version, values: Any, b: Any, accumulate: bool) -> list[Launch]:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
-        return self.edges.linearize_launches(self.slot, version, values, b, accumulate=accumulate)
+        return self.edges.linearize_pass(self.slot, version, values, b, accumulate=accumulate)
 
-    def kernel(self) -> gpu.GpuKernel:
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
         """As `Writer`."""
-        return self.edges.linearize_kernel(self.slot)
+        return self.edges.linearize_kernels(self.slot)
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,19 @@ class UnitWriter:
         """Blocks of the destinations of all."""
         return self.views.tiles.blocks
 
-    def launches(self, version: Version, values: Any, b: Any, accumulate: bool) -> list[Launch]:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
-        members = self.views.members
+        members, (kernel,) = self.views.members, self.kernels()
         named = [edges.buffers(edges.views[slot], version) for edges, slot in members]
         buffers = self.views.buffers(named) | {"values": values, "b": b}
-        nbytes = sum(edges.bytes_of(edges.views[slot].view.num_edges) for edges, slot in members)
+        nbytes = sum(edges.view_bytes(slot) for edges, slot in members)
         params, tiles = {"accumulate": int(accumulate)}, (0, self.views.tiles.num_tiles)
-        return self.views.launches(self.context, self.kernel(), buffers, params, tiles, nbytes)
+        return Pass(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))
 
-    def kernel(self) -> gpu.GpuKernel:
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
         """As `Writer`."""
         members = tuple((edges.signature, slot) for edges, slot in self.views.members)
-        return merged_linearize_kernel(members, arithmetic_of(self.context))
+        return (merged_linearize_kernel(members, arithmetic_of(self.context)),)
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,13 @@ class PairWriter:
     pairs: PairArrays
     rows: np.ndarray
 
-    def launches(self, version: Version, values: Any, b: Any, accumulate: bool) -> list[Launch]:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
-        return [self.edges.pair_launch(self.pairs, version, values, accumulate=accumulate)]
+        return self.edges.pair_pass(self.pairs, version, values, accumulate=accumulate)
 
-    def kernel(self) -> gpu.GpuKernel:
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
         """As `Writer`."""
-        return self.edges.pair_kernel(self.pairs)
+        return (self.edges.pair_kernel(self.pairs),)
 
 
 def writers_of(
