@@ -225,7 +225,7 @@ def _predict(
     views = _linearized_views(size, real), _product_views(size, precision, schur, products)
     times = zip(views, (1, PCG_ITERATIONS), strict=True)
     merging = tuple(merge_choices(times, size.vertex_tags, pins, figures, precision))
-    linearized, multiplied = (passes_of(one, merged_sets(merging)) for one in views)
+    linearized, multiplied = (passes_of(one, merged_sets(merging), figures) for one in views)
     product = [*_product(size, precision, schur, products), *multiplied]
     phases = {
         "linearize": [*_linearize(size, real, products), *linearized],

@@ -63,7 +63,7 @@ class MergeChoice:
         return "merged" if self.is_merged else "separate"
 
 
-def passes_of(views: Sequence[ViewWork], merged: frozenset[int]) -> list[Pass]:
+def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: DeviceFigures) -> list[Pass]:
     """The launches over these views, where those of some vertex sets are merged."""
     passes = []
     for number in dict.fromkeys(one.vertex_set for one in views):
@@ -73,17 +73,17 @@ def passes_of(views: Sequence[ViewWork], merged: frozenset[int]) -> list[Pass]:
         units += [[one] for one in own if one not in together]
         for place, unit in enumerate(units):
             again = 2.0 * max(one.sum_bytes for one in unit) if place else 0.0
-            one = _together(unit)
+            one = _together(unit, figures)
             passes.append(replace(one, nbytes=one.nbytes + again))
     return passes
 
 
-def _together(unit: Sequence[ViewWork]) -> Pass:
+def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> Pass:
     """One launch over several views."""
     if len(unit) == 1:
         return unit[0].work
     groups = TILE / SIMD
-    divergence = (groups + len(unit) - 1) / groups
+    divergence = len(unit) if figures.runs_all_branches else (groups + len(unit) - 1) / groups
     slowest = _slowdown(max(one.registers for one in unit))
     slower = [slowest / _slowdown(one.registers) for one in unit]
     works = [one.work for one in unit]
@@ -127,7 +127,7 @@ def merge_choices(
         def seconds(merged: frozenset[int], number: int = number) -> float:
             own = [([one for one in views if one.vertex_set == number], times) for views, times in phases]
             return sum(
-                times * sum(one.seconds(figures, precision) for one in passes_of(views, merged))
+                times * sum(one.seconds(figures, precision) for one in passes_of(views, merged, figures))
                 for views, times in own
             )
 
