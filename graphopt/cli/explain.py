@@ -202,7 +202,8 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
-    output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
+    if document["sums"]:
+        output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
