@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt import io
+from graphopt.device import open_device
 from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
@@ -299,6 +301,28 @@ def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
     assert after == settled
     del solver
     assert device.memory_statistics()["allocations"] == before
+
+
+@pytest.mark.parametrize("tier", ["compiled", "interpreter"])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("schedule", ["host", "blocks", "matrix-free", "jacobians"])
+def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, tier, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_TIER", tier)
+    device = open_device("vulkan")
+    gc.collect()
+    before = device.memory_statistics()["used"]
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "precision": precision, "schedule": schedule}
+    summary = optimize(graph, "lm", 3, device="vulkan", **options)
+    assert summary.device_name == device.name and device.memory_statistics()["used"] > before
+    watch = weakref.ref(graph)
+    gc.disable()
+    try:
+        del graph
+        assert watch() is None  # at once: no cycle of references
+        assert device.memory_statistics()["used"] == before
+    finally:
+        gc.enable()
 
 
 def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):

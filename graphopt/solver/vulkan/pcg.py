@@ -19,6 +19,7 @@ import numpy as np
 
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch, Mirror, Readback, record_step
 from graphopt.solver.vulkan.inverse import row_table
+from graphopt.solver.vulkan.sequence import Tape
 
 MAX_ITERATIONS_PER_SUBMISSION = 64
 
@@ -120,12 +121,14 @@ class Pcg:
         record_product(recorder, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last
         barrier.
         """
-        for iteration in range(count):
-            parity = iteration % 2
-            record_product(recorder, self, parity)
-            recorder.barrier()
-            record_step(recorder, [self._update(parity)])
-            record_step(recorder, [self._direction(parity)])
+        two = Tape()
+        for parity in (0, 1):
+            record_product(two, self, parity)
+            two.barrier()
+            record_step(two, [self._update(parity)])
+            record_step(two, [self._direction(parity)])
+        for _ in range(count // 2):
+            two.record(recorder)
         recorder.copy(self.status, self._status_back, 32)
         self._scalars_back.record(recorder, self.scalars)
 

@@ -20,7 +20,7 @@ import numpy as np
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.errors import SolverError
-from graphopt.graph import Graph
+from graphopt.graph import ParameterSet
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import Structure
@@ -48,7 +48,7 @@ class ResidentBlockSolver:
 
     def __init__(
         self,
-        graph: Graph,
+        parameter_sets: list[ParameterSet],
         structure: Structure,
         device: VulkanDevice | KomputeDevice,
         configuration: Configuration,
@@ -56,13 +56,16 @@ class ResidentBlockSolver:
         products: tuple[Products, ...],
         linearizer: DeviceLinearizer | None = None,
     ):
-        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one."""
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
+
+        parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
+        """
         self.structure = structure
         self.dim = structure.dim
         self.device = device
         self.schedule = describe_products([group.edge_set.type.tag for group in structure.groups], products)
         self._configuration = configuration
-        self._graph = graph
+        self._parameter_sets = parameter_sets
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
         storage = Storage.of(structure, num_kept, products) if linearizer is None else linearizer.storage
@@ -130,7 +133,7 @@ class ResidentBlockSolver:
         configuration = in_double(self._configuration)
         products = self._linearizer.storage.products
         twin = ResidentBlockSolver(
-            self._graph, self.structure, self.device, configuration, "double", products, shared
+            self._parameter_sets, self.structure, self.device, configuration, "double", products, shared
         )
         if shared is not None:
             twin._known_chi2 = self._known_chi2
@@ -340,7 +343,7 @@ class ResidentBlockSolver:
         """Name the first edge whose error is not finite; found by the CPU."""
         self._estimates.finish()
         working = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
-        return name_of_non_finite(*make_linearizer(self._graph, self.structure, working))
+        return name_of_non_finite(*make_linearizer(self._parameter_sets, self.structure, working))
 
     def describe(self) -> dict[str, Any]:
         """What solves what, where."""
