@@ -19,6 +19,8 @@ from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.transfer import Width
 
+MANY_EDGES = 48
+"""Per destination, from which on a workgroup of its own pays in products."""
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
 
