@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import output
-from graphopt.cli.explain_expressions import describe_expressions, print_expressions
+from graphopt.cli.explain_expressions import describe_expressions, expression_kernels, print_expressions
 
 if TYPE_CHECKING:
     from graphopt.solver.structure import EdgeGroup, Structure
@@ -277,4 +277,5 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
             stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
             found.append(store_kernel(signature, slot, others, arithmetic))
             found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            found += expression_kernels(signature, slot, others, arithmetic)
     return found
