@@ -303,3 +303,19 @@ def test_minimum_cuts_equal_scipys():
             )
             expected = maximum_flow(table.astype(np.int32), 0, n - 1).flow_value
             assert sum(c for a, b, c in edges if a in side and b not in side) == expected
+
+
+def test_cuts_are_kept_on_disk(tmp_path, monkeypatch):
+    """The second process reads them; a broken file is written anew; another balance is another file."""
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
+    args = (signature_of("EDGE_SE2_XY"), 0, (1,), "mixed", Balance(2.0, 32.0, 2.0), False)
+    first = view_cut.__wrapped__(*args)
+    (path,) = tmp_path.rglob("*.cut")
+    with monkeypatch.context() as patched:
+        patched.setattr("graphopt.codegen.gpu.expression_cuts.best_split", None)  # is not called
+        assert view_cut.__wrapped__(*args) == first
+    path.write_text("nothing")
+    assert view_cut.__wrapped__(*args) == first
+    assert len(path.read_text()) > 20
+    view_cut.__wrapped__(*args[:4], Balance(4.0, 32.0, 2.0), False)
+    assert len(list(tmp_path.rglob("*.cut"))) == 2

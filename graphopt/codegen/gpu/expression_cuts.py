@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Literal
 
 from graphopt.codegen.assignment import Assignment
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.cuts import Balance, Reads, Split, Use, best_split, changing, split_at, use_of
+from graphopt.codegen.gpu.kept_cuts import kept
 from graphopt.codegen.gpu.kernel import closed_choices
 from graphopt.codegen.gpu.layout import EdgeSignature
 from graphopt.codegen.gpu.packed_products import Recomputed, packed_record_dim
-from graphopt.codegen.gpu.programs import vector_names
+from graphopt.codegen.gpu.programs import explicit_product_program, product_program, vector_names
 from graphopt.codegen.gpu.stored_products import StoredProduct
 
 _WORD = 16  # bytes of a scattered read
@@ -60,6 +61,25 @@ def view_cut(
     shares: the vertices of the slot have many edges each, so that what depends on such a vertex alone costs
     nothing per edge.
     """
+    kind = signature.edge_type
+    dims = [(one.storage_dim, getattr(one, "tangent_dim", 0)) for one in (*kind.vertices, *kind.parameters)]
+    rest = signature.num_data, kind.residual_dim, slot, sources, arithmetic, balance, shares
+    programs = [program(signature, slot, sources) for program in (product_program, explicit_product_program)]
+    found = kept(
+        programs, (dims, rest), lambda: asdict(_find(signature, slot, sources, arithmetic, balance, shares))
+    )
+    uses = {name: Use(**found[name]) for name in ("use", "without")}
+    return ViewCut(found["where"], found["explicit"], tuple(found["stored"]), **uses)
+
+
+def _find(
+    signature: EdgeSignature,
+    slot: int,
+    sources: tuple[int, ...],
+    arithmetic: Arithmetic,
+    balance: Balance,
+    shares: bool,
+) -> ViewCut:
     found: list[ViewCut] = []
     without: Use | None = None
     for explicit in (False, True):
