@@ -10,7 +10,8 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Jacobians are computed anew or, for groups of schedule "jacobians", read. Parts with the same vertices as
+Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
+(`stored_numbers`). Parts with the same vertices as
 destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
 other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
@@ -33,7 +34,7 @@ from graphopt.codegen.gpu.packed_products import (
     recomputed_product,
 )
 from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
-from graphopt.codegen.gpu.stored_products import StoredProduct, stored_rows_kernel, stored_tiles_kernel
+from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch, record_step
 from graphopt.solver.vulkan.edges import DeviceEdges
@@ -43,7 +44,14 @@ from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.packed_records import PackedRecords
-from graphopt.solver.vulkan.product_parts import Part, ProductPlan, Unit, tiles_of, units_of
+from graphopt.solver.vulkan.product_parts import (
+    Part,
+    ProductPlan,
+    Unit,
+    solve_arrays,
+    tiles_of,
+    units_of,
+)
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
 from graphopt.solver.vulkan.write_plan import plan_writes
@@ -83,22 +91,21 @@ class EdgeProducts:
             if (one := self._part(edges, slot, part)) is not None
         ]
         units = units_of(parts, part, self._linearizer.merging)
-        needed = slice(first, last)
-        writes = plan_writes([one.blocks for one in units], self._structure.num_blocks, needed)
+        rows = [one.blocks for one in units]
+        writes = plan_writes(rows, self._structure.num_blocks, slice(first, last))
         if self._blocks is not None:  # all add to what stored blocks have left
             writes = replace(writes, adds=[True] * len(units), clears=True)
         return ProductPlan(part, units, writes, offsets)
 
     def _record_sets(self) -> dict[int, bool]:
-        """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
+        """Vertex sets of the edges, and whether products of some of them read estimates."""
         found: dict[int, bool] = {}
         for edges in self._edges:
-            for number in edges.group.vertex_sets:
-                found[number] = found.get(number, False) or not self._reads_stored(edges)
+            for slot, number in enumerate(edges.group.vertex_sets):
+                reads = any(one.reads_estimate(slot) for one in edges.stored.values())
+                reads = reads or self._chosen[id(edges)] == "matrix-free"
+                found[number] = found.get(number, False) or reads
         return found
-
-    def _reads_stored(self, edges: DeviceEdges) -> bool:
-        return self._chosen[id(edges)] == "jacobians"
 
     def _part(self, edges: DeviceEdges, slot: int, part: str) -> Part | None:
         view = edges.views[slot].view
@@ -122,9 +129,8 @@ class EdgeProducts:
     @property
     def nbytes(self) -> int:
         """Device memory of what only products need."""
-        arrays = [
-            one for named in [*self._arrays.values(), *self._solving.values()] for one in named.values()
-        ]
+        named = [*self._arrays.values(), *self._solving.values()]
+        arrays = [array for one in named for array in one.values()]
         return self._records.nbytes + sum(one.nbytes for one in arrays)
 
     def estimate_launches(self, version: int) -> list[Launch]:
@@ -227,17 +233,8 @@ class EdgeProducts:
         return self._launches(one, self._kernel(one, "solve"), more, {}, parity, pieces)
 
     def _solve_arrays(self, unit: Unit, inverse: BlockInverse) -> dict[str, Any]:
-        """Where destinations have their inverses and, of several parts, packed records; kept ones: 0."""
         if unit.key not in self._solving:
-            landmark = unit.all_blocks - self._num_kept
-            offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
-            arrays = {"dest_inverse": offset}
-            if unit.views is not None:
-                first = unit.parts[0]
-                of_row = self._structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]
-                row_of = np.zeros(self._structure.num_blocks, np.uint32)
-                row_of[of_row[of_row >= 0]] = np.flatnonzero(of_row >= 0)
-                arrays["dest_row"] = row_of[unit.all_blocks]
+            arrays = solve_arrays(self._structure, self._num_kept, unit, inverse.offset)
             self._solving[unit.key] = {
                 name: array_of(self._context, one.astype(np.uint32)) for name, one in arrays.items()
             }
@@ -267,12 +264,11 @@ class EdgeProducts:
         )
 
     def _product(self, one: Part) -> EdgeProduct:
-        signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
-        if not self._reads_stored(one.edges):
-            return recomputed_product(signature, one.slot, one.sources, arithmetic)
+        if not one.edges.stored:
+            arithmetic = arithmetic_of(self._context)
+            return recomputed_product(one.edges.signature, one.slot, one.sources, arithmetic)
         holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-        stored = one.edges.stored[one.slot].sources
-        return StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+        return one.edges.stored[one.slot].product(one.sources, holds)
 
     def _part_buffers(self, one: Part) -> dict[str, Any]:
         """What a product of a part reads."""
@@ -283,12 +279,10 @@ class EdgeProducts:
     def _kernel(self, one: Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         product = self._product(one)
-        if isinstance(product, StoredProduct):
-            return (
-                stored_rows_kernel(product)
-                if shape == "rows"
-                else stored_tiles_kernel(product, shape == "solve")
-            )
+        if one.edges.stored and shape == "rows":
+            return stored_rows_kernel(product)
+        if one.edges.stored:
+            return stored_tiles_kernel(product, shape == "solve")
         own = product.signature, product.slot, product.sources, product.arithmetic
         return packed_rows_kernel(*own) if shape == "rows" else packed_tiles_kernel(*own, shape == "solve")
 

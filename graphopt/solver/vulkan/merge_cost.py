@@ -15,15 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from graphopt.codegen.gpu import TILE
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.solver.vulkan.sizes import MAX_VIEWS
-
-if TYPE_CHECKING:
-    from graphopt.solver.vulkan.cost import Pass
+from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
+from graphopt.solver.vulkan.sizes import MAX_VIEWS, GroupSize
+from graphopt.solver.vulkan.storage import Products
 
 SIMD = 32
 """Invocations that run one text together."""
@@ -61,6 +59,36 @@ class MergeChoice:
     def name(self) -> str:
         """What is chosen, as the user pins it."""
         return "merged" if self.is_merged else "separate"
+
+
+def linearized_views(costs: EdgeCosts) -> list[ViewWork]:
+    """The launches of the linearisation over views: diagonal blocks and b."""
+    real = bytes_of(costs.precision)
+    return [
+        _view(g, slot, edge_pass(g, float(g.linearize_flops), skip=slot), real, d * (d + 1), values)
+        for g in costs.size.groups
+        for slot, d in enumerate(g.tangent_dims)
+        for values in [g.linearize_values]
+    ]
+
+
+def product_views(costs: EdgeCosts, products: Sequence[Products]) -> list[ViewWork]:
+    """The launches of a product over views, of edge sets without stored blocks."""
+    real = bytes_of(costs.precision)
+    return [
+        _view(g, slot, costs.product(g, slot, stored), real, d, values)
+        for g, stored in zip(costs.size.groups, products, strict=True)
+        for values in [g.residual_dim if stored == "jacobians" else g.chi2_values]
+        for slot, d in enumerate(g.tangent_dims)
+        if stored != "blocks" and costs.sources(g, slot)
+    ]
+
+
+def _view(g: GroupSize, slot: int, work: Pass, real: int, num_sums: int, num_values: int) -> ViewWork:
+    """num_sums: numbers per destination. num_values: alive at the same time."""
+    num = g.num_destinations[slot]
+    registers = real / 4.0 * (num_values + num_sums)
+    return ViewWork(work, g.vertex_sets[slot], g.may_merge[slot], float(real * num_sums * num), registers)
 
 
 def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: DeviceFigures) -> list[Pass]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.merging import MergedViews, Merging
-from graphopt.solver.vulkan.sizes import MANY_EDGES
 from graphopt.solver.vulkan.transfer import DeviceArray
 from graphopt.solver.vulkan.write_plan import WritePlan
 
@@ -98,3 +99,21 @@ def units_of(parts: Sequence[Part], name: str, merging: Merging) -> list[Unit]:
 def tiles_of(name: str, boundary: int, num_tiles: int) -> tuple[int, int]:
     """Tiles of a product's destinations: those that stay come before the boundary."""
     return {"eliminated": (boundary, num_tiles), "kept": (0, boundary), "whole": (0, num_tiles)}[name]
+
+
+def solve_arrays(
+    structure: Structure, num_kept: int, unit: Unit, inverse_offset: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Where destinations have their inverses and, of several parts, packed records; kept ones: 0.
+
+    inverse_offset: (num_eliminated,) where each eliminated block's inverse begins.
+    """
+    landmark = unit.all_blocks - num_kept
+    arrays = {"dest_inverse": np.where(landmark >= 0, inverse_offset[np.maximum(landmark, 0)], 0)}
+    if unit.views is not None:
+        first = unit.parts[0]
+        blocks = structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]
+        row_of = np.zeros(structure.num_blocks, np.int64)
+        row_of[blocks[blocks >= 0]] = np.flatnonzero(blocks >= 0)
+        arrays["dest_row"] = row_of[unit.all_blocks]
+    return arrays

@@ -4,6 +4,7 @@ host          the CPU computes residuals, Jacobians, H and b; the device solves
 blocks        kernels compute H's blocks into device memory
 matrix-free   only H's diagonal blocks are stored; products compute the Jacobians anew
 jacobians     beside the diagonal blocks, what products read of the Jacobians is stored
+expressions   likewise, but values of the products' programs
 
 All but the first may differ between edge sets, see `storage`. Per vertex set, the sums of all views with
 these vertices as destinations come from one kernel ("merged") or from one each ("separate"), see `merging`.
@@ -25,9 +26,9 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.cost import Prediction, cheapest, other_summations, predict
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.sizes import (
-    MANY_EDGES,
     ProblemSize,
     mergeable_slots,
     problem_size,
