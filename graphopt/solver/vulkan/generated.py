@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.codegen import gpu
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import LARGE, LARGE_BYTES, Context, Launch
 
 
-def arithmetic_of(context: Context) -> Any:
+def arithmetic_of(context: Context) -> Arithmetic:
     """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
-    if context.precision == "double":
+    return arithmetic_for(context.precision, context.device.has_float64)
+
+
+def arithmetic_for(precision: Precision, has_float64: bool) -> Arithmetic:
+    """The same by the precision of H, and whether the device has float64."""
+    if precision == "double":
         return "double"
-    return "mixed" if context.device.has_float64 else "two_float"
+    return "mixed" if has_float64 else "two_float"
 
 
 def bound(
