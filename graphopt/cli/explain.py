@@ -117,9 +117,33 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
         },
         "sums": _sums(plan, measured),
+        "orders": _orders(structure),
         "schedules": _rows(plan, measured),
         "expressions": expressions,
     }
+
+
+def _orders(structure: Structure) -> list[dict[str, Any]]:
+    """Views with destinations of more edges than a workgroup takes: the order of these edges."""
+    from graphopt.codegen.gpu.layout import argument_names
+    from graphopt.solver.vulkan.edge_order import edge_order
+
+    found = []
+    for group in structure.groups:
+        names = argument_names(group.edge_set.type)
+        for slot in range(len(group.vertex_sets)):
+            chosen = edge_order(structure, group, slot)
+            if chosen is not None:
+                by = "as in the graph" if chosen.other is None else f"by {names[chosen.other]}"
+                found.append(
+                    {
+                        "edge": group.edge_set.type.tag,
+                        "slot": names[slot],
+                        "order": by,
+                        "moves_per_edge": {"graph": chosen.moves, "sorted": chosen.sorted_moves},
+                    }
+                )
+    return found
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
@@ -180,6 +204,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "schedule": "blocks",
         "edge_sets": {},
         "sums": [],
+        "orders": [],
         "schedules": [],
         "expressions": [],
     }
@@ -209,6 +234,11 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
+    for one in document["orders"]:
+        moves = one["moves_per_edge"]
+        words = f"{one['order']}; {moves['graph']:.2f} moves of 64 bytes per edge as in the graph, "
+        words += f"{moves['sorted']:.2f} sorted"
+        output.print_facts([(f"  {one['edge']} per {one['slot']}", words)])
     if document["sums"]:
         output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
     if document["schedules"]:
