@@ -31,7 +31,7 @@ INPUT(1, uint, edges0_rows)
 INPUT(2, wide, edges0_data)
 INPUT(3, uint, edges1_rows)
 INPUT(4, wide, edges1_data)
-RECORDS(5, wide2, vertices5_estimate)
+RECORDS(5, wide2, vertices1_estimate)
 INPUT(6, uint, edges2_rows)
 INPUT(7, wide, edges2_data)
 INPUT(8, uint, first)
@@ -228,7 +228,7 @@ void add_edge2(uint e) {
   const wide pose_1 = pose_v0.y;
   const wide pose_2 = pose_v1.x;
   const uint point_row = edges2_rows.at[blocked(e, 1, 2)];
-  const wide2 point_v0 = vertices5_estimate.at[point_row];
+  const wide2 point_v0 = vertices1_estimate.at[point_row];
   const wide point_0 = point_v0.x;
   const wide point_1 = point_v0.y;
   const wide measured_0 = edges2_data.at[blocked(e, 0, 5)];

@@ -39,7 +39,7 @@ INPUT(2, real, edges0_data_narrow)
 INPUT(3, uint, status)
 INPUT(4, uint, edges1_rows)
 INPUT(5, real, edges1_data_narrow)
-WORDS(readonly, 6, vertices5_packed)
+WORDS(readonly, 6, vertices1_packed)
 INPUT(7, uint, edges2_rows)
 INPUT(8, real, edges2_data_narrow)
 INPUT(9, uint, tiles)
@@ -148,7 +148,7 @@ void add_edge2(uint e) {
   const real pose_1 = pose_w0.y;
   const real pose_2 = pose_w0.z;
   const uint point_row = edges2_rows.at[blocked(e, 1, 2)];
-  const packed_word point_w0 = vertices5_packed.at[point_row * 1 + 0];
+  const packed_word point_w0 = vertices1_packed.at[point_row * 1 + 0];
   const real point_0 = point_w0.x;
   const real point_1 = point_w0.y;
   const real x1_0 = point_w0.z;
