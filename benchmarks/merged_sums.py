@@ -1,11 +1,11 @@
 """Sums of several edge sets by one kernel or by one each: every schedule both ways, and what "auto" takes.
 
-    python benchmarks/merged_sums.py [--device vulkan:0] [--precision mixed] [--schedules jacobians] [PROBLEM ...]
+    python benchmarks/merged_sums.py [--device vulkan:0] [--precision mixed] [--schedules NAME ...] [NAME ...]
 
-PROBLEM: image (1024 x 1024 pixels, three edge sets with six views of them), image-small (128 x 128), drive
-(20,000 poses and their points, six edge sets by type and robust kernel) or drive-small (2,000). Times are the
-device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients, by
-phases, in milliseconds.
+The last names are problems: image (1024 x 1024 pixels, three edge sets with six views of them), image-small
+(128 x 128), drive (20,000 poses and their points, five edge sets by type and robust kernel) or drive-small
+(2,000). Times are the device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of
+conjugate gradients, by phases, in milliseconds.
 """
 
 from __future__ import annotations

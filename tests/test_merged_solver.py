@@ -245,6 +245,8 @@ def test_the_cost_model_weighs_dispatches_against_operations():
     for one in predict(size, slow, "double"):
         assert [c.name for c in one.merging] == ["merged"] and one.merged == {0}
         assert one.merging[0].num_views == 3 and one.summation == "VERTEX_MERGED_PIXEL merged"
+    software = replace(slow, runs_all_branches=True)
+    assert all(one.merged == frozenset() for one in predict(size, software, "double"))
     # without dispatches, memory or gathers there is only arithmetic, and a tile of three views has more of it
     no_memory = replace(free, bytes_per_second=1e30, gathers_per_second=1e30)
     (one,) = (p for p in predict(size, no_memory, "double") if p.schedule == "matrix-free")
