@@ -197,9 +197,10 @@ class OptimizableGraph_Edge(Edge):
     def linearize_oplus(self) -> None:
         """Compute the Jacobians at the present estimates.
 
-        Override it (with `set_jacobian`) to give your own.
+        Override it (with `set_jacobian`) to give your own. Called from an override, it gives those of the
+        built-in error, as in g2o; a class that only overrides `compute_error` gets differences of that.
         """
-        if self._error_is_python:
+        if self._error_is_python and not self._jacobian_is_python:
             self._jacobians = numeric_jacobians(self)
         else:
             self._jacobians = [one[0] for one in evaluate.jacobians(self._type, self._inputs())]
