@@ -38,6 +38,10 @@ class CallableArray(np.ndarray):
         """The array itself."""
         return self
 
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """Results of arithmetic are plain arrays and numbers."""
+        return array[()] if return_scalar or array.ndim == 0 else array
+
 
 class OptimizableGraph_Edge(Edge):
     """An edge with a measurement, an information matrix and an error."""

@@ -123,3 +123,50 @@ def test_error_of_its_own_on_a_built_in_edge():
             edge.set_vertex(i, vertex)
         edge.set_measurement(g2o.SE2(2.0, 1.0, 0.5))
     np.testing.assert_allclose(edges[0].jacobian(1), 0.5 * edges[1].jacobian(1), atol=1e-6)
+
+
+def test_numbers_made_of_an_error():
+    """Sums of `edge.error()` are numbers, as losses that programs print, hash and write to files."""
+    optimizer = ring(g2o)
+    edge = next(iter(optimizer.edges()))
+    edge.compute_error()
+    total = 0.0 + (edge.error()[:3] ** 2).sum()
+    assert isinstance(total, float)
+    assert isinstance(edge.error @ edge.information() @ edge.error(), float)
+    assert type(edge.error() * 2.0) is np.ndarray
+    np.testing.assert_array_equal(edge.error, edge.error())
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("algorithm", ["GaussNewton", "Levenberg"])
+def test_points_that_are_not_marginalised(algorithm):
+    """`BlockSolverSE2` with points does what g2o does with `BlockSolverX`; its own `BlockSolverSE2` has another H."""
+
+    def script(module, size):
+        optimizer = optimizer_of(module, algorithm, size=size)
+        random = np.random.default_rng(5)
+        for i in range(9):
+            vertex = module.VertexSE2() if i < 5 else module.VertexPointXY()
+            vertex.set_id(i)
+            if i < 5:
+                vertex.set_estimate(module.SE2(i + random.normal(0.0, 0.1), 0.2 * i, 0.1 * i))
+                vertex.set_fixed(i == 0)
+            else:
+                vertex.set_estimate(np.array([2.0 * (i - 5), 3.0]) + random.normal(0.0, 0.2, 2))
+            optimizer.add_vertex(vertex)
+        for i in range(5):
+            for j in range(5, 9):
+                edge = module.EdgeSE2PointXY()
+                edge.set_vertex(0, optimizer.vertex(i))
+                edge.set_vertex(1, optimizer.vertex(j))
+                seen = module.SE2(float(i), 0.2 * i, 0.1 * i).inverse() * np.array([2.0 * (j - 5), 3.0])
+                edge.set_measurement(seen + random.normal(0.0, 0.05, 2))
+                edge.set_information(np.eye(2))
+                optimizer.add_edge(edge)
+        optimizer.initialize_optimization()
+        optimizer.optimize(8)
+        optimizer.compute_active_errors()
+        return [optimizer.active_chi2(), *(optimizer.vertex(i).get_estimate_data() for i in range(9))]
+
+    theirs = pytest.importorskip("g2opy")
+    assert_same(script(g2o, "SE2"), script(theirs, "X"), rtol=1e-8, atol=1e-8)
