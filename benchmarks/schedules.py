@@ -1,10 +1,10 @@
-"""How far the cost model's pick is from the best: all schedules of five problems, predicted and measured.
+"""How far the cost model's pick is from the best: all schedules of six problems, predicted and measured.
 
     python benchmarks/schedules.py [--device vulkan:0] [--precision double|mixed] [PROBLEM ...]
 
 A PROBLEM is a graph file, or one of the generated ones: ba-small, ba-large, sphere, manhattan, landmarks (two
-edge sets, so nine combinations of what is stored). Times are the device's own, medians, of one
-Levenberg-Marquardt iteration with 20 iterations of conjugate gradients.
+edge sets, so nine combinations of what is stored), calibration (one vertex in a million edges). Times are the
+device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from long_graphs import shared_calibration
 
 from graphopt import datasets
 from graphopt.device import VulkanDevice, open_device
@@ -32,6 +33,7 @@ GENERATED = {
     "sphere": lambda: datasets.sphere(),
     "manhattan": lambda: datasets.manhattan(),
     "landmarks": lambda: landmarks(),
+    "calibration": lambda: shared_calibration(),
 }
 
 
@@ -81,7 +83,7 @@ def main() -> None:
 
 def _problem(name: str, device: VulkanDevice, precision: str) -> float:
     graph = GENERATED[name]() if name in GENERATED else read(name)
-    structure = _structure(graph)
+    structure = structure_of(graph)
     predictions = predict(problem_size(structure, precision), device_figures(device), precision)
     measured = measure_schedules(graph, structure, device, precision, predictions)
     best = min(one.total for one in measured)
@@ -99,7 +101,8 @@ def _problem(name: str, device: VulkanDevice, precision: str) -> float:
     return ratio
 
 
-def _structure(graph: Graph) -> Structure:
+def structure_of(graph: Graph) -> Structure:
+    """Structure of a graph with a gauge."""
     selection = graph.select()
     held = choose_gauge(graph, selection)
     return Structure(selection.with_fixed(held) if held else selection)

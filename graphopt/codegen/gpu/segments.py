@@ -42,18 +42,20 @@ class Total:
         return f"value(sum_{self.output})" if self.compensated else f"sum_{self.output}"
 
 
-def tile_declarations(num_outputs: int, store: Sequence[str]) -> list[str]:
+def tile_declarations(num_outputs: int, store: Sequence[str], parts: bool = False) -> list[str]:
     """Shared memory, the tile, and the function that adds up what is in shared memory.
 
-    `store` are the lines that write `real total`, the sum of output `o` for destination `d`.
+    `store` are the lines that write `real total`, the sum of output `o` for destination `d`; parts: `total`
+    is an accumulator, since it is a part of a longer sum.
     """
+    kind, total = ("accumulator", "mine") if parts else ("real", "value(mine)")
     text = f"""\
 const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE};
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
 
-void store(uint d, uint o, real total) {{
+void store(uint d, uint o, {kind} total) {{
 @
 }}
 
@@ -77,7 +79,7 @@ void sum_columns(uint first_output, uint num_columns) {{
       if (part < step) mine = merge(mine, parts_scratch[LANE + step]);
       barrier();
     }}
-    if (s < num_sums && part == 0) store(d, first_output + c, value(mine));
+    if (s < num_sums && part == 0) store(d, first_output + c, {total});
   }}
   barrier();
 }}""".splitlines()

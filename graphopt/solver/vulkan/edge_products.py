@@ -10,7 +10,8 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Jacobians are computed anew or, for groups of schedule "jacobians", read. Launches that write the same rows
+Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
+(`stored_numbers`). Launches that write the same rows
 run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
 makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
@@ -27,20 +28,19 @@ import numpy as np
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
 from graphopt.codegen.gpu.product_shapes import STOPPABLE
-from graphopt.codegen.gpu.stored_products import StoredProduct, stored_rows_kernel, stored_tiles_kernel
+from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch, record_step
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
+from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.packed_records import PackedRecords
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
-
-MANY_EDGES = 48
-"""Per destination, from which on a workgroup of its own pays."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,16 @@ class _Part:
 
     @property
     def has_many_edges(self) -> bool:
-        """Its destinations have many edges each."""
+        """Its destinations that are not long have many edges each."""
         view = self.edges.views[self.slot].view
-        first, last = view.tiles[self.tiles[0]], view.tiles[self.tiles[1]]
-        return int(view.first[last]) - int(view.first[first]) >= MANY_EDGES * int(last - first)
+        runs = view.short_tiles(self.tiles)
+        count = sum(int(view.tiles[last]) - int(view.tiles[first]) for first, last in runs)
+        return sum(map(view.edges_of, runs)) >= MANY_EDGES * count
+
+    @property
+    def long(self) -> tuple[int, int]:
+        """Its long destinations, as `EdgeView.long_destinations`."""
+        return self.edges.views[self.slot].view.long_destinations(self.tiles)
 
 
 @dataclass(frozen=True)
@@ -109,15 +115,14 @@ class EdgeProducts:
         return _Plan(part, parts, [one or clears for one in adds], clears, offsets)
 
     def _record_sets(self) -> dict[int, bool]:
-        """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
+        """Vertex sets of the edges, and whether products of some of them read estimates."""
         found: dict[int, bool] = {}
         for edges in self._edges:
-            for number in edges.group.vertex_sets:
-                found[number] = found.get(number, False) or not self._reads_stored(edges)
+            for slot, number in enumerate(edges.group.vertex_sets):
+                reads = any(one.reads_estimate(slot) for one in edges.stored.values())
+                reads = reads or self._chosen[id(edges)] == "matrix-free"
+                found[number] = found.get(number, False) or reads
         return found
-
-    def _reads_stored(self, edges: DeviceEdges) -> bool:
-        return self._chosen[id(edges)] == "jacobians"
 
     def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
         view = edges.views[slot].view
@@ -179,9 +184,11 @@ class EdgeProducts:
 
     @property
     def can_solve(self) -> bool:
-        """`record_solve` is possible: each y_l comes from one launch."""
+        """`record_solve` is possible: each y_l comes from one workgroup."""
         plan = self._eliminated
         if self._blocks is not None and self._blocks.couples:
+            return False
+        if any(one.long[0] < one.long[1] for one in plan.parts):
             return False
         touched = np.zeros(self._structure.num_blocks, bool)
         for one in plan.parts:
@@ -207,18 +214,29 @@ class EdgeProducts:
         return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
 
     def _product_steps(self, plan: _Plan, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
-        steps: list[list[Launch]] = [[]]
-        for one, adds in zip(plan.parts, plan.adds, strict=True):
-            if adds and steps[-1]:
-                steps.append([])
-            steps[-1] += self._product_launches(one, y, status, parity, adds)
-        return [step for step in steps if step]
+        passes = [
+            self._product_pass(one, y, status, parity, adds)
+            for one, adds in zip(plan.parts, plan.adds, strict=True)
+        ]
+        return list(steps_of(passes, plan.adds))
 
-    def _product_launches(
-        self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool
-    ) -> list[Launch]:
-        kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
-        return self._launches(one, kernel, {"y": y, "status": status}, {"accumulate": int(adds)}, parity)
+    def _product_pass(self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool) -> Pass:
+        edges, slot = one.edges, one.slot
+        direct, parts, folds = [], [], []
+        if pieces := edges.pieces(slot, one.tiles, reads_stored=True):
+            kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
+            more = {"y": y, "status": status}
+            direct = self._launches(one, kernel, more, {"accumulate": int(adds)}, parity, pieces)
+        long = edges.views[slot].long
+        if long is not None and one.long[0] < one.long[1]:
+            kernel, more = self._kernel(one, "rows"), {**long.buffers, "status": status}
+            pieces = edges.long_pieces(slot, one.long, reads_stored=True)
+            parts = self._launches(one, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
+            fold = long.fold_product(
+                self._context, y, one.long, accumulate=adds, status=status, parity=parity
+            )
+            folds = [fold]
+        return Pass(direct, parts, folds)
 
     def _solve_launches(
         self, one: _Part, inverse: BlockInverse, own: Equations, parity: int | None
@@ -229,15 +247,15 @@ class EdgeProducts:
             offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
             arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
         more = {"inverse": inverse.buffer, "status": own.status}
-        return self._launches(one, self._kernel(one, "solve"), more, {}, parity)
+        pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
+        return self._launches(one, self._kernel(one, "solve"), more, {}, parity, pieces)
 
     def _kernel(self, one: _Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
-        if self._reads_stored(one.edges):
+        if one.edges.stored:
             holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-            stored = one.edges.stored[one.slot].sources
-            product = StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+            product = one.edges.stored[one.slot].product(one.sources, holds)
             return (
                 stored_rows_kernel(product)
                 if shape == "rows"
@@ -248,9 +266,16 @@ class EdgeProducts:
         return packed_tiles_kernel(signature, one.slot, one.sources, arithmetic, shape == "solve")
 
     def _launches(
-        self, one: _Part, kernel: Any, more: Mapping[str, Any], params: Mapping[str, int], parity: int | None
+        self,
+        one: _Part,
+        kernel: Any,
+        more: Mapping[str, Any],
+        params: Mapping[str, int],
+        parity: int | None,
+        pieces: list[tuple[int, int, float]],
+        are_parts: bool = False,
     ) -> list[Launch]:
-        """Launches of a kernel over the tiles of a part, or over their destinations."""
+        """Launches of a kernel over runs of tiles, over their destinations, or over parts of these."""
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
         buffers = {**edges.product_buffers(one.slot), **own, **more}
@@ -258,15 +283,13 @@ class EdgeProducts:
             buffers[f"packed{slot}"] = self._records.buffer(number)
         constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
-        destination = edges.views[one.slot].view.tiles
+        view = edges.views[one.slot].view
         launches = []
-        for begin, end, nbytes in edges.pieces(one.slot, one.tiles, reads_stored=True):
+        for begin, end, nbytes in pieces:
+            rows = (begin, end) if are_parts else (int(view.tiles[begin]), int(view.tiles[end]))
             values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
-            values |= {
-                "first_destination": int(destination[begin]),
-                "num_destinations": int(destination[end]),
-            }
-            groups = int(destination[end] - destination[begin]) if by_rows else end - begin
+            values |= {"first_destination": rows[0], "num_destinations": rows[1]}
+            groups = rows[1] - rows[0] if by_rows else end - begin
             launches.append(bound(self._context, kernel, buffers, values, groups, nbytes, constants))
         return launches
 
@@ -289,12 +312,15 @@ class EdgeProducts:
         """
         records = self._linearizer.estimates.version(version)
         return [
-            edges.schur_diagonal_launches(slot, other, records, offsets, inverse, values)
+            step
             for edges in self._linearizer.edges
             for slot in edges.views
             if self._has_kept(edges, slot)
             for other in edges.views
             if other != slot and self._has_eliminated(edges, other)
+            for step in steps_of(
+                [edges.schur_diagonal_pass(slot, other, records, offsets, inverse, values)], [False]
+            )
         ]
 
     def _has_eliminated(self, edges: DeviceEdges, slot: int) -> bool:

@@ -22,8 +22,9 @@ from graphopt.codegen import gpu
 from graphopt.device.tiers import Tier
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays
+from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, Version
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
+from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.planes import DevicePlanes, captured_handles, parameter_handles
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
@@ -79,8 +80,8 @@ class DeviceLinearizer:
         for edges, places in zip(self.edges, self.storage.places, strict=True):
             edges.prepare(places)
         for edges, products in zip(self.edges, self.storage.products, strict=True):
-            if products == "jacobians":
-                edges.prepare_stored(self.uses_diagonal)
+            if products in ("jacobians", "expressions"):
+                edges.prepare_stored(self.uses_diagonal, products)
         self._plan_writers()
 
     def in_context(self, context: Context) -> DeviceLinearizer | None:
@@ -210,18 +211,15 @@ class DeviceLinearizer:
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """Independent launches, then others: H and b."""
         records = self.estimates.version(version)
-        step = [launch for edges in self.edges for launch in edges.store_launches(records)]
-        for writer in self._writers:
-            if writer.adds and step:
-                yield step
-                step = []
-            if writer.pairs is not None:
-                step.append(writer.edges.pair_launch(writer.pairs, records, values, accumulate=writer.adds))
-            else:
-                step += writer.edges.linearize_launches(
-                    writer.slot, records, values, b, accumulate=writer.adds
-                )
-        yield step
+        before = [launch for edges in self.edges for launch in edges.store_launches(records)]
+        passes = [self._pass_of(writer, records, values, b) for writer in self._writers]
+        yield from steps_of(passes, [writer.adds for writer in self._writers], before)
+
+    def _pass_of(self, writer: _Writer, records: Version, values: Any, b: Any) -> Pass:
+        edges, adds = writer.edges, writer.adds
+        if writer.pairs is not None:
+            return edges.pair_pass(writer.pairs, records, values, accumulate=adds)
+        return edges.linearize_pass(writer.slot, records, values, b, accumulate=adds)
 
     def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
         """Version `target` = version `source` oplus dx."""
