@@ -140,7 +140,7 @@ def test_numbers_made_of_an_error():
 @pytest.mark.oracle
 @pytest.mark.parametrize("algorithm", ["GaussNewton", "Levenberg"])
 def test_points_that_are_not_marginalised(algorithm):
-    """`BlockSolverSE2` with points does what g2o does with `BlockSolverX`; its own `BlockSolverSE2` has another H."""
+    """`BlockSolverSE2` with points does what g2o does with `BlockSolverX`."""
 
     def script(module, size):
         optimizer = optimizer_of(module, algorithm, size=size)
