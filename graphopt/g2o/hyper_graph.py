@@ -78,7 +78,10 @@ class HyperGraph(kernels.GraphBase):
 
     def add_vertex(self, v: Any, user_data: Data | None = None) -> bool:
         """Add a vertex; False if its id is negative or taken."""
-        id = v._id
+        try:
+            id = v._id
+        except AttributeError:
+            raise TypeError(_not_a_vertex(v)) from None
         if id < 0 or id in self._vertices:
             return False
         if user_data is not None:
@@ -115,7 +118,10 @@ class HyperGraph(kernels.GraphBase):
         return True
 
     def _has_vertex(self, vertex: Any) -> bool:
-        return self._vertices.get(vertex._id) is vertex
+        try:
+            return self._vertices.get(vertex._id) is vertex
+        except AttributeError:
+            raise TypeError(_not_a_vertex(vertex)) from None
 
     def remove_edge(self, e: Any) -> bool:
         """Take an edge out; False if it is not in this graph. The object keeps its data."""
@@ -211,3 +217,7 @@ class HyperGraph(kernels.GraphBase):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+def _not_a_vertex(value: Any) -> str:
+    return f"Expected a vertex, got {value!r}; vertex(id) of the graph gives the one with an id."
