@@ -11,6 +11,7 @@ changes again, so repeated optimizations of one graph keep their analysis.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o.lists import EdgeList, VertexList, grouped
-from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection, validate
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection
@@ -35,6 +35,8 @@ class Problem:
         self.selection: Selection | None = None
         self.has_free_vertices = False
         """The selection has a vertex that is not fixed."""
+        self._whole: tuple[Selection, list[EdgeList], list[np.ndarray]] | None = None
+        """The last selection that is not one before without some edges; its lists and their masks."""
         self._ids: dict[Any, int] = {}
         """Ids here of vertices whose own id is another vertex', see `_strangers`."""
         edges = kernels.complete_edges(list(owner._edges))
@@ -74,13 +76,13 @@ class Problem:
 
     def _add_vertex_list(self, kind: VertexType, objects: list[Any], order: np.ndarray) -> None:
         ids = np.array([self._id_of(one) for one in objects], np.int64)
-        rows = RowList(objects)
+        rows = kernels.RowList(objects)
         columns = {
             "sequence": order,
             "ids": ids,
-            "estimate": rows.column("estimate", (kind.storage_dim,)),
-            "fixed": rows.column("fixed", (), bool),
-            "marginalized": rows.column("marginalized", (), bool),
+            "estimate": rows.column("estimate"),
+            "fixed": rows.column("fixed"),
+            "marginalized": rows.column("marginalized"),
         }
         validate.check_finite(columns["estimate"], 1, f"{kind.tag} estimate", ids)
         vertex_set = VertexSet(kind, Columns.holding(columns))
@@ -89,13 +91,13 @@ class Problem:
         self.vertex_lists.append(VertexList(vertex_set, objects, rows))
 
     def _add_parameters(self, parameters: list[Any]) -> None:
-        self._parameter_lists: list[tuple[Any, RowList]] = []
+        self._parameter_lists: list[tuple[Any, kernels.RowList]] = []
         groups: dict[Any, list[Any]] = {}
         for one in parameters:
             groups.setdefault(one._type, []).append(one)
         for kind, objects in groups.items():
-            rows = RowList(objects)
-            values = rows.column("estimate", (kind.storage_dim,))
+            rows = kernels.RowList(objects)
+            values = rows.column("estimate")
             self.graph.add_parameters(kind, [one._id for one in objects], values)
             self._parameter_lists.append((self.graph.parameter_set(kind), rows))
 
@@ -112,7 +114,7 @@ class Problem:
         for slot, number in enumerate(sets):
             ids[:, slot] = self.graph.vertex_sets[number].ids[vertex_rows[:, slot]]
         validate.check_no_loops(ids, kind.tag)
-        rows, count, dim = RowList(objects), len(objects), kind.residual_dim
+        rows, count, dim = kernels.RowList(objects), len(objects), kind.residual_dim
         columns = {
             "sequence": order,
             "vertices": ids,
@@ -187,20 +189,45 @@ class Problem:
         )
 
     def _choose(self, masks: list[np.ndarray]) -> None:
-        for one, mask in zip(self.edge_lists, masks, strict=True):
-            one.active = np.flatnonzero(mask)
+        changed = [one.choose(mask) for one, mask in zip(self.edge_lists, masks, strict=True)]
         for one in self.vertex_lists:
             one.take_flags()
+            changed.append(one.has_new_flags)
+            if one.has_new_flags:
+                self._whole = None
+                one.has_new_flags = False
+        if self.selection is not None and not any(changed):
+            return
         sets = tuple(self.graph.vertex_sets)
-        edges = tuple(one.selection() for one in self.edge_lists if len(one.active))
-        active = tuple(np.zeros(len(one), bool) for one in sets)
+        active = tuple([np.zeros(len(one), bool) for one in sets])
+        chosen = [one for one in self.edge_lists if len(one.active)]
+        edges = tuple([one.selection() for one in chosen])
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
-                active[number][one.vertex_rows[:, slot]] = True
-        fixed = tuple(one.fixed.copy() for one in sets)
-        parameter_sets = tuple(self.graph.parameter_sets)
-        self.selection = Selection(sets, active, fixed, edges, True, parameter_sets)
-        self.has_free_vertices = any((a & ~f).any() for a, f in zip(active, fixed, strict=True))
+                kernels.mark(one.vertex_rows, slot, active[number])
+        narrowed = self._narrowed(active, edges)
+        if narrowed is not None:
+            self.selection = narrowed
+            return
+        fixed = tuple([one.fixed.copy() for one in sets])
+        self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
+        self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
+        self._whole = self.selection, chosen, [one.mask for one in chosen]
+
+    def _narrowed(
+        self, active: tuple[np.ndarray, ...], edges: tuple[EdgeSelection, ...]
+    ) -> Selection | None:
+        """The last selection that was made anew without some edges, None if more than that is different."""
+        if self._whole is None or not edges:
+            return None
+        whole, lists, before = self._whole
+        masks = tuple([one.mask for one in lists])
+        same = all(map(np.array_equal, active, whole.active))
+        if not same or any([(now > then).any() for now, then in zip(masks, before, strict=True)]):
+            return None
+        if sum([len(one.rows) for one in edges]) != sum([len(one.active) for one in lists]):
+            return None  # an edge set that was left out before
+        return replace(whole, edges=edges, whole=whole, masks=masks)
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""

@@ -153,7 +153,7 @@ class SparseOptimizer(ActiveGraph):
         rules, algorithm = self._algorithm._make(iterations)
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, self._algorithm._name)
         solver = self._prepared(problem, summary.seconds)
-        signals = StopSignals(self, None, start)
+        signals = StopSignals(self, None, start, is_likely=self._force_stop is not False)
         summary.take_description(solver.describe())
         recorder = None
         if self._compute_statistics:

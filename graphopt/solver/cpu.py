@@ -65,6 +65,9 @@ class CpuBlockSolver(TrialsByParts):
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
         self._diagonal = _diagonal_places(structure)
+        self._description: dict[str, object] = {}
+        self.small_loops: dict[bool, Any] = {}
+        """See `solver.small`."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -165,13 +168,19 @@ class CpuBlockSolver(TrialsByParts):
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
+        device_name = f"{_MACHINE} {isa}, {kernels.num_threads()} threads"
+        if self._description.get("device_name") != device_name:
+            self._description = self._described(device_name)
+        return self._description
+
+    def _described(self, device_name: str) -> dict[str, object]:
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
             "device": "cpu",
-            "device_name": f"{_MACHINE} {isa}, {kernels.num_threads()} threads",
+            "device_name": device_name,
             "precision": "double",
             "memory_bytes": own + self._system.memory_bytes,
         }

@@ -20,44 +20,6 @@ namespace {
 
 using namespace graphopt::vm;
 
-// A slice where the numbers are consecutive, else an array of them.
-py::object compact(const std::vector<std::int64_t>& numbers) {
-  bool is_consecutive = true;
-  for (std::size_t i = 1; i < numbers.size() && is_consecutive; ++i)
-    is_consecutive = numbers[i] == numbers[i - 1] + 1;
-  if (is_consecutive) return py::slice(numbers.front(), numbers.back() + 1, 1);
-  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(numbers.size()), numbers.data());
-}
-
-// Per chunk that objects of a list have rows of: (chunk, places in the list, rows).
-py::list places_of(const py::list& objects) {
-  struct Part {
-    Chunk* chunk;
-    std::vector<std::int64_t> places, rows;
-  };
-  std::vector<Part> parts;
-  std::unordered_map<Chunk*, std::size_t> known;
-  std::size_t part = 0;
-  for (py::ssize_t i = 0; i < static_cast<py::ssize_t>(objects.size()); ++i) {
-    PyObject* object = PyList_GET_ITEM(objects.ptr(), i);
-    if (!PyObject_TypeCheck(object, &row_type) || as_row(object)->chunk == nullptr)
-      throw py::type_error("places_of: not an initialized vertex, edge or parameter");
-    Chunk* chunk = as_row(object)->chunk;
-    if (parts.empty() || parts[part].chunk != chunk) {
-      const auto [place, is_new] = known.try_emplace(chunk, parts.size());
-      if (is_new) parts.push_back({chunk, {}, {}});
-      part = place->second;
-    }
-    parts[part].places.push_back(i);
-    parts[part].rows.push_back(as_row(object)->row);
-  }
-  py::list result;
-  for (const Part& one : parts)
-    result.append(py::make_tuple(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one.chunk)),
-                                 compact(one.places), compact(one.rows)));
-  return result;
-}
-
 // Note in each vertex of a list which list that is, and its place there.
 void number_vertices(const py::list& vertices, Py_ssize_t list_number) {
   Py_ssize_t place = 0;
@@ -88,33 +50,39 @@ py::tuple vertex_places(const py::list& edges, py::ssize_t arity) {
   return py::make_tuple(lists, places);
 }
 
-// (classes of the robust kernels, (n,) which of them or -1, (n,) widths, 1 without kernel) of edges.
-py::tuple robust_kernels(const py::list& edges) {
+// Writes per edge the number of its robust kernel's class (0: none) and its width (1 without kernel), and returns
+// the classes that occur.
+py::list robust_kernels(const py::list& edges, py::array_t<std::int32_t, py::array::c_style> numbers,
+                        py::array_t<double, py::array::c_style> widths) {
   const py::ssize_t count = static_cast<py::ssize_t>(edges.size());
-  py::array_t<std::int32_t> which(count);
-  py::array_t<double> widths(count);
-  std::int32_t* w = which.mutable_data();
+  if (numbers.size() != count || widths.size() != count)
+    throw py::value_error("robust_kernels: one number and one width per edge");
+  std::int32_t* number = numbers.mutable_data();
   double* width = widths.mutable_data();
-  std::vector<PyTypeObject*> classes;
+  py::list classes;
+  PyTypeObject *edge_type = nullptr, *kernel_type = nullptr;  // of the edge before
+  std::int32_t kernel_number = 0;
   for (py::ssize_t i = 0; i < count; ++i) {
     PyObject* edge = PyList_GET_ITEM(edges.ptr(), i);
-    if (!is_edge(edge)) throw py::type_error("robust_kernels: not an edge");
+    if (Py_TYPE(edge) != edge_type && !is_edge(edge)) throw py::type_error("robust_kernels: not an edge");
+    edge_type = Py_TYPE(edge);
     PyObject* kernel = as_edge(edge)->kernel;
-    w[i] = -1;
+    number[i] = 0;
     width[i] = 1.0;
     if (kernel == nullptr || kernel == Py_None) continue;
-    if (!PyObject_TypeCheck(kernel, &kernel_width_type))
-      throw py::type_error("set_robust_kernel takes a RobustKernel* or None, got a " +
-                           std::string(Py_TYPE(kernel)->tp_name));
-    const auto found = std::find(classes.begin(), classes.end(), Py_TYPE(kernel));
-    w[i] = static_cast<std::int32_t>(found - classes.begin());
-    if (found == classes.end()) classes.push_back(Py_TYPE(kernel));
+    if (Py_TYPE(kernel) != kernel_type) {
+      if (!PyObject_TypeCheck(kernel, &kernel_width_type))
+        throw py::type_error("set_robust_kernel takes a RobustKernel* or None, got a " +
+                             std::string(Py_TYPE(kernel)->tp_name));
+      kernel_type = Py_TYPE(kernel);
+      const auto of_class = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(kernel_type));
+      kernel_number = of_class.attr("_number").cast<std::int32_t>();
+      if (!classes.contains(of_class)) classes.append(of_class);
+    }
+    number[i] = kernel_number;
     width[i] = reinterpret_cast<KernelWidth*>(kernel)->delta;
   }
-  py::list result;
-  for (PyTypeObject* one : classes)
-    result.append(py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(one)));
-  return py::make_tuple(result, which, widths);
+  return classes;
 }
 
 // The edges of a list that have all their vertices: the list itself where all have.
@@ -143,12 +111,12 @@ class EdgeEvaluator {
 
   // Write error and chi2 of each edge into its row; false if the only edge has not all its vertices.
   bool run(PyObject* const* edges, py::ssize_t count) {
+    edge_type_ = vertex_type_ = nullptr;
     for (py::ssize_t first = 0; first < count; first += kLanes) {
       const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, count - first));
       for (int lane = 0; lane < lanes; ++lane)
         if (!load(edges[first + lane], lane)) return false;
-      // the lanes of a vector share their branches: the rest has the numbers of the last edge
-      for (int lane = lanes; lane % kVectorLanes != 0; ++lane) load(edges[first + lanes - 1], lane);
+      pad(lanes);
       execute(*program_, frame_.data(), RobustContext{}, lanes);
       for (int lane = 0; lane < lanes; ++lane) store(edges[first + lane], lane);
     }
@@ -175,24 +143,38 @@ class EdgeEvaluator {
 
  private:
   bool load(PyObject* edge, int lane) {
-    if (!is_edge(edge)) throw py::type_error("EdgeEvaluator: not an edge");
+    if (Py_TYPE(edge) != edge_type_ && !is_edge(edge)) throw py::type_error("EdgeEvaluator: not an edge");
+    edge_type_ = Py_TYPE(edge);
     PyObject* vertices = as_edge(edge)->vertices;
     const std::int32_t *input = program_->input_registers.data(), *end = input + program_->num_inputs();
+    double* frame = frame_.data() + lane;
     const auto put = [&](PyObject* object, int column) {
       const double* x = numbers<double>(object, column);
       const Py_ssize_t size = x == nullptr ? 0 : as_row(object)->chunk->row_size[column];
       for (Py_ssize_t k = 0; k < size && input != end; ++k, ++input)
-        if (*input >= 0) frame_[static_cast<std::size_t>(*input) * kLanes + lane] = x[k];
+        if (*input >= 0) frame[static_cast<std::size_t>(*input) * kLanes] = x[k];
     };
     for (Py_ssize_t i = 0; vertices != nullptr && i < PyList_GET_SIZE(vertices); ++i) {
       PyObject* vertex = PyList_GET_ITEM(vertices, i);
-      if (!is_vertex(vertex)) return false;
+      if (Py_TYPE(vertex) != vertex_type_ && !is_vertex(vertex)) return false;
+      vertex_type_ = Py_TYPE(vertex);
       put(vertex, kEstimate);
     }
     put(edge, kMeasurement);
     if (input != end)
       throw py::value_error("EdgeEvaluator: the program takes more numbers than this edge has");
     return true;
+  }
+
+  // The lanes of a vector share their branches: the rest gets the numbers of the last edge.
+  void pad(int lanes) {
+    const int end = (lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+    if (lanes == end) return;
+    for (const std::int32_t input : program_->input_registers) {
+      if (input < 0) continue;
+      double* numbers = frame_.data() + static_cast<std::size_t>(input) * kLanes;
+      std::fill(numbers + lanes, numbers + end, numbers[lanes - 1]);
+    }
   }
 
   void store(PyObject* edge, int lane) const {
@@ -217,6 +199,7 @@ class EdgeEvaluator {
 
   std::shared_ptr<const Program> program_;
   AlignedVector<double> frame_;  // guarded by the interpreter lock
+  PyTypeObject *edge_type_ = nullptr, *vertex_type_ = nullptr;  // known to be types of edges and vertices
 };
 
 }  // namespace
@@ -233,14 +216,14 @@ bool evaluate_edge(PyObject* evaluator, PyObject* edge) {
 }
 
 void bind_row_lists(py::module_& m) {
-  m.def("places_of", &places_of, py::arg("objects"),
-        "Per chunk of a list of objects (chunk, places, rows); consecutive numbers as a slice.");
   m.def("number_vertices", &number_vertices, py::arg("vertices"), py::arg("list_number"),
         "Note in each vertex of a list the number of the list and its place there.");
   m.def("vertex_places", &vertex_places, py::arg("edges"), py::arg("arity"),
         "((n, arity) numbers of the lists, (n, arity) places) of the vertices of a list of edges.");
-  m.def("robust_kernels", &robust_kernels, py::arg("edges"),
-        "(classes, (n,) which or -1, (n,) widths) of the robust kernels of a list of edges.");
+  m.def("robust_kernels", &robust_kernels, py::arg("edges"), py::arg("numbers").noconvert(),
+        py::arg("widths").noconvert(),
+        "Fill in the (n,) numbers of the robust kernels of a list of edges, 0 for none, and their (n,) widths; the "
+        "classes that occur.");
   m.def("complete_edges", &complete_edges, py::arg("edges"), "The edges of a list that have all vertices.");
   py::class_<EdgeEvaluator>(m, "EdgeEvaluator", "Errors and chi2 of edges of one type, into their rows.")
       .def(py::init([](std::shared_ptr<Program> program) {

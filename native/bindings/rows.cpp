@@ -395,5 +395,6 @@ void bind_rows(pybind11::module_& m) {
            "KernelWidth(delta=1.0)\n--\n\nThe width of a robust kernel.");
 
   bind_fast_methods(m);
+  bind_row_list(m);
   bind_row_lists(m);
 }

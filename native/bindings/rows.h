@@ -92,6 +92,7 @@ void add_type(py::module_& m, PyTypeObject& type, const char* name, std::size_t 
               const char* doc);
 
 void bind_fast_methods(py::module_& m);  // fast_methods.cpp
+void bind_row_list(py::module_& m);      // row_list.cpp
 void bind_row_lists(py::module_& m);     // row_lists.cpp
 
 }  // namespace graphopt::rows
