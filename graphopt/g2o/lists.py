@@ -45,10 +45,11 @@ class VertexList:
 
     __slots__ = ("has_new_flags", "is_python", "objects", "rows", "vertex_set")
 
-    def __init__(self, vertex_set: Any, objects: list[Any], rows: kernels.RowList):
+    def __init__(self, vertex_set: Any, objects: list[Any], rows: Any):
         self.vertex_set = vertex_set
         self.objects = objects
         self.rows = rows
+        """`kernels.RowList` of the objects."""
         self.is_python = [row for row, one in enumerate(objects) if one._is_python]
         self.has_new_flags = False
         """`take_flags` found others than before; who makes a selection of them says False."""
@@ -72,12 +73,13 @@ class EdgeList:
 
     __slots__ = ("active", "edge_set", "has_planes", "is_python", "mask", "objects", "places", "rows")
 
-    def __init__(self, places: EdgeSelection, objects: list[Any], rows: kernels.RowList, is_python: bool):
+    def __init__(self, places: EdgeSelection, objects: list[Any], rows: Any, is_python: bool):
         self.edge_set = places.edge_set
         self.places = places
         """Where the vertices and parameters of all edges are."""
         self.objects = objects
         self.rows = rows
+        """`kernels.RowList` of the objects."""
         self.is_python = is_python
         self.has_planes = not is_python and is_plane_to_plane(objects[0])
         self.mask = np.zeros(len(objects), bool)
@@ -87,7 +89,7 @@ class EdgeList:
 
     def choose(self, mask: np.ndarray) -> bool:
         """Set who is active, (m,) bool; True if that has changed."""
-        if np.array_equal(mask, self.mask):
+        if mask.tobytes() == self.mask.tobytes():
             return False
         self.mask = mask
         self.active = mask.nonzero()[0]
@@ -106,9 +108,9 @@ class EdgeList:
             edges.edge_set,
             rows,
             edges.vertex_sets,
-            edges.vertex_rows[rows],
+            edges.vertex_rows.take(rows, axis=0),
             edges.parameter_sets,
-            edges.parameter_rows[rows],
+            edges.parameter_rows.take(rows, axis=0),
             edges.source,
         )
 
@@ -201,9 +203,9 @@ def _take_kernels(edges: list[Any], numbers: np.ndarray, widths: np.ndarray) -> 
 
 def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:
     """Places of the edges by (defined in Python, type)."""
-    classes = set(map(type, edges))
+    classes = kernels.classes(edges)
     if len(classes) == 1:
-        one = classes.pop()
+        (one,) = classes
         is_python = one._error_is_python or one._jacobian_is_python
         if not is_python and isinstance(one._type, EdgeType):
             return {(False, one._type): range(len(edges))}

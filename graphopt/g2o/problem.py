@@ -11,7 +11,6 @@ changes again, so repeated optimizations of one graph keep their analysis.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,7 +90,7 @@ class Problem:
         self.vertex_lists.append(VertexList(vertex_set, objects, rows))
 
     def _add_parameters(self, parameters: list[Any]) -> None:
-        self._parameter_lists: list[tuple[Any, kernels.RowList]] = []
+        self._parameter_lists: list[tuple[Any, Any]] = []
         groups: dict[Any, list[Any]] = {}
         for one in parameters:
             groups.setdefault(one._type, []).append(one)
@@ -146,14 +145,13 @@ class Problem:
 
     def _vertex_places(self, kind: EdgeType, objects: list[Any]) -> tuple[tuple[int, ...], np.ndarray]:
         """Per slot the number of its vertex set, and (m, arity) rows in them."""
-        numbers, rows = kernels.vertex_places(objects, len(kind.vertices))
         types = [one.type for one in self.graph.vertex_sets]
         sets = tuple(types.index(one) if one in types else -1 for one in kind.vertices)
-        wrong = numbers != np.array(sets, np.int32)
-        if wrong.any():
-            row, slot = (int(one) for one in np.argwhere(wrong)[0])
+        rows, wrong = kernels.vertex_places(objects, sets)
+        if wrong is not None:
+            edge, slot, number = wrong
             raise GraphError(
-                f"{objects[row]!r}: vertex {slot} is a {types[numbers[row, slot]].name}, "
+                f"{objects[edge]!r}: vertex {slot} is a {types[number].name}, "
                 f"expected a {kind.vertices[slot].name}."
             )
         return sets, rows
@@ -190,44 +188,53 @@ class Problem:
 
     def _choose(self, masks: list[np.ndarray]) -> None:
         changed = [one.choose(mask) for one, mask in zip(self.edge_lists, masks, strict=True)]
-        for one in self.vertex_lists:
-            one.take_flags()
-            changed.append(one.has_new_flags)
-            if one.has_new_flags:
-                self._whole = None
-                one.has_new_flags = False
-        if self.selection is not None and not any(changed):
+        if self._take_flags():
+            self._whole = None
+        elif self.selection is not None and not any(changed):
             return
         sets = tuple(self.graph.vertex_sets)
+        edges = tuple([one.selection() for one in self.edge_lists if len(one.active)])
         active = tuple([np.zeros(len(one), bool) for one in sets])
-        chosen = [one for one in self.edge_lists if len(one.active)]
-        edges = tuple([one.selection() for one in chosen])
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
                 kernels.mark(one.vertex_rows, slot, active[number])
-        narrowed = self._narrowed(active, edges)
-        if narrowed is not None:
-            self.selection = narrowed
+        whole, part = self._narrowed(active)
+        if whole is not None:
+            self.selection = Selection(
+                sets, whole.active, whole.fixed, edges, True, whole.parameter_sets, whole, part
+            )
             return
         fixed = tuple([one.fixed.copy() for one in sets])
         self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
         self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
+        chosen = [one for one in self.edge_lists if len(one.active)]
         self._whole = self.selection, chosen, [one.mask for one in chosen]
 
-    def _narrowed(
-        self, active: tuple[np.ndarray, ...], edges: tuple[EdgeSelection, ...]
-    ) -> Selection | None:
-        """The last selection that was made anew without some edges, None if more than that is different."""
-        if self._whole is None or not edges:
-            return None
+    def _take_flags(self) -> bool:
+        """Flags of the objects -> graph; True if they are not those of the present selection."""
+        changed = False
+        for one in self.vertex_lists:
+            one.take_flags()
+            changed |= one.has_new_flags
+            one.has_new_flags = False
+        return changed
+
+    def _narrowed(self, active: tuple[np.ndarray, ...]) -> tuple[Selection | None, tuple[np.ndarray, ...]]:
+        """Of which selection the chosen edges are a part with the same active vertices, and their masks.
+
+        That is the last one that was not part of another itself.
+        """
+        if self._whole is None:
+            return None, ()
         whole, lists, before = self._whole
+        if any([len(one.active) and one not in lists for one in self.edge_lists]):
+            return None, ()
+        if any([now.tobytes() != then.tobytes() for now, then in zip(active, whole.active, strict=True)]):
+            return None, ()
         masks = tuple([one.mask for one in lists])
-        same = all(map(np.array_equal, active, whole.active))
-        if not same or any([(now > then).any() for now, then in zip(masks, before, strict=True)]):
-            return None
-        if sum([len(one.rows) for one in edges]) != sum([len(one.active) for one in lists]):
-            return None  # an edge set that was left out before
-        return replace(whole, edges=edges, whole=whole, masks=masks)
+        if any([np.count_nonzero(now > then) for now, then in zip(masks, before, strict=True)]):
+            return None, ()
+        return whole, masks
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""

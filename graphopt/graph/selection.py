@@ -68,12 +68,12 @@ class Selection:
     @cached_property
     def num_active_vertices(self) -> int:
         """Active vertices, fixed ones included."""
-        return sum(int(np.count_nonzero(mask)) for mask in self.active)
+        return sum([int(np.count_nonzero(mask)) for mask in self.active])
 
     @cached_property
     def num_active_edges(self) -> int:
         """Active edges."""
-        return sum(len(edges.rows) for edges in self.edges)
+        return sum([len(edges.rows) for edges in self.edges])
 
     def free(self, set_number: int) -> np.ndarray:
         """(n,) bool: active and not fixed."""

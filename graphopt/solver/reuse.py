@@ -111,13 +111,16 @@ def _narrowed(last: _Prepared, masks: tuple[np.ndarray, ...] | None) -> _Prepare
     if masks is None and last.masks is None:
         return last
     assert isinstance(last.solver, CpuBlockSolver)  # no other one is ever narrowed
-    chosen = masks or [np.ones(len(group.rows), bool) for group in last.structure.groups]
+    if masks is None:
+        chosen = [np.ones(len(group.rows), bool) for group in last.structure.groups]
+    else:
+        chosen = list(masks)
     last.solver.choose_edges(chosen)
     return replace(last, masks=masks)
 
 
 def _masks(last: _Prepared, graph: Graph, selection: Selection) -> tuple[np.ndarray, ...] | None:
-    """Per edge set of the last selection (n,) bool who is selected; None if there are other edges or flags."""
+    """Per edge set of the last selection (n,) bool who is selected; None for other edges or flags."""
     places = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
     chosen = [np.zeros(len(edges.edge_set), bool) for edges in last.selection.edges]
     for edges in selection.edges:
@@ -150,7 +153,7 @@ def _same_kernels(last: _Prepared, selection: Selection) -> bool:
     then = {id(e.edge_set): kernel for e, kernel in zip(last.selection.edges, last.kernels, strict=True)}
     for edges in selection.edges:
         now, before = edges.edge_set.kernel, then[id(edges.edge_set)]
-        if not np.array_equal(now, before) and not np.array_equal(now[edges.rows], before[edges.rows]):
+        if now.tobytes() != before.tobytes() and (now[edges.rows] != before[edges.rows]).any():
             return False
     return True
 

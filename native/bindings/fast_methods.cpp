@@ -110,12 +110,11 @@ PyObject* set(const Fast& fast, PyObject* const* args) {
 PyObject* set_vertex(PyObject* const* args) {
   if (!is_edge(args[0]) || !PyLong_CheckExact(args[1]) || !is_vertex(args[2])) return nullptr;
   const EdgeRow* edge = as_edge(args[0]);
-  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
-    return nullptr;
+  if (graph_of(edge->graph) != nullptr) return nullptr;
   int overflow = 0;
   const long i = PyLong_AsLongAndOverflow(args[1], &overflow);
-  if (overflow != 0 || i < 0 || i >= PyList_GET_SIZE(edge->vertices)) return nullptr;
-  PyList_SetItem(edge->vertices, i, Py_NewRef(args[2]));
+  if (overflow != 0 || i < 0 || i >= edge->num_vertices) return nullptr;
+  Py_XSETREF(edge->vertices[i], Py_NewRef(args[2]));
   return Py_NewRef(Py_None);
 }
 

@@ -44,10 +44,13 @@ struct VertexRow {
   Py_ssize_t list_number, list_place;  // see number_vertices
 };
 
+// The vertices are in the object itself, without a list, which Python's garbage collector would count.
 struct EdgeRow {
   Row base;
-  PyObject *id, *graph, *data, *vertices, *kernel, *parameters, *jacobians;
-  Py_ssize_t internal_id;
+  PyObject *id, *graph, *data, *kernel, *parameters, *jacobians;
+  PyObject** vertices;  // null where one is not set; in `own` where they fit
+  PyObject* own[2];
+  Py_ssize_t num_vertices, internal_id;
 };
 
 struct GraphBase {
@@ -91,8 +94,10 @@ bool evaluate_edge(PyObject* evaluator, PyObject* edge);
 void add_type(py::module_& m, PyTypeObject& type, const char* name, std::size_t size, unsigned long flags,
               const char* doc);
 
-void bind_fast_methods(py::module_& m);  // fast_methods.cpp
-void bind_row_list(py::module_& m);      // row_list.cpp
-void bind_row_lists(py::module_& m);     // row_lists.cpp
+void bind_chunks(py::module_& m);          // chunks.cpp
+void bind_kernel_objects(py::module_& m);  // kernel_objects.cpp
+void bind_fast_methods(py::module_& m);    // fast_methods.cpp
+void bind_row_lists(py::module_& m);       // row_lists.cpp
+void bind_edge_evaluator(py::module_& m);  // edge_evaluator.cpp
 
 }  // namespace graphopt::rows

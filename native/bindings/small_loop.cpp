@@ -109,7 +109,8 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// `should_stop` is called before each trial, but not before `patience` seconds have passed since the last time.
+// `should_stop` is called before each trial, but not before `patience` seconds have passed since the last
+// time.
 template <class Method>
 LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop,
                double patience) {
@@ -189,7 +190,10 @@ void bind_small_loop(py::module_& m) {
   py::class_<BoundLoop>(m, "SmallLoop", "g2o's algorithms on a small system without Python in between.")
       .def(py::init(&make_loop), py::arg("linearizer"), py::arg("solver"), py::arg("product"),
            py::arg("values"), py::arg("b"), py::arg("dx"), py::arg("diagonal"))
-      .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"), py::arg("patience"))
-      .def("run", &run<Levenberg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"), py::arg("patience"))
-      .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"), py::arg("patience"));
+      .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"))
+      .def("run", &run<Levenberg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"))
+      .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"));
 }

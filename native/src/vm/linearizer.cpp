@@ -134,7 +134,10 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
                             double* frame) const {
   const std::int32_t* input = program.input_registers.data();
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    rows_to_lanes(base, columns, rows, input, frame);
+    if (std::all_of(rows + 1, rows + kLanes, [&](std::int32_t row) { return row == rows[0]; }))
+      row_to_lanes(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame);
+    else
+      rows_to_lanes(base, columns, rows, input, frame);
     input += columns;
   };
   const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
