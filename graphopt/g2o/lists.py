@@ -19,7 +19,6 @@ from graphopt.graph import Graph, residuals
 from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType
 from graphopt.types.files import measurement_then_information, plain
-from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
@@ -182,8 +181,7 @@ class EdgeList:
         numbers, widths = np.empty(len(self.objects), np.int32), np.empty(len(self.objects))
         for number in _take_kernels(self.objects, numbers, widths):
             places = (numbers[self.active] == number).nonzero()[0]
-            function = robust_kernel(number).function
-            values[places] = function(values[places], widths[self.active[places]])[0]
+            values[places] = evaluate.robust_chi2(number, values[places], widths[self.active[places]])
         return float(values.sum())
 
 

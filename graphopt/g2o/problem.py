@@ -45,6 +45,10 @@ class Problem:
         self._add_vertices(vertices)
         self._add_parameters(list(owner._parameter_container._by_id.values()))
         self._add_edges(edges, len(vertices) + len(owner._parameter_container))
+        self.may_need_python = any([one.is_python or one.has_planes for one in self.edge_lists]) or any(
+            [bool(one.is_python) for one in self.vertex_lists]
+        )
+        """Some edge or vertex is not evaluated natively; see `python_edges.needs_python`."""
 
     # ---------------------------------------------------------------- building
 

@@ -11,7 +11,7 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +23,7 @@ from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure, information_variant
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Prepared:
     version: int
     options: SolverOptions
@@ -116,7 +116,8 @@ def _narrowed(last: _Prepared, masks: tuple[np.ndarray, ...] | None) -> _Prepare
     else:
         chosen = list(masks)
     last.solver.choose_edges(chosen)
-    return replace(last, masks=masks)
+    last.masks = masks
+    return last
 
 
 def _masks(last: _Prepared, graph: Graph, selection: Selection) -> tuple[np.ndarray, ...] | None:

@@ -71,6 +71,24 @@ inline VertexRow* as_vertex(PyObject* object) { return reinterpret_cast<VertexRo
 inline bool is_edge(PyObject* object) { return PyObject_TypeCheck(object, &edge_row_type); }
 inline bool is_vertex(PyObject* object) { return PyObject_TypeCheck(object, &vertex_row_type); }
 
+// A class that passed a check; the tag tells it from a later class at the same place in memory.
+class KnownClass {
+ public:
+  // Whether the object's class derives from `base`.
+  bool derives(PyObject* object, PyTypeObject* base) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == type_ && type->tp_version_tag == tag_ && tag_ != 0) return true;
+    if (!PyType_IsSubtype(type, base)) return false;
+    type_ = type;
+    tag_ = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+    return true;
+  }
+
+ private:
+  PyTypeObject* type_ = nullptr;
+  unsigned int tag_ = 0;
+};
+
 // The numbers of an object's row, null if it has none of this column.
 template <class T>
 T* numbers(PyObject* object, int column) {

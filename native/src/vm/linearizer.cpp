@@ -70,8 +70,8 @@ inline void prefetch(const double* p, int length) {
   __builtin_prefetch(p + length - 1, 1);
 }
 
-// The same in another order: vectors first, so that it takes as long for one lane as for a vector of them.
-double sum_vectors(const double* x, int count) {
+// Sum of `count` numbers, vectors first, so that it takes as long for one lane as for a vector of them.
+double sum_lanes(const double* x, int count) {
   Vec total{};
   int l = 0;
   for (; l + kVectorLanes <= count; l += kVectorLanes) total += load(x + l);
@@ -79,12 +79,6 @@ double sum_vectors(const double* x, int count) {
   for (int k = 0; k < kVectorLanes; ++k) result += total[k];
   for (; l < count; ++l) result += x[l];
   return result;
-}
-
-double sum_lanes(const double* x, int count) {
-  double total = 0.0;
-  for (int l = 0; l < count; ++l) total += x[l];
-  return total;
 }
 
 }  // namespace
@@ -205,7 +199,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
               if (codes[p] == Destination::kSkip) continue;
               double* out = target(piece, codes[p]);
               for (int k = 0; k < piece.length(); ++k)
-                out[k] += sum_vectors(
+                out[k] += sum_lanes(
                     frame + static_cast<std::size_t>(g.row_registers[piece.row_offset + k]) * kLanes, count);
             }
             return;
