@@ -264,7 +264,8 @@ def test_linearize_in_all_variants(variant, information):
         (chi2, chi2_only), h, b = interpreted(case, precision, access)
         expected_chi2, expected_h, expected_b = from_bytecode(case)
         tolerance = 1e-12 if precision == "double" else 2e-6
-        assert chi2 == chi2_only == pytest.approx(expected_chi2, rel=1e-12)
+        assert chi2 == pytest.approx(expected_chi2, rel=1e-12)  # of two programs: rounded differently
+        assert chi2_only == pytest.approx(expected_chi2, rel=1e-12)
         assert_near(h, expected_h, tolerance, tag)
         assert_near(b, expected_b, tolerance, tag)
 

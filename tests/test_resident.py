@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import weakref
 from itertools import product
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt import io
+from graphopt.device import VulkanDevice, open_device
 from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
@@ -301,6 +303,28 @@ def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
     assert device.memory_statistics()["allocations"] == before
 
 
+@pytest.mark.parametrize("tier", ["compiled", "interpreter"])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("schedule", ["host", "blocks", "matrix-free", "jacobians"])
+def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, tier, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_TIER", tier)
+    device = open_device("vulkan")
+    gc.collect()
+    before = device.memory_statistics()["used"]
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "precision": precision, "schedule": schedule}
+    summary = optimize(graph, "lm", 3, device="vulkan", **options)
+    assert summary.device_name == device.name and device.memory_statistics()["used"] > before
+    watch = weakref.ref(graph)
+    gc.disable()
+    try:
+        del graph
+        assert watch() is None  # at once: no cycle of references
+        assert device.memory_statistics()["used"] == before
+    finally:
+        gc.enable()
+
+
 def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
     """Nothing but a submission, and no download of a vector, from linearisation to the next trial."""
     from graphopt.solver.vulkan.sequence import Sequence
@@ -376,6 +400,37 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
         trial = solver.trial(Damping(1.0))
         trials.append((trial.chi2, trial.gain, solver.dx.tobytes()))
     assert trials[0] == trials[1]
+
+
+def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
+    """Kernels of large stored numbers are those for large buffers, though H itself is small."""
+    from graphopt.solver.vulkan import context, generated
+    from graphopt.solver.vulkan.context import LARGE
+
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
+    usual = optimize(graph.copy(), "lm", 3, **options)
+    made, make = [], VulkanDevice.generated
+
+    def noted(device, kernel, constants):
+        made.append((kernel.buffers, constants.get(LARGE, 0)))
+        return make(device, kernel, constants)
+
+    size = min(view.nbytes for view in stored_views(graph))
+    for module in (context, generated):
+        monkeypatch.setattr(module, "LARGE_BYTES", size)
+    monkeypatch.setattr(VulkanDevice, "generated", noted)
+    large = optimize(graph, "lm", 3, **options)
+    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    with_stored = [is_large for buffers, is_large in made if "stored" in buffers]
+    assert with_stored and all(with_stored)
+
+
+def stored_views(graph):
+    """What schedule "jacobians" stores for the views of a graph."""
+    solver = resident(graph, schedule="jacobians", schur="implicit")
+    solver.linearize()
+    return [one for edges in solver._linearizer.edges for one in edges.stored.values()]
 
 
 def test_schedules_that_cannot_work_are_refused():

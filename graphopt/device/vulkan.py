@@ -141,17 +141,24 @@ class VulkanRecorder:
         self._native = device.runtime.Recorder(device.native)
         self._device = device
         self._kept: list[Any] = []
+        self._tables: dict[tuple[int, ...], Any] = {}
 
     def dispatch(
         self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
     ) -> VulkanRecorder:
         """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
         if isinstance(kernel, _TableKernel):
-            self._kept += buffers
-            addresses = np.array([buffer.address for buffer in buffers], np.uint64)
-            kernel, buffers = kernel.native, [self._device.upload(addresses)]
+            kernel, buffers = kernel.native, [self._table_of(buffers)]
         self._native.dispatch(kernel, list(buffers), struct.pack(f"<{len(params)}I", *params), groups)
         return self
+
+    def _table_of(self, buffers: Sequence[Any]) -> Any:
+        """A buffer with the addresses of others."""
+        addresses = tuple(buffer.address for buffer in buffers)
+        if addresses not in self._tables:
+            self._kept += buffers
+            self._tables[addresses] = self._device.upload(np.array(addresses, np.uint64))
+        return self._tables[addresses]
 
     def barrier(self) -> VulkanRecorder:
         """Finish everything before, and make it visible to everything after."""

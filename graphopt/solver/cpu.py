@@ -17,7 +17,7 @@ import numpy as np
 from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
-from graphopt.graph import Graph
+from graphopt.graph import Graph, ParameterSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -63,7 +63,7 @@ class CpuBlockSolver(TrialsByParts):
         self._system = choose_system(structure, options)
         self._product: Any = None
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
-        self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
+        self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
         self._description: dict[str, object] = {}
         self.small_loops: dict[bool, Any] = {}
@@ -196,7 +196,7 @@ class CpuBlockSolver(TrialsByParts):
 
 
 def make_linearizer(
-    graph: Graph,
+    parameter_sets: Sequence[ParameterSet],
     structure: Structure,
     estimates: Sequence[WorkingEstimates],
     groups: Sequence[EdgeGroup] | None = None,
@@ -210,7 +210,7 @@ def make_linearizer(
     for number, working in enumerate(estimates):
         program = compiled_vertex(working.type).native
         linearizer.add_vertex_set(working.array, program, structure.vertex_offsets[number])
-    for parameter_set in graph.parameter_sets:
+    for parameter_set in parameter_sets:
         linearizer.add_parameter_set(parameter_set.values)
     wanted = structure.groups if groups is None else groups
     numbered = [(_add_group(linearizer, group), group) for group in wanted]

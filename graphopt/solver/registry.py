@@ -20,11 +20,13 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions")
 """Of one edge set."""
+SUMMATIONS = ("auto", "merged", "separate")
+"""Of one vertex set."""
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
-"""One for all, or those of some edge types by tag."""
+"""One for all, or those of some edge and vertex types by tag."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
-    "auto"."""
+    (products read stored ones), "expressions" (they read stored values of which they compute the Jacobians),
+    "host": the CPU; or all but the last by edge type's tag, others are "auto". By vertex type's tag: "merged"
+    (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None
@@ -84,8 +87,11 @@ def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[
     """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
     pairs = dict(schedule)
     for tag, one in pairs.items():
-        if one not in EDGE_SCHEDULES:
-            raise OptionError(f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)}.")
+        if one not in EDGE_SCHEDULES + SUMMATIONS:
+            raise OptionError(
+                f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)} for "
+                f"an edge type, one of {', '.join(SUMMATIONS)} for a vertex type."
+            )
     return tuple(sorted(pairs.items()))
 
 

@@ -10,7 +10,7 @@ at column u and row v, pixel centres at whole numbers, u and v first clamped to 
 
 The derivative by u is that of the cell's formula, and zero where u lies outside of [0, width - 1]; at a whole
 u it is that of the cell to the right, at the last column of the cell to the left. A handle that names no
-plane gives NaN.
+plane gives NaN, and so does a place that is NaN (its derivatives: NaN or zero).
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
+    body = edge_statements(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
     declare_inputs(interface, signature)
     interface.add("partial", "OUTPUT(%, wide, partial)")
@@ -73,13 +73,20 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
 
 @cache
 def linearize_kernel(
-    signature: EdgeSignature, slot: int, primary: bool, arithmetic: Arithmetic = "double"
+    signature: EdgeSignature,
+    slot: int,
+    primary: bool,
+    arithmetic: Arithmetic = "double",
+    parts: bool = False,
 ) -> GpuKernel:
     """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; a workgroup per tile.
 
     primary: chi2 of each tile goes to partial[first_partial + tile], also of edges whose vertex in this slot
     is fixed: after the num_tiles tiles of destinations come tiles of TILE edges each, from
     first[num_destinations] to num_edges.
+
+    parts: destinations are parts of longer ones; the sums go to `parts`, per part both triangles of H_aa by
+    columns, then b_a, all of them accumulators.
     """
     _check_slot(signature, slot)
     program = linearize_program(signature, slot)
@@ -90,16 +97,19 @@ def linearize_kernel(
     sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
-    params = ("num_tiles", "first_tile", "accumulate")
+    body = edge_statements(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
+    params = ("num_tiles", "first_tile", *(() if parts else ("accumulate",)))
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature)
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("tiles", "INPUT(%, uint, tiles)")
-    interface.add("dest_block", "INPUT(%, uint, dest_block)")
-    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
-    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
-    interface.add("b", "INOUT(%, real, b)")
+    if parts:
+        interface.add("parts", "OUTPUT(%, accumulator, parts)")
+    else:
+        interface.add("dest_block", "INPUT(%, uint, dest_block)")
+        interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+        interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+        interface.add("b", "INOUT(%, real, b)")
     if primary:
         interface.add("partial", "OUTPUT(%, wide, partial)")
     main = [
@@ -110,12 +120,14 @@ def linearize_kernel(
     ]
     header = [
         f"linearize slot {slot}: H = J' w omega J and b = -J' w omega e of the vertex "
-        f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}",
+        f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}"
+        f"{', parts of long sums' if parts else ''}",
         *describe_type(signature),
     ]
-    store = tile_declarations(len(sums), _store_block(dim))
-    declarations = [_places(dim), *store, *([CHI2_SUM] if primary else [])]
-    name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}")
+    store = store_part(dim, with_b=True) if parts else store_block(dim)
+    sum_function = tile_declarations(len(sums), store, parts)
+    declarations = [place_table(dim), *sum_function, *([CHI2_SUM] if primary else [])]
+    name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}{'.parts' if parts else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
 
 
@@ -130,7 +142,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
+    body = edge_statements(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
@@ -177,7 +189,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     )
 
 
-def _body(
+def edge_statements(
     program: Program,
     signature: EdgeSignature,
     outputs: Sequence[str],
@@ -225,13 +237,13 @@ def hessian_names(dim: int) -> list[str]:
     return [f"H_{i}_{j}" for j in range(dim) for i in range(j + 1)]
 
 
-def _places(dim: int) -> str:
+def place_table(dim: int) -> str:
     """Constant table: output -> row + 256 * column of the block."""
     entries = [i + 256 * j for j in range(dim) for i in range(j + 1)]
     return f"const uint PLACE[{len(entries)}] = uint[]({', '.join(f'{e}u' for e in entries)});"
 
 
-def _store_block(dim: int) -> list[str]:
+def store_block(dim: int) -> list[str]:
     """Write one sum into both triangles of a diagonal block, or into b."""
     num = dim * (dim + 1) // 2
     return [
@@ -246,6 +258,21 @@ def _store_block(dim: int) -> list[str]:
         "  if (i != j) AT(values, block, lower) = entry;",
         "}",
     ]
+
+
+def store_part(dim: int, with_b: bool) -> list[str]:
+    """Write one sum, an accumulator, into both triangles of a part's diagonal block, or into its b."""
+    num, size = dim * (dim + 1) // 2, dim * dim
+    stride = size + dim if with_b else size
+    lines = [
+        f"const uint first_entry = d * {stride}, i = PLACE[o] & 255, j = PLACE[o] >> 8;",
+        f"parts.at[first_entry + i + {dim} * j] = total;",
+        f"if (i != j) parts.at[first_entry + j + {dim} * i] = total;",
+    ]
+    if not with_b:
+        return lines
+    b = f"parts.at[d * {stride} + {size} + o - {num}] = total;"
+    return [f"if (o >= {num}) {{", f"  {b}", "} else {", *indent(lines), "}"]
 
 
 def _check_slot(signature: EdgeSignature, slot: int) -> None:

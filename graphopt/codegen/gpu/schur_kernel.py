@@ -13,12 +13,13 @@ from functools import cache
 from graphopt.codegen.edge import dot
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
-    _body,
     _check_slot,
     _edge_loop,
     _name,
-    _places,
+    edge_statements,
     hessian_names,
+    place_table,
+    store_part,
 )
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
@@ -52,12 +53,17 @@ def schur_diagonal_program(signature: EdgeSignature, slot: int, other: int) -> P
 
 @cache
 def schur_diagonal_kernel(
-    signature: EdgeSignature, slot: int, other: int, arithmetic: Arithmetic = "double"
+    signature: EdgeSignature,
+    slot: int,
+    other: int,
+    arithmetic: Arithmetic = "double",
+    parts: bool = False,
 ) -> GpuKernel:
     """values[dest_block] -= sum of W M W' per destination of slot a; one workgroup per tile.
 
     `inverse_offset{set}` has, by row of the other slot's vertex set, where M begins in `inverse`, or NOTHING:
-    that vertex is not eliminated, and the edge has no part.
+    that vertex is not eliminated, and the edge has no part. parts: destinations are parts of longer ones; the
+    sums go to `parts`, per part both triangles by columns, as accumulators.
     """
     _check_slot(signature, slot)
     _check_slot(signature, other)
@@ -68,15 +74,18 @@ def schur_diagonal_kernel(
     loads = edge_loads(signature, False, arithmetic)
     inputs = inverse_names(dims[1])
     extra = [Load(name, "real", "") for name in inputs]
-    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
+    body = edge_statements(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
     interface = Interface(("num_tiles", "first_tile"))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
     interface.add(offset, f"INPUT(%, uint, {offset})")
     interface.add("inverse", "INPUT(%, real, inverse)")
-    for name in ("first", "tiles", "dest_block"):
+    for name in ("first", "tiles", *(() if parts else ("dest_block",))):
         interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+    if parts:
+        interface.add("parts", "OUTPUT(%, accumulator, parts)")
+    else:
+        interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
     names = argument_names(signature.edge_type)
     gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
     places = [i + dims[1] * j for j in range(dims[1]) for i in range(j + 1)]
@@ -84,7 +93,7 @@ def schur_diagonal_kernel(
         f"const real {name} = inverse.at[M_place + {place}];"
         for name, place in zip(inputs, places, strict=True)
     ]
-    store = [
+    subtract = [
         "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
         f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",
         "const real entry = AT(values, block, upper) - total;",
@@ -101,6 +110,7 @@ def schur_diagonal_kernel(
         f"{names[other]}'s block",
         *describe_type(signature),
     ]
-    declarations = [_places(dims[0]), *tile_declarations(len(sums), store)]
-    name = _name(signature, f"schur{slot}_{other}")
+    store = store_part(dims[0], with_b=False) if parts else subtract
+    declarations = [place_table(dims[0]), *tile_declarations(len(sums), store, parts)]
+    name = _name(signature, f"schur{slot}_{other}{'.parts' if parts else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)

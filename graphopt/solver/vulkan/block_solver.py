@@ -49,7 +49,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         self._double: VulkanBlockSolver | None = None
         self._start_system(structure, options, device, configuration)
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
-        self._linearizer, self._groups = make_linearizer(graph, structure, self._estimates)
+        self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = self.system.layout.diagonal_scalars
 
     def _start_system(

@@ -1,17 +1,18 @@
 """What an iteration of Levenberg-Marquardt costs on a device, by schedule, and the cheapest one.
 
 A schedule says what is stored of H beside its diagonal, per edge set (`storage`): its blocks ("blocks"),
-what products read of the Jacobians ("jacobians"), or nothing, so that products compute them anew
-("matrix-free"); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or
-is left out ("off").
+what products read of the Jacobians ("jacobians"), values of the products' programs ("expressions"), or
+nothing, so that products compute the Jacobians anew ("matrix-free"); and whether Schur elimination forms S
+("explicit"), multiplies through H_pl ("implicit") or is left out ("off").
 Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
 
 and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
-costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients
-are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur
-complement as a part of it.
+costs about `PRODUCT_FLOPS` times the residual (`edge_costs`: one forward and one reverse derivative).
+Launches that sum to the same vertices may be one (`merge_cost`). Conjugate gradients are taken to run
+`PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur complement as a part of
+it.
 """
 
 from __future__ import annotations
@@ -25,52 +26,29 @@ from typing import Literal
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
+from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.layout import MAX_VALUES
+from graphopt.solver.vulkan.merge_cost import (
+    MergeChoice,
+    linearized_views,
+    merge_choices,
+    merged_sets,
+    passes_of,
+    product_views,
+)
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
 
 PCG_ITERATIONS = 20
-PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
-"""Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
 SETUP_ITERATIONS = 50
 """Iterations that share what is done once."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
-_EFFICIENCY = 0.6  # of bandwidth and arithmetic that whole kernels reach
-_STREAM_EFFICIENCY = 0.9  # of bandwidth where a kernel reads one long array, measured on an H200
-_REUSE = 2.0  # of the same record by neighbouring edges, measured on an H200
 _PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
-_WORD = 16  # bytes of a scattered read
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
 
 Elimination = Literal["explicit", "implicit", "off"]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Work between two barriers."""
-
-    nbytes: float = 0.0
-    flops: float = 0.0
-    gathers: float = 0.0
-    dispatches: int = 1
-    efficiency: float = _EFFICIENCY
-    """Of arithmetic."""
-    bandwidth: float = _EFFICIENCY
-    """Share of it that is reached."""
-
-    def seconds(self, figures: DeviceFigures, precision: Precision) -> float:
-        """Predicted time on a device."""
-        rate = figures.flops(precision)
-        return (
-            max(
-                self.nbytes / (self.bandwidth * figures.bytes_per_second),
-                self.flops / (self.efficiency * rate) if rate else 0.0,
-                self.gathers / (_REUSE * figures.gathers_per_second),
-            )
-            + self.dispatches * figures.dispatch_seconds
-        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +65,18 @@ class Prediction:
     memory_bytes: float
     setup: float = 0.0
     """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
+    merging: tuple[MergeChoice, ...] = ()
+    """Of the vertex sets that several views have as destinations."""
+
+    @property
+    def merged(self) -> frozenset[int]:
+        """Numbers of the vertex sets whose sums come from one launch."""
+        return merged_sets(self.merging)
+
+    @property
+    def summation(self) -> str:
+        """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
+        return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
 
     @property
     def name(self) -> str:
@@ -102,25 +92,41 @@ class Prediction:
 def predict(
     size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str] | None = None
 ) -> list[Prediction]:
-    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge sets.
+    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge and vertex sets.
 
     All of them, or where several edge sets make too many, the uniform ones and what is found from the best of
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
     pins = pins or {}
-    choices = [_choices(pins.get(tag)) for tag in size.tags]
+    costs = EdgeCosts(size, figures, precision)
+    choices = [_choices(costs, tag, pins.get(tag)) for tag in size.tags]
     if not size.eliminates:
-        return _sorted(_of_elimination(size, figures, precision, "off", choices))
-    found = _of_elimination(size, figures, precision, "implicit", choices)
+        return _sorted(_of_elimination(costs, "off", choices, pins))
+    found = _of_elimination(costs, "implicit", choices, pins)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
-        found.append(_predict(size, figures, precision, "explicit", whole))
+        found.append(_predict(costs, "explicit", whole, pins))
     return _sorted(found)
 
 
-def _choices(pin: str | None) -> list[Products]:
+def other_summations(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, prediction: Prediction
+) -> list[Prediction]:
+    """The same schedule with another choice of what is merged for one vertex set each."""
+    costs, own = EdgeCosts(size, figures, precision), {one.tag: one.name for one in prediction.merging}
+    return [
+        _predict(costs, prediction.schur, prediction.products, {**own, one.tag: other})
+        for one in prediction.merging
+        for other in ["separate" if one.is_merged else "merged"]
+    ]
+
+
+def _choices(costs: EdgeCosts, tag: str, pin: str | None) -> list[Products]:
+    """Of an edge set. "expressions" only where that is no other schedule."""
     chosen: list[Products] = [one for one in PRODUCTS if pin is None or pin == one]
-    return chosen
+    if "expressions" not in chosen or (one := costs.expressions_of(tag)) == "expressions":
+        return chosen
+    return [one] if pin == "expressions" else chosen[: chosen.index("expressions")]
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -148,27 +154,27 @@ def _sorted(found: Sequence[Prediction]) -> list[Prediction]:
 
 
 def _of_elimination(
-    size: ProblemSize,
-    figures: DeviceFigures,
-    precision: Precision,
+    costs: EdgeCosts,
     schur: Elimination,
     choices: Sequence[Sequence[Products]],
+    pins: Mapping[str, str],
 ) -> list[Prediction]:
-    """Schedules without a stored S. choices: by tag."""
+    """Schedules without a stored S. choices: by tag. pins: of vertex sets."""
+    size = costs.size
     known: dict[tuple[Products, ...], Prediction] = {}
 
     def add(by_tag: Sequence[Products]) -> None:
         chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
         products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
         if products not in known and _is_allowed(size, schur, products):
-            known[products] = _predict(size, figures, precision, schur, products)
+            known[products] = _predict(costs, schur, products, pins)
 
     if prod(map(len, choices)) <= MAX_COMBINATIONS:
         for by_tag in product(*choices):
             add(by_tag)
         return list(known.values())
     for one in PRODUCTS:
-        add([one if one in own else own[0] for own in choices])
+        add([one if one in own else own[-1] for own in choices])
     for place, own in enumerate(choices):
         best = min(known.values(), key=lambda one: one.total, default=None)
         chosen: dict[str, Products] = {}
@@ -188,18 +194,20 @@ def _is_allowed(size: ProblemSize, schur: Elimination, products: Sequence[Produc
 
 
 def _predict(
-    size: ProblemSize,
-    figures: DeviceFigures,
-    precision: Precision,
-    schur: Elimination,
-    products: tuple[Products, ...],
+    costs: EdgeCosts, schur: Elimination, products: tuple[Products, ...], pins: Mapping[str, str]
 ) -> Prediction:
-    real = _bytes(precision)
+    size, figures, precision = costs.size, costs.figures, costs.precision
+    real = bytes_of(precision)
+    views = linearized_views(costs), [] if schur == "explicit" else product_views(costs, products)
+    times = zip(views, (1, PCG_ITERATIONS), strict=True)
+    merging = tuple(merge_choices(times, size.vertex_tags, pins, figures, precision))
+    linearized, multiplied = (passes_of(one, merged_sets(merging), figures) for one in views)
+    product = [*_product(costs, schur, products), *multiplied]
     phases = {
-        "linearize": _linearize(size, real, products),
-        "eliminate": _eliminate(size, precision, schur, products),
+        "linearize": [*_linearize(costs, products), *linearized],
+        "eliminate": _eliminate(costs, schur, products, product),
         "solve": [
-            *(PCG_ITERATIONS * _product(size, precision, schur, products)),
+            *(PCG_ITERATIONS * product),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
@@ -209,7 +217,8 @@ def _predict(
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products)
-    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products), setup)
+    memory = _memory(costs, schur, products)
+    return Prediction(schur, products, schedule, seconds, memory, setup, merging)
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -223,48 +232,36 @@ def _residuals(size: ProblemSize) -> list[Pass]:
     ]
 
 
-def _linearize(size: ProblemSize, real: int, products: Sequence[Products]) -> list[Pass]:
-    """One pass per slot, with its diagonal blocks and b; others for blocks or Jacobians."""
+def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
+    """Beside `linearized_views`: writing sums; passes for blocks or stored numbers."""
+    size, real = costs.size, bytes_of(costs.precision)
     passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
     for g, stored in zip(size.groups, products, strict=True):
         flops = float(g.linearize_flops)
-        passes += [_edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
         if stored == "blocks":
             dims = g.tangent_dims
             for a in range(g.arity):
                 for b in range(a + 1, g.arity):
                     written = g.num_edges * real * dims[a] * dims[b]
-                    passes.append(_edge_pass(g, flops, more_bytes=float(written)))
-        elif stored == "jacobians":
-            for slot in range(g.arity):
-                written = float(g.num_edges * real * g.stored_dim(slot))
-                passes.append(_edge_pass(g, flops, skip=slot, more_bytes=written))
+                    passes.append(edge_pass(g, flops, more_bytes=float(written)))
+        for slot in range(g.arity):
+            if numbers := costs.stored(g, slot, stored):
+                written = float(g.num_edges * real * numbers)
+                passes.append(edge_pass(g, flops, skip=slot, more_bytes=written))
     return passes
 
 
-def _edge_pass(
-    g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
-) -> Pass:
-    """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
-    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + g.pixel_words + more_words
-    return Pass(
-        nbytes=g.num_edges * g.edge_bytes + more_bytes,
-        flops=g.num_edges * flops_per_edge,
-        gathers=float(g.num_edges * words),
-    )
-
-
 def _eliminate(
-    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
+    costs: EdgeCosts, schur: Elimination, products: Sequence[Products], product: Sequence[Pass]
 ) -> list[Pass]:
-    """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
-    real = _bytes(precision)
+    """Inverses of H_ll, S or its diagonal, the reduced right-hand side. product: a whole one."""
+    size, real = costs.size, bytes_of(costs.precision)
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
         once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
-        diagonal = [_edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
-        return [once, *diagonal, *_product(size, precision, schur, products)]
+        diagonal = [edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
+        return [once, *diagonal, *product]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -277,11 +274,9 @@ def _eliminate(
     return [once, queue]
 
 
-def _product(
-    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
-) -> list[Pass]:
-    """One product of the conjugate gradients."""
-    real = _bytes(precision)
+def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
+    """What a product of the conjugate gradients is beside `product_views`."""
+    size, real = costs.size, bytes_of(costs.precision)
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
     if set(products) == {"blocks"}:
@@ -293,8 +288,6 @@ def _product(
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             passes += _own_blocks(g, real)
-        else:
-            passes += [_edge_product(g, slot, precision, stored) for slot in range(g.arity)]
     return passes
 
 
@@ -318,40 +311,19 @@ def _own_blocks(g: GroupSize, real: int) -> list[Pass]:
     return [*passes, Pass(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
 
 
-def _edge_product(g: GroupSize, slot: int, precision: Precision, stored: Products) -> Pass:
-    """Of a view's edges: Jacobians computed anew, or read."""
-    real = _bytes(precision)
-    words = sum(-(-g.tangent_dims[t] * real // _WORD) for t in g.others(slot))
-    if stored == "matrix-free":
-        return _edge_pass(g, PRODUCT_FLOPS[precision] * g.chi2_flops, skip=slot, more_words=words)
-    numbers = g.stored_dim(slot)
-    return Pass(
-        nbytes=float(g.num_edges * (real * numbers + 4 * (g.arity - 1))),
-        flops=2.0 * g.num_edges * numbers,
-        gathers=float(g.num_edges * words),
-        bandwidth=_STREAM_EFFICIENCY,
-    )
-
-
-def _bytes(precision: Precision) -> int:
-    """Of a number of H."""
-    return 8 if precision == "double" else 4
-
-
 def _vectors(dim: int, real: int) -> list[Pass]:
     """Updates of the conjugate gradients."""
     return [Pass(nbytes=10.0 * real * dim, dispatches=2)]
 
 
-def _memory(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> float:
+def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> float:
     """Images, edges once per slot, stored numbers, S and its queue, vectors, two versions of estimates."""
+    size, real = costs.size, bytes_of(costs.precision)
     views = size.image_bytes + sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
-    numbers = float(size.diagonal)
+    numbers = size.diagonal + costs.all_stored(products)
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             numbers += g.kept_off_diagonal + g.coupling
             views += 2 * _ITEM_BYTES * g.num_blocks
-        elif stored == "jacobians":
-            numbers += g.num_edges * sum(g.stored_dim(slot) for slot in range(g.arity))
     explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0
     return views + real * (numbers + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim

@@ -44,6 +44,14 @@ def create(
         options = replace(options, precision=precision)
         solver = VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
     else:
-        solver = ResidentBlockSolver(graph, structure, device, plan.configuration, precision, plan.products)
+        solver = ResidentBlockSolver(
+            graph.parameter_sets,
+            structure,
+            device,
+            plan.configuration,
+            precision,
+            plan.products,
+            plan.merged,
+        )
     solver.precision_note = note
     return solver

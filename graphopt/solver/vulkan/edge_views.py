@@ -5,7 +5,8 @@
     pair list (a, b)  for each off-diagonal block of H the edges that contribute to it
 
 A tile is a run of whole destinations with at most TILE edges, or one destination with more: the work of one
-workgroup. Destinations that Schur eliminates come after those that stay, and no tile has both.
+workgroup. Destinations that Schur eliminates come after those that stay, and no tile has both. Long ones
+(`long_sums`) lie where these two meet; they are cut into parts, each the work of one workgroup.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
+from graphopt.solver.vulkan.long_sums import LongDestinations, are_long, cut_destinations
 from graphopt.solver.vulkan.transfer import Width
 
+MANY_EDGES = 48
+"""Per destination, from which on a workgroup of its own pays in products."""
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
 
@@ -33,11 +37,13 @@ class EdgeView:
     first: np.ndarray
     """(num_destinations + 1,) uint32: edges first[d] to first[d + 1] belong to destination d."""
     blocks: np.ndarray
-    """(num_destinations,) int64, ascending: block of each destination."""
+    """(num_destinations,) int64: block of each destination; ascending, but for long ones."""
     tiles: np.ndarray
     """(num_tiles + 1,) uint32: first destination of each tile."""
     num_kept_tiles: int
     """Tiles before this one are of destinations that stay, the others of those that Schur eliminates."""
+    long: LongDestinations | None = None
+    """Destinations that are cut into parts."""
 
     @property
     def num_edges(self) -> int:
@@ -53,6 +59,22 @@ class EdgeView:
     def num_tiles(self) -> int:
         """Tiles of destinations."""
         return len(self.tiles) - 1
+
+    def short_tiles(self, tiles: tuple[int, int]) -> list[tuple[int, int]]:
+        """The runs of tiles in a range that are not of long destinations."""
+        if self.long is None:
+            return [tiles] if tiles[0] < tiles[1] else []
+        begin, end = self.long.tiles
+        runs = [(tiles[0], min(tiles[1], begin)), (max(tiles[0], end), tiles[1])]
+        return [run for run in runs if run[0] < run[1]]
+
+    def long_destinations(self, tiles: tuple[int, int]) -> tuple[int, int]:
+        """The long destinations in a range of tiles, counted from the first one."""
+        return (0, 0) if self.long is None else self.long.among(tiles)
+
+    def edges_of(self, tiles: tuple[int, int]) -> int:
+        """Number of edges in a range of tiles."""
+        return int(self.first[self.tiles[tiles[1]]]) - int(self.first[self.tiles[tiles[0]]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,12 +122,30 @@ def edge_view(
 ) -> EdgeView:
     """The view of a slot; the primary one holds all edges. num_kept: first block that Schur eliminates."""
     found = structure.sorted_edges(group, slot)
-    order = found.order if is_primary else found.order[: found.first[-1]]
     num, boundary = len(found.blocks), int(np.searchsorted(found.blocks, num_kept))
-    kept = kernels.tile_starts(found.first, 0, boundary, TILE)
-    eliminated = kernels.tile_starts(found.first, boundary, num, TILE)
-    tiles = np.concatenate([kept, eliminated, np.array([num], np.uint32)])
-    return EdgeView(slot, order, found.first, found.blocks, tiles, len(kept))
+    is_long = are_long(np.diff(found.first.astype(np.int64)))
+    begin = end = boundary
+    if is_long.any():
+        found = _with_long_in_the_middle(found, is_long, boundary)
+        begin -= int(np.count_nonzero(is_long[:boundary]))
+        end += int(np.count_nonzero(is_long[boundary:]))
+    order = found.order if is_primary else found.order[: found.first[-1]]
+    kept = kernels.tile_starts(found.first, 0, begin, TILE)
+    eliminated = kernels.tile_starts(found.first, end, num, TILE)
+    tiles = np.concatenate([kept, np.arange(begin, end), eliminated, [num]]).astype(np.uint32)
+    long = cut_destinations(found.first, (begin, end), len(kept)) if begin < end else None
+    return EdgeView(slot, order, found.first, found.blocks, tiles, len(kept) + boundary - begin, long)
+
+
+def _with_long_in_the_middle(found: SortedEdges, is_long: np.ndarray, boundary: int) -> SortedEdges:
+    """Destinations in this order: short and long ones before the boundary, long and short ones after it."""
+    rank = np.where(np.arange(len(is_long)) < boundary, is_long, 3 - is_long.astype(int))
+    moved = np.argsort(rank, kind="stable")
+    counts = np.diff(found.first.astype(np.int64))[moved]
+    first = np.concatenate([[0], np.cumsum(counts)])
+    from_place = np.repeat(found.first[moved].astype(np.int64) - first[:-1], counts) + np.arange(first[-1])
+    order = np.concatenate([found.order[from_place], found.order[first[-1] :]])
+    return SortedEdges(order, first.astype(found.first.dtype), found.blocks[moved])
 
 
 def pair_lists(

@@ -11,27 +11,20 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen import gpu, sampled_runs
-from graphopt.codegen.gpu import EDGE_BLOCK
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.context import Context, Launch
-from graphopt.solver.vulkan.edge_views import (
-    EdgeView,
-    PairList,
-    edge_view,
-    loop_lists,
-    pair_lists,
-    primary_slot,
-    write_data,
-    write_rows,
-)
+from graphopt.solver.vulkan.edge_arrays import PairArrays, ViewArrays
+from graphopt.solver.vulkan.edge_views import edge_view, loop_lists, pair_lists, primary_slot
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.long_sums import Pass
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
-from graphopt.solver.vulkan.stored_numbers import StoredNumbers
-from graphopt.solver.vulkan.transfer import WIDE_BYTES, DeviceArray, Width, array_of, digest_of
+from graphopt.solver.vulkan.storage import Products
+from graphopt.solver.vulkan.stored_numbers import StoredNumbers, stored_numbers
+from graphopt.solver.vulkan.transfer import WIDE_BYTES, digest_of
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 
@@ -40,73 +33,6 @@ RUN_BYTES = 16
 """Of a run of neighbouring pixels, as memory moves them."""
 BlocksOfPairs = tuple[np.ndarray, np.ndarray]
 """(m, num_pairs) int64 and bool, as `EdgeGroup.block_offset` and `block_transposed`."""
-
-
-class ViewArrays:
-    """One view's arrays."""
-
-    def __init__(
-        self,
-        context: Context,
-        group: EdgeGroup,
-        signature: gpu.EdgeSignature,
-        view: EdgeView,
-        layout: BlockLayout,
-    ):
-        self._context, self._group, self.view = context, group, view
-        num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
-        self._rows = DeviceArray(context, num * signature.num_rows * 4)
-        self._num_blocks = num // EDGE_BLOCK
-        self._rows.fill(
-            EDGE_BLOCK * signature.num_rows * 4,
-            self._num_blocks,
-            lambda first, out: write_rows(group, view, first, out),
-        )
-        self._num_data = signature.num_data
-        self._data = DeviceArray(context, num * self._num_data * WIDE_BYTES)
-        self._narrow = (
-            DeviceArray(context, num * self._num_data * 4) if context.precision == "mixed" else None
-        )
-        arrays = {
-            "first": view.first,
-            "tiles": view.tiles,
-            "dest_block": layout.diagonal_offset[view.blocks],
-            "dest_scalar": layout.scalar[view.blocks],
-        }
-        small = {name: array_of(context, array.astype(np.uint32)) for name, array in arrays.items()}
-        self.buffers: dict[str, Any] = {name: one.buffer for name, one in small.items()}
-        self.buffers |= {"rows": self._rows.buffer, "data": self._data.buffer}
-        if self._narrow is not None:
-            self.buffers["data_narrow"] = self._narrow.buffer
-        self.nbytes = self._rows.nbytes + self._data.nbytes + sum(one.nbytes for one in small.values())
-        self.nbytes += 0 if self._narrow is None else self._narrow.nbytes
-        self.write_data()
-
-    def write_data(self) -> None:
-        """Measurements, information and kernel widths, from the graph."""
-        if not self._num_data:
-            return
-        self._write_data(self._data, "float64" if self._context.device.has_float64 else "two_floats")
-        if self._narrow is not None:
-            self._write_data(self._narrow, "float32")
-
-    def _write_data(self, target: DeviceArray, width: Width) -> None:
-        target.fill(
-            EDGE_BLOCK * self._num_data * (4 if width == "float32" else WIDE_BYTES),
-            self._num_blocks,
-            lambda first, out: write_data(self._group, self.view, first, width, out),
-        )
-
-
-class PairArrays:
-    """One pair list's arrays."""
-
-    def __init__(self, context: Context, pairs: PairList):
-        self.pairs = pairs
-        arrays = {"pair_first": pairs.first, "pair_edge": pairs.edge, "pair_block": pairs.offset}
-        stored = {name: array_of(context, array) for name, array in arrays.items()}
-        self.buffers: dict[str, Any] = {name: one.buffer for name, one in stored.items()}
-        self.nbytes = sum(one.nbytes for one in stored.values())
 
 
 class DeviceEdges:
@@ -135,6 +61,7 @@ class DeviceEdges:
         self.views: dict[int, ViewArrays] = {self.primary_slot: self.primary}
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
+        self._products: Products = "blocks"
         self.stored: dict[int, StoredNumbers] = {}
         """By slot, after `prepare_stored`."""
         self._digest = self._digest_of_data()
@@ -155,24 +82,32 @@ class DeviceEdges:
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
         lists = [] if places is None else pair_lists(group, self.primary.view, *places)
         lists += loop_lists(self._structure, group, self.primary.view, layout.diagonal_offset)
-        self.pairs = [PairArrays(self._context, one) for one in lists]
+        dims = [vertex.tangent_dim for vertex in self.signature.edge_type.vertices]
+        self.pairs = [
+            PairArrays(self._context, one, dims[one.slots[0]] * dims[one.slots[1]]) for one in lists
+        ]
 
     def in_context(self, context: Context) -> DeviceEdges:
         """The same arrays, computed with in another precision."""
         own = copy.copy(self)
         own._context, own._arithmetic = context, arithmetic_of(context)
-        own.stored = {
-            slot: StoredNumbers(context, self.signature, self.views[slot].view, one.sources)
-            for slot, one in self.stored.items()
-        }
+        sources = {slot: one.sources for slot, one in self.stored.items()}
+        own.stored = own._stored_numbers(sources)
         return own
 
-    def prepare_stored(self, uses_diagonal: bool) -> None:
-        """Make room for Jacobians; uses_diagonal: products leave out a vertex's part of its own row."""
-        for slot, arrays in self.views.items():
-            sources = tuple(t for t in self.views if t != slot or not uses_diagonal)
-            if sources:
-                self.stored[slot] = StoredNumbers(self._context, self.signature, arrays.view, sources)
+    def prepare_stored(self, uses_diagonal: bool, products: Products) -> None:
+        """Make room for what products "jacobians" or "expressions" read.
+
+        uses_diagonal: products leave out a vertex's part of its own row.
+        """
+        self._products = products
+        sources = {s: tuple(t for t in self.views if t != s or not uses_diagonal) for s in self.views}
+        self.stored = self._stored_numbers({slot: one for slot, one in sources.items() if one})
+
+    def _stored_numbers(self, sources: Mapping[int, tuple[int, ...]]) -> dict[int, StoredNumbers]:
+        views = {slot: arrays.view for slot, arrays in self.views.items()}
+        group = self._structure, self.group, self.signature
+        return stored_numbers(self._context, *group, views, sources, self._products)
 
     @property
     def nbytes(self) -> int:
@@ -199,7 +134,8 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What kernels over a view's edges read, by their names."""
         named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -230,7 +166,7 @@ class DeviceEdges:
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
         view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
-        buffers = self._buffers(view, version) | {"partial": partial}
+        buffers = self.buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -247,24 +183,55 @@ class DeviceEdges:
         slots = range(len(self.group.parameter_sets))
         return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2, views and pair lists run; made one after the other."""
-        yield gpu.chi2_kernel(self.signature, self._arithmetic)
-        for slot in self.views:
+    def linearize_kernels(self, slot: int) -> Iterator[gpu.GpuKernel]:
+        """What `linearize_pass` runs."""
+        view = self.views[slot].view
+        if view.short_tiles((0, view.num_tiles)):
             yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        for one in self.pairs:
-            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
+        if view.long is not None:
+            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+
+    def pair_kernel(self, arrays: PairArrays) -> gpu.GpuKernel:
+        """What `pair_pass` runs."""
+        return gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
+
+    def view_bytes(self, slot: int, *, reads_stored: bool = False) -> float:
+        """Bytes that a pass over a slot's view moves."""
+        nbytes = self.bytes_of(self.views[slot].view.num_edges)
+        return nbytes + (self.stored[slot].nbytes if reads_stored and slot in self.stored else 0)
 
     def pieces(
         self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
     ) -> list[tuple[int, int, float]]:
-        """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for."""
-        first, last = tiles
+        """(begin, end, bytes) of runs of tiles, as many as the budget of a submission asks for.
+
+        Tiles of long destinations are left out: see `long_pieces`.
+        """
         view = self.views[slot].view
-        share = (last - first) / max(view.num_tiles, 1)
-        nbytes = self.bytes_of(view.num_edges * share)
+        return [
+            piece
+            for run in view.short_tiles(tiles)
+            for piece in self._pieces(slot, run, view.edges_of(run), reads_stored)
+        ]
+
+    def long_pieces(
+        self, slot: int, long: tuple[int, int], *, reads_stored: bool = False
+    ) -> list[tuple[int, int, float]]:
+        """(begin, end, bytes) of runs of parts of a range of long destinations, likewise."""
+        cut = self.views[slot].view.long
+        if cut is None or long[0] == long[1]:
+            return []
+        parts = int(cut.part[long[0]]), int(cut.part[long[1]])
+        num_edges = int(cut.first[parts[1]]) - int(cut.first[parts[0]])
+        return self._pieces(slot, parts, num_edges, reads_stored)
+
+    def _pieces(
+        self, slot: int, run: tuple[int, int], num_edges: int, reads_stored: bool
+    ) -> list[tuple[int, int, float]]:
+        first, last = run
+        nbytes = self.bytes_of(num_edges)
         if reads_stored and slot in self.stored:
-            nbytes += share * self.stored[slot].nbytes
+            nbytes += num_edges / max(self.views[slot].view.num_edges, 1) * self.stored[slot].nbytes
         count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
         bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
         return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
@@ -272,44 +239,59 @@ class DeviceEdges:
     def _in_pieces(
         self,
         kernel: gpu.GpuKernel,
-        slot: int,
         buffers: dict[str, Any],
         params: dict[str, int],
-        tiles: tuple[int, int],
+        pieces: list[tuple[int, int, float]],
     ) -> list[Launch]:
-        """Launches over tiles[0] to tiles[1] of a view."""
+        """Launches over runs of tiles, or of parts."""
         launches = []
-        for begin, end, nbytes in self.pieces(slot, tiles):
+        for begin, end, nbytes in pieces:
             own = {**params, "first_tile": begin, "num_tiles": end}
             launches.append(bound(self._context, kernel, buffers, own, end - begin, nbytes))
         return launches
 
-    def linearize_launches(
-        self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
-    ) -> list[Launch]:
+    def linearize_pass(self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
-        kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
-        params = {"accumulate": int(accumulate)}
-        return self._in_pieces(kernel, slot, buffers, params, (0, arrays.view.num_tiles))
+        view, long = arrays.view, arrays.long
+        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
+        direct, parts, folds = [], [], []
+        if pieces := self.pieces(slot, (0, view.num_tiles)):
+            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+            direct = self._in_pieces(kernel, buffers, {"accumulate": int(accumulate)}, pieces)
+        if long is not None:
+            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+            pieces = self.long_pieces(slot, (0, long.num_sums))
+            parts = self._in_pieces(kernel, buffers | long.buffers, {}, pieces)
+            folds = long.fold_linearized(self._context, values, b, accumulate=accumulate)
+        return Pass(direct, parts, folds)
 
-    def pair_launch(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Launch:
+    def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
         """The blocks of a pair list."""
-        pairs = arrays.pairs
-        kernel = gpu.pair_kernel(self.signature, *pairs.slots, self._arithmetic)
-        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
-        params = {"num_blocks": pairs.num_blocks, "accumulate": int(accumulate)}
-        groups = -(-pairs.num_blocks // kernel.workgroup_size)
-        nbytes = self.bytes_of(len(pairs.edge))
-        return bound(self._context, kernel, buffers, params, groups, nbytes)
+        kernel = self.pair_kernel(arrays)
+        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
+        nbytes = self.bytes_of(len(arrays.pairs.edge))
+        direct, parts, folds = [], [], []
+        if arrays.num_short:
+            params = {"num_blocks": arrays.num_short, "accumulate": int(accumulate)}
+            groups = -(-arrays.num_short // kernel.workgroup_size)
+            own = nbytes * arrays.short_share
+            direct = [bound(self._context, kernel, buffers, params, groups, own)]
+        long = arrays.long
+        if long is not None:
+            params = {"num_blocks": long.num_parts, "accumulate": 0}
+            groups = -(-long.num_parts // kernel.workgroup_size)
+            own = nbytes * (1 - arrays.short_share)
+            parts = [bound(self._context, kernel, buffers | long.buffers, params, groups, own)]
+            folds = [long.fold(self._context, values, accumulate=accumulate)]
+        return Pass(direct, parts, folds)
 
     def store_launches(self, version: Version) -> list[Launch]:
         """What products read of each view."""
         launches = []
         for slot, one in self.stored.items():
             arrays = self.views[slot]
-            buffers = self._buffers(arrays, version)
+            buffers = self.buffers(arrays, version)
             launches += one.launches(buffers, self.bytes_of(arrays.view.num_edges))
         return launches
 
@@ -319,16 +301,25 @@ class DeviceEdges:
         own = {} if stored is None else {"stored": stored.buffer}
         return {**self._shared_buffers(self.views[slot]), **own}
 
-    def schur_diagonal_launches(
+    def schur_diagonal_pass(
         self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
-    ) -> list[Launch]:
+    ) -> Pass:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
         offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
         """
         arrays = self.views[slot]
-        kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
-        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        tiles = 0, arrays.view.num_kept_tiles
+        buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
-        return self._in_pieces(kernel, slot, buffers, {}, (0, arrays.view.num_kept_tiles))
+        direct, parts, folds = [], [], []
+        if pieces := self.pieces(slot, tiles):
+            kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
+            direct = self._in_pieces(kernel, buffers, {}, pieces)
+        kept = arrays.view.long_destinations(tiles)
+        if arrays.long is not None and kept[0] < kept[1]:
+            kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic, parts=True)
+            parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
+            folds = [arrays.long.fold_schur_diagonal(self._context, values, kept)]
+        return Pass(direct, parts, folds)

@@ -78,7 +78,15 @@ def _measure(
         absolute_tolerance=False,
         max_iterations=PCG_ITERATIONS,
     )
-    solver = ResidentBlockSolver(graph, structure, device, configuration, precision, prediction.products)
+    solver = ResidentBlockSolver(
+        graph.parameter_sets,
+        structure,
+        device,
+        configuration,
+        precision,
+        prediction.products,
+        prediction.merged,
+    )
     samples = [_iteration(solver) for _ in range(repetitions + 2)][2:]  # the first ones compile and record
     medians = {name: float(np.median([one[name] for one in samples])) for name in prediction.seconds}
     return Measurement(prediction, medians)

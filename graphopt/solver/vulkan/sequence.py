@@ -82,6 +82,34 @@ class Sequence:
         self.submit().wait(seconds)
 
 
+class Tape:
+    """Takes commands like a recorder, to record them many times: finding out what to launch takes long."""
+
+    def __init__(self) -> None:
+        self._commands: list[tuple[str, tuple[Any, ...]]] = []
+
+    def dispatch(self, kernel: Any, buffers: Series[Any], params: Series[int], groups: int) -> None:
+        """Run a kernel."""
+        self._commands.append(("dispatch", (kernel, buffers, params, groups)))
+
+    def barrier(self) -> None:
+        """Finish everything before."""
+        self._commands.append(("barrier", ()))
+
+    def copy(self, *arguments: Any) -> None:
+        """Copy between buffers."""
+        self._commands.append(("copy", arguments))
+
+    def fill(self, buffer: Any) -> None:
+        """Set a buffer to 0."""
+        self._commands.append(("fill", (buffer,)))
+
+    def record(self, recorder: Any) -> None:
+        """Add all commands to a program."""
+        for name, arguments in self._commands:
+            getattr(recorder, name)(*arguments)
+
+
 class Running:
     """A submitted sequence."""
 
