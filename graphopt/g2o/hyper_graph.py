@@ -145,7 +145,7 @@ class HyperGraph(kernels.GraphBase):
             return False
         for edge in self._edges_of(v):
             if detach:
-                edge._vertices[:] = [None if one is v else one for one in edge._vertices]
+                edge._vertices = [None if one is v else one for one in edge._vertices]
             else:
                 HyperGraph.remove_edge(self, edge)
         del self._vertices[v._id]
@@ -161,7 +161,7 @@ class HyperGraph(kernels.GraphBase):
         if not self._has_vertex(v):
             return False
         for edge in self._edges_of(v):
-            edge._vertices[:] = [None if one is v else one for one in edge._vertices]
+            edge._vertices = [None if one is v else one for one in edge._vertices]
         self._topology_changed()
         return True
 
@@ -188,7 +188,7 @@ class HyperGraph(kernels.GraphBase):
             if v_big in edge._vertices:
                 HyperGraph.remove_edge(self, edge)
             else:
-                edge._vertices[:] = [v_big if one is v_small else one for one in edge._vertices]
+                edge._vertices = [v_big if one is v_small else one for one in edge._vertices]
         self._topology_changed()
         return HyperGraph.remove_vertex(self, v_small) if erase else True
 
