@@ -7,8 +7,8 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp")
 
 
 class ScheduleAction(argparse.Action):

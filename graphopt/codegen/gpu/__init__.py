@@ -11,6 +11,7 @@ product_shapes  sums of products over tiles or rows of edges
 packed_products products that compute Jacobians anew
 stored_products products that read what one kernel has stored
 cuts            which values of a function to store: minimum cuts (max_flow)
+moved_products  products in two halves, J x first
 expression_cuts, expression_products   products that start from stored values of their programs (kept_cuts)
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus

@@ -139,7 +139,7 @@ def rows_kernel(product: EdgeProduct) -> GpuKernel:
     interface.add("y", "INOUT(%, real, y)")
     loop = product.hoisted()
     main = [
-        _STOP,
+        STOP,
         "const uint d = push.first_destination + WORKGROUP;",
         "if (d >= push.num_destinations) return;",
         "const uint begin = first.at[d], end = first.at[d + 1];",
@@ -176,7 +176,6 @@ def _compose(
         *describe_type(signature),
     ]
     name = f"{signature.edge_type.name}.{product.name}_{shape}{slot}.{'_'.join(map(str, sources))}"
-    packed_word = f"#define packed_word {'dvec4' if product.arithmetic == 'double' else 'vec4'}"
     return compose(
         f"{name}.{signature.information}.{signature.kernel}",
         interface,
@@ -187,7 +186,7 @@ def _compose(
         workgroup,
         len(product.sums),
         declarations,
-        macros=[packed_word, *_INCLUDES],
+        macros=packed_macros(product.arithmetic),
     )
 
 
@@ -195,16 +194,20 @@ def _zero_sums(count: int) -> list[str]:
     return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
 
 
-_INCLUDES = [
-    '#include "words.glsl"',
-    '#include "pcg_state.glsl"',
-    f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
-]
+def packed_macros(arithmetic: Arithmetic) -> list[str]:
+    """What kernels that read packed records, and stop with conjugate gradients, need before their buffers."""
+    return [
+        f"#define packed_word {'dvec4' if arithmetic == 'double' else 'vec4'}",
+        '#include "words.glsl"',
+        '#include "pcg_state.glsl"',
+        f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
+    ]
 
-_STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
+
+STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
 
 _TILE_START = [
-    _STOP,
+    STOP,
     "const uint tile = push.first_tile + WORKGROUP;",
     "if (tile >= push.num_tiles) return;",
     "const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last",

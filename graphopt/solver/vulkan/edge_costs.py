@@ -82,18 +82,46 @@ class EdgeCosts:
             return self.cut(g, slot).use.numbers if self.cut(g, slot).where != "inputs" else 0
         return 0
 
-    def all_stored(self, products: Sequence[Products]) -> float:
-        """Numbers of all groups."""
-        return float(
-            sum(
-                g.num_edges * self.stored(g, slot, one)
-                for g, one in zip(self.size.groups, products, strict=True)
-                for slot in range(g.arity)
-            )
-        )
+    def all_stored(self, products: Sequence[Products], schur: str) -> float:
+        """Numbers of all groups, those of vectors t included."""
+        total = 0
+        for g, one in zip(self.size.groups, products, strict=True):
+            numbers = sum(self.stored(g, slot, one) for slot in range(g.arity))
+            if one == "jp":
+                numbers += g.residual_dim * self.num_moved(g, products, schur)
+            total += g.num_edges * numbers
+        return float(total)
 
-    def product(self, g: GroupSize, slot: int, products: Products) -> Pass:
-        """One product over a view's edges; products: not "blocks"."""
+    def products(
+        self, g: GroupSize, chosen: Products, everybody: Sequence[Products], schur: str
+    ) -> list[Pass]:
+        """One product over a group's edges; chosen: not "blocks". everybody: of all groups."""
+        if chosen == "jp":
+            return self._in_halves(g, self.num_moved(g, everybody, schur))
+        return [self._product(g, slot, chosen) for slot in range(g.arity)]
+
+    def num_moved(self, g: GroupSize, everybody: Sequence[Products], schur: str) -> int:
+        """How many vectors t = w Omega J x schedule "jp" computes in a product: see `moved_vectors`."""
+        kept = [_num_kept(one, schur) for one in self.size.groups]
+        shares = set(everybody) == {"jp"} and max(kept) > 1
+        own = _num_kept(g, schur)
+        of_kept = 1 if shares and own else own if g.arity > 1 else 0
+        return of_kept + (1 if 0 < own < g.arity else 0)
+
+    def _in_halves(self, g: GroupSize, num_moved: int) -> list[Pass]:
+        """J x for all edges, and what each slot makes of it: half the work each."""
+        if not num_moved:
+            return []
+        real, flops = bytes_of(self.precision), 0.5 * PRODUCT_FLOPS[self.precision] * g.chi2_flops
+        moved = float(g.num_edges * real * g.residual_dim)
+        words = sum(-(-dim * real // _WORD) for dim in g.tangent_dims[1:])
+        first = edge_pass(g, flops, skip=0, more_bytes=moved, more_words=words)
+        places = 4.0 * g.num_edges
+        second = [edge_pass(g, flops, skip=slot, more_bytes=moved + places) for slot in range(g.arity)]
+        return [*(num_moved * [first]), *second]
+
+    def _product(self, g: GroupSize, slot: int, products: Products) -> Pass:
+        """One product over a view's edges."""
         if products == "expressions":
             products = _END[self.cut(g, slot).where] if g.arity > 1 else "matrix-free"
         real = bytes_of(self.precision)
@@ -122,6 +150,11 @@ class EdgeCosts:
             gathers=max(anew.gathers - g.num_edges * (without.gathers - use.gathers), 0.0),
             bandwidth=STREAM_EFFICIENCY if 2 * stored > nbytes else EFFICIENCY,
         )
+
+
+def _num_kept(g: GroupSize, schur: str) -> int:
+    """Slots that Schur does not eliminate."""
+    return g.arity - sum(g.is_eliminated) if schur == "implicit" else g.arity
 
 
 _END: dict[str, Products] = {"inputs": "matrix-free", "between": "expressions", "outputs": "jacobians"}

@@ -11,7 +11,7 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     whole        both, with all sources
 
 Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
-(`stored_numbers`). Launches that write the same rows
+(`stored_numbers`), those of schedule "jp" J x (`moved_vectors`). Launches that write the same rows
 run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
 makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
@@ -38,6 +38,7 @@ from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
 from graphopt.solver.vulkan.long_sums import Pass, steps_of
+from graphopt.solver.vulkan.moved_vectors import MovedVectors
 from graphopt.solver.vulkan.packed_records import PackedRecords
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
@@ -92,6 +93,7 @@ class EdgeProducts:
             StoredBlocks(context, storage.layout) if len(self._edges) < len(linearizer.edges) else None
         )
         self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
+        self._moved = MovedVectors(context, self._records)
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
         self._structure = structure
         self._num_kept = num_kept
@@ -120,7 +122,7 @@ class EdgeProducts:
         for edges in self._edges:
             for slot, number in enumerate(edges.group.vertex_sets):
                 reads = any(one.reads_estimate(slot) for one in edges.stored.values())
-                reads = reads or self._chosen[id(edges)] == "matrix-free"
+                reads = reads or self._chosen[id(edges)] in ("matrix-free", "jp")
                 found[number] = found.get(number, False) or reads
         return found
 
@@ -151,7 +153,7 @@ class EdgeProducts:
     def nbytes(self) -> int:
         """Device memory of what only products need."""
         arrays = [one for named in self._arrays.values() for one in named.values()]
-        return self._records.nbytes + sum(one.nbytes for one in arrays)
+        return self._records.nbytes + self._moved.nbytes + sum(one.nbytes for one in arrays)
 
     def estimate_launches(self, version: int) -> list[Launch]:
         """Before the first product at a version of the estimates."""
@@ -166,8 +168,14 @@ class EdgeProducts:
         numbers = self._numbers(plan.parts)
         self._record_start(recorder, plan, x, y, own, parity)
         pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
-        for step in [pack, *self._product_steps(plan, y, own.status, parity)]:
+        moved = self._moved_launches(plan.parts, own.status, parity)
+        for step in filter(None, [pack, moved, *self._product_steps(plan, y, own.status, parity)]):
             record_step(recorder, step)
+
+    def _moved_launches(self, parts: list[_Part], status: Any, parity: int | None) -> list[Launch]:
+        """The first halves of products "jp"; none without."""
+        halves = [(one.edges, one.sources) for one in parts if self._chosen[id(one.edges)] == "jp"]
+        return self._moved.launches(halves, status, parity)
 
     def _record_start(
         self, recorder: Any, plan: _Plan, x: Any, y: Any, own: Equations, parity: int | None
@@ -206,7 +214,9 @@ class EdgeProducts:
         offsets = self._linearizer.estimates.kept_offsets
         pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
         solve = [launch for one in eliminated for launch in self._solve_launches(one, inverse, own, parity)]
-        for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
+        before, after = (self._moved_launches(x, own.status, parity) for x in (eliminated, kept.parts))
+        products = self._product_steps(kept, y, own.status, parity)
+        for step in filter(None, [pack, before, solve, after, *products]):
             record_step(recorder, step)
 
     def _numbers(self, parts: list[_Part]) -> list[int]:
@@ -253,6 +263,13 @@ class EdgeProducts:
     def _kernel(self, one: _Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
+        if self._chosen[id(one.edges)] == "jp":
+            product = self._moved.product(one.edges, one.slot, one.sources)
+            return (
+                stored_rows_kernel(product)
+                if shape == "rows"
+                else stored_tiles_kernel(product, shape == "solve")
+            )
         if one.edges.stored:
             holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
             product = one.edges.stored[one.slot].product(one.sources, holds)
@@ -279,6 +296,8 @@ class EdgeProducts:
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
         buffers = {**edges.product_buffers(one.slot), **own, **more}
+        if self._chosen[id(edges)] == "jp":
+            buffers |= self._moved.buffers(edges, one.slot, one.sources)
         for slot, number in enumerate(edges.group.vertex_sets):
             buffers[f"packed{slot}"] = self._records.buffer(number)
         constants = {STOPPABLE: int(parity is not None)}
