@@ -8,7 +8,7 @@ from typing import Any
 from graphopt.codegen import gpu
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.device.protocol import Precision
-from graphopt.solver.vulkan.context import LARGE, Context, Launch
+from graphopt.solver.vulkan.context import LARGE, LARGE_BYTES, Context, Launch
 
 
 def arithmetic_of(context: Context) -> Arithmetic:
@@ -33,7 +33,8 @@ def bound(
     constants: Mapping[int, int] | None = None,
 ) -> Launch:
     """A launch of a generated kernel; buffers and params by the kernel's names."""
-    large = {LARGE: 1} if context.is_large else {}
+    is_large = context.is_large or any(buffers[name].size >= LARGE_BYTES for name in kernel.buffers)
+    large = {LARGE: 1} if is_large else {}
     compiled = context.device.generated(kernel, {**large, **(constants or {})})
     return Launch(
         compiled,
