@@ -1,4 +1,4 @@
-"""The option `--schedule`: one schedule for all edges, or some by edge type."""
+"""The option `--schedule`: one schedule for all edges, or some by edge type and vertex type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from graphopt.cli.suggestions import did_you_mean
 
 SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp")
+BY_TAG = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "merged", "separate")
+"""Of edges, and the last two of vertices."""
 
 
 class ScheduleAction(argparse.Action):
@@ -28,7 +29,7 @@ class ScheduleAction(argparse.Action):
             tag, _, name = pair.rpartition("=")
             if not tag:
                 raise argparse.ArgumentError(self, f"'{pair}' is not TAG=NAME, as in EDGE_SE2=jacobians")
-            self._check(name, EDGE_SCHEDULES, f" of '{tag}'")
+            self._check(name, BY_TAG, f" of '{tag}'")
             pins[tag] = name
         setattr(namespace, self.dest, pins)
 
@@ -38,5 +39,5 @@ class ScheduleAction(argparse.Action):
             raise argparse.ArgumentError(
                 self,
                 f"unknown schedule '{name}'{whose}.{did_you_mean(name, known)} Known: {listed}, "
-                "or TAG=NAME for the edges of a type.",
+                "or TAG=NAME for the edges or vertices of a type.",
             )

@@ -50,7 +50,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
+    body = edge_statements(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
     declare_inputs(interface, signature)
     interface.add("partial", "OUTPUT(%, wide, partial)")
@@ -97,7 +97,7 @@ def linearize_kernel(
     sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
+    body = edge_statements(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", *(() if parts else ("accumulate",)))
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature)
@@ -124,9 +124,9 @@ def linearize_kernel(
         f"{', parts of long sums' if parts else ''}",
         *describe_type(signature),
     ]
-    store = store_part(dim, with_b=True) if parts else _store_block(dim)
+    store = store_part(dim, with_b=True) if parts else store_block(dim)
     sum_function = tile_declarations(len(sums), store, parts)
-    declarations = [_places(dim), *sum_function, *([CHI2_SUM] if primary else [])]
+    declarations = [place_table(dim), *sum_function, *([CHI2_SUM] if primary else [])]
     name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}{'.parts' if parts else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
 
@@ -142,7 +142,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
+    body = edge_statements(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature)
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
@@ -189,7 +189,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     )
 
 
-def _body(
+def edge_statements(
     program: Program,
     signature: EdgeSignature,
     outputs: Sequence[str],
@@ -237,13 +237,13 @@ def hessian_names(dim: int) -> list[str]:
     return [f"H_{i}_{j}" for j in range(dim) for i in range(j + 1)]
 
 
-def _places(dim: int) -> str:
+def place_table(dim: int) -> str:
     """Constant table: output -> row + 256 * column of the block."""
     entries = [i + 256 * j for j in range(dim) for i in range(j + 1)]
     return f"const uint PLACE[{len(entries)}] = uint[]({', '.join(f'{e}u' for e in entries)});"
 
 
-def _store_block(dim: int) -> list[str]:
+def store_block(dim: int) -> list[str]:
     """Write one sum into both triangles of a diagonal block, or into b."""
     num = dim * (dim + 1) // 2
     return [

@@ -18,7 +18,7 @@ from graphopt.codegen.gpu.inputs import describe_type
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
 from graphopt.codegen.gpu.layout import EdgeSignature, numbered
 from graphopt.codegen.gpu.packed_products import Recomputed
-from graphopt.codegen.gpu.product_shapes import STOP, packed_macros
+from graphopt.codegen.gpu.product_shapes import PRODUCT_INCLUDES, STOP, packed_word
 from graphopt.codegen.gpu.programs import moved_names, moved_program, transposed_program, vector_names
 from graphopt.codegen.program import Program
 
@@ -54,7 +54,7 @@ def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic:
         body,
         MOVED_WORKGROUP,
         count,
-        macros=packed_macros(arithmetic),
+        macros=[packed_word(arithmetic), *PRODUCT_INCLUDES],
     )
 
 

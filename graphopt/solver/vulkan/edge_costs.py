@@ -92,14 +92,6 @@ class EdgeCosts:
             total += g.num_edges * numbers
         return float(total)
 
-    def products(
-        self, g: GroupSize, chosen: Products, everybody: Sequence[Products], schur: str
-    ) -> list[Pass]:
-        """One product over a group's edges; chosen: not "blocks". everybody: of all groups."""
-        if chosen == "jp":
-            return self._in_halves(g, self.num_moved(g, everybody, schur))
-        return [self._product(g, slot, chosen) for slot in range(g.arity)]
-
     def num_moved(self, g: GroupSize, everybody: Sequence[Products], schur: str) -> int:
         """How many vectors t = w Omega J x schedule "jp" computes in a product: see `moved_vectors`."""
         kept = [_num_kept(one, schur) for one in self.size.groups]
@@ -108,20 +100,25 @@ class EdgeCosts:
         of_kept = 1 if shares and own else own if g.arity > 1 else 0
         return of_kept + (1 if 0 < own < g.arity else 0)
 
-    def _in_halves(self, g: GroupSize, num_moved: int) -> list[Pass]:
-        """J x for all edges, and what each slot makes of it: half the work each."""
-        if not num_moved:
-            return []
-        real, flops = bytes_of(self.precision), 0.5 * PRODUCT_FLOPS[self.precision] * g.chi2_flops
-        moved = float(g.num_edges * real * g.residual_dim)
-        words = sum(-(-dim * real // _WORD) for dim in g.tangent_dims[1:])
-        first = edge_pass(g, flops, skip=0, more_bytes=moved, more_words=words)
-        places = 4.0 * g.num_edges
-        second = [edge_pass(g, flops, skip=slot, more_bytes=moved + places) for slot in range(g.arity)]
-        return [*(num_moved * [first]), *second]
+    def first_halves(self, everybody: Sequence[Products], schur: str) -> list[Pass]:
+        """J x per edge, of all groups with schedule "jp"."""
+        real, passes = bytes_of(self.precision), []
+        for g, one in zip(self.size.groups, everybody, strict=True):
+            if one == "jp":
+                moved = float(g.num_edges * real * g.residual_dim)
+                words = sum(-(-dim * real // _WORD) for dim in g.tangent_dims[1:])
+                half = edge_pass(g, self._half_flops(g), skip=0, more_bytes=moved, more_words=words)
+                passes += self.num_moved(g, everybody, schur) * [half]
+        return passes
 
-    def _product(self, g: GroupSize, slot: int, products: Products) -> Pass:
-        """One product over a view's edges."""
+    def _half_flops(self, g: GroupSize) -> float:
+        return 0.5 * PRODUCT_FLOPS[self.precision] * g.chi2_flops
+
+    def product(self, g: GroupSize, slot: int, products: Products) -> Pass:
+        """One product over a view's edges, "jp": its second half; products: not "blocks"."""
+        if products == "jp":
+            read = float(g.num_edges * (bytes_of(self.precision) * g.residual_dim + 4))
+            return edge_pass(g, self._half_flops(g), skip=slot, more_bytes=read)
         if products == "expressions":
             products = _END[self.cut(g, slot).where] if g.arity > 1 else "matrix-free"
         real = bytes_of(self.precision)

@@ -134,7 +134,8 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What kernels over a view's edges read, by their names."""
         named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -165,7 +166,7 @@ class DeviceEdges:
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
         view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
-        buffers = self._buffers(view, version) | {"partial": partial}
+        buffers = self.buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -182,17 +183,22 @@ class DeviceEdges:
         slots = range(len(self.group.parameter_sets))
         return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2, views and pair lists run; made one after the other."""
-        yield gpu.chi2_kernel(self.signature, self._arithmetic)
-        for slot, arrays in self.views.items():
-            view = arrays.view
-            if view.short_tiles((0, view.num_tiles)):
-                yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
-            if view.long is not None:
-                yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
-        for one in self.pairs:
-            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
+    def linearize_kernels(self, slot: int) -> Iterator[gpu.GpuKernel]:
+        """What `linearize_pass` runs."""
+        view = self.views[slot].view
+        if view.short_tiles((0, view.num_tiles)):
+            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+        if view.long is not None:
+            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+
+    def pair_kernel(self, arrays: PairArrays) -> gpu.GpuKernel:
+        """What `pair_pass` runs."""
+        return gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
+
+    def view_bytes(self, slot: int, *, reads_stored: bool = False) -> float:
+        """Bytes that a pass over a slot's view moves."""
+        nbytes = self.bytes_of(self.views[slot].view.num_edges)
+        return nbytes + (self.stored[slot].nbytes if reads_stored and slot in self.stored else 0)
 
     def pieces(
         self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
@@ -248,7 +254,7 @@ class DeviceEdges:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view, long = arrays.view, arrays.long
-        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
+        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, (0, view.num_tiles)):
             kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
@@ -262,8 +268,8 @@ class DeviceEdges:
 
     def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
         """The blocks of a pair list."""
-        kernel = gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
-        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
+        kernel = self.pair_kernel(arrays)
+        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
         nbytes = self.bytes_of(len(arrays.pairs.edge))
         direct, parts, folds = [], [], []
         if arrays.num_short:
@@ -285,7 +291,7 @@ class DeviceEdges:
         launches = []
         for slot, one in self.stored.items():
             arrays = self.views[slot]
-            buffers = self._buffers(arrays, version)
+            buffers = self.buffers(arrays, version)
             launches += one.launches(buffers, self.bytes_of(arrays.view.num_edges))
         return launches
 
@@ -304,7 +310,7 @@ class DeviceEdges:
         """
         arrays = self.views[slot]
         tiles = 0, arrays.view.num_kept_tiles
-        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []
