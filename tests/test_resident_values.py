@@ -269,6 +269,7 @@ def test_edges_of_many_vertices_cost_less_in_halves():
     few, many = problem_size(Structure(pose_graph().select()), "double"), None
     (group,) = few.groups
     more = {"record_words": (2,) * 4, "tangent_dims": (3,) * 4, "is_eliminated": (False,) * 4}
+    more |= {"num_destinations": (40,) * 4, "vertex_sets": (0,) * 4, "may_merge": (False,) * 4}
     many = replace(few, groups=(replace(group, num_edges=10**7, is_shared=(False,) * 4, **more),))
     pins = {"EDGE_SE2": "matrix-free"}, {"EDGE_SE2": "jp"}
     slow = replace(LARGE_GPU, float64_flops=1e11)

@@ -15,7 +15,6 @@ from graphopt.solver.vulkan.view_cuts import EFFICIENCY, REUSE, STREAM_EFFICIENC
 PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
 """Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
 _WORD = 16  # bytes of a scattered read
-_WIDE_BYTES = 8  # of a number of an edge's data
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ class EdgeCosts:
         """What is different from a product that computes all anew."""
         use, without = cut.use, cut.without
         stored = g.num_edges * use.number_bytes * use.numbers
-        nbytes = anew.nbytes + stored - g.num_edges * _WIDE_BYTES * (without.data - use.data)
+        nbytes = anew.nbytes + stored - g.num_edges * use.number_bytes * (without.data - use.data)
         return Pass(
             nbytes=float(nbytes),
             flops=anew.flops * use.flops / max(without.flops, 1.0),
