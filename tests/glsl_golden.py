@@ -24,8 +24,9 @@ from graphopt.codegen.gpu import (
 from graphopt.codegen.gpu.cuts import Balance
 from graphopt.codegen.gpu.expression_cuts import view_cut
 from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
+from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
 from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
-from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.packed_products import packed_tiles_kernel, recomputed_product
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_tiles_kernel
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import (
@@ -55,6 +56,16 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
         yield from expression_kernels(signature, 0, (1,), cut, arithmetic)
     if last:
         yield pair_kernel(signature, 0, last, arithmetic)
+    kinds = [vertex.name for vertex in kind.vertices]
+    if signature.arity == 2 and kinds[0] == kinds[1]:
+        yield from merged_kernels([(signature, 0), (signature, 1)], arithmetic)
+
+
+def merged_kernels(members, arithmetic: str) -> Iterator[GpuKernel]:
+    """Sums over several views."""
+    yield merged_linearize_kernel(tuple(members), arithmetic)
+    products = [recomputed_product(signature, slot, (1 - slot,), arithmetic) for signature, slot in members]
+    yield merged_product_kernel(tuple(products))
 
 
 def expression_kernels(signature, slot, sources, cut, arithmetic: str) -> Iterator[GpuKernel]:
@@ -97,6 +108,8 @@ def whole_texts() -> Iterator[GpuKernel]:
     yield from expression_kernels(snavely, 1, (0,), cut, "double")
     yield moved_kernel(planar, (0, 1), "mixed")
     yield stored_tiles_kernel(transposed_product(planar, 1, (0, 1), False, "mixed"))
+    odometry = EdgeSignature(registry.edge_type("EdgeSE2"), "diagonal", 0)
+    yield from merged_kernels([(odometry, 0), (odometry, 1), (planar, 0)], "mixed")
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
 
 

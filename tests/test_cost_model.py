@@ -232,6 +232,10 @@ def test_explain_prints_sources(files, capsys):
         "packed_rows1.0",
         "store0.1",
         "stored_tiles1.0",
+        "EdgeSE3.moved0_1",
+        "transposed_tiles1.0_1",
+        "merged.linearize.EdgeSE3",
+        "merged.product.EdgeSE3",
     ):
         assert kernel in text
     assert main(["explain", files[1], "--source", "EDGE_SE2"]) == 2
