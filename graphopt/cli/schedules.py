@@ -7,8 +7,8 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "host")
-BY_TAG = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "merged", "separate")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
+BY_TAG = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "merged", "separate")
 """Of edges, and the last two of vertices."""
 
 

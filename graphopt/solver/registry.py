@@ -20,8 +20,8 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions")
+SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
+EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp")
 """Of one edge set."""
 SUMMATIONS = ("auto", "merged", "separate")
 """Of one vertex set."""
@@ -43,9 +43,9 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "expressions" (they read stored values of which they compute the Jacobians),
-    "host": the CPU; or all but the last by edge type's tag, others are "auto". By vertex type's tag: "merged"
-    (one kernel sums over all edge types) or "separate"."""
+    (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
+    edge first), "host": the CPU; or all but the last by edge type's tag, others are "auto". By vertex type's
+    tag: "merged" (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None
