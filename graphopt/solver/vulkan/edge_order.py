@@ -50,9 +50,7 @@ def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder |
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
     edges, destination = _edges_of(found, sample)
     by_end = edges[_by_end(group, edges, destination, other)]
-    moves, sorted_moves = (
-        sum(_moves(structure, group, one, k) for k in others) for one in (edges, by_end)
-    )
+    moves, sorted_moves = (sum(_moves(structure, group, one, k) for k in others) for one in (edges, by_end))
     taken = other if sorted_moves <= WORTH * moves else None
     return EdgeOrder(slot, taken, moves, sorted_moves)
 
