@@ -105,7 +105,8 @@ def test_points_minimised_alone_are_stationary_and_never_higher(kernel):
     problem = LandmarkProblem(structure, [edges], points.estimate)
     before = problem.chi2()
     assert before.sum() == pytest.approx(graph.chi2(), rel=1e-12)
-    after = problem.minimise(40)
+    after, still_fall = problem.minimise(40)
+    assert still_fall.mean() < 0.05
     assert (after <= before).all()
     H, b = problem.linearize()
     step = np.linalg.solve(H, b[:, :, None])[:, :, 0]

@@ -24,6 +24,7 @@ from graphopt.types.slam3d import VertexPointXYZ
 _INITIAL_LAMBDA = 1e-3
 _SMALLEST_DIAGONAL = 1e-9  # of H, relative to its largest entry
 _ACCEPT = 1e-3  # actual over predicted gain of an accepted step
+_NOTHING = 1e-6  # relative gain of a point that has arrived
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +147,13 @@ class LandmarkProblem:
             total += np.bincount(edges.point, chi2, len(total))
         return np.where(np.isfinite(total), total, np.inf)
 
-    def minimise(self, iterations: int) -> np.ndarray:
-        """Move every point towards its own minimum; (n,) chi2 there. No point ends with a higher chi2."""
+    def minimise(self, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+        """Move every point towards its own minimum: (n,) chi2 there, and (n,) bool, whether it still falls.
+
+        No point ends with a higher chi2.
+        """
         chi2 = self.chi2()
+        fell = np.ones(len(chi2), bool)
         damping = np.full(len(chi2), _INITIAL_LAMBDA)
         growth = np.full(len(chi2), 2.0)
         for _ in range(iterations):
@@ -160,12 +165,13 @@ class LandmarkProblem:
             with np.errstate(invalid="ignore"):
                 ratio = np.where(gain > 0.0, (chi2 - after) / gain, -np.inf)
             good = ratio > _ACCEPT
+            fell = np.where(good, chi2 - after > _NOTHING * chi2, gain > _NOTHING * chi2)
             self.points[~good] = before[~good]
             chi2 = np.where(good, after, chi2)
             factor = np.maximum(1.0 / 9.0, 1.0 - (2.0 * np.where(good, ratio, 0.0) - 1.0) ** 3)
             damping *= np.where(good, factor, growth)
             growth = np.where(good, 2.0, 2.0 * growth)
-        return chi2
+        return chi2, fell
 
 
 def _damped_steps(H: np.ndarray, b: np.ndarray, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,5 +184,20 @@ def _damped_steps(H: np.ndarray, b: np.ndarray, damping: np.ndarray) -> tuple[np
     added = damping[:, None] * scale
     matrix = np.where(usable[:, None, None], H, np.eye(3)) + added[:, :, None] * np.eye(3)
     right = np.where(usable[:, None], b, 0.0)
-    step = np.linalg.solve(matrix, right[:, :, None])[:, :, 0]
+    step = solve_positive(matrix, right)
     return step, (step * (added * step + right)).sum(axis=1)
+
+
+def solve_positive(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """x (n, 3) of M x = y for positive definite M (n, 3, 3), by its factors L D L'; not finite for others."""
+    (a, b, c), (_, d, e), (_, _, f) = matrix.transpose(1, 2, 0)
+    x, y, z = right.T
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ba, ca = b / a, c / a
+        d, e, f = d - b * ba, e - b * ca, f - c * ca
+        ed = e / d
+        y = y - ba * x
+        z = (z - ca * x - ed * y) / (f - e * ed)
+        y = y / d - ed * z
+        x = x / a - ba * y - ca * z
+    return np.stack([x, y, z], axis=1)

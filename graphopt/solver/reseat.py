@@ -29,8 +29,8 @@ FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
-_FIRST_ITERATIONS, _LAST_ITERATIONS = 5, 15
-_HOPEFUL = 100.0  # times the present chi2: candidates worth the last iterations
+_ROUNDS, _ITERATIONS = 4, 5  # of each round
+_HOPEFUL = 100.0  # times the present chi2: candidates worth another round
 _SPREAD_SAMPLES = 1 << 16  # landmarks whose extent is measured, about
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
@@ -196,7 +196,7 @@ def _minimise(
 ) -> tuple[np.ndarray, np.ndarray]:
     """All candidates (k, n, 3) at once: places where they end (k, n, 3) and chi2 there (k, n).
 
-    After a few iterations only those go on that come near the landmark's `present` chi2 (n,).
+    After a round only those go on that still move and are near the landmark's `present` chi2 (n,).
     """
     num_starts, count = starts.shape[:2]
     repeated = [
@@ -208,14 +208,18 @@ def _minimise(
         )
         for one in edges
     ]
-    problem = LandmarkProblem(structure, repeated, starts.reshape(-1, 3))
-    chi2 = problem.minimise(_FIRST_ITERATIONS)
-    places = problem.points
-    chosen, taken = choose_points(repeated, chi2 < _HOPEFUL * np.tile(present, num_starts))
-    if len(chosen):
-        rest = LandmarkProblem(structure, taken, places[chosen])
-        chi2[chosen] = rest.minimise(_LAST_ITERATIONS)
-        places[chosen] = rest.points
+    places, chi2 = starts.reshape(-1, 3).copy(), np.empty(num_starts * count)
+    hopeful = _HOPEFUL * np.tile(present, num_starts)
+    chosen, taken = np.arange(len(chi2)), repeated
+    for _ in range(_ROUNDS):
+        problem = LandmarkProblem(structure, taken, places[chosen])
+        chi2[chosen], still_fall = problem.minimise(_ITERATIONS)
+        places[chosen] = problem.points
+        going_on = np.zeros(len(chi2), bool)
+        going_on[chosen] = still_fall
+        chosen, taken = choose_points(repeated, going_on & (chi2 < hopeful))
+        if not len(chosen):
+            break
     return places.reshape(starts.shape), chi2.reshape(num_starts, count)
 
 

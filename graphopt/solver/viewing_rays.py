@@ -21,11 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, solve_positive
 from graphopt.solver.structure import EdgeGroup, Structure
 
 _NEWTON_STEPS = 8
 _CONVERGED = 1e-6  # last Newton step relative to the distance
+_ARRIVED = 1e-9  # largest Newton step relative to the spread of the points
 _PROBE = 1e-3  # s relative to the spread of the points
 _SAMPLES = 31  # points per camera whose median is the start
 _CONSISTENT = 0.05  # relative difference of the distances that s and -s give
@@ -54,6 +55,8 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
     for _ in range(_NEWTON_STEPS):
         step = _least_step(*problem.linearize())
         problem.points += step
+        if np.abs(step).max(initial=0.0) <= _ARRIVED * spread:
+            break
     H, _ = problem.linearize()
     x = problem.points.copy()
     ray = _null_direction(H)
@@ -110,7 +113,7 @@ def _least_step(H: np.ndarray, b: np.ndarray) -> np.ndarray:
     usable = np.isfinite(size) & (size > 0.0) & np.isfinite(b).all(axis=1)
     H = np.where(usable[:, None, None], H, np.eye(3))
     lifted = H + 1e-9 * np.where(usable, size, 1.0)[:, None, None] * np.eye(3)
-    return np.linalg.solve(lifted, np.where(usable[:, None], b, 0.0)[:, :, None])[:, :, 0]
+    return solve_positive(lifted, np.where(usable[:, None], b, 0.0))
 
 
 def _null_direction(H: np.ndarray) -> np.ndarray:
