@@ -82,6 +82,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     from graphopt.solver.registry import SolverOptions
     from graphopt.solver.vulkan.measure import measure_schedules
     from graphopt.solver.vulkan.schedule import choose_plan, choose_precision, configuration_of
+    from graphopt.solver.vulkan.storage import names_of
 
     if args.device == "cpu":
         return _on_the_cpu(structure, args)
@@ -107,7 +108,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "schedule": plan.schedule,
         "edge_sets": {
             group.edge_set.type.tag: one
-            for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
+            for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
         "schedules": _rows(plan, measured),
     }
@@ -117,7 +118,8 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     times = {one.prediction.name: one for one in measured}
     rows = []
     for one in plan.predictions:
-        is_pick = (one.schur, one.products) == (plan.configuration.schur, plan.products)
+        taken = plan.configuration.schur, plan.products, plan.evaluations
+        is_pick = (one.schur, one.products, one.evaluations) == taken
         row: dict[str, Any] = {
             "schedule": one.name,
             "chosen": is_pick,

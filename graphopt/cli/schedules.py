@@ -7,8 +7,11 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+PRODUCTS = ("blocks", "matrix-free", "jacobians")
+EVALUATIONS = ("gather", "scatter")
+_BOTH = tuple(f"{one}+{evaluation}" for one in PRODUCTS for evaluation in EVALUATIONS)
+EDGE_SCHEDULES = ("auto", *PRODUCTS, *EVALUATIONS, *_BOTH)
+SCHEDULES = (*EDGE_SCHEDULES, "host")
 
 
 class ScheduleAction(argparse.Action):

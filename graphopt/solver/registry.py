@@ -20,9 +20,16 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians")
+_EVALUATIONS = ("gather", "scatter")
+EDGE_SCHEDULES = (
+    "auto",
+    *_PRODUCTS,
+    *_EVALUATIONS,
+    *(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS),
+)
 """Of one edge set."""
+SCHEDULES = (*EDGE_SCHEDULES, "host")
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
 """One for all, or those of some edge types by tag."""
 
@@ -41,8 +48,8 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "host": the CPU; or some of the first three by edge type's tag, others are
-    "auto"."""
+    (products read stored ones), "host": the CPU. For H and b "gather" evaluates edges anew in each sum,
+    "scatter" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None

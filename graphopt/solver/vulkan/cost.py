@@ -3,7 +3,7 @@
 A schedule says what is stored of H beside its diagonal, per edge set (`storage`): its blocks ("blocks"),
 what products read of the Jacobians ("jacobians"), or nothing, so that products compute them anew
 ("matrix-free"); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or
-is left out ("off").
+is left out ("off"). Who evaluates the edges for H and b is a choice of its own (`evaluation_cost`).
 Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
@@ -25,9 +25,10 @@ from typing import Literal
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
+from graphopt.solver.vulkan.evaluation_cost import with_evaluations
 from graphopt.solver.vulkan.layout import MAX_VALUES
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
-from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
+from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, describe_products, split_pin
 
 PCG_ITERATIONS = 20
 PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
@@ -87,6 +88,8 @@ class Prediction:
     memory_bytes: float
     setup: float = 0.0
     """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Per edge group; set by `predict`."""
 
     @property
     def name(self) -> str:
@@ -108,18 +111,26 @@ def predict(
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
     pins = pins or {}
-    choices = [_choices(pins.get(tag)) for tag in size.tags]
+    found = _by_gathering(size, figures, precision, pins)
+    return _sorted(with_evaluations(found, size, figures, precision, pins, Pass))
+
+
+def _by_gathering(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str]
+) -> list[Prediction]:
+    """Without a choice of who evaluates."""
+    choices = [_choices(split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
     if not size.eliminates:
-        return _sorted(_of_elimination(size, figures, precision, "off", choices))
+        return _of_elimination(size, figures, precision, "off", choices)
     found = _of_elimination(size, figures, precision, "implicit", choices)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
         found.append(_predict(size, figures, precision, "explicit", whole))
-    return _sorted(found)
+    return found
 
 
-def _choices(pin: str | None) -> list[Products]:
-    chosen: list[Products] = [one for one in PRODUCTS if pin is None or pin == one]
+def _choices(pin: str) -> list[Products]:
+    chosen: list[Products] = [one for one in PRODUCTS if pin in ("auto", one)]
     return chosen
 
 
@@ -208,7 +219,7 @@ def _predict(
         name: sum(one.seconds(figures, precision) for one in passes) for name, passes in phases.items()
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
-    schedule = describe_products([g.tag for g in size.groups], products)
+    schedule = describe_products([g.tag for g in size.groups], products, ("gather",) * len(products))
     return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products), setup)
 
 

@@ -45,7 +45,13 @@ def create(
         solver = VulkanBlockSolver(graph, structure, options, device=device, configuration=plan.configuration)
     else:
         solver = ResidentBlockSolver(
-            graph.parameter_sets, structure, device, plan.configuration, precision, plan.products
+            graph.parameter_sets,
+            structure,
+            device,
+            plan.configuration,
+            precision,
+            plan.products,
+            evaluations=plan.evaluations,
         )
     solver.precision_note = note
     return solver

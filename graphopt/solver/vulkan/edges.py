@@ -22,6 +22,7 @@ from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.long_sums import Pass
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
+from graphopt.solver.vulkan.scattered import ScatteredRecords
 from graphopt.solver.vulkan.stored_numbers import StoredNumbers
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, digest_of
 from graphopt.symbolic import sampling
@@ -62,6 +63,8 @@ class DeviceEdges:
         self.pairs: list[PairArrays] = []
         self.stored: dict[int, StoredNumbers] = {}
         """By slot, after `prepare_stored`."""
+        self.scattered: ScatteredRecords | None = None
+        """Of evaluation "scatter", after `prepare_scattered`."""
         self._digest = self._digest_of_data()
         self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
@@ -93,6 +96,7 @@ class DeviceEdges:
             slot: StoredNumbers(context, self.signature, self.views[slot].view, one.sources)
             for slot, one in self.stored.items()
         }
+        own.scattered = None if self.scattered is None else self.scattered.in_context(context)
         return own
 
     def prepare_stored(self, uses_diagonal: bool) -> None:
@@ -102,10 +106,18 @@ class DeviceEdges:
             if sources:
                 self.stored[slot] = StoredNumbers(self._context, self.signature, arrays.view, sources)
 
+    def prepare_scattered(self) -> None:
+        """Evaluate each edge once from now on, for all views and pair lists."""
+        views = [one.view for one in self.views.values()]
+        pairs = sorted({one.pairs.slots for one in self.pairs})
+        self.scattered = ScatteredRecords(self._context, self.signature, views, self.primary.view, pairs)
+
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.nbytes for one in [*self.views.values(), *self.pairs, *self.stored.values()])
+        scattered = () if self.scattered is None else (self.scattered,)
+        arrays = [*self.views.values(), *self.pairs, *self.stored.values(), *scattered]
+        return sum(one.nbytes for one in arrays)
 
     @property
     def names_a_vertex_twice(self) -> bool:
@@ -178,14 +190,31 @@ class DeviceEdges:
     def kernels(self) -> Iterator[gpu.GpuKernel]:
         """What the launches of chi2, views and pair lists run; made one after the other."""
         yield gpu.chi2_kernel(self.signature, self._arithmetic)
+        if self.scattered is not None:
+            yield self.scattered.evaluate_kernel()
         for slot, arrays in self.views.items():
             view = arrays.view
             if view.short_tiles((0, view.num_tiles)):
-                yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+                yield self._linearize_kernel(slot)
             if view.long is not None:
-                yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+                yield self._linearize_kernel(slot, parts=True)
         for one in self.pairs:
-            yield gpu.pair_kernel(self.signature, *one.pairs.slots, self._arithmetic)
+            yield self._pair_kernel(one.pairs.slots)
+
+    def _linearize_kernel(self, slot: int, parts: bool = False) -> gpu.GpuKernel:
+        if self.scattered is not None:
+            return self.scattered.linearize_kernel(slot, parts)
+        return gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts)
+
+    def _pair_kernel(self, slots: tuple[int, int]) -> gpu.GpuKernel:
+        if self.scattered is not None:
+            return self.scattered.pair_kernel(slots)
+        return gpu.pair_kernel(self.signature, *slots, self._arithmetic)
+
+    def _sum_buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What the kernels of H and b read of a view's edges."""
+        named = self._buffers(view, version)
+        return named if self.scattered is None else named | self.scattered.buffers(view.view.slot)
 
     def pieces(
         self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
@@ -241,13 +270,13 @@ class DeviceEdges:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view, long = arrays.view, arrays.long
-        buffers = self._buffers(arrays, version) | {"values": values, "b": b}
+        buffers = self._sum_buffers(arrays, version) | {"values": values, "b": b}
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, (0, view.num_tiles)):
-            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+            kernel = self._linearize_kernel(slot)
             direct = self._in_pieces(kernel, buffers, {"accumulate": int(accumulate)}, pieces)
         if long is not None:
-            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+            kernel = self._linearize_kernel(slot, parts=True)
             pieces = self.long_pieces(slot, (0, long.num_sums))
             parts = self._in_pieces(kernel, buffers | long.buffers, {}, pieces)
             folds = long.fold_linearized(self._context, values, b, accumulate=accumulate)
@@ -255,8 +284,8 @@ class DeviceEdges:
 
     def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
         """The blocks of a pair list."""
-        kernel = gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
-        buffers = self._buffers(self.primary, version) | arrays.buffers | {"values": values}
+        kernel = self._pair_kernel(arrays.pairs.slots)
+        buffers = self._sum_buffers(self.primary, version) | arrays.buffers | {"values": values}
         nbytes = self.bytes_of(len(arrays.pairs.edge))
         direct, parts, folds = [], [], []
         if arrays.num_short:
@@ -272,6 +301,13 @@ class DeviceEdges:
             parts = [bound(self._context, kernel, buffers | long.buffers, params, groups, own)]
             folds = [long.fold(self._context, values, accumulate=accumulate)]
         return Pass(direct, parts, folds)
+
+    def evaluate_launches(self, version: Version) -> list[Launch]:
+        """What the kernels of H and b read, where edges are evaluated once."""
+        if self.scattered is None:
+            return []
+        view = self.primary
+        return [self.scattered.launch(self._buffers(view, version), self.bytes_of(view.view.num_edges))]
 
     def store_launches(self, version: Version) -> list[Launch]:
         """What products read of each view."""

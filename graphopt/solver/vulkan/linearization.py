@@ -82,6 +82,9 @@ class DeviceLinearizer:
         for edges, products in zip(self.edges, self.storage.products, strict=True):
             if products == "jacobians":
                 edges.prepare_stored(self.uses_diagonal)
+        for edges, evaluation in zip(self.edges, self.storage.evaluations, strict=True):
+            if evaluation == "scatter":
+                edges.prepare_scattered()
         self._plan_writers()
 
     def in_context(self, context: Context) -> DeviceLinearizer | None:
@@ -212,6 +215,10 @@ class DeviceLinearizer:
         """Independent launches, then others: H and b."""
         records = self.estimates.version(version)
         before = [launch for edges in self.edges for launch in edges.store_launches(records)]
+        evaluations = [launch for edges in self.edges for launch in edges.evaluate_launches(records)]
+        if evaluations:
+            yield [*evaluations, *before]
+            before = []
         passes = [self._pass_of(writer, records, values, b) for writer in self._writers]
         yield from steps_of(passes, [writer.adds for writer in self._writers], before)
 

@@ -79,7 +79,13 @@ def _measure(
         max_iterations=PCG_ITERATIONS,
     )
     solver = ResidentBlockSolver(
-        graph.parameter_sets, structure, device, configuration, precision, prediction.products
+        graph.parameter_sets,
+        structure,
+        device,
+        configuration,
+        precision,
+        prediction.products,
+        evaluations=prediction.evaluations,
     )
     samples = [_iteration(solver) for _ in range(repetitions + 2)][2:]  # the first ones compile and record
     medians = {name: float(np.median([one[name] for one in samples])) for name in prediction.seconds}

@@ -5,7 +5,8 @@ blocks        kernels compute H's blocks into device memory
 matrix-free   only H's diagonal blocks are stored; products compute the Jacobians anew
 jacobians     beside the diagonal blocks, what products read of the Jacobians is stored
 
-All but the first may differ between edge sets, see `storage`.
+All but the first may differ between edge sets, see `storage`, and be joined to who evaluates edges for H and
+b: "blocks+scatter", or "scatter" alone, where the cost model chooses the rest.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.cost import Prediction, cheapest, predict
+from graphopt.solver.vulkan.evaluation_cost import can_scatter, record_dim
 from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.sizes import ProblemSize, problem_size
-from graphopt.solver.vulkan.storage import Products
+from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, join_pin, split_pin
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
@@ -84,6 +86,8 @@ class Plan:
     """"host", or what is stored of H, in words."""
     products: tuple[Products, ...] = ()
     """Per edge group, unless the schedule is "host"."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Likewise: who evaluates the edges for H and b."""
     predictions: tuple[Prediction, ...] = ()
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
 
@@ -102,9 +106,11 @@ def choose_plan(
 ) -> Plan:
     """What "auto" stands for in schedule and configuration. The one place that decides.
 
-    Factorizations need blocks. With conjugate gradients the cost model picks, among what was asked for.
+    Factorizations need blocks, and there linearisation takes little of the time: edges are gathered unless
+    the user says otherwise. With conjugate gradients the cost model picks, among what was asked for.
     """
-    pins = _pins(asked, structure)
+    both = [split_pin(pin) for pin in _pins(asked, structure)]
+    pins, evaluations = [one for one, _ in both], [one for _, one in both]
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
@@ -123,17 +129,27 @@ def choose_plan(
     if linear_solver != "pcg":
         if set(pins) - {"auto", "blocks"}:
             raise _needs_products(asked, resolved)
-        return Plan(resolved, "blocks", ("blocks",) * len(pins))
+        chosen: tuple[Evaluation, ...] = tuple(
+            "scatter" if one == "scatter" else "gather" for one in evaluations
+        )
+        tags = [group.edge_set.type.tag for group in structure.groups]
+        whole: tuple[Products, ...] = ("blocks",) * len(pins)
+        return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen)
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
-    by_tag = {g.tag: pin for g, pin in zip(size.groups, pins, strict=True) if pin != "auto"}
+    by_tag = {
+        g.tag: join_pin(*pin)
+        for g, *pin in zip(size.groups, pins, evaluations, strict=True)
+        if set(pin) != {"auto"}
+    }
     possible = predict(size, device_figures(device), precision, by_tag)
     found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
-        raise _impossible(asked, pins, resolved, size)
+        raise _impossible(asked, pins, evaluations, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
-    return Plan(replace(resolved, schur=best.schur), best.schedule, best.products, tuple(found))
+    taken = best.schedule, best.products, best.evaluations
+    return Plan(replace(resolved, schur=best.schur), *taken, tuple(found))
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:
@@ -178,9 +194,20 @@ def _needs_whole(asked: Schedule, structure: Structure) -> OptionError:
 
 
 def _impossible(
-    asked: Schedule, pins: list[str], configuration: Configuration, size: ProblemSize
+    asked: Schedule,
+    pins: list[str],
+    evaluations: list[str],
+    configuration: Configuration,
+    size: ProblemSize,
 ) -> OptionError:
     """Why no schedule is what was asked for."""
+    for g, evaluation in zip(size.groups, evaluations, strict=True):
+        if evaluation == "scatter" and not can_scatter(g, "matrix-free", 8):
+            return OptionError(
+                f"schedule '{_words(asked)}' stores a record of {record_dim(g, 'matrix-free')} numbers for "
+                f"each of {g.num_edges} edges {g.tag}, more than the 4 GiB that kernels can count. "
+                "Use 'gather'."
+            )
     if configuration.schur == "explicit" and set(pins) - {"auto", "blocks"}:
         return _needs_products(asked, configuration)
     if size.names_a_vertex_twice and "blocks" in pins and len(set(pins)) > 1:

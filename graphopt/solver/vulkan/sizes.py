@@ -42,6 +42,8 @@ class GroupSize:
     """In those between a kept and an eliminated one."""
     num_blocks: int
     """All of them."""
+    weight_dim: int = 0
+    """Numbers of the information times the weight of the robust kernel that depend on the edge."""
     pixel_words: int = 0
     """Scattered reads of 16 bytes for the images that an edge samples."""
 
@@ -49,6 +51,11 @@ class GroupSize:
     def arity(self) -> int:
         """Vertices of an edge."""
         return len(self.tangent_dims)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of slots."""
+        return self.arity * (self.arity - 1) // 2
 
     def others(self, slot: int) -> list[int]:
         """The other slots."""
@@ -191,6 +198,7 @@ def _group_size(
         kept_off_diagonal=kept_off_diagonal,
         coupling=coupling,
         num_blocks=num_blocks,
+        weight_dim=information_dim(edge_type.residual_dim, group.information) or int(group.kernel != 0),
         pixel_words=sampled_runs(compiled.chi2),
     )
 
