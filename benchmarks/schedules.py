@@ -1,10 +1,11 @@
-"""How far the cost model's pick is from the best: all schedules of six problems, predicted and measured.
+"""How far the cost model's pick is from the best: all schedules of seven problems, predicted and measured.
 
     python benchmarks/schedules.py [--device vulkan:0] [--precision double|mixed] [PROBLEM ...]
 
 A PROBLEM is a graph file, or one of the generated ones: ba-small, ba-large, sphere, manhattan, landmarks (two
-edge sets, so nine combinations of what is stored), calibration (one vertex in a million edges). Times are the
-device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients.
+edge sets, so nine combinations of what is stored), calibration (one vertex in a million edges), undistorted
+(the same with an expensive residual). Times are the device's own, medians, of one Levenberg-Marquardt
+iteration with 20 iterations of conjugate gradients.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ GENERATED = {
     "manhattan": lambda: datasets.manhattan(),
     "landmarks": lambda: landmarks(),
     "calibration": lambda: shared_calibration(),
+    "undistorted": lambda: shared_calibration(undistorts=True),
 }
 
 

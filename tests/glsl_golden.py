@@ -22,6 +22,12 @@ from graphopt.codegen.gpu import (
     pair_kernel,
 )
 from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.scattered import (
+    Scattered,
+    evaluate_kernel,
+    scattered_linearize_kernel,
+    scattered_pair_kernel,
+)
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_tiles_kernel
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import (
@@ -48,6 +54,10 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
         yield store_kernel(signature, 0, tuple(range(1, signature.arity)), arithmetic)
     if last:
         yield pair_kernel(signature, 0, last, arithmetic)
+        scattered = Scattered(signature, tuple(range(signature.arity)), ((0, last),))
+        yield evaluate_kernel(scattered, arithmetic)
+        yield scattered_linearize_kernel(scattered, last, arithmetic)
+        yield scattered_pair_kernel(scattered, 0, last, arithmetic)
 
 
 def kernels_of(kind) -> Iterator[GpuKernel]:
@@ -76,6 +86,9 @@ def whole_texts() -> Iterator[GpuKernel]:
     yield store_kernel(snavely, 1, (0,), "mixed")
     yield stored_tiles_kernel(StoredProduct(snavely, 1, (0,), (0,), (False, False), "mixed"))
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
+    scattered = Scattered(planar, (0, 1), ((0, 1),))
+    yield evaluate_kernel(scattered, "mixed")
+    yield scattered_linearize_kernel(scattered, 0, "mixed", parts=True)
 
 
 def text_path(kernel: GpuKernel) -> Path:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphopt import io
+from graphopt.cli.main import main
+from graphopt.errors import OptionError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -26,8 +30,8 @@ from vulkan_devices import VARIANTS, shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
-GATHERED = ["blocks", "matrix-free", "jacobians"]
-SCHEDULES = [*(f"{one}+gather" for one in GATHERED), *(f"{one}+scatter" for one in GATHERED)]
+PRODUCTS = ["blocks", "matrix-free", "jacobians"]
+SCHEDULES = [*(f"{one}+gather" for one in PRODUCTS), *(f"{one}+scatter" for one in PRODUCTS)]
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
 
 
@@ -278,3 +282,62 @@ def test_hundreds_of_equal_vertices_are_not_cut():
     assert not long_sums.are_long(np.full(400, 5000)).any()
     assert long_sums.are_long(np.array([5000, *[5000] * 10])).all()
     assert not long_sums.are_long(np.full(3, long_sums.LONG)).any()
+
+
+def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
+    """H and b of both, one after the other, from the same edges and estimates."""
+    mixed = resident(bundle_adjustment(), ("address", "mixed"), "implicit", "matrix-free+scatter")
+    mixed.linearize()
+    double, host = mixed.in_double(), on_cpu(bundle_adjustment())
+    assert double.schedule == mixed.schedule == "matrix-free+scatter"
+    host.linearize()
+    double.linearize()
+    close(double.b, host.b, TOLERANCE["double"])
+    mixed.linearize()
+    close(mixed.b, host.b, TOLERANCE["mixed"])
+    close(double.diagonal, host.diagonal, TOLERANCE["double"])
+
+
+def test_pins_by_edge_type():
+    """Some edge types evaluated once, others anew, with any products; the summary and explain say which."""
+    pins = {"EDGE_SE2": "scatter", "EDGE_SE2_XY": "jacobians+scatter", "EDGE_SE2_LOTSOFXY": "gather"}
+    options = {"linear_solver": "pcg", "schur": "off"}
+    expected = optimize(mixed_plane(), "lm", 3, device="cpu", **options)
+    actual = optimize(mixed_plane(), "lm", 3, device="vulkan", schedule=pins, **options)
+    np.testing.assert_allclose(
+        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-8
+    )
+    solver = resident(mixed_plane(), schedule=pins)
+    solver.linearize()
+    words = dict(one.split("=") for one in solver.schedule.split(", "))
+    assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
+    assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
+    for edges in solver._linearizer.edges:
+        kernels = [kernel.name for kernel in edges.kernels()]
+        assert any(".evaluate." in name for name in kernels) == (edges.scattered is not None)
+
+
+@pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
+def test_wrong_pins_are_refused(schedule):
+    with pytest.raises(OptionError, match=r"expected one of auto, blocks, .*scatter, blocks\+gather"):
+        SolverOptions("vulkan", schedule=schedule)
+    with pytest.raises(OptionError, match="expected one of auto, blocks"):
+        SolverOptions("vulkan", schedule={"EDGE_SE2": schedule})
+
+
+def test_explain_lists_both_evaluations(tmp_path, capsys):
+    """With predicted and measured times; a pin leaves those that keep it."""
+    path = tmp_path / "poses.g2o"
+    io.write(pose_graph(), path)
+    words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--json"]
+    assert main([*words, "--measure"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    both = {f"off, {one}{more}" for one in PRODUCTS for more in ("", "+scatter")}
+    assert {one["schedule"] for one in document["schedules"]} == both
+    assert all(one["measured_seconds"]["linearize"] > 0.0 for one in document["schedules"])
+    assert main([*words, "--schedule", "EDGE_SE2=scatter"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["schedule"] for one in document["schedules"]} == {f"off, {one}+scatter" for one in PRODUCTS}
+    assert document["edge_sets"]["EDGE_SE2"].endswith("+scatter")
+    assert main([*words, "--schedule", "scater"]) == 2
+    assert "scatter" in capsys.readouterr().err
