@@ -1,6 +1,8 @@
 #version 450
 // dn_new = r's; beta = dn_new / dn; d = s + beta d; and the state of the next iteration, whose parity is the
-// other one: it stops when dn_new <= d0, after max_iterations, or when A was found not to be positive definite.
+// other one: it stops when dn_new <= d0, after max_iterations, or when A was found not to be positive definite; or
+// when what the iterations gain is no longer worth them (Nash and Sofer 1990): the quadratic model 2 b'x - x'A x grows
+// by alpha dn per iteration; as many iterations again, with this gain, would add less than a share of it, or than `worth`.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 6
 #include "common.glsl"
@@ -42,9 +44,13 @@ void main() {
   }
   if (leader) {
     const uint iterations = status.at[ITERATIONS + here] + 1;
-    const bool going = dn > scalars.at[THRESHOLD] && iterations < limits.at[0] && status.at[INDEFINITE] == 0;
+    const real gain = scalars.at[GAIN], total_gain = scalars.at[TOTAL_GAIN + here] + gain;
+    const real worth = max(scalars.at[SHARE] * total_gain, scalars.at[WORTH]);
+    const bool going = dn > scalars.at[THRESHOLD] && iterations < limits.at[0] && status.at[INDEFINITE] == 0 &&
+                       (iterations < PATIENCE || real(iterations) * gain >= worth);
     status.at[STOPPED + next] = going ? 0 : 1;
     status.at[ITERATIONS + next] = iterations;
     scalars.at[SQUARED_NORM + next] = dn;
+    scalars.at[TOTAL_GAIN + next] = total_gain;
   }
 }

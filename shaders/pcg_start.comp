@@ -18,6 +18,7 @@ void main() {
   const real threshold = max(scalars.at[TOLERANCE] * dn, scalars.at[KEPT_THRESHOLD]);
   scalars.at[SQUARED_NORM] = dn;
   scalars.at[THRESHOLD] = threshold;
+  scalars.at[TOTAL_GAIN] = ZERO;
   status.at[ITERATIONS] = 0;
   status.at[STOPPED] = dn > threshold ? 0 : 1;
 }

@@ -12,7 +12,7 @@ PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 INPUT(1, real, jacobi)
 INPUT(2, accumulator, dots_dq)  // (num_dots,)
-INPUT(3, real, scalars)
+INOUT(3, real, scalars)
 INOUT(4, uint, status)
 INPUT(5, real, d)
 INPUT(6, real, q)
@@ -68,7 +68,10 @@ void main() {
   const real dq = value(total);
   const bool definite = dq > ZERO;
   const real alpha = definite ? dn / dq : ZERO;
-  if (!definite && LANE == 0 && WORKGROUP == 0) status.at[INDEFINITE] = 1;
+  if (LANE == 0 && WORKGROUP == 0) {
+    scalars.at[GAIN] = alpha * dn;
+    if (!definite) status.at[INDEFINITE] = 1;
+  }
   accumulator dot = sum_zero();
   while (i < push.num_rows) {
     const real si = preconditioned(row, alpha), ri = row.r - alpha * row.q;

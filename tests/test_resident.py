@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from graphopt import io
-from graphopt.device import open_device
+from graphopt.device import VulkanDevice, open_device
 from graphopt.errors import OptionError, SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
@@ -400,6 +400,37 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
         trial = solver.trial(Damping(1.0))
         trials.append((trial.chi2, trial.gain, solver.dx.tobytes()))
     assert trials[0] == trials[1]
+
+
+def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
+    """Kernels of large stored numbers are those for large buffers, though H itself is small."""
+    from graphopt.solver.vulkan import context, generated
+    from graphopt.solver.vulkan.context import LARGE
+
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
+    usual = optimize(graph.copy(), "lm", 3, **options)
+    made, make = [], VulkanDevice.generated
+
+    def noted(device, kernel, constants):
+        made.append((kernel.buffers, constants.get(LARGE, 0)))
+        return make(device, kernel, constants)
+
+    size = min(view.nbytes for view in stored_views(graph))
+    for module in (context, generated):
+        monkeypatch.setattr(module, "LARGE_BYTES", size)
+    monkeypatch.setattr(VulkanDevice, "generated", noted)
+    large = optimize(graph, "lm", 3, **options)
+    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    with_stored = [is_large for buffers, is_large in made if "stored" in buffers]
+    assert with_stored and all(with_stored)
+
+
+def stored_views(graph):
+    """What schedule "jacobians" stores for the views of a graph."""
+    solver = resident(graph, schedule="jacobians", schur="implicit")
+    solver.linearize()
+    return [one for edges in solver._linearizer.edges for one in edges.stored.values()]
 
 
 def test_schedules_that_cannot_work_are_refused():

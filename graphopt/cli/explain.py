@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import output
+from graphopt.cli.explain_expressions import describe_expressions, expression_kernels, print_expressions
 
 if TYPE_CHECKING:
     from graphopt.solver.structure import EdgeGroup, Structure
@@ -78,6 +79,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.device import VulkanDevice, open_device
+    from graphopt.device.figures import device_figures
     from graphopt.errors import DeviceError
     from graphopt.solver.registry import SolverOptions
     from graphopt.solver.vulkan.measure import measure_schedules
@@ -99,6 +101,9 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     measured: list[Measurement] = []
     if args.measure and isinstance(device, VulkanDevice):
         measured = measure_schedules(graph, structure, device, precision, plan.predictions)
+    expressions = []
+    if plan.predictions:
+        expressions = describe_expressions(structure, device_figures(device), precision)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -111,6 +116,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
         "schedules": _rows(plan, measured),
+        "expressions": expressions,
     }
 
 
@@ -149,6 +155,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "schedule": "blocks",
         "edge_sets": {},
         "schedules": [],
+        "expressions": [],
     }
 
 
@@ -179,6 +186,9 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
+    if document["expressions"]:
+        print()
+        print_expressions(document["expressions"])
 
 
 def _is_uniform(document: dict[str, Any]) -> bool:
@@ -249,6 +259,7 @@ def _sources(structure: Structure, args: argparse.Namespace) -> str:
 def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     from graphopt.codegen import gpu
     from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+    from graphopt.codegen.gpu.scattered import scattered_kernels
     from graphopt.codegen.gpu.stored_products import (
         StoredProduct,
         store_kernel,
@@ -261,6 +272,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     found = [gpu.chi2_kernel(signature, arithmetic)]
     found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
+    found += scattered_kernels(signature, arithmetic)
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:
@@ -269,4 +281,5 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
             stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
             found.append(store_kernel(signature, slot, others, arithmetic))
             found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            found += expression_kernels(signature, slot, others, arithmetic)
     return found

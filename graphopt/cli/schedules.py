@@ -7,7 +7,7 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-PRODUCTS = ("blocks", "matrix-free", "jacobians")
+PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
 EVALUATIONS = ("gather", "scatter")
 _BOTH = tuple(f"{one}+{evaluation}" for one in PRODUCTS for evaluation in EVALUATIONS)
 EDGE_SCHEDULES = ("auto", *PRODUCTS, *EVALUATIONS, *_BOTH)

@@ -169,7 +169,8 @@ class PrecisionGuard:
 
     def _scaled(self, value: float) -> Damping:
         """As little damping as `value` says, solved as exactly as the algorithm does."""
-        return Damping(value, True, 1e-6, 1e32, self._algorithm.damping().accuracy)
+        own = self._algorithm.damping()
+        return Damping(value, True, 1e-6, 1e32, own.accuracy, own.worth)
 
     def _probe(self, solver: BlockSolver, damping: Damping, chi2: float) -> _Found:
         """A step at the estimates, taken back."""

@@ -29,6 +29,7 @@ _ACCEPT = 1e-3  # min_relative_decrease of Ceres
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 _ACCURACY = 0.3  # of conjugate gradients, times the root of chi2's last relative decrease
 _FINEST, _COARSEST = 1e-3, 0.1  # accuracy; 0.1 is eta of Ceres
+_WORTH = 0.1  # of the decrease that ends a run: what conjugate gradients may leave
 
 
 class ScaledDamping:
@@ -42,6 +43,7 @@ class ScaledDamping:
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver; also starts again at a new estimate."""
         self._solver = solver
+        self._chi2 = chi2
         self._lambda = _INITIAL_LAMBDA
         self._nu = 2.0
         self._accuracy = _COARSEST
@@ -56,7 +58,8 @@ class ScaledDamping:
 
     def damping(self, accuracy: float = _FINEST) -> Damping:
         """Lambda diag(H)."""
-        return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy)
+        worth = _WORTH * self.options.function_tolerance * self._chi2
+        return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy, worth)
 
     def resume(self) -> None:
         """Start below what float32 resolves; rejected steps raise lambda soon."""
@@ -67,7 +70,7 @@ class ScaledDamping:
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
         solver = self._solver
-        current = solver.linearize()
+        current = self._chi2 = solver.linearize()
         trial, solved = 0, False
         while trial < self.options.max_trials and self._lambda < _LARGEST_LAMBDA:
             if trial and signals.should_stop():

@@ -20,7 +20,7 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-_PRODUCTS = ("blocks", "matrix-free", "jacobians")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
 _EVALUATIONS = ("gather", "scatter")
 EDGE_SCHEDULES = (
     "auto",
@@ -48,8 +48,9 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "host": the CPU. For H and b "gather" evaluates edges anew in each sum,
-    "scatter" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto"."""
+    (products read stored ones), "expressions" (they read stored values of which they compute the Jacobians),
+    "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once; "blocks+scatter"
+    says both. All but "host" also by edge type's tag, others are "auto"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None

@@ -25,8 +25,10 @@ class Damping:
     floor: float = 0.0
     ceiling: float = np.inf
     accuracy: float | None = None
-    """Share of the residual's norm that conjugate gradients may leave; None: as little as they are set to.
-    Solvers may leave less."""
+    """Share of the residual's norm that conjugate gradients may leave, and its square of the step's gain;
+    None: as little as they are set to. Solvers may leave less."""
+    worth: float = 0.0
+    """Gain that conjugate gradients may leave, where there is an `accuracy`."""
 
     def of(self, diagonal: np.ndarray) -> float | np.ndarray:
         """D as `BlockSolver.solve` takes it; diagonal (dim,): that of H."""

@@ -117,14 +117,17 @@ def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> se
     their singularity, (t - sin t) / t^3 and their derivatives, lose all digits of a float32. Those of one
     vertex (the exponential of its rotation) stay float32: their errors are multiplied by the angle again.
     """
+    return assignment.cone(closed_choices(assignment, groups))
+
+
+def closed_choices(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
+    """What a `select` chooses between where it depends on more than one vertex, see `closed_forms`."""
     owner = {load.name: k for k, group in enumerate(groups) for load in group}
-    wide: set[str] = set()
-    for name in sorted(assignment.choices()):
-        if name not in wide:
-            cone = assignment.cone([name])
-            if len({owner[x] for x in cone if x in owner}) > 1:
-                wide |= cone
-    return wide
+    owners: dict[str, frozenset[int]] = {name: frozenset({k}) for name, k in owner.items()}
+    for statement in assignment.statements:
+        of_sources = [owners.get(name, frozenset()) for name in statement.names()]
+        owners.update(dict.fromkeys(statement.targets, frozenset().union(*of_sources)))
+    return {name for name in assignment.choices() if len(owners.get(name, ())) > 1}
 
 
 def compose(

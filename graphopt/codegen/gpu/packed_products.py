@@ -21,7 +21,12 @@ from graphopt.codegen.gpu.inputs import Load, edge_loads, load_lines, record_buf
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.product_shapes import COMPONENTS, Loop, rows_kernel, tiles_kernel
-from graphopt.codegen.gpu.programs import product_program, vector_names
+from graphopt.codegen.gpu.programs import (
+    explicit_product_program,
+    guide_names,
+    product_program,
+    vector_names,
+)
 from graphopt.errors import OptionError
 
 
@@ -39,7 +44,7 @@ def packed_tiles_kernel(
     solve: bool = False,
 ) -> GpuKernel:
     """`product_shapes.tiles_kernel` with x_t from packed records of the slots `sources`."""
-    return tiles_kernel(_Recomputed(signature, slot, sources, arithmetic), solve)
+    return tiles_kernel(Recomputed(signature, slot, sources, arithmetic), solve)
 
 
 @cache
@@ -47,7 +52,7 @@ def packed_rows_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
-    return rows_kernel(_Recomputed(signature, slot, sources, arithmetic))
+    return rows_kernel(Recomputed(signature, slot, sources, arithmetic))
 
 
 def check_product(signature: EdgeSignature, slot: int, sources: Sequence[int]) -> None:
@@ -75,24 +80,32 @@ def read_words(name: str, k: int, stride: int, places: Mapping[str, int]) -> lis
     ]
 
 
-class _Recomputed:
+class Recomputed:
     """Products with Jacobians that are computed anew; an `EdgeProduct`."""
 
     name = "packed"
 
-    def __init__(self, signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic):
+    def __init__(
+        self,
+        signature: EdgeSignature,
+        slot: int,
+        sources: tuple[int, ...],
+        arithmetic: Arithmetic,
+        explicit: bool = False,
+    ):
+        """explicit: all entries of the Jacobians are values of the program."""
         check_product(signature, slot, sources)
         self.signature, self.slot, self.sources = signature, slot, sources
         self.arithmetic: Arithmetic = arithmetic
         self.description = "Jacobians are computed anew"
         self.names = argument_names(signature.edge_type)
         self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
-        self.program = product_program(signature, slot, sources)
+        program = (explicit_product_program if explicit else product_program)(signature, slot, sources)
         self.loads = self._loads()
         vectors = [name for vector in vector_names(signature, sources) for name in vector]
         inputs = [load.name for group in self.loads for load in group] + vectors
-        guides = [*numbered("e", signature.edge_type.residual_dim), "weight"]
-        whole = assign(self.program, inputs, [*self.sums, *guides])
+        guides = guide_names(signature, sorted({slot, *sources}) if explicit else ())
+        whole = assign(program, inputs, [*self.sums, *guides])
         self.assignment = whole.keep(self.sums)
         self.wide = closed_forms(whole, self.loads) if arithmetic != "double" else set()
         self.kinds = dict.fromkeys(inputs, "real")

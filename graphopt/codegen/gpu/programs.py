@@ -133,6 +133,23 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
     return _compile(signature, name, outputs, [name for vector in names for name in vector])
 
 
+def explicit_product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
+    """-> the same, with all entries of the Jacobians as values, then guides with these Jacobians.
+
+    More operations, but more values that can be stored: `expression_cuts`.
+    """
+    names = vector_names(signature, sources)
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        moved = _jacobians_times(edge, sources, [[var(name) for name in vector] for vector in names])
+        vector = edge.information_times(moved)
+        return [dot(column, vector) for column in edge.columns(slot)]
+
+    more = [name for vector in names for name in vector]
+    name = f"explicit_product{slot}.{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, more, _distinct(slot, sources))
+
+
 def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
     """-> w Omega J_a by rows, J_t by rows for each t of `sources`, guides."""
 
@@ -237,11 +254,7 @@ def _cheaper(candidates: Sequence[list[Expr]]) -> list[Expr]:
 
 def _directional(edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[Sequence[Expr]]) -> list[Expr]:
     """Sum of J_t x_t: products with the Jacobian, or the derivative along one direction (forward mode)."""
-    blocks = edge.jacobians
-    explicit = [
-        _sum([dot(list(blocks[t][i]), x) for t, x in zip(sources, vectors, strict=True)])
-        for i in range(len(edge.residual))
-    ]
+    explicit = _jacobians_times(edge, sources, vectors)
     if edge.traced.own_jacobian is not None:
         return explicit
     seed: dict[Expr, Expr] = {}
@@ -250,6 +263,17 @@ def _directional(edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[S
         for variable in rates[0]:
             seed[variable] = dot([rate[variable] for rate in rates], x)
     return _cheaper([explicit, [row[0] for row in jacobian(edge.residual, [seed])]])
+
+
+def _jacobians_times(
+    edge: SymbolicEdge, sources: Sequence[int], vectors: Sequence[Sequence[Expr]]
+) -> list[Expr]:
+    """Sum of J_t x_t."""
+    blocks = edge.jacobians
+    return [
+        _sum([dot(list(blocks[t][i]), x) for t, x in zip(sources, vectors, strict=True)])
+        for i in range(len(edge.residual))
+    ]
 
 
 def _transposed(edge: SymbolicEdge, slot: int, vector: Sequence[Expr]) -> list[Expr]:

@@ -231,6 +231,19 @@ def scattered_pair_kernel(own: Scattered, a: int, b: int, arithmetic: Arithmetic
     return compose_pairs(name, interface, header, reads, body, shape, arithmetic, _macros(arithmetic))
 
 
+def scattered_kernels(signature: EdgeSignature, arithmetic: Arithmetic) -> list[GpuKernel]:
+    """Those of a type whose vertices are all optimized and whose blocks are stored."""
+    slots = tuple(range(signature.arity))
+    pairs = tuple((a, b) for a in slots for b in slots if a < b)
+    own = Scattered(signature, slots, pairs)
+    sums = [scattered_linearize_kernel(own, slot, arithmetic) for slot in slots]
+    return [
+        evaluate_kernel(own, arithmetic),
+        *sums,
+        *(scattered_pair_kernel(own, *one, arithmetic) for one in pairs),
+    ]
+
+
 def _from_records(
     own: Scattered, slots: tuple[int, ...], outputs: Sequence[str], arithmetic: Arithmetic
 ) -> tuple[Body, list[str]]:

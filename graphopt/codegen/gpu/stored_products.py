@@ -15,7 +15,7 @@ x_t is read from packed records, which may hold estimates for other edges (`pack
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -104,43 +104,60 @@ def store_kernel(
     wanted = [f"entry_{number}" for number in layout.representatives]
     inputs = [load for group in loads for load in group]
     body = edge_body(assignment, wide, wanted, inputs, arithmetic)
-    interface = Interface(("num_edges",))
-    declare_inputs(interface, signature)
-    interface.add("stored", "LARGE_OUTPUT(%, stored)")
-    main = [
-        "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
-        "if (e >= push.num_edges) return;",
-        *load_lines(signature, loads, body.used),
-        *body.lines,
-        _first_entry(layout),
-        *(
-            f"AT(stored, first_entry, {k * EDGE_BLOCK}) = {body.outputs[name]};"
-            for k, name in enumerate(wanted)
-        ),
-    ]
     listed = ", ".join(f"J_{t}" for t in sources)
     what = (
         f"w omega J_{slot}, {listed}"
         if layout.has_factors
         else ", ".join(f"J_{slot}' w omega J_{t}" for t in sources)
     )
-    header = [f"store slot {slot}: {layout.count} numbers of {what}", *describe_type(signature)]
-    name = f"{signature.edge_type.name}.store{slot}.{'_'.join(map(str, sources))}"
+    header = f"store slot {slot}: {layout.count} numbers of {what}"
+    name = f"store{slot}.{'_'.join(map(str, sources))}"
+    return compose_store(signature, name, header, body, [body.outputs[one] for one in wanted], arithmetic)
+
+
+def compose_store(
+    signature: EdgeSignature,
+    name: str,
+    header: str,
+    body: Body,
+    numbers: Sequence[str],
+    arithmetic: Arithmetic,
+) -> GpuKernel:
+    """The kernel that stores these numbers of each edge: number k of edge e at blocked(e, k, count)."""
+    interface = Interface(("num_edges",))
+    declare_inputs(interface, signature)
+    interface.add("stored", "LARGE_OUTPUT(%, stored)")
+    main = [
+        "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
+        "if (e >= push.num_edges) return;",
+        *load_lines(signature, edge_loads(signature, False, arithmetic), body.used),
+        *body.lines,
+        first_entry(len(numbers)),
+        *(f"AT(stored, first_entry, {k * EDGE_BLOCK}) = {one};" for k, one in enumerate(numbers)),
+    ]
     return compose(
-        f"{name}.{signature.information}.{signature.kernel}",
+        f"{signature.edge_type.name}.{name}.{signature.information}.{signature.kernel}",
         interface,
-        header,
+        [header, *describe_type(signature)],
         main,
         arithmetic,
         body,
         STORE_WORKGROUP,
-        layout.count,
+        len(numbers),
     )
 
 
-def _first_entry(layout: StoredEntries) -> str:
+def first_entry(count: int) -> str:
     """Statement that finds an edge's first stored number; the others follow at multiples of EDGE_BLOCK."""
-    return f"const uint first_entry = (e >> 6) * {EDGE_BLOCK * layout.count} + (e & 63);"
+    return f"const uint first_entry = (e >> 6) * {EDGE_BLOCK * count} + (e & 63);"
+
+
+def stored_lines(count: int, names: Mapping[int, str]) -> list[str]:
+    """Text that reads some of an edge's `count` stored numbers, by their places."""
+    if not names:
+        return []
+    reads = [f"const real {name} = AT(stored, first_entry, {k * EDGE_BLOCK});" for k, name in names.items()]
+    return [first_entry(count), *reads]
 
 
 @dataclass(frozen=True)
@@ -207,10 +224,8 @@ class StoredProduct:
                 row = f"rows.at[blocked(e, {t}, {self.signature.num_rows})]"
                 lines.append(f"const uint {names[t]}_row = {row};")
                 lines += read_words(names[t], t, self.stride(t), wanted)
-        places = [k for k in range(self.layout.count) if f"entry_{k}" in used]
-        if places:
-            lines.append(_first_entry(self.layout))
-        lines += [f"const real entry_{k} = AT(stored, first_entry, {k * EDGE_BLOCK});" for k in places]
+        count = self.layout.count
+        lines += stored_lines(count, {k: f"entry_{k}" for k in range(count) if f"entry_{k}" in used})
         add = [f"sum[{k}] += {terms.outputs[name]};" for k, name in enumerate(self.sums)]
         return Loop([], [*lines, *terms.lines, *add], terms)
 

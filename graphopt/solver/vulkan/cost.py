@@ -1,17 +1,18 @@
 """What an iteration of Levenberg-Marquardt costs on a device, by schedule, and the cheapest one.
 
 A schedule says what is stored of H beside its diagonal, per edge set (`storage`): its blocks ("blocks"),
-what products read of the Jacobians ("jacobians"), or nothing, so that products compute them anew
-("matrix-free"); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or
-is left out ("off"). Who evaluates the edges for H and b is a choice of its own (`evaluation_cost`).
+what products read of the Jacobians ("jacobians"), values of the products' programs ("expressions"), or
+nothing, so that products compute the Jacobians anew ("matrix-free"); and whether Schur elimination forms S
+("explicit"), multiplies through H_pl ("implicit") or is left out ("off"). Who evaluates the edges for H and
+b is a choice of its own (`evaluation_cost`).
 Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
 
 and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
-costs about `PRODUCT_FLOPS` times the residual (one forward and one reverse derivative). Conjugate gradients
-are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur
-complement as a part of it.
+costs about `PRODUCT_FLOPS` times the residual (`edge_costs`: one forward and one reverse derivative).
+Conjugate gradients are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021),
+with the Schur complement as a part of it.
 """
 
 from __future__ import annotations
@@ -25,53 +26,22 @@ from typing import Literal
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
+from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.evaluation_cost import with_evaluations
 from graphopt.solver.vulkan.layout import MAX_VALUES
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, describe_products, split_pin
 
 PCG_ITERATIONS = 20
-PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
-"""Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
 SETUP_ITERATIONS = 50
 """Iterations that share what is done once."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
-_EFFICIENCY = 0.6  # of bandwidth and arithmetic that whole kernels reach
-_STREAM_EFFICIENCY = 0.9  # of bandwidth where a kernel reads one long array, measured on an H200
-_REUSE = 2.0  # of the same record by neighbouring edges, measured on an H200
 _PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
-_WORD = 16  # bytes of a scattered read
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
 
 Elimination = Literal["explicit", "implicit", "off"]
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Work between two barriers."""
-
-    nbytes: float = 0.0
-    flops: float = 0.0
-    gathers: float = 0.0
-    dispatches: int = 1
-    efficiency: float = _EFFICIENCY
-    """Of arithmetic."""
-    bandwidth: float = _EFFICIENCY
-    """Share of it that is reached."""
-
-    def seconds(self, figures: DeviceFigures, precision: Precision) -> float:
-        """Predicted time on a device."""
-        rate = figures.flops(precision)
-        return (
-            max(
-                self.nbytes / (self.bandwidth * figures.bytes_per_second),
-                self.flops / (self.efficiency * rate) if rate else 0.0,
-                self.gathers / (_REUSE * figures.gathers_per_second),
-            )
-            + self.dispatches * figures.dispatch_seconds
-        )
 
 
 @dataclass(frozen=True)
@@ -111,27 +81,29 @@ def predict(
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
     pins = pins or {}
-    found = _by_gathering(size, figures, precision, pins)
-    return _sorted(with_evaluations(found, size, figures, precision, pins, Pass))
+    found = _by_gathering(EdgeCosts(size, figures, precision), pins)
+    return _sorted(with_evaluations(found, size, figures, precision, pins))
 
 
-def _by_gathering(
-    size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str]
-) -> list[Prediction]:
+def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
     """Without a choice of who evaluates."""
-    choices = [_choices(split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
+    size = costs.size
+    choices = [_choices(costs, tag, split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
     if not size.eliminates:
-        return _of_elimination(size, figures, precision, "off", choices)
-    found = _of_elimination(size, figures, precision, "implicit", choices)
+        return _of_elimination(costs, "off", choices)
+    found = _of_elimination(costs, "implicit", choices)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
-        found.append(_predict(size, figures, precision, "explicit", whole))
+        found.append(_predict(costs, "explicit", whole))
     return found
 
 
-def _choices(pin: str) -> list[Products]:
+def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
+    """Of an edge set. "expressions" only where that is no other schedule."""
     chosen: list[Products] = [one for one in PRODUCTS if pin in ("auto", one)]
-    return chosen
+    if "expressions" not in chosen or (one := costs.expressions_of(tag)) == "expressions":
+        return chosen
+    return [one] if pin == "expressions" else chosen[: chosen.index("expressions")]
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -159,27 +131,24 @@ def _sorted(found: Sequence[Prediction]) -> list[Prediction]:
 
 
 def _of_elimination(
-    size: ProblemSize,
-    figures: DeviceFigures,
-    precision: Precision,
-    schur: Elimination,
-    choices: Sequence[Sequence[Products]],
+    costs: EdgeCosts, schur: Elimination, choices: Sequence[Sequence[Products]]
 ) -> list[Prediction]:
     """Schedules without a stored S. choices: by tag."""
+    size = costs.size
     known: dict[tuple[Products, ...], Prediction] = {}
 
     def add(by_tag: Sequence[Products]) -> None:
         chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
         products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
         if products not in known and _is_allowed(size, schur, products):
-            known[products] = _predict(size, figures, precision, schur, products)
+            known[products] = _predict(costs, schur, products)
 
     if prod(map(len, choices)) <= MAX_COMBINATIONS:
         for by_tag in product(*choices):
             add(by_tag)
         return list(known.values())
     for one in PRODUCTS:
-        add([one if one in own else own[0] for own in choices])
+        add([one if one in own else own[-1] for own in choices])
     for place, own in enumerate(choices):
         best = min(known.values(), key=lambda one: one.total, default=None)
         chosen: dict[str, Products] = {}
@@ -198,19 +167,14 @@ def _is_allowed(size: ProblemSize, schur: Elimination, products: Sequence[Produc
     return is_countable(size, schur, products) and not (mixes and size.names_a_vertex_twice)
 
 
-def _predict(
-    size: ProblemSize,
-    figures: DeviceFigures,
-    precision: Precision,
-    schur: Elimination,
-    products: tuple[Products, ...],
-) -> Prediction:
-    real = _bytes(precision)
+def _predict(costs: EdgeCosts, schur: Elimination, products: tuple[Products, ...]) -> Prediction:
+    size, figures, precision = costs.size, costs.figures, costs.precision
+    real = bytes_of(precision)
     phases = {
-        "linearize": _linearize(size, real, products),
-        "eliminate": _eliminate(size, precision, schur, products),
+        "linearize": _linearize(costs, products),
+        "eliminate": _eliminate(costs, schur, products),
         "solve": [
-            *(PCG_ITERATIONS * _product(size, precision, schur, products)),
+            *(PCG_ITERATIONS * _product(costs, schur, products)),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
@@ -220,7 +184,7 @@ def _predict(
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products, ("gather",) * len(products))
-    return Prediction(schur, products, schedule, seconds, _memory(size, real, schur, products), setup)
+    return Prediction(schur, products, schedule, seconds, _memory(costs, schur, products), setup)
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -234,48 +198,35 @@ def _residuals(size: ProblemSize) -> list[Pass]:
     ]
 
 
-def _linearize(size: ProblemSize, real: int, products: Sequence[Products]) -> list[Pass]:
-    """One pass per slot, with its diagonal blocks and b; others for blocks or Jacobians."""
+def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
+    """One pass per slot, with its diagonal blocks and b; others for blocks or stored numbers."""
+    size, real = costs.size, bytes_of(costs.precision)
     passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
     for g, stored in zip(size.groups, products, strict=True):
         flops = float(g.linearize_flops)
-        passes += [_edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
+        passes += [edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
         if stored == "blocks":
             dims = g.tangent_dims
             for a in range(g.arity):
                 for b in range(a + 1, g.arity):
                     written = g.num_edges * real * dims[a] * dims[b]
-                    passes.append(_edge_pass(g, flops, more_bytes=float(written)))
-        elif stored == "jacobians":
-            for slot in range(g.arity):
-                written = float(g.num_edges * real * g.stored_dim(slot))
-                passes.append(_edge_pass(g, flops, skip=slot, more_bytes=written))
+                    passes.append(edge_pass(g, flops, more_bytes=float(written)))
+        for slot in range(g.arity):
+            if numbers := costs.stored(g, slot, stored):
+                written = float(g.num_edges * real * numbers)
+                passes.append(edge_pass(g, flops, skip=slot, more_bytes=written))
     return passes
 
 
-def _edge_pass(
-    g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
-) -> Pass:
-    """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
-    words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + g.pixel_words + more_words
-    return Pass(
-        nbytes=g.num_edges * g.edge_bytes + more_bytes,
-        flops=g.num_edges * flops_per_edge,
-        gathers=float(g.num_edges * words),
-    )
-
-
-def _eliminate(
-    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
-) -> list[Pass]:
+def _eliminate(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
     """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
-    real = _bytes(precision)
+    size, real = costs.size, bytes_of(costs.precision)
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
         once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
-        diagonal = [_edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
-        return [once, *diagonal, *_product(size, precision, schur, products)]
+        diagonal = [edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
+        return [once, *diagonal, *_product(costs, schur, products)]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -288,11 +239,9 @@ def _eliminate(
     return [once, queue]
 
 
-def _product(
-    size: ProblemSize, precision: Precision, schur: Elimination, products: Sequence[Products]
-) -> list[Pass]:
+def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
     """One product of the conjugate gradients."""
-    real = _bytes(precision)
+    size, real = costs.size, bytes_of(costs.precision)
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
     if set(products) == {"blocks"}:
@@ -305,7 +254,7 @@ def _product(
         if stored == "blocks":
             passes += _own_blocks(g, real)
         else:
-            passes += [_edge_product(g, slot, precision, stored) for slot in range(g.arity)]
+            passes += [costs.product(g, slot, stored) for slot in range(g.arity)]
     return passes
 
 
@@ -329,40 +278,19 @@ def _own_blocks(g: GroupSize, real: int) -> list[Pass]:
     return [*passes, Pass(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
 
 
-def _edge_product(g: GroupSize, slot: int, precision: Precision, stored: Products) -> Pass:
-    """Of a view's edges: Jacobians computed anew, or read."""
-    real = _bytes(precision)
-    words = sum(-(-g.tangent_dims[t] * real // _WORD) for t in g.others(slot))
-    if stored == "matrix-free":
-        return _edge_pass(g, PRODUCT_FLOPS[precision] * g.chi2_flops, skip=slot, more_words=words)
-    numbers = g.stored_dim(slot)
-    return Pass(
-        nbytes=float(g.num_edges * (real * numbers + 4 * (g.arity - 1))),
-        flops=2.0 * g.num_edges * numbers,
-        gathers=float(g.num_edges * words),
-        bandwidth=_STREAM_EFFICIENCY,
-    )
-
-
-def _bytes(precision: Precision) -> int:
-    """Of a number of H."""
-    return 8 if precision == "double" else 4
-
-
 def _vectors(dim: int, real: int) -> list[Pass]:
     """Updates of the conjugate gradients."""
     return [Pass(nbytes=10.0 * real * dim, dispatches=2)]
 
 
-def _memory(size: ProblemSize, real: int, schur: Elimination, products: Sequence[Products]) -> float:
+def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> float:
     """Images, edges once per slot, stored numbers, S and its queue, vectors, two versions of estimates."""
+    size, real = costs.size, bytes_of(costs.precision)
     views = size.image_bytes + sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
-    numbers = float(size.diagonal)
+    numbers = size.diagonal + costs.all_stored(products)
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             numbers += g.kept_off_diagonal + g.coupling
             views += 2 * _ITEM_BYTES * g.num_blocks
-        elif stored == "jacobians":
-            numbers += g.num_edges * sum(g.stored_dim(slot) for slot in range(g.arity))
     explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0
     return views + real * (numbers + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim

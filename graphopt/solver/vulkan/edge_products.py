@@ -10,7 +10,8 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Jacobians are computed anew or, for groups of schedule "jacobians", read. Launches that write the same rows
+Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
+(`stored_numbers`). Launches that write the same rows
 run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
 makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
@@ -27,9 +28,10 @@ import numpy as np
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
 from graphopt.codegen.gpu.product_shapes import STOPPABLE
-from graphopt.codegen.gpu.stored_products import StoredProduct, stored_rows_kernel, stored_tiles_kernel
+from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch, record_step
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
@@ -39,9 +41,6 @@ from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.packed_records import PackedRecords
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
-
-MANY_EDGES = 48
-"""Per destination, from which on a workgroup of its own pays."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +115,14 @@ class EdgeProducts:
         return _Plan(part, parts, [one or clears for one in adds], clears, offsets)
 
     def _record_sets(self) -> dict[int, bool]:
-        """Vertex sets of the edges, and whether some of them compute Jacobians anew."""
+        """Vertex sets of the edges, and whether products of some of them read estimates."""
         found: dict[int, bool] = {}
         for edges in self._edges:
-            for number in edges.group.vertex_sets:
-                found[number] = found.get(number, False) or not self._reads_stored(edges)
+            for slot, number in enumerate(edges.group.vertex_sets):
+                reads = any(one.reads_estimate(slot) for one in edges.stored.values())
+                reads = reads or self._chosen[id(edges)] == "matrix-free"
+                found[number] = found.get(number, False) or reads
         return found
-
-    def _reads_stored(self, edges: DeviceEdges) -> bool:
-        return self._chosen[id(edges)] == "jacobians"
 
     def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
         view = edges.views[slot].view
@@ -255,10 +253,9 @@ class EdgeProducts:
     def _kernel(self, one: _Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
-        if self._reads_stored(one.edges):
+        if one.edges.stored:
             holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-            stored = one.edges.stored[one.slot].sources
-            product = StoredProduct(signature, one.slot, one.sources, stored, holds, arithmetic)
+            product = one.edges.stored[one.slot].product(one.sources, holds)
             return (
                 stored_rows_kernel(product)
                 if shape == "rows"

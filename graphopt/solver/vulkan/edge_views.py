@@ -21,6 +21,8 @@ from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
 from graphopt.solver.vulkan.long_sums import LongDestinations, are_long, cut_destinations
 from graphopt.solver.vulkan.transfer import Width
 
+MANY_EDGES = 48
+"""Per destination, from which on a workgroup of its own pays in products."""
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
 

@@ -23,7 +23,8 @@ from graphopt.solver.vulkan.long_sums import Pass
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.scattered import ScatteredRecords
-from graphopt.solver.vulkan.stored_numbers import StoredNumbers
+from graphopt.solver.vulkan.storage import Products
+from graphopt.solver.vulkan.stored_numbers import StoredNumbers, stored_numbers
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, digest_of
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
@@ -61,6 +62,7 @@ class DeviceEdges:
         self.views: dict[int, ViewArrays] = {self.primary_slot: self.primary}
         """By slot; slots without optimized vertices have none."""
         self.pairs: list[PairArrays] = []
+        self._products: Products = "blocks"
         self.stored: dict[int, StoredNumbers] = {}
         """By slot, after `prepare_stored`."""
         self.scattered: ScatteredRecords | None = None
@@ -92,19 +94,24 @@ class DeviceEdges:
         """The same arrays, computed with in another precision."""
         own = copy.copy(self)
         own._context, own._arithmetic = context, arithmetic_of(context)
-        own.stored = {
-            slot: StoredNumbers(context, self.signature, self.views[slot].view, one.sources)
-            for slot, one in self.stored.items()
-        }
+        sources = {slot: one.sources for slot, one in self.stored.items()}
+        own.stored = own._stored_numbers(sources)
         own.scattered = None if self.scattered is None else self.scattered.in_context(context)
         return own
 
-    def prepare_stored(self, uses_diagonal: bool) -> None:
-        """Make room for Jacobians; uses_diagonal: products leave out a vertex's part of its own row."""
-        for slot, arrays in self.views.items():
-            sources = tuple(t for t in self.views if t != slot or not uses_diagonal)
-            if sources:
-                self.stored[slot] = StoredNumbers(self._context, self.signature, arrays.view, sources)
+    def prepare_stored(self, uses_diagonal: bool, products: Products) -> None:
+        """Make room for what products "jacobians" or "expressions" read.
+
+        uses_diagonal: products leave out a vertex's part of its own row.
+        """
+        self._products = products
+        sources = {s: tuple(t for t in self.views if t != s or not uses_diagonal) for s in self.views}
+        self.stored = self._stored_numbers({slot: one for slot, one in sources.items() if one})
+
+    def _stored_numbers(self, sources: Mapping[int, tuple[int, ...]]) -> dict[int, StoredNumbers]:
+        views = {slot: arrays.view for slot, arrays in self.views.items()}
+        group = self._structure, self.group, self.signature
+        return stored_numbers(self._context, *group, views, sources, self._products)
 
     def prepare_scattered(self) -> None:
         """Evaluate each edge once from now on, for all views and pair lists."""

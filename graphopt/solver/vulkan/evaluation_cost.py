@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import LARGE_BYTES
+from graphopt.solver.vulkan.edge_costs import Pass, bytes_of
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, split_pin
 
 if TYPE_CHECKING:
-    from graphopt.solver.vulkan.cost import Pass, Prediction
+    from graphopt.solver.vulkan.cost import Prediction
 
 _WORD = 16  # bytes of a scattered read
 Seconds = Callable[[GroupSize, Products, Evaluation], float]
@@ -42,12 +43,12 @@ def can_scatter(g: GroupSize, stored: Products, real: int) -> bool:
     return g.num_edges * record_dim(g, stored) * real < LARGE_BYTES
 
 
-def gather_passes(g: GroupSize, stored: Products, make: type[Pass]) -> list[Pass]:
+def gather_passes(g: GroupSize, stored: Products) -> list[Pass]:
     """Passes over the edges for H_aa and b_a of all slots, and for H_ab; without writing these."""
     words = sum(g.record_words) + g.pixel_words
     skipped = [*g.record_words, *([0] * (g.num_pairs if stored == "blocks" else 0))]
     return [
-        make(
+        Pass(
             nbytes=float(g.num_edges * g.edge_bytes),
             flops=float(g.num_edges * g.linearize_flops),
             gathers=float(g.num_edges * (words - one)),
@@ -56,10 +57,10 @@ def gather_passes(g: GroupSize, stored: Products, make: type[Pass]) -> list[Pass
     ]
 
 
-def scatter_passes(g: GroupSize, stored: Products, real: int, make: type[Pass]) -> list[Pass]:
+def scatter_passes(g: GroupSize, stored: Products, real: int) -> list[Pass]:
     """The same from records. One slot's view has the records in its own order."""
     record = record_dim(g, stored)
-    evaluation = make(
+    evaluation = Pass(
         nbytes=float(g.num_edges * (g.edge_bytes + real * record)),
         flops=float(g.num_edges * g.linearize_flops),
         gathers=float(g.num_edges * (sum(g.record_words) + g.pixel_words)),
@@ -74,7 +75,7 @@ def scatter_passes(g: GroupSize, stored: Products, real: int, make: type[Pass]) 
         read = min(_factors(g, dims), dims[0] * (dims[0] + 3) // 2 if len(dims) == 1 else dims[0] * dims[1])
         words = 0 if slots == (primary,) else -(-read * real // _WORD)
         passes.append(
-            make(
+            Pass(
                 nbytes=float(g.num_edges * (real * read + 4)),
                 flops=2.0 * g.num_edges * g.residual_dim * dims[0] * (g.residual_dim + dims[-1]),
                 gathers=2.0 * g.num_edges * words,  # no two edges share a record
@@ -89,17 +90,16 @@ def with_evaluations(
     figures: DeviceFigures,
     precision: Precision,
     pins: Mapping[str, str],
-    make: type[Pass],
 ) -> list[Prediction]:
     """Predictions for "gather"; beside each the same with "scatter", or with what is cheaper per edge set.
 
-    make: the class of passes. pins: by tag of some edge sets.
+    pins: by tag of some edge sets.
     """
-    real = 8 if precision == "double" else 4
+    real = bytes_of(precision)
 
     def seconds(g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
         is_gather = evaluation == "gather"
-        passes = gather_passes(g, stored, make) if is_gather else scatter_passes(g, stored, real, make)
+        passes = gather_passes(g, stored) if is_gather else scatter_passes(g, stored, real)
         return sum(one.seconds(figures, precision) for one in passes)
 
     found = []

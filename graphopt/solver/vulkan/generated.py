@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.codegen import gpu
-from graphopt.solver.vulkan.context import LARGE, Context, Launch
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.device.protocol import Precision
+from graphopt.solver.vulkan.context import LARGE, LARGE_BYTES, Context, Launch
 
 
-def arithmetic_of(context: Context) -> Any:
+def arithmetic_of(context: Context) -> Arithmetic:
     """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
-    if context.precision == "double":
+    return arithmetic_for(context.precision, context.device.has_float64)
+
+
+def arithmetic_for(precision: Precision, has_float64: bool) -> Arithmetic:
+    """The same by the precision of H, and whether the device has float64."""
+    if precision == "double":
         return "double"
-    return "mixed" if context.device.has_float64 else "two_float"
+    return "mixed" if has_float64 else "two_float"
 
 
 def bound(
@@ -26,7 +33,8 @@ def bound(
     constants: Mapping[int, int] | None = None,
 ) -> Launch:
     """A launch of a generated kernel; buffers and params by the kernel's names."""
-    large = {LARGE: 1} if context.is_large else {}
+    is_large = context.is_large or any(buffers[name].size >= LARGE_BYTES for name in kernel.buffers)
+    large = {LARGE: 1} if is_large else {}
     compiled = context.device.generated(kernel, {**large, **(constants or {})})
     return Launch(
         compiled,

@@ -80,8 +80,8 @@ class DeviceLinearizer:
         for edges, places in zip(self.edges, self.storage.places, strict=True):
             edges.prepare(places)
         for edges, products in zip(self.edges, self.storage.products, strict=True):
-            if products == "jacobians":
-                edges.prepare_stored(self.uses_diagonal)
+            if products in ("jacobians", "expressions"):
+                edges.prepare_stored(self.uses_diagonal, products)
         for edges, evaluation in zip(self.edges, self.storage.evaluations, strict=True):
             if evaluation == "scatter":
                 edges.prepare_scattered()

@@ -5,7 +5,8 @@
     = s + beta d
 
 J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
-says that the stop rule was met. An iteration is the product and three vector kernels. All sums have a fixed
+says that a stop rule was met. Where less than a solution to the tolerance will do, a run also stops when
+iterations no longer gain much: see pcg_direction.comp. An iteration is the product and three vector kernels. All sums have a fixed
 order.
 """
 
@@ -24,6 +25,7 @@ from graphopt.solver.vulkan.sequence import Tape
 MAX_ITERATIONS_PER_SUBMISSION = 64
 
 INDEFINITE = 4  # place in status; pcg_state.glsl
+_NUM_SCALARS = 10  # likewise
 
 
 @dataclass(frozen=True)
@@ -80,16 +82,26 @@ class Pcg:
         self.dots_rs = context.accumulators(self.num_groups)
         self._jacobi = jacobi
         self._jacobi_rows = context.indices(row_table(dims, jacobi_offset))
-        self.scalars = context.reals(8)
+        self.scalars = context.reals(_NUM_SCALARS)
         self.status = status
-        self._settings = Mirror(context, 2)
+        self._settings = Mirror(context, 4)
         self._limits = context.device.allocate(16, "shared")
         self._status_back = context.device.allocate(32, "readback")
-        self._scalars_back = Readback(context, 8)
+        self._scalars_back = Readback(context, _NUM_SCALARS)
 
-    def set_rules(self, tolerance: float, kept_threshold: float, max_iterations: int) -> None:
-        """Before a run: the stop rule. kept_threshold 0: none."""
-        self._settings.host[:] = tolerance, kept_threshold
+    def set_rules(
+        self,
+        tolerance: float,
+        kept_threshold: float,
+        max_iterations: int,
+        share: float = 0.0,
+        worth: float = 0.0,
+    ) -> None:
+        """Before a run: the stop rules. kept_threshold 0: none; share, worth 0: g2o's rule only.
+
+        share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left.
+        """
+        self._settings.host[:] = tolerance, kept_threshold, share, worth
         self._settings.commit()
         self._limits.array(np.dtype(np.uint32), 0, 1)[0] = max_iterations
 
@@ -99,7 +111,7 @@ class Pcg:
         self._settings.record_upload(recorder)
         recorder.barrier()
         place = 3 * self._context.real.itemsize
-        recorder.copy(self._settings.buffer, self.scalars, 2 * self._context.real.itemsize, 0, place)
+        recorder.copy(self._settings.buffer, self.scalars, 4 * self._context.real.itemsize, 0, place)
         recorder.barrier()
 
     def record_start(self, recorder: Any) -> None:

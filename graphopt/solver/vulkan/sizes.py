@@ -8,12 +8,13 @@ from itertools import combinations
 import numpy as np
 
 from graphopt.codegen import information_dim, sampled_runs
-from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.codegen.gpu import EdgeSignature, narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.planes import num_image_bytes
+from graphopt.solver.vulkan.view_cuts import shared_slots
 from graphopt.types.base import working_edge_type
 
 _WORD = 16  # bytes of a scattered read
@@ -42,8 +43,12 @@ class GroupSize:
     """In those between a kept and an eliminated one."""
     num_blocks: int
     """All of them."""
-    weight_dim: int = 0
+    weight_dim: int
     """Numbers of the information times the weight of the robust kernel that depend on the edge."""
+    signature: EdgeSignature
+    """What its kernels are made from."""
+    is_shared: tuple[bool, ...]
+    """Per slot, see `view_cuts.shared_slots`."""
     pixel_words: int = 0
     """Scattered reads of 16 bytes for the images that an edge samples."""
 
@@ -199,6 +204,8 @@ def _group_size(
         coupling=coupling,
         num_blocks=num_blocks,
         weight_dim=information_dim(edge_type.residual_dim, group.information) or int(group.kernel != 0),
+        signature=EdgeSignature(edge_type, group.information, group.kernel),
+        is_shared=shared_slots(structure, group),
         pixel_words=sampled_runs(compiled.chi2),
     )
 

@@ -199,8 +199,7 @@ class VulkanSystem:
         if self.host_solver is not None:
             solved = self._solve_direct(kind, damping, tail)
         else:
-            accuracy = damping.accuracy if isinstance(damping, Damping) else None
-            solved = self._solve_pcg(kind, tail, accuracy)
+            solved = self._solve_pcg(kind, tail, damping if isinstance(damping, Damping) else None)
         if tail is None and solved:
             self.dx = self.step.host
         return solved
@@ -336,10 +335,9 @@ class VulkanSystem:
             self._programs[name] = record()
         self._programs[name].run(self.device_seconds)
 
-    def _solve_pcg(self, kind: str, tail: Tail | None, accuracy: float | None) -> bool:
+    def _solve_pcg(self, kind: str, tail: Tail | None, damping: Damping | None) -> bool:
         chosen = self.configuration
-        limit = chosen.max_iterations or self.pcg.num_rows
-        self.pcg.set_rules(self._tolerance(accuracy), self._kept_threshold, limit)
+        self._set_rules(damping)
         count = self._iterations_at_once(tail)
         name = ("start", kind) if tail is None else ("start", kind, count, tail.key)
         self._run(name, lambda: self._record_pcg_start(kind, count, tail))
@@ -361,6 +359,14 @@ class VulkanSystem:
             self._run(("finish", tail and tail.key), lambda: self._record_finish(tail))
         self.step.note_device_wrote()
         return True
+
+    def _set_rules(self, damping: Damping | None) -> None:
+        limit = self.configuration.max_iterations or self.pcg.num_rows
+        if damping is None or damping.accuracy is None:
+            self.pcg.set_rules(self._tolerance(None), self._kept_threshold, limit)
+        else:
+            share = self._tolerance(damping.accuracy)
+            self.pcg.set_rules(share, self._kept_threshold, limit, share, damping.worth)
 
     def _iterations_at_once(self, tail: Tail | None) -> int:
         """Iterations to submit before looking: about as many as the last run took."""
