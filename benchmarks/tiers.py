@@ -155,7 +155,7 @@ def measure_preparation(context: Context, kind: Any, information: str) -> dict[s
 def measure_compilation(context: Context, linearizer: DeviceLinearizer) -> dict[str, float]:
     """From the residual function, traced before, to pipelines."""
     clock = Clock()
-    kernels = [kernel for edges in linearizer.edges for kernel in edges.kernels()]
+    kernels = list(linearizer.kernels())
     kernels += list(linearizer.oplus_kernels())
     result = {"glsl_ms": clock()}
     build_kernels(context.device, kernels)

@@ -100,11 +100,11 @@ def test_a_file_of_other_sources_is_not_used(own_file, damage):
     "GRAPHOPT_TEST_INSTALLED" not in os.environ, reason="only an installed package carries programs"
 )
 def test_the_installed_package_carries_every_program():
-    """A fresh process finds chi2, linearize, oplus and kernels of all built-in types without compiling."""
+    """A fresh process finds chi2, linearize, errors and oplus of all built-in types without compiling."""
     from graphopt.codegen import prebuild
 
     assert builtin.BUILTIN_FILE.exists()
-    names = builtin._programs().keys()
+    names = set(builtin._programs().names())
     for kind in prebuild.BUILTIN_TYPES:
         if isinstance(kind, prebuild.VertexType):
             assert f"{kind.name}.oplus" in names
@@ -112,6 +112,7 @@ def test_the_installed_package_carries_every_program():
             for variant in codegen.INFORMATION_VARIANTS:
                 for suffix in ("", ".robust"):
                     assert f"{kind.name}.linearize.{variant}{suffix}" in names
+            assert f"{kind.name}.errors.identity" in names
 
 
 def test_prebuild_needs_no_native_module():

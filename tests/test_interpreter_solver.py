@@ -134,10 +134,10 @@ def test_images_are_sampled_on_the_device(cold):
         if number == 3:
             solver._linearizer.wait_compiled()
         for _ in range(2):
+            tiers_seen.add(solver.describe()["tier"])
             np.testing.assert_allclose(step(solver, 0.1), step(expected, 0.1), rtol=1e-9)
             solver.discard_top()
             expected.discard_top()
-        tiers_seen.add(solver.describe()["tier"])
         solver.finish()
     assert tiers_seen == {"interpreter", "compiled"}
     assert shared_device("address").messages == []

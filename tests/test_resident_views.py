@@ -21,7 +21,6 @@ from graphopt.solver.vulkan.edge_views import (
     write_data,
     write_rows,
 )
-from graphopt.solver.vulkan.linearization import plan_writes
 from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -157,15 +156,6 @@ def test_the_primary_slot_is_the_eliminated_one_or_that_of_most_vertices():
     graph.vertex_set("VERTEX_TRACKXYZ").marginalized = False
     structure = Structure(graph.select())
     assert [primary_slot(structure, group) for group in structure.groups] == [1]
-
-
-def test_writes_are_planned_so_that_nothing_is_lost():
-    """The first writer of a row assigns; where a launch has rows of both kinds, all add to zeros."""
-    rows = [np.array(one) for one in ([0, 1], [2], [0, 1])]
-    adds, clears, touched = plan_writes(rows, 4)
-    assert (adds, clears) == ([False, False, True], False)
-    np.testing.assert_array_equal(touched, [True, True, True, False])
-    assert plan_writes([np.array([0]), np.array([0, 1])], 2)[1]
 
 
 def test_two_floats_carry_48_bits():

@@ -10,6 +10,7 @@ from graphopt.cli.explain_expressions import describe_expressions, expression_ke
 
 if TYPE_CHECKING:
     from graphopt.solver.structure import EdgeGroup, Structure
+    from graphopt.solver.vulkan.cost import Prediction
     from graphopt.solver.vulkan.measure import Measurement
     from graphopt.solver.vulkan.schedule import Plan
 
@@ -100,7 +101,8 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
     if args.measure and isinstance(device, VulkanDevice):
-        measured = measure_schedules(graph, structure, device, precision, plan.predictions)
+        asked = [*plan.predictions, *plan.others]
+        measured = measure_schedules(graph, structure, device, precision, asked)
     expressions = []
     if plan.predictions:
         expressions = describe_expressions(structure, device_figures(device), precision)
@@ -115,28 +117,52 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             group.edge_set.type.tag: one
             for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
+        "sums": _sums(plan, measured),
         "schedules": _rows(plan, measured),
         "expressions": expressions,
     }
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
-    times = {one.prediction.name: one for one in measured}
+    times = {id(one.prediction): one for one in measured}
     rows = []
     for one in plan.predictions:
-        taken = plan.configuration.schur, plan.products, plan.evaluations
-        is_pick = (one.schur, one.products, one.evaluations) == taken
         row: dict[str, Any] = {
             "schedule": one.name,
-            "chosen": is_pick,
+            "sums": one.summation,
+            "chosen": one is _taken(plan),
             "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
             "memory_bytes": one.memory_bytes,
         }
-        if one.name in times:
-            own = times[one.name]
+        if id(one) in times:
+            own = times[id(one)]
             row["measured_seconds"] = {**own.seconds, "total": own.total}
         rows.append(row)
     return rows
+
+
+def _taken(plan: Plan) -> Prediction:
+    """The prediction of what is taken."""
+    taken = plan.configuration.schur, plan.products, plan.evaluations
+    return next(one for one in plan.predictions if (one.schur, one.products, one.evaluations) == taken)
+
+
+def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
+    """Vertex sets that several views sum to, and what an iteration takes merged and separately."""
+    times = {id(one.prediction): one.total for one in measured}
+    found = []
+    for place, choice in enumerate(_taken(plan).merging if plan.predictions else ()):
+        both = {choice.name: _taken(plan), plan.others[place].merging[place].name: plan.others[place]}
+        found.append(
+            {
+                "vertices": choice.tag,
+                "views": choice.num_views,
+                "chosen": choice.name,
+                "predicted_seconds": {name: one.total for name, one in both.items()},
+                "measured_seconds": {name: times[id(one)] for name, one in both.items() if id(one) in times},
+            }
+        )
+    return found
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
@@ -154,6 +180,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "schur": system.schur,
         "schedule": "blocks",
         "edge_sets": {},
+        "sums": [],
         "schedules": [],
         "expressions": [],
     }
@@ -183,12 +210,23 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
+    if document["sums"]:
+        output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
     if document["expressions"]:
         print()
         print_expressions(document["expressions"])
+
+
+def _sum_words(one: dict[str, Any]) -> str:
+    """The views of a vertex set, and times of an iteration either way."""
+    words = [f"{one['views']} sums of edges, {one['chosen']}"]
+    for kind in ("predicted", "measured"):
+        times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in one[f"{kind}_seconds"].items()]
+        words += [f"{kind} {', '.join(times)} ms"] if times else []
+    return "; ".join(words)
 
 
 def _is_uniform(document: dict[str, Any]) -> bool:

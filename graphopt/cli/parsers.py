@@ -240,7 +240,8 @@ def _add_schedule(parser: argparse.ArgumentParser, what: str) -> None:
         action=ScheduleAction,
         default="auto",
         metavar="NAME|TAG=NAME,...",
-        help=f"{what}: {', '.join(SCHEDULES)}, or by edge type, EDGE_SE2=jacobians; may be repeated",
+        help=f"{what}: {', '.join(SCHEDULES)}, or by type, "
+        "EDGE_SE2=jacobians,VERTEX_SE2=merged; may be repeated",
     )
 
 

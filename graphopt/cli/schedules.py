@@ -1,4 +1,4 @@
-"""The option `--schedule`: one schedule for all edges, or some by edge type."""
+"""The option `--schedule`: one schedule for all edges, or some by edge type and vertex type."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
-EVALUATIONS = ("gather", "scatter")
-_BOTH = tuple(f"{one}+{evaluation}" for one in PRODUCTS for evaluation in EVALUATIONS)
-EDGE_SCHEDULES = ("auto", *PRODUCTS, *EVALUATIONS, *_BOTH)
-SCHEDULES = (*EDGE_SCHEDULES, "host")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
+_EVALUATIONS = ("gather", "scatter")
+_BOTH = tuple(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS)
+_OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)
+SCHEDULES = (*_OF_EDGES, "host")
+BY_TAG = (*_OF_EDGES, "merged", "separate")
+"""Of edges, and the last two of vertices."""
 
 
 class ScheduleAction(argparse.Action):
@@ -31,7 +33,7 @@ class ScheduleAction(argparse.Action):
             tag, _, name = pair.rpartition("=")
             if not tag:
                 raise argparse.ArgumentError(self, f"'{pair}' is not TAG=NAME, as in EDGE_SE2=jacobians")
-            self._check(name, EDGE_SCHEDULES, f" of '{tag}'")
+            self._check(name, BY_TAG, f" of '{tag}'")
             pins[tag] = name
         setattr(namespace, self.dest, pins)
 
@@ -41,5 +43,5 @@ class ScheduleAction(argparse.Action):
             raise argparse.ArgumentError(
                 self,
                 f"unknown schedule '{name}'{whose}.{did_you_mean(name, known)} Known: {listed}, "
-                "or TAG=NAME for the edges of a type.",
+                "or TAG=NAME for the edges or vertices of a type.",
             )

@@ -1,8 +1,8 @@
 """Compile all built-in types: `python -m graphopt.codegen.prebuild FILE`, run when the package is built.
 
 Needs numpy, no native module. Compiled are oplus of every vertex type, chi2 and linearize of every edge type
-with each variant of the information matrix, with and without robust kernel, and the robust kernels. Edges of
-any number of vertices are compiled on first use.
+with each variant of the information matrix, with and without robust kernel, errors and Jacobians of every
+edge type, and the robust kernels. Edges of any number of vertices are compiled on first use.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def builtin_programs() -> Iterator[Program]:
                 for robust in (None, KERNELS[1].function):
                     compiled = compile_edge(kind, variant, robust)
                     yield from (compiled.chi2, compiled.linearize)
+            yield from (compiled.errors, compiled.jacobians)
     for function in dict.fromkeys(kernel.function for kernel in KERNELS):
         yield compile_robust_kernel(function)
 

@@ -13,6 +13,14 @@ from graphopt.g2o.poses import SE3Quat
 from graphopt.g2o.rotations import Quaternion
 
 
+def inverse_turn_derivative(axis: int) -> np.ndarray:
+    """(3, 3) derivative of an inverse rotation by a number of its quaternion, x, y or z, at zero: -2 [e]."""
+    matrix = np.zeros((3, 3))
+    i, j = (axis + 1) % 3, (axis + 2) % 3
+    matrix[i, j], matrix[j, i] = 2.0, -2.0
+    return matrix
+
+
 class SBACam(SE3Quat):
     """Camera pose world_T_cam with pinhole intrinsics and stereo baseline.
 
@@ -73,10 +81,7 @@ class SBACam(SE3Quat):
     set_derivative = set_dr
 
     def _derivative(self, axis: int) -> np.ndarray:
-        hat = np.zeros((3, 3))
-        i, j = (axis + 1) % 3, (axis + 2) % 3
-        hat[i, j], hat[j, i] = 2.0, -2.0  # -2 [e]: the derivative by the quaternion's vector part at zero
-        return hat @ self.R.T
+        return inverse_turn_derivative(axis) @ self.R.T
 
     @property
     def dRdx(self) -> np.ndarray:

@@ -38,6 +38,10 @@ class CallableArray(np.ndarray):
         """The array itself."""
         return self
 
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        """Results of arithmetic are plain arrays and numbers."""
+        return array[()] if return_scalar or array.ndim == 0 else array
+
 
 class OptimizableGraph_Edge(Edge):
     """An edge with a measurement, an information matrix and an error."""
@@ -197,9 +201,10 @@ class OptimizableGraph_Edge(Edge):
     def linearize_oplus(self) -> None:
         """Compute the Jacobians at the present estimates.
 
-        Override it (with `set_jacobian`) to give your own.
+        Override it (with `set_jacobian`) to give your own. Called from an override, it gives those of the
+        built-in error, as in g2o; a class that only overrides `compute_error` gets differences of that.
         """
-        if self._error_is_python:
+        if self._error_is_python and not self._jacobian_is_python:
             self._jacobians = numeric_jacobians(self)
         else:
             self._jacobians = [one[0] for one in evaluate.jacobians(self._type, self._inputs())]

@@ -10,6 +10,7 @@ import numpy as np
 from graphopt import codegen
 from graphopt.cpu_kernels import kernels as native_kernels
 from graphopt.types import EdgeType
+from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
@@ -42,6 +43,16 @@ def jacobians(kind: EdgeType, inputs: np.ndarray) -> list[np.ndarray]:
         result.append(flat[:, first : first + size].reshape(-1, kind.residual_dim, vertex.tangent_dim))
         first += size
     return result
+
+
+@cache
+def _robust_program(kernel: int) -> Any:
+    return codegen.compile_robust_kernel(robust_kernel(kernel).function).native.run
+
+
+def robust_chi2(kernel: int, chi2: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """(n,) rho(chi2) of the robust kernel of this number."""
+    return _robust_program(kernel)(np.stack([chi2, widths], axis=1))[:, 0]
 
 
 def chi2(error: np.ndarray, information: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.g2o import scalar
-from graphopt.g2o.cameras import EdgeGICP
+from graphopt.g2o.cameras import EdgeGICP, inverse_turn_derivative
 from graphopt.g2o.edges import OptimizableGraph_Edge
 from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.storage import edge_pool
@@ -54,6 +54,7 @@ class EdgeVVGicp(OptimizableGraph_Edge):
     _arity = 2
     _pool = edge_pool(icp.EdgeVVGicp, DEFAULT_MEASUREMENT)
     _value = EdgeGICP
+    dRidx, dRidy, dRidz = map(inverse_turn_derivative, range(3))
 
     def __init__(self, id: int = INVALID_ID) -> None:
         super().__init__(id)

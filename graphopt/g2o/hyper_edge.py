@@ -24,7 +24,7 @@ class Edge(HyperGraphElement, kernels.EdgeRow):
         self._id = id
         self._graph: OptimizableGraph | None = None
         self._data: list[Data] | None = None
-        self._vertices: list[Any] = []
+        self._vertices = []
 
     def id(self) -> int:
         """Id, -2 until one is set; nothing depends on it."""
@@ -59,13 +59,14 @@ class Edge(HyperGraphElement, kernels.EdgeRow):
     @fast_method
     def set_vertex(self, i: int, v: Vertex | None) -> None:
         """Set vertex number i."""
+        vertices = list(self._vertices)
         try:
-            self._vertices[i] = v
+            vertices[i] = v
         except IndexError:
-            count = len(self._vertices)
             raise IndexError(
-                f"{type(self).__name__}.set_vertex({i}): it has {count} vertices; see resize()."
+                f"{type(self).__name__}.set_vertex({i}): it has {len(vertices)} vertices; see resize()."
             ) from None
+        self._vertices = vertices
         if self._graph is not None:
             self._graph._topology_changed()
 

@@ -78,7 +78,10 @@ class HyperGraph(kernels.GraphBase):
 
     def add_vertex(self, v: Any, user_data: Data | None = None) -> bool:
         """Add a vertex; False if its id is negative or taken."""
-        id = v._id
+        try:
+            id = v._id
+        except AttributeError:
+            raise TypeError(_not_a_vertex(v)) from None
         if id < 0 or id in self._vertices:
             return False
         if user_data is not None:
@@ -115,7 +118,10 @@ class HyperGraph(kernels.GraphBase):
         return True
 
     def _has_vertex(self, vertex: Any) -> bool:
-        return self._vertices.get(vertex._id) is vertex
+        try:
+            return self._vertices.get(vertex._id) is vertex
+        except AttributeError:
+            raise TypeError(_not_a_vertex(vertex)) from None
 
     def remove_edge(self, e: Any) -> bool:
         """Take an edge out; False if it is not in this graph. The object keeps its data."""
@@ -139,7 +145,7 @@ class HyperGraph(kernels.GraphBase):
             return False
         for edge in self._edges_of(v):
             if detach:
-                edge._vertices[:] = [None if one is v else one for one in edge._vertices]
+                edge._vertices = [None if one is v else one for one in edge._vertices]
             else:
                 HyperGraph.remove_edge(self, edge)
         del self._vertices[v._id]
@@ -155,7 +161,7 @@ class HyperGraph(kernels.GraphBase):
         if not self._has_vertex(v):
             return False
         for edge in self._edges_of(v):
-            edge._vertices[:] = [None if one is v else one for one in edge._vertices]
+            edge._vertices = [None if one is v else one for one in edge._vertices]
         self._topology_changed()
         return True
 
@@ -182,7 +188,7 @@ class HyperGraph(kernels.GraphBase):
             if v_big in edge._vertices:
                 HyperGraph.remove_edge(self, edge)
             else:
-                edge._vertices[:] = [v_big if one is v_small else one for one in edge._vertices]
+                edge._vertices = [v_big if one is v_small else one for one in edge._vertices]
         self._topology_changed()
         return HyperGraph.remove_vertex(self, v_small) if erase else True
 
@@ -211,3 +217,7 @@ class HyperGraph(kernels.GraphBase):
 
     def __hash__(self) -> int:
         return id(self)
+
+
+def _not_a_vertex(value: Any) -> str:
+    return f"Expected a vertex, got {value!r}; vertex(id) of the graph gives the one with an id."

@@ -68,6 +68,10 @@ class _Isometry:
         """The motion that does nothing."""
         return cls()
 
+    def copy(self) -> Any:
+        """The same motion as an object of its own."""
+        return type(self)(self)
+
     def set_rotation(self, rotation: Any) -> None:
         """Replace the rotation."""
         raise NotImplementedError

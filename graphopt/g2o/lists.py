@@ -15,12 +15,10 @@ from graphopt.cpu_kernels import kernels
 from graphopt.g2o import evaluate
 from graphopt.g2o.gicp import is_plane_to_plane, plane_information
 from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
-from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, residuals
 from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType
 from graphopt.types.files import measurement_then_information, plain
-from graphopt.types.robust_kernels import robust_kernel
 
 
 @cache
@@ -44,13 +42,16 @@ def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> Edg
 class VertexList:
     """The vertices of one vertex set."""
 
-    __slots__ = ("is_python", "objects", "rows", "vertex_set")
+    __slots__ = ("has_new_flags", "is_python", "objects", "rows", "vertex_set")
 
-    def __init__(self, vertex_set: Any, objects: list[Any], rows: RowList):
+    def __init__(self, vertex_set: Any, objects: list[Any], rows: Any):
         self.vertex_set = vertex_set
         self.objects = objects
         self.rows = rows
+        """`kernels.RowList` of the objects."""
         self.is_python = [row for row, one in enumerate(objects) if one._is_python]
+        self.has_new_flags = False
+        """`take_flags` found others than before; who makes a selection of them says False."""
 
     def take_estimates(self) -> None:
         """Objects -> graph."""
@@ -62,25 +63,36 @@ class VertexList:
 
     def take_flags(self) -> None:
         """Fixed and marginalized of the objects -> graph."""
-        self.rows.gather("fixed", self.vertex_set.fixed)
-        self.rows.gather("marginalized", self.vertex_set.marginalized)
+        self.has_new_flags |= self.rows.take("fixed", self.vertex_set.fixed)
+        self.has_new_flags |= self.rows.take("marginalized", self.vertex_set.marginalized)
 
 
 class EdgeList:
     """The edges of one edge set, and which of them are active."""
 
-    __slots__ = ("active", "edge_set", "has_planes", "is_python", "objects", "places", "rows")
+    __slots__ = ("active", "edge_set", "has_planes", "is_python", "mask", "objects", "places", "rows")
 
-    def __init__(self, places: EdgeSelection, objects: list[Any], rows: RowList, is_python: bool):
+    def __init__(self, places: EdgeSelection, objects: list[Any], rows: Any, is_python: bool):
         self.edge_set = places.edge_set
         self.places = places
         """Where the vertices and parameters of all edges are."""
         self.objects = objects
         self.rows = rows
+        """`kernels.RowList` of the objects."""
         self.is_python = is_python
         self.has_planes = not is_python and is_plane_to_plane(objects[0])
+        self.mask = np.zeros(len(objects), bool)
+        """(m,) who is active."""
         self.active = np.empty(0, np.int64)
         """(k,) rows of the active edges."""
+
+    def choose(self, mask: np.ndarray) -> bool:
+        """Set who is active, (m,) bool; True if that has changed."""
+        if mask.tobytes() == self.mask.tobytes():
+            return False
+        self.mask = mask
+        self.active = mask.nonzero()[0]
+        return True
 
     @property
     def _all_active(self) -> bool:
@@ -95,9 +107,9 @@ class EdgeList:
             edges.edge_set,
             rows,
             edges.vertex_sets,
-            edges.vertex_rows[rows],
+            edges.vertex_rows.take(rows, axis=0),
             edges.parameter_sets,
-            edges.parameter_rows[rows],
+            edges.parameter_rows.take(rows, axis=0),
             edges.source,
         )
 
@@ -107,7 +119,7 @@ class EdgeList:
 
     def take_levels(self) -> np.ndarray:
         """(m,) levels of the objects."""
-        return self.rows.column("level", (), np.int32)
+        return self.rows.column("level")
 
     def take_values(self) -> None:
         """Measurement, information and kernels of the objects -> graph."""
@@ -118,11 +130,7 @@ class EdgeList:
         self.rows.gather("information", edge_set.information)
         if self.has_planes:  # set before each evaluation; the block solver has to expect full matrices
             edge_set.information[self.active] = _FULL
-        kernels = _kernels(self.objects)
-        if kernels is not None:
-            edge_set.kernel, edge_set.kernel_width = kernels
-        elif edge_set.kernel.any():
-            edge_set.kernel = 0
+        _take_kernels(self.objects, edge_set.kernel, edge_set.kernel_width)
 
     def set_plane_information(self, graph: Graph) -> None:
         """Information matrices of plane-to-plane GICP edges, at the graph's estimates."""
@@ -153,13 +161,13 @@ class EdgeList:
         """All rows of a column, with `values` in the active ones."""
         if self._all_active:
             return values
-        full = self.rows.column(name, values.shape[1:])
+        full = self.rows.column(name)
         full[self.active] = values
         return full
 
     def chi2(self) -> np.ndarray:
         """(k,) chi2 of the active edges, of their last errors."""
-        values = self.rows.column("chi2", ())
+        values = self.rows.column("chi2")
         if not self._all_active:
             values = values[self.active]
         if np.isnan(values.sum()):  # an error was set or an information matrix changed
@@ -170,35 +178,32 @@ class EdgeList:
     def robust_chi2(self) -> float:
         """Sum of rho(chi2) over the active edges, of their last errors."""
         values = self.chi2()
-        kernels = _kernels(self.objects)
-        if kernels is not None:
-            numbers, widths = kernels if self._all_active else (one[self.active] for one in kernels)
-            for number in set(numbers.tolist()) - {0}:
-                function, mask = robust_kernel(number).function, numbers == number
-                values[mask] = function(values[mask], widths[mask])[0]
+        numbers, widths = np.empty(len(self.objects), np.int32), np.empty(len(self.objects))
+        for number in _take_kernels(self.objects, numbers, widths):
+            places = (numbers[self.active] == number).nonzero()[0]
+            values[places] = evaluate.robust_chi2(number, values[places], widths[self.active[places]])
         return float(values.sum())
 
 
 _FULL = np.eye(3) + 0.1
 
 
-def _kernels(edges: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    """(m,) numbers and (m,) widths of the robust kernels, None if no edge has one."""
-    classes, which, widths = kernels.robust_kernels(edges)
-    if not classes:
-        return None
-    if RobustKernelScaleDelta in classes:
-        none = (0, 1.0)
-        pairs = [none if one._kernel is None else one._kernel._for_solver() for one in edges]
-        return np.array([one[0] for one in pairs], np.int32), np.array([one[1] for one in pairs])
-    return np.array([one._number for one in classes] + [0], np.int32)[which], widths
+def _take_kernels(edges: list[Any], numbers: np.ndarray, widths: np.ndarray) -> list[int]:
+    """Fill in (m,) numbers and (m,) widths of the robust kernels; the numbers that occur, without 0."""
+    classes = kernels.robust_kernels(edges, numbers, widths)
+    if RobustKernelScaleDelta not in classes:
+        return [one._number for one in classes]
+    for place, edge in enumerate(edges):
+        if isinstance(edge._kernel, RobustKernelScaleDelta):
+            numbers[place], widths[place] = edge._kernel._for_solver()
+    return [one for one in np.unique(numbers).tolist() if one]
 
 
 def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:
     """Places of the edges by (defined in Python, type)."""
-    classes = set(map(type, edges))
+    classes = kernels.classes(edges)
     if len(classes) == 1:
-        one = classes.pop()
+        (one,) = classes
         is_python = one._error_is_python or one._jacobian_is_python
         if not is_python and isinstance(one._type, EdgeType):
             return {(False, one._type): range(len(edges))}

@@ -18,7 +18,6 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.g2o.lists import EdgeList, VertexList, grouped
-from graphopt.g2o.storage import RowList
 from graphopt.graph import Graph, Selection, validate
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection
@@ -35,6 +34,8 @@ class Problem:
         self.selection: Selection | None = None
         self.has_free_vertices = False
         """The selection has a vertex that is not fixed."""
+        self._whole: tuple[Selection, list[EdgeList], list[np.ndarray]] | None = None
+        """The last selection that is not one before without some edges; its lists and their masks."""
         self._ids: dict[Any, int] = {}
         """Ids here of vertices whose own id is another vertex', see `_strangers`."""
         edges = kernels.complete_edges(list(owner._edges))
@@ -44,6 +45,10 @@ class Problem:
         self._add_vertices(vertices)
         self._add_parameters(list(owner._parameter_container._by_id.values()))
         self._add_edges(edges, len(vertices) + len(owner._parameter_container))
+        self.may_need_python = any([one.is_python or one.has_planes for one in self.edge_lists]) or any(
+            [bool(one.is_python) for one in self.vertex_lists]
+        )
+        """Some edge or vertex is not evaluated natively; see `python_edges.needs_python`."""
 
     # ---------------------------------------------------------------- building
 
@@ -74,13 +79,13 @@ class Problem:
 
     def _add_vertex_list(self, kind: VertexType, objects: list[Any], order: np.ndarray) -> None:
         ids = np.array([self._id_of(one) for one in objects], np.int64)
-        rows = RowList(objects)
+        rows = kernels.RowList(objects)
         columns = {
             "sequence": order,
             "ids": ids,
-            "estimate": rows.column("estimate", (kind.storage_dim,)),
-            "fixed": rows.column("fixed", (), bool),
-            "marginalized": rows.column("marginalized", (), bool),
+            "estimate": rows.column("estimate"),
+            "fixed": rows.column("fixed"),
+            "marginalized": rows.column("marginalized"),
         }
         validate.check_finite(columns["estimate"], 1, f"{kind.tag} estimate", ids)
         vertex_set = VertexSet(kind, Columns.holding(columns))
@@ -89,13 +94,13 @@ class Problem:
         self.vertex_lists.append(VertexList(vertex_set, objects, rows))
 
     def _add_parameters(self, parameters: list[Any]) -> None:
-        self._parameter_lists: list[tuple[Any, RowList]] = []
+        self._parameter_lists: list[tuple[Any, Any]] = []
         groups: dict[Any, list[Any]] = {}
         for one in parameters:
             groups.setdefault(one._type, []).append(one)
         for kind, objects in groups.items():
-            rows = RowList(objects)
-            values = rows.column("estimate", (kind.storage_dim,))
+            rows = kernels.RowList(objects)
+            values = rows.column("estimate")
             self.graph.add_parameters(kind, [one._id for one in objects], values)
             self._parameter_lists.append((self.graph.parameter_set(kind), rows))
 
@@ -112,7 +117,7 @@ class Problem:
         for slot, number in enumerate(sets):
             ids[:, slot] = self.graph.vertex_sets[number].ids[vertex_rows[:, slot]]
         validate.check_no_loops(ids, kind.tag)
-        rows, count, dim = RowList(objects), len(objects), kind.residual_dim
+        rows, count, dim = kernels.RowList(objects), len(objects), kind.residual_dim
         columns = {
             "sequence": order,
             "vertices": ids,
@@ -144,14 +149,13 @@ class Problem:
 
     def _vertex_places(self, kind: EdgeType, objects: list[Any]) -> tuple[tuple[int, ...], np.ndarray]:
         """Per slot the number of its vertex set, and (m, arity) rows in them."""
-        numbers, rows = kernels.vertex_places(objects, len(kind.vertices))
         types = [one.type for one in self.graph.vertex_sets]
         sets = tuple(types.index(one) if one in types else -1 for one in kind.vertices)
-        wrong = numbers != np.array(sets, np.int32)
-        if wrong.any():
-            row, slot = (int(one) for one in np.argwhere(wrong)[0])
+        rows, wrong = kernels.vertex_places(objects, sets)
+        if wrong is not None:
+            edge, slot, number = wrong
             raise GraphError(
-                f"{objects[row]!r}: vertex {slot} is a {types[numbers[row, slot]].name}, "
+                f"{objects[edge]!r}: vertex {slot} is a {types[number].name}, "
                 f"expected a {kind.vertices[slot].name}."
             )
         return sets, rows
@@ -187,20 +191,54 @@ class Problem:
         )
 
     def _choose(self, masks: list[np.ndarray]) -> None:
-        for one, mask in zip(self.edge_lists, masks, strict=True):
-            one.active = np.flatnonzero(mask)
-        for one in self.vertex_lists:
-            one.take_flags()
+        changed = [one.choose(mask) for one, mask in zip(self.edge_lists, masks, strict=True)]
+        if self._take_flags():
+            self._whole = None
+        elif self.selection is not None and not any(changed):
+            return
         sets = tuple(self.graph.vertex_sets)
-        edges = tuple(one.selection() for one in self.edge_lists if len(one.active))
-        active = tuple(np.zeros(len(one), bool) for one in sets)
+        edges = tuple([one.selection() for one in self.edge_lists if len(one.active)])
+        active = tuple([np.zeros(len(one), bool) for one in sets])
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
-                active[number][one.vertex_rows[:, slot]] = True
-        fixed = tuple(one.fixed.copy() for one in sets)
-        parameter_sets = tuple(self.graph.parameter_sets)
-        self.selection = Selection(sets, active, fixed, edges, True, parameter_sets)
-        self.has_free_vertices = any((a & ~f).any() for a, f in zip(active, fixed, strict=True))
+                kernels.mark(one.vertex_rows, slot, active[number])
+        whole, part = self._narrowed(active)
+        if whole is not None:
+            self.selection = Selection(
+                sets, whole.active, whole.fixed, edges, True, whole.parameter_sets, whole, part
+            )
+            return
+        fixed = tuple([one.fixed.copy() for one in sets])
+        self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
+        self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
+        chosen = [one for one in self.edge_lists if len(one.active)]
+        self._whole = self.selection, chosen, [one.mask for one in chosen]
+
+    def _take_flags(self) -> bool:
+        """Flags of the objects -> graph; True if they are not those of the present selection."""
+        changed = False
+        for one in self.vertex_lists:
+            one.take_flags()
+            changed |= one.has_new_flags
+            one.has_new_flags = False
+        return changed
+
+    def _narrowed(self, active: tuple[np.ndarray, ...]) -> tuple[Selection | None, tuple[np.ndarray, ...]]:
+        """Of which selection the chosen edges are a part with the same active vertices, and their masks.
+
+        That is the last one that was not part of another itself.
+        """
+        if self._whole is None:
+            return None, ()
+        whole, lists, before = self._whole
+        if any([len(one.active) and one not in lists for one in self.edge_lists]):
+            return None, ()
+        if any([now.tobytes() != then.tobytes() for now, then in zip(active, whole.active, strict=True)]):
+            return None, ()
+        masks = tuple([one.mask for one in lists])
+        if any([np.count_nonzero(now > then) for now, then in zip(masks, before, strict=True)]):
+            return None, ()
+        return whole, masks
 
     def active_vertices(self) -> list[Any]:
         """Vertices of active edges by ascending id, as in g2o."""

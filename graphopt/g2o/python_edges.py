@@ -277,12 +277,13 @@ def _robust(edge: Any) -> tuple[float, float]:
 
 def needs_python(problem: Problem) -> bool:
     """Some active edge or vertex is defined in Python, or its information follows from the estimates."""
-    return has_planes(problem) or (
-        any(one.is_python and len(one.active) for one in problem.edge_lists)
+    return problem.may_need_python and (
+        has_planes(problem)
+        or any(one.is_python and len(one.active) for one in problem.edge_lists)
         or any(one.is_python for one in problem.vertex_lists)
     )
 
 
 def has_planes(problem: Problem) -> bool:
     """Active edges have information matrices that follow from the estimates."""
-    return any(one.has_planes and len(one.active) for one in problem.edge_lists)
+    return problem.may_need_python and any(one.has_planes and len(one.active) for one in problem.edge_lists)

@@ -11,6 +11,7 @@ from graphopt.errors import OptionError
 from graphopt.types.robust_kernels import robust_kernel
 
 
+@kernels.leaf_class
 class BaseRobustKernel(kernels.KernelWidth):
     """A robust kernel rho(chi2) with a width `delta`."""
 
@@ -18,9 +19,6 @@ class BaseRobustKernel(kernels.KernelWidth):
     _number: ClassVar[int] = 0
     _delta: float
     __init__ = kernels.KernelWidth.__init__
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._delta!r})"
 
     def delta(self) -> float:
         """Width."""
@@ -58,7 +56,7 @@ def _kernel_class(name: str) -> type[BaseRobustKernel]:
     number = robust_kernel(name).number
     doc = f"Robust kernel {name}; see `graphopt.types.robust_kernels` for its formula."
     members = {"__slots__": (), "_number": number, "__doc__": doc, "__module__": __name__}
-    return type(f"RobustKernel{name}", (BaseRobustKernel,), members)
+    return kernels.leaf_class(type(f"RobustKernel{name}", (BaseRobustKernel,), members))
 
 
 RobustKernelCauchy = _kernel_class("Cauchy")

@@ -18,7 +18,7 @@ from graphopt.g2o import scalar
 class Quaternion:
     """Quaternion w + x i + y j + z k.
 
-    `Quaternion(w, x, y, z)`, of an array (x, y, z, w), a rotation matrix, or a copy.
+    `Quaternion(w, x, y, z)`, of an array (w, x, y, z), a rotation matrix, or a copy; `coeffs()` has w last.
     """
 
     __slots__ = ("_q",)
@@ -167,7 +167,8 @@ def _quaternion(args: tuple[Any, ...]) -> scalar.Quad:
         return float(x), float(y), float(z), float(w)
     if len(args) != 1:
         raise TypeError(
-            "Quaternion takes (), (w, x, y, z), a Quaternion, an AngleAxis, (x, y, z, w) or a (3, 3) matrix."
+            "Quaternion takes (), (w, x, y, z) as numbers or as an array, a Quaternion, an AngleAxis or a "
+            "(3, 3) matrix."
         )
     (value,) = args
     if isinstance(value, Quaternion):
@@ -179,7 +180,7 @@ def _quaternion(args: tuple[Any, ...]) -> scalar.Quad:
         return scalar.from_rows(array.tolist())
     if array.ndim > 1 and max(array.shape) < array.size:
         raise ShapeError(f"Quaternion of an array of shape {array.shape}, expected (3, 3) or 4 numbers.")
-    x, y, z, w = scalar.floats(array, 4, "Quaternion (x, y, z, w)")
+    w, x, y, z = scalar.floats(array, 4, "Quaternion (w, x, y, z)")
     return x, y, z, w
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -153,15 +152,17 @@ class SparseOptimizer(ActiveGraph):
         rules, algorithm = self._algorithm._make(iterations)
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, self._algorithm._name)
         solver = self._prepared(problem, summary.seconds)
-        signals = StopSignals(self, None, start)
+        signals = StopSignals(self, None, start, is_likely=self._force_stop is not False)
         summary.take_description(solver.describe())
         recorder = None
         if self._compute_statistics:
             recorder = StatisticsRecorder(solver, selection, summary.seconds)
         report = self._report(problem, summary, recorder, iterations)
-        with nullcontext() if recorder is None else recorder.timing():
+        if recorder is None:
             run(algorithm, rules, solver, summary, signals, report)
-        if recorder is not None:
+        else:
+            with recorder.timing():
+                run(algorithm, rules, solver, summary, signals, report)
             self._statistics = recorder.filled(iterations)
         summary.seconds["total"] = time.perf_counter() - start
         return summary

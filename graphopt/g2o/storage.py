@@ -5,9 +5,9 @@
     up
 
 An object holds its chunk and its row, so it reads and writes numpy arrays from its first moment, in a graph
-or not. A chunk lives as long as an object has a row in it. `RowList` moves whole lists of objects to and
-from the arrays of a `graphopt.Graph`, with one copy per chunk. The native part is native/bindings/rows.cpp:
-base classes of the objects, and short ways (`fast_getter`, `fast_setter`, `fast_method`,
+or not. A chunk lives as long as an object has a row in it. `kernels.RowList` moves whole lists of objects to
+and from the arrays of a `graphopt.Graph`. The native part is native/bindings/rows.cpp: base classes of the
+objects, and short ways (`fast_getter`, `fast_setter`, `fast_method`,
 `kernels.fast_property`) through the methods that programs call for each edge.
 """
 
@@ -110,28 +110,3 @@ def edge_pool(kind: EdgeType, measurement: Any, num_rows: int = CHUNK, weights: 
 def parameter_pool(kind: ParameterType) -> Pool:
     """Rows of a parameter type; the values are called `estimate`."""
     return Pool({"estimate": np.array(kind.identity, float)}, 16)
-
-
-class RowList:
-    """Rows of a list of objects, for moving all their numbers at once."""
-
-    __slots__ = ("_parts", "size")
-
-    def __init__(self, objects: list[Any]):
-        self.size = len(objects)
-        self._parts: list[tuple[Chunk, Any, Any]] = kernels.places_of(objects)
-
-    def gather(self, name: str, out: np.ndarray) -> np.ndarray:
-        """Copy one column of all objects into `out` (size, ...), in the order of the list."""
-        for chunk, places, rows in self._parts:
-            out[places] = getattr(chunk, name)[rows]
-        return out
-
-    def scatter(self, name: str, values: np.ndarray) -> None:
-        """The opposite of `gather`."""
-        for chunk, places, rows in self._parts:
-            getattr(chunk, name)[rows] = values[places]
-
-    def column(self, name: str, like: Any, dtype: type = float) -> np.ndarray:
-        """One column of all objects as a new array; `like` is the shape of one row."""
-        return self.gather(name, np.empty((self.size, *like), dtype))

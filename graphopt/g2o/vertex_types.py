@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graphopt.g2o import scalar
-from graphopt.g2o.cameras import SBACam, VertexIntrinsicsEstimate
+from graphopt.g2o.cameras import SBACam, VertexIntrinsicsEstimate, inverse_turn_derivative
 from graphopt.g2o.elements import INVALID_ID
 from graphopt.g2o.isometries import Isometry3d
 from graphopt.g2o.poses import SE3Quat, Sim3
@@ -269,6 +269,7 @@ class VertexSCam(_BaseSCam):
     _camera: ClassVar[tuple[float, ...]] = (0.0, 0.0, 0.0, 0.0, 0.0)
     transform_w2f = staticmethod(SBACam.transform_w2f)
     transform_f2w = staticmethod(SBACam.transform_f2w)
+    dRidx, dRidy, dRidz = map(inverse_turn_derivative, range(3))
 
     def __init__(self, id: int = INVALID_ID) -> None:
         super().__init__(id)
@@ -279,7 +280,8 @@ class VertexSCam(_BaseSCam):
 
     def set_estimate(self, et: Isometry3d) -> None:
         """Replace the pose."""
-        self._chunk.estimate[self._row] = (*et._storage(), *VertexSCam._camera)
+        pose = et if isinstance(et, Isometry3d) else Isometry3d(et)
+        self._chunk.estimate[self._row] = (*pose._storage(), *VertexSCam._camera)
 
     def estimate_dimension(self) -> int:
         """7."""

@@ -241,13 +241,15 @@ class OptimizableGraph_Vertex(Vertex):
         """Kept for programs; nothing here reads it."""
         self._col = c
 
-    def hessian(self) -> np.ndarray:
-        """(dimension, dimension) diagonal block of H at the last linearization."""
-        return self._linearized()._hessian_block(self)
+    def hessian(self, i: int | None = None, j: int | None = None) -> Any:
+        """(dimension, dimension) diagonal block of H at the last linearization, or one number of it."""
+        block = self._linearized()._hessian_block(self)
+        return block if i is None or j is None else float(block[i, j])
 
-    def b(self) -> np.ndarray:
-        """(dimension,) part of b = -J' Omega e at the last linearization."""
-        return self._linearized()._b_block(self)
+    def b(self, i: int | None = None) -> Any:
+        """(dimension,) part of b = -J' Omega e at the last linearization, or one number of it."""
+        part = self._linearized()._b_block(self)
+        return part if i is None else float(part[i])
 
     def _linearized(self) -> Any:
         if self._graph is None:

@@ -10,6 +10,7 @@ A vertex is active if an active edge has it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,16 +60,20 @@ class Selection:
     """The edges were given one by one: they stay active even if all their vertices are fixed."""
     parameter_sets: tuple[ParameterSet, ...] = ()
     """The graph's parameter sets, which `EdgeSelection.parameter_sets` numbers."""
+    whole: Selection | None = None
+    """A selection with the same vertices, active, fixed and marginalized, and these and more edges."""
+    masks: tuple[np.ndarray, ...] = ()
+    """Per edge set of `whole` (n,) bool, over all its edges: who is in this selection."""
 
-    @property
+    @cached_property
     def num_active_vertices(self) -> int:
         """Active vertices, fixed ones included."""
-        return sum(int(np.count_nonzero(mask)) for mask in self.active)
+        return sum([int(np.count_nonzero(mask)) for mask in self.active])
 
-    @property
+    @cached_property
     def num_active_edges(self) -> int:
         """Active edges."""
-        return sum(len(edges.rows) for edges in self.edges)
+        return sum([len(edges.rows) for edges in self.edges])
 
     def free(self, set_number: int) -> np.ndarray:
         """(n,) bool: active and not fixed."""
@@ -86,7 +91,7 @@ class Selection:
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
                 kernels.mark(one.vertex_rows, slot, active[number])
-        return replace(self, active=active, fixed=fixed, edges=edges)
+        return replace(self, active=active, fixed=fixed, edges=edges, whole=None, masks=())
 
 
 def _without_fixed(edges: EdgeSelection, fixed: tuple[np.ndarray, ...]) -> EdgeSelection:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 
 _CHUNK = 1 << 14  # rows per chunk
@@ -72,6 +73,8 @@ def _chunks(array: np.ndarray, num_shared: int) -> Iterator[tuple[int, np.ndarra
 
 def check_finite(array: np.ndarray, num_shared: int, what: str, names: np.ndarray | None = None) -> None:
     """Refuse NaN and infinity. `num_shared` is the dimension of one row; `names[row]` names it."""
+    if kernels.all_finite(array):
+        return
     for first, rows in _chunks(array, num_shared):
         if np.isfinite(rows).all():
             continue
@@ -84,7 +87,7 @@ def check_finite(array: np.ndarray, num_shared: int, what: str, names: np.ndarra
 
 def check_symmetric(information: np.ndarray, what: str, names: np.ndarray | None = None) -> None:
     """Refuse information matrices that are not symmetric."""
-    if information.shape[-1] == 1:
+    if information.shape[-1] == 1 or kernels.all_symmetric(information):
         return
     for first, rows in _chunks(information, 2):
         transposed = rows.transpose(0, 2, 1)

@@ -29,7 +29,7 @@ class NativeLoop:
         Returns how the last step ended; `Outcome.CONTINUE` after the last iteration or a request to stop.
         """
         method, give_back = _METHODS[type(self._algorithm)](self._algorithm)
-        result = self._loop.run(method, rules, signals.should_stop)
+        result = self._loop.run(method, rules, signals.should_stop, signals.patience)
         give_back()
         summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
         summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps)]

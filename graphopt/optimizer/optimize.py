@@ -68,8 +68,8 @@ def optimize(
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
     linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations: see
-        `SolverOptions`. The summary says what "auto" took. schedule may name edge types:
-        {"EDGE_SE3:QUAT": "jacobians"}.
+        `SolverOptions`. The summary says what "auto" took. schedule may name edge
+        and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
     call only;

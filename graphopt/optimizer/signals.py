@@ -6,8 +6,6 @@ import importlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from graphopt.optimizer.summary import TerminationType
@@ -43,14 +41,28 @@ class StopFlag:
         return self.value
 
 
+_RARELY = 1e-3
+"""Seconds between two looks at reasons that only another thread or a signal can give."""
+
+
 class StopSignals:
     """All reasons to stop early; `reason` is the first one seen."""
 
-    def __init__(self, stop: Settable | None, time_limit: float | None, start: float):
+    def __init__(
+        self,
+        stop: Settable | None,
+        time_limit: float | None,
+        start: float,
+        is_likely: bool = True,
+    ):
+        """`is_likely`: False if `stop` would be set by surprise only."""
         self._stop = stop
         self._deadline = None if time_limit is None else start + time_limit
         self._interrupted = False
         self.reason: TerminationType | None = None
+        is_watched = time_limit is not None or (stop is not None and is_likely)
+        self.patience = 0.0 if is_watched else _RARELY
+        """Seconds that native code may go on without asking."""
 
     def interrupt(self) -> None:
         """Note a Ctrl-C."""
@@ -71,27 +83,34 @@ class StopSignals:
                 self.reason = TerminationType.TIME_LIMIT
         return self.reason is not None
 
-    @contextmanager
-    def catching_interrupts(self) -> Iterator[None]:
-        """Turn the first Ctrl-C into a request to stop; a second one raises KeyboardInterrupt as usual.
+    def catching_interrupts(self) -> CatchingInterrupts:
+        """Turn the first Ctrl-C within a `with` into a request to stop."""
+        return CatchingInterrupts(self)
 
-        Only in the main thread and only where Python's own handler is in place, so a program's handler stays
-        in charge.
-        """
-        ours = (
-            threading.current_thread() is threading.main_thread()
+
+class CatchingInterrupts:
+    """The first Ctrl-C asks the signals to stop; a second one raises KeyboardInterrupt as usual.
+
+    Only in the main thread and only where Python's own handler is in place, so a program's handler stays in
+    charge.
+    """
+
+    def __init__(self, signals: StopSignals):
+        self._signals = signals
+        self._is_ours = False
+
+    def __enter__(self) -> None:
+        self._is_ours = (
+            threading.get_ident() == threading.main_thread().ident
             and _handlers.getsignal(signal.SIGINT) is signal.default_int_handler
         )
-        if not ours:
-            yield
-            return
+        if self._is_ours:
+            _handlers.signal(signal.SIGINT, self._handle)
 
-        def handle(number: int, frame: object) -> None:
-            self.interrupt()
-            _handlers.signal(signal.SIGINT, signal.default_int_handler)
+    def _handle(self, number: int, frame: object) -> None:
+        self._signals.interrupt()
+        _handlers.signal(signal.SIGINT, signal.default_int_handler)
 
-        _handlers.signal(signal.SIGINT, handle)
-        try:
-            yield
-        finally:
+    def __exit__(self, *error: object) -> None:
+        if self._is_ours:
             _handlers.signal(signal.SIGINT, signal.default_int_handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class TerminationType(Enum):
@@ -30,8 +30,7 @@ class TerminationType(Enum):
         )
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One iteration: a linearization and the trials from it."""
 
     iteration: int

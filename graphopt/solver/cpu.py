@@ -64,7 +64,10 @@ class CpuBlockSolver(TrialsByParts):
         self._product: Any = None
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
-        self._diagonal = _diagonal_places(structure)
+        self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
+        self._description: dict[str, object] = {}
+        self.small_loops: dict[bool, Any] = {}
+        """See `solver.small`."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -165,13 +168,19 @@ class CpuBlockSolver(TrialsByParts):
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
+        device_name = f"{_MACHINE} {isa}, {kernels.num_threads()} threads"
+        if self._description.get("device_name") != device_name:
+            self._description = self._described(device_name)
+        return self._description
+
+    def _described(self, device_name: str) -> dict[str, object]:
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
             "schur": self._system.schur,
             "device": "cpu",
-            "device_name": f"{_MACHINE} {isa}, {kernels.num_threads()} threads",
+            "device_name": device_name,
             "precision": "double",
             "memory_bytes": own + self._system.memory_bytes,
         }
@@ -254,11 +263,3 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     else:
         information = codegen.pack_information(taken(edge_set.information), group.information)
     return measurement, information, np.ascontiguousarray(taken(edge_set.kernel_width))
-
-
-def _diagonal_places(structure: Structure) -> np.ndarray:
-    """(dim,) int64: where H's diagonal is in `values`."""
-    dims = structure.dims.astype(np.int64)
-    start = np.repeat(structure.block_ptr[structure.col_ptr[1:] - 1], dims)
-    within = np.arange(structure.dim) - np.repeat(structure.offsets[:-1], dims)
-    return start + within * (np.repeat(dims, dims) + 1)

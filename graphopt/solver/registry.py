@@ -30,8 +30,10 @@ EDGE_SCHEDULES = (
 )
 """Of one edge set."""
 SCHEDULES = (*EDGE_SCHEDULES, "host")
+SUMMATIONS = ("auto", "merged", "separate")
+"""Of one vertex set."""
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
-"""One for all, or those of some edge types by tag."""
+"""One for all, or those of some edge and vertex types by tag."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class SolverOptions:
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
     (products read stored ones), "expressions" (they read stored values of which they compute the Jacobians),
     "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once; "blocks+scatter"
-    says both. All but "host" also by edge type's tag, others are "auto"."""
+    says both. All but "host" also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one
+    kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None
@@ -92,8 +95,11 @@ def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[
     """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
     pairs = dict(schedule)
     for tag, one in pairs.items():
-        if one not in EDGE_SCHEDULES:
-            raise OptionError(f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)}.")
+        if one not in EDGE_SCHEDULES + SUMMATIONS:
+            raise OptionError(
+                f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)} for "
+                f"an edge type, one of {', '.join(SUMMATIONS)} for a vertex type."
+            )
     return tuple(sorted(pairs.items()))
 
 

@@ -11,7 +11,7 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +23,7 @@ from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure, information_variant
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Prepared:
     version: int
     options: SolverOptions
@@ -33,7 +33,8 @@ class _Prepared:
     kernels: tuple[np.ndarray, ...]
     structure: Structure
     solver: BlockSolver
-    is_narrowed: bool = False
+    masks: tuple[np.ndarray, ...] | None = None
+    """Per group of the structure who takes part; None: all do."""
 
 
 _last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
@@ -66,10 +67,7 @@ def prepared_solver(
         options,
         selection,
         _flags(graph, selection),
-        tuple(
-            edges.edge_set.kernel.copy() if edges.takes_all else edges.edge_set.kernel[edges.rows]
-            for edges in selection.edges
-        ),
+        tuple([edges.edge_set.kernel.copy() for edges in selection.edges]),
         structure,
         solver,
     )
@@ -85,35 +83,55 @@ def _adapted(
     last: _Prepared, graph: Graph, selection: Selection, options: SolverOptions, may_narrow: bool
 ) -> _Prepared | None:
     """The last one for this selection, None if it does not serve for it."""
-    if last.version != graph.version or last.options != options:
+    if last.version != graph.version or (last.options is not options and last.options != options):
         return None
-    masks = _masks(last, selection)
-    if masks is None or last.flags != _flags(graph, selection) or not _same_information(last):
+    if selection is last.selection:
+        chosen = None
+    elif selection.whole is last.selection:
+        chosen = selection.masks
+    else:
+        chosen = _masks(last, graph, selection)
+        if chosen is None:
+            return None
+    if not _same_kernels(last, selection) or not _same_information(last):
         return None
-    is_narrow = not all(mask.all() for mask in masks)
-    has_external = bool(last.structure.external)
-    if is_narrow and (has_external or not (may_narrow and isinstance(last.solver, CpuBlockSolver))):
+    if chosen is None or selection.num_active_edges == last.selection.num_active_edges:
+        return _narrowed(last, None)
+    solver = last.solver
+    if not may_narrow or last.structure.external or not isinstance(solver, CpuBlockSolver):
         return None
-    if (is_narrow or last.is_narrowed) and isinstance(last.solver, CpuBlockSolver):
-        last.solver.choose_edges(masks[: len(last.structure.groups)])
-    return last if is_narrow == last.is_narrowed else replace(last, is_narrowed=is_narrow)
+    numbers = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
+    masks = [chosen[numbers[id(group.edge_set)]] for group in last.structure.groups]
+    rows = [group.chosen_rows for group in last.structure.groups]
+    return _narrowed(last, tuple([m if r is None else m[r] for m, r in zip(masks, rows, strict=True)]))
 
 
-def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
-    """Per group of the structure, external ones last, who is selected; None if there are others."""
+def _narrowed(last: _Prepared, masks: tuple[np.ndarray, ...] | None) -> _Prepared:
+    """Let these edges of each group take part, None: all."""
+    if masks is None and last.masks is None:
+        return last
+    assert isinstance(last.solver, CpuBlockSolver)  # no other one is ever narrowed
+    if masks is None:
+        chosen = [np.ones(len(group.rows), bool) for group in last.structure.groups]
+    else:
+        chosen = list(masks)
+    last.solver.choose_edges(chosen)
+    last.masks = masks
+    return last
+
+
+def _masks(last: _Prepared, graph: Graph, selection: Selection) -> tuple[np.ndarray, ...] | None:
+    """Per edge set of the last selection (n,) bool who is selected; None for other edges or flags."""
     places = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
-    chosen: dict[int, np.ndarray] = {}
+    chosen = [np.zeros(len(edges.edge_set), bool) for edges in last.selection.edges]
     for edges in selection.edges:
         number = places.get(id(edges.edge_set))
         if number is None:
             return None
-        old, kernels = last.selection.edges[number], last.kernels[number]
-        mask = np.zeros(len(edges.edge_set), bool)
+        old, mask = last.selection.edges[number], chosen[number]
         mask[edges.rows] = True
         among = mask[old.rows]
         if np.count_nonzero(among) != len(edges.rows):
-            return None
-        if not (edges.edge_set.kernel[edges.rows] == kernels[among]).all():
             return None
         if edges.source is None or edges.source is not old.source:
             then, now = (
@@ -122,10 +140,7 @@ def _masks(last: _Prepared, selection: Selection) -> list[np.ndarray] | None:
             )
             if not all(map(np.array_equal, then, now)):
                 return None
-        chosen[id(edges.edge_set)] = mask
-    none = np.zeros(max(len(edges.edge_set) for edges in last.selection.edges), bool)
-    groups = (*last.structure.groups, *last.structure.external)
-    return [chosen.get(id(group.edge_set), none)[group.rows] for group in groups]
+    return tuple(chosen) if last.flags == _flags(graph, selection) else None
 
 
 def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
@@ -134,9 +149,21 @@ def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
     return (*free, *(one.marginalized.tobytes() for one in graph.vertex_sets))
 
 
+def _same_kernels(last: _Prepared, selection: Selection) -> bool:
+    """The selected edges have the robust kernels that the programs are for."""
+    then = {id(e.edge_set): kernel for e, kernel in zip(last.selection.edges, last.kernels, strict=True)}
+    for edges in selection.edges:
+        now, before = edges.edge_set.kernel, then[id(edges.edge_set)]
+        if now.tobytes() != before.tobytes() and (now[edges.rows] != before[edges.rows]).any():
+            return False
+    return True
+
+
 def _same_information(last: _Prepared) -> bool:
     """The information matrices are as the programs expect."""
     return all(
-        information_variant(group.edge_set, group.rows) == group.information
-        for group in last.structure.groups
+        [
+            information_variant(group.edge_set, group.rows) == group.information
+            for group in last.structure.groups
+        ]
     )

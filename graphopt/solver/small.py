@@ -20,10 +20,16 @@ LARGEST_DIM = 60
 def native_loop(solver: Any, with_product: bool) -> Any:
     """A `kernels.SmallLoop` over the arrays of a block solver, None if it has to be driven from Python.
 
-    `with_product`: the algorithm multiplies by H.
+    `with_product`: the algorithm multiplies by H. The block solver keeps it for the next time.
     """
     if type(solver) is not CpuBlockSolver or solver.dim > LARGEST_DIM:
         return None
+    if with_product not in solver.small_loops:
+        solver.small_loops[with_product] = _native_loop(solver, with_product)
+    return solver.small_loops[with_product]
+
+
+def _native_loop(solver: CpuBlockSolver, with_product: bool) -> Any:
     system = solver._system
     if type(system) is not Whole or not isinstance(
         system._solver, (kernels.DenseCholesky, kernels.SparseCholesky)

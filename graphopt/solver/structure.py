@@ -196,7 +196,7 @@ class Structure:
         selection = self.selection
         sets = selection.vertex_sets
         free = [selection.free(number) for number in range(len(sets))]
-        if not any(mask.any() for mask in free):
+        if not any(map(np.count_nonzero, free)):
             raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
         numbering = kernels.number_blocks(
             free, self._eliminated(free), [one.ids for one in sets], [one.type.tangent_dim for one in sets]
@@ -219,7 +219,7 @@ class Structure:
         """Per vertex set (n,) bool: free and eliminated (no two of them share an edge)."""
         selection = self.selection
         wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
-        if not any(mask.any() for mask in wanted):
+        if not any(map(np.count_nonzero, wanted)):
             return wanted
         first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
         is_wanted = np.concatenate(wanted)

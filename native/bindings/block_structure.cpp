@@ -96,6 +96,16 @@ py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector
                         places);
 }
 
+Array<std::int64_t> diagonal_places(const Array<std::int32_t>& dims, const Array<std::int64_t>& col_ptr,
+                                    const Array<std::int64_t>& block_ptr) {
+  std::vector<std::int64_t> places;
+  for (py::ssize_t block = 0; block < dims.size(); ++block) {
+    const std::int64_t dim = dims.at(block), last = col_ptr.at(block + 1) - 1;  // of the column
+    for (std::int64_t k = 0; k < dim; ++k) places.push_back(block_ptr.at(last) + k * (dim + 1));
+  }
+  return as_array(places);
+}
+
 }  // namespace
 
 void bind_block_structure(py::module_& m) {
@@ -107,4 +117,6 @@ void bind_block_structure(py::module_& m) {
   m.def("block_pattern", &bound_block_pattern, py::arg("dims"), py::arg("blocks"), py::arg("edges"),
         "Pattern of H for edges (vertex sets, vertex rows); returns col_ptr, row_idx, block_ptr, and per "
         "selection block_offset and block_transposed.");
+  m.def("diagonal_places", &diagonal_places, py::arg("dims"), py::arg("col_ptr"), py::arg("block_ptr"),
+        "(dim,) where the diagonal of H is in its values.");
 }

@@ -281,6 +281,10 @@ Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
   return out;
 }
 
+bool is_plain(const py::array& array) {
+  return (array.flags() & py::array::c_style) && array.dtype().char_() == 'd';
+}
+
 }  // namespace
 
 void bind_edges(py::module_& m) {
@@ -309,6 +313,22 @@ void bind_edges(py::module_& m) {
         "mask[row in the slot] = True for all edges.");
   m.def("information_kind", &bound_kind, py::arg("information"), py::arg("rows"),
         "\"identity\", \"diagonal\" or \"full\": what these matrices (n, d, d) all are.");
+  m.def(
+      "all_finite",
+      [](const py::array& array) {
+        return is_plain(array) && all_finite(static_cast<const double*>(array.data()), array.size());
+      },
+      py::arg("array"), "Every number is finite; False also for an array that is not contiguous float64.");
+  m.def(
+      "all_symmetric",
+      [](const py::array& matrices) {
+        if (!is_plain(matrices) || matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
+          return false;
+        return all_symmetric(static_cast<const double*>(matrices.data()), matrices.shape(0),
+                             static_cast<int>(matrices.shape(1)));
+      },
+      py::arg("matrices"),
+      "Every matrix (n, d, d) is its own transpose; False also for an array that is not contiguous float64.");
   m.def("couplings", &bound_couplings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
         py::arg("degree"),
         "Per pair of slots how many edges have both vertices optimized, and how many of them an eliminated "

@@ -29,12 +29,13 @@ struct Fast {
   int action, column;
   Py_ssize_t first, count;  // numbers of the row; count -1: all
   bool forgets_chi2, single;
+  KnownClass known;  // of the object whose method or property it is
 };
 
 Fast* as_fast(PyObject* object) { return reinterpret_cast<Fast*>(object); }
 
-bool owns_column(PyObject* object, const Fast& fast) {
-  return PyObject_TypeCheck(object, &row_type) && numbers<char>(object, fast.column) != nullptr;
+bool owns_column(PyObject* object, Fast& fast) {
+  return fast.known.derives(object, &row_type) && numbers<char>(object, fast.column) != nullptr;
 }
 
 // The value in Python's terms, null without an error if the Python function has to do it.
@@ -98,36 +99,36 @@ bool write(PyObject* object, const Fast& fast, PyObject* value) {
 
 // The short ways return null without an error if the Python function has to do it.
 
-PyObject* get(const Fast& fast, PyObject* const* args) {
+PyObject* get(Fast& fast, PyObject* const* args) {
   return owns_column(args[0], fast) ? read(args[0], fast) : nullptr;
 }
 
-PyObject* set(const Fast& fast, PyObject* const* args) {
+PyObject* set(Fast& fast, PyObject* const* args) {
   return owns_column(args[0], fast) && write(args[0], fast, args[1]) ? Py_NewRef(Py_None) : nullptr;
 }
 
 // edge.set_vertex(i, vertex) of an edge that is in no graph.
-PyObject* set_vertex(PyObject* const* args) {
-  if (!is_edge(args[0]) || !PyLong_CheckExact(args[1]) || !is_vertex(args[2])) return nullptr;
-  const EdgeRow* edge = as_edge(args[0]);
-  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
+PyObject* set_vertex(Fast& fast, PyObject* const* args) {
+  if (!fast.known.derives(args[0], &edge_row_type) || !PyLong_CheckExact(args[1]) || !is_vertex(args[2]))
     return nullptr;
+  const EdgeRow* edge = as_edge(args[0]);
+  if (graph_of(edge->graph) != nullptr) return nullptr;
   int overflow = 0;
   const long i = PyLong_AsLongAndOverflow(args[1], &overflow);
-  if (overflow != 0 || i < 0 || i >= PyList_GET_SIZE(edge->vertices)) return nullptr;
-  PyList_SetItem(edge->vertices, i, Py_NewRef(args[2]));
+  if (overflow != 0 || i < 0 || i >= edge->num_vertices) return nullptr;
+  Py_XSETREF(edge->vertices[i], Py_NewRef(args[2]));
   return Py_NewRef(Py_None);
 }
 
-PyObject* set_kernel(PyObject* const* args) {
-  if (!is_edge(args[0])) return nullptr;
+PyObject* set_kernel(Fast& fast, PyObject* const* args) {
+  if (!fast.known.derives(args[0], &edge_row_type)) return nullptr;
   if (args[1] != Py_None && !PyObject_TypeCheck(args[1], &kernel_width_type)) return nullptr;
   Py_XSETREF(as_edge(args[0])->kernel, Py_NewRef(args[1]));
   return Py_NewRef(Py_None);
 }
 
-PyObject* evaluate(PyObject* const* args) {
-  if (!is_edge(args[0])) return nullptr;
+PyObject* evaluate(Fast& fast, PyObject* const* args) {
+  if (!fast.known.derives(args[0], &edge_row_type)) return nullptr;
   const Chunk* chunk = as_row(args[0])->chunk;
   if (chunk == nullptr || chunk->evaluator == nullptr || chunk->evaluator == Py_None) return nullptr;
   return evaluate_edge(chunk->evaluator, args[0]) ? Py_NewRef(Py_None) : nullptr;
@@ -155,25 +156,25 @@ PyObject* add_edge(PyObject* const* args) {
   return Py_NewRef(Py_True);
 }
 
-PyObject* short_way(const Fast& fast, PyObject* const* args) {
+PyObject* short_way(Fast& fast, PyObject* const* args) {
   switch (fast.action) {
     case kGet:
       return get(fast, args);
     case kSet:
       return set(fast, args);
     case kSetVertex:
-      return set_vertex(args);
+      return set_vertex(fast, args);
     case kSetKernel:
-      return set_kernel(args);
+      return set_kernel(fast, args);
     case kEvaluate:
-      return evaluate(args);
+      return evaluate(fast, args);
     default:
       return add_edge(args);
   }
 }
 
 PyObject* method_call(PyObject* self, PyObject* const* args, std::size_t flags, PyObject* names) {
-  const Fast& fast = *as_fast(self);
+  Fast& fast = *as_fast(self);
   if (names == nullptr && PyVectorcall_NARGS(flags) == kArguments[fast.action]) {
     if (PyObject* value = short_way(fast, args)) return value;
     if (PyErr_Occurred()) return nullptr;
@@ -192,7 +193,7 @@ PyObject* fast_attribute(PyObject* self, PyObject* name) {
 }
 
 PyObject* property_get(PyObject* self, PyObject* object, PyObject* type) {
-  const Fast& fast = *as_fast(self);
+  Fast& fast = *as_fast(self);
   if (object == nullptr || object == Py_None) return Py_NewRef(self);
   if (fast.count == 1 && owns_column(object, fast))
     if (PyObject* value = read(object, fast)) return value;
@@ -201,7 +202,7 @@ PyObject* property_get(PyObject* self, PyObject* object, PyObject* type) {
 }
 
 int property_set(PyObject* self, PyObject* object, PyObject* value) {
-  const Fast& fast = *as_fast(self);
+  Fast& fast = *as_fast(self);
   if (value != nullptr && owns_column(object, fast) && write(object, fast, value)) return 0;
   return Py_TYPE(fast.python)->tp_descr_set(fast.python, object, value);
 }
@@ -238,6 +239,7 @@ py::object make_fast(PyTypeObject& type, const py::object& python, Action action
   fast->count = count;
   fast->forgets_chi2 = forgets_chi2;
   fast->single = single;
+  fast->known = KnownClass();
   PyObject_GC_Track(reinterpret_cast<PyObject*>(fast));
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(fast));
 }

@@ -5,79 +5,22 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <type_traits>
 
 namespace graphopt::rows {
 
 // GCC warns about the missing initialisers of these tables, which C++17 sets to zero.
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
-PyTypeObject chunk_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject vertex_row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject edge_row_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 PyTypeObject graph_base_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
-PyTypeObject kernel_width_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
 namespace {
 
 PyObject *pool_name = nullptr, *chunk_name = nullptr, *grow_name = nullptr, *arity_name = nullptr,
          *unset_id = nullptr;
-
-// -------------------------------------------------------------------- chunks
-
-PyObject* chunk_get(PyObject* self, void* closure) {
-  PyObject* array = as_chunk(self)->arrays[reinterpret_cast<std::intptr_t>(closure)];
-  if (array == nullptr) {
-    PyErr_Format(PyExc_AttributeError, "this chunk has no column %s",
-                 kNames[reinterpret_cast<std::intptr_t>(closure)]);
-    return nullptr;
-  }
-  return Py_NewRef(array);
-}
-
-int chunk_set(PyObject* self, PyObject* value, void* closure) {
-  const std::intptr_t column = reinterpret_cast<std::intptr_t>(closure);
-  Chunk* chunk = as_chunk(self);
-  if (value == nullptr || !py::isinstance<py::array>(value)) {
-    PyErr_Format(PyExc_TypeError, "column %s must be an array", kNames[column]);
-    return -1;
-  }
-  const auto array = py::reinterpret_borrow<py::array>(value);
-  if (!(array.flags() & py::array::c_style) || array.ndim() < 1 || array.shape(0) != chunk->num_rows ||
-      array.dtype().char_() != kKinds[column]) {
-    PyErr_Format(PyExc_ValueError, "column %s must be contiguous, of type '%c' and of %zd rows",
-                 kNames[column], kKinds[column], chunk->num_rows);
-    return -1;
-  }
-  Py_XSETREF(chunk->arrays[column], Py_NewRef(value));
-  chunk->data[column] = static_cast<char*>(const_cast<void*>(array.data()));
-  chunk->row_size[column] = chunk->num_rows > 0 ? array.size() / chunk->num_rows : 0;
-  return 0;
-}
-
-int chunk_init(PyObject* self, PyObject* args, PyObject*) {
-  Chunk* chunk = as_chunk(self);
-  return PyArg_ParseTuple(args, "nn", &chunk->num_rows, &chunk->number) ? 0 : -1;
-}
-
-void chunk_dealloc(PyObject* self) {
-  Py_CLEAR(as_chunk(self)->evaluator);
-  for (PyObject*& array : as_chunk(self)->arrays) Py_CLEAR(array);
-  Py_TYPE(self)->tp_free(self);
-}
-
-PyObject* chunk_take(PyObject* self, PyObject*) {
-  Chunk* chunk = as_chunk(self);
-  return PyLong_FromSsize_t(chunk->next_row < chunk->num_rows ? chunk->next_row++ : -1);
-}
-
-PyGetSetDef chunk_columns[kColumns + 1];
-PyMemberDef chunk_members[] = {
-    {"evaluator", T_OBJECT, offsetof(Chunk, evaluator), 0, "EdgeEvaluator of these edges, or None."},
-    {"number", T_PYSSIZET, offsetof(Chunk, number), READONLY, "Number of the chunk."},
-    {"num_rows", T_PYSSIZET, offsetof(Chunk, num_rows), READONLY, "Rows."},
-    {}};
-PyMethodDef chunk_methods[] = {
-    {"take", chunk_take, METH_NOARGS, "The next row that no object has, -1 if all are taken."}, {}};
 
 // -------------------------------------------------------------------- rows
 
@@ -143,9 +86,8 @@ struct Objects<VertexRow> {
 };
 template <>
 struct Objects<EdgeRow> {
-  static constexpr PyObject* EdgeRow::*all[] = {&EdgeRow::id,       &EdgeRow::graph,  &EdgeRow::data,
-                                                &EdgeRow::vertices, &EdgeRow::kernel, &EdgeRow::parameters,
-                                                &EdgeRow::jacobians};
+  static constexpr PyObject* EdgeRow::*all[] = {&EdgeRow::id,     &EdgeRow::graph,      &EdgeRow::data,
+                                                &EdgeRow::kernel, &EdgeRow::parameters, &EdgeRow::jacobians};
 };
 
 template <>
@@ -156,12 +98,36 @@ struct Objects<GraphBase> {
 template <class T>
 int traverse(PyObject* self, visitproc visit, void* arg) {
   for (auto member : Objects<T>::all) Py_VISIT(reinterpret_cast<T*>(self)->*member);
+  if constexpr (std::is_same_v<T, EdgeRow>)
+    for (Py_ssize_t i = 0; i < as_edge(self)->num_vertices; ++i) Py_VISIT(as_edge(self)->vertices[i]);
   return 0;
+}
+
+// Give an edge this many vertices, none of them set.
+bool reset_vertices(EdgeRow* edge, Py_ssize_t count) {
+  PyObject **old = edge->vertices, *own[] = {edge->own[0], edge->own[1]};
+  const Py_ssize_t num_old = edge->num_vertices;
+  PyObject** fresh = edge->own;
+  if (count > static_cast<Py_ssize_t>(std::size(own))) {
+    fresh = static_cast<PyObject**>(PyMem_Calloc(static_cast<std::size_t>(count), sizeof(PyObject*)));
+    if (fresh == nullptr) {
+      PyErr_NoMemory();
+      return false;
+    }
+  }
+  edge->own[0] = edge->own[1] = nullptr;
+  edge->vertices = fresh;
+  edge->num_vertices = count;
+  const bool is_own = old == edge->own;
+  for (Py_ssize_t i = 0; i < num_old; ++i) Py_XDECREF(is_own ? own[i] : old[i]);
+  if (!is_own) PyMem_Free(old);
+  return true;
 }
 
 template <class T>
 int clear(PyObject* self) {
   for (auto member : Objects<T>::all) Py_CLEAR(reinterpret_cast<T*>(self)->*member);
+  if constexpr (std::is_same_v<T, EdgeRow>) reset_vertices(as_edge(self), 0);
   return 0;
 }
 
@@ -217,10 +183,7 @@ int edge_init(PyObject* self, PyObject* args, PyObject* keywords) {
   const Py_ssize_t arity = PyLong_AsSsize_t(number);
   Py_DECREF(number);
   if (arity < 0) return -1;
-  PyObject* vertices = PyList_New(arity);
-  if (vertices == nullptr) return -1;
-  for (Py_ssize_t i = 0; i < arity; ++i) PyList_SET_ITEM(vertices, i, Py_NewRef(Py_None));
-  Py_XSETREF(edge->vertices, vertices);
+  if (!reset_vertices(edge, arity)) return -1;
   Py_CLEAR(edge->graph);
   Py_CLEAR(edge->data);
   Py_CLEAR(edge->kernel);
@@ -228,6 +191,27 @@ int edge_init(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_CLEAR(edge->jacobians);
   edge->internal_id = -1;
   return take_row(self) ? 0 : -1;
+}
+
+PyObject* get_vertices(PyObject* self, void*) {
+  const EdgeRow* edge = as_edge(self);
+  PyObject* all = PyTuple_New(edge->num_vertices);
+  for (Py_ssize_t i = 0; all != nullptr && i < edge->num_vertices; ++i)
+    PyTuple_SET_ITEM(all, i, Py_NewRef(edge->vertices[i] == nullptr ? Py_None : edge->vertices[i]));
+  return all;
+}
+
+int set_vertices(PyObject* self, PyObject* value, void*) {
+  PyObject* all = value == nullptr ? nullptr : PySequence_Fast(value, "_vertices must be a sequence");
+  if (all == nullptr) return -1;
+  EdgeRow* edge = as_edge(self);
+  const bool done = reset_vertices(edge, PySequence_Fast_GET_SIZE(all));
+  for (Py_ssize_t i = 0; done && i < edge->num_vertices; ++i) {
+    PyObject* vertex = PySequence_Fast_GET_ITEM(all, i);
+    edge->vertices[i] = vertex == Py_None ? nullptr : Py_NewRef(vertex);
+  }
+  Py_DECREF(all);
+  return done ? 0 : -1;
 }
 
 PyObject* fits(PyObject* self, PyObject* graph) { return PyBool_FromLong(edge_fits(as_edge(self), graph)); }
@@ -251,8 +235,13 @@ int set_graph(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-template <class T>
-PyGetSetDef row_graph[] = {{"_graph", get_graph<T>, set_graph<T>, "The graph, or None.", nullptr}, {}};
+PyGetSetDef vertex_getset[] = {
+    {"_graph", get_graph<VertexRow>, set_graph<VertexRow>, "The graph, or None.", nullptr}, {}};
+PyGetSetDef edge_getset[] = {
+    {"_graph", get_graph<EdgeRow>, set_graph<EdgeRow>, "The graph, or None.", nullptr},
+    {"_vertices", get_vertices, set_vertices, "A new tuple of the vertices, None where one is not set.",
+     nullptr},
+    {}};
 
 PyMemberDef vertex_members[] = {
     OBJECT(VertexRow, id, "Id."),
@@ -264,7 +253,6 @@ PyMemberDef vertex_members[] = {
 PyMemberDef edge_members[] = {
     OBJECT(EdgeRow, id, "Id."),
     OBJECT(EdgeRow, data, "User data, or None."),
-    OBJECT(EdgeRow, vertices, "Vertices."),
     OBJECT(EdgeRow, kernel, "Robust kernel, or None."),
     OBJECT(EdgeRow, parameters, "Ids of the parameters, or None."),
     OBJECT(EdgeRow, jacobians, "Last Jacobians, or None."),
@@ -276,26 +264,17 @@ PyMemberDef graph_members[] = {
     {"_version", T_PYSSIZET, offsetof(GraphBase, version), 0, "Changes with the graph's content."},
     {"_next_edge", T_PYSSIZET, offsetof(GraphBase, next_edge), 0, "Edges added so far."},
     {}};
-PyMemberDef width_members[] = {{"_delta", T_DOUBLE, offsetof(KernelWidth, delta), 0, "Width."}, {}};
 PyMethodDef edge_methods[] = {
     {"_fits", fits, METH_O, "The edge is in no graph and its vertices are different ones of this graph."},
     {}};
 
-int width_init(PyObject* self, PyObject* args, PyObject* keywords) {
-  static const char* names[] = {"delta", nullptr};
-  double delta = 1.0;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "|d", const_cast<char**>(names), &delta)) return -1;
-  reinterpret_cast<KernelWidth*>(self)->delta = delta;
-  return 0;
-}
-
 // -------------------------------------------------------------------- types
 
 template <class T>
-void prepare_row_type(PyTypeObject& type, PyMemberDef* members, initproc init) {
+void prepare_row_type(PyTypeObject& type, PyMemberDef* members, PyGetSetDef* getset, initproc init) {
   type.tp_base = &row_type;
   type.tp_members = members;
-  type.tp_getset = row_graph<T>;
+  type.tp_getset = getset;
   type.tp_init = init;
   type.tp_dealloc = dealloc<T>;
   type.tp_traverse = traverse<T>;
@@ -325,14 +304,12 @@ PyObject* graph_of(PyObject* reference) {
 }
 
 bool edge_fits(const EdgeRow* edge, PyObject* graph) {
-  if (graph_of(edge->graph) != nullptr || edge->vertices == nullptr || !PyList_CheckExact(edge->vertices))
-    return false;
-  const Py_ssize_t count = PyList_GET_SIZE(edge->vertices);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* vertex = PyList_GET_ITEM(edge->vertices, i);
-    if (!is_vertex(vertex) || graph_of(as_vertex(vertex)->graph) != graph) return false;
+  if (edge->vertices == nullptr || graph_of(edge->graph) != nullptr) return false;
+  for (Py_ssize_t i = 0; i < edge->num_vertices; ++i) {
+    PyObject* vertex = edge->vertices[i];
+    if (vertex == nullptr || !is_vertex(vertex) || graph_of(as_vertex(vertex)->graph) != graph) return false;
     for (Py_ssize_t j = 0; j < i; ++j)
-      if (PyList_GET_ITEM(edge->vertices, j) == vertex) return false;
+      if (edge->vertices[j] == vertex) return false;
   }
   return true;
 }
@@ -359,26 +336,16 @@ void bind_rows(pybind11::module_& m) {
   grow_name = PyUnicode_InternFromString("grow");
   arity_name = PyUnicode_InternFromString("_arity");
   unset_id = PyLong_FromLong(-2);
-
-  for (int k = 0; k < kColumns; ++k)
-    chunk_columns[k] = {kNames[k], chunk_get, chunk_set, "A column.",
-                        reinterpret_cast<void*>(std::intptr_t{k})};
-  chunk_type.tp_getset = chunk_columns;
-  chunk_type.tp_members = chunk_members;
-  chunk_type.tp_methods = chunk_methods;
-  chunk_type.tp_init = chunk_init;
-  chunk_type.tp_dealloc = chunk_dealloc;
-  add_type(m, chunk_type, "graphopt.Chunk", sizeof(Chunk), Py_TPFLAGS_BASETYPE,
-           "Chunk(num_rows, number): arrays with a common number of rows.");
+  bind_chunks(m);
 
   row_type.tp_getset = row_getset;
   row_type.tp_members = row_members;
   row_type.tp_dealloc = row_dealloc;
   add_type(m, row_type, "graphopt.Row", sizeof(Row), Py_TPFLAGS_BASETYPE, "An object with a row of a chunk.");
-  prepare_row_type<VertexRow>(vertex_row_type, vertex_members, vertex_init);
+  prepare_row_type<VertexRow>(vertex_row_type, vertex_members, vertex_getset, vertex_init);
   add_type(m, vertex_row_type, "graphopt.VertexRow", sizeof(VertexRow),
            Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, "A vertex; takes a row of its class's `_pool`.");
-  prepare_row_type<EdgeRow>(edge_row_type, edge_members, edge_init);
+  prepare_row_type<EdgeRow>(edge_row_type, edge_members, edge_getset, edge_init);
   edge_row_type.tp_methods = edge_methods;
   add_type(m, edge_row_type, "graphopt.EdgeRow", sizeof(EdgeRow), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
            "An edge of `_arity` vertices; takes a row of its class's `_pool`.");
@@ -389,11 +356,9 @@ void bind_rows(pybind11::module_& m) {
   graph_base_type.tp_clear = clear<GraphBase>;
   add_type(m, graph_base_type, "graphopt.GraphBase", sizeof(GraphBase),
            Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, "What adding an edge changes in a graph.");
-  kernel_width_type.tp_members = width_members;
-  kernel_width_type.tp_init = width_init;
-  add_type(m, kernel_width_type, "graphopt.KernelWidth", sizeof(KernelWidth), Py_TPFLAGS_BASETYPE,
-           "KernelWidth(delta=1.0)\n--\n\nThe width of a robust kernel.");
 
+  bind_kernel_objects(m);
   bind_fast_methods(m);
   bind_row_lists(m);
+  bind_edge_evaluator(m);
 }

@@ -44,10 +44,13 @@ struct VertexRow {
   Py_ssize_t list_number, list_place;  // see number_vertices
 };
 
+// The vertices are in the object itself, without a list, which Python's garbage collector would count.
 struct EdgeRow {
   Row base;
-  PyObject *id, *graph, *data, *vertices, *kernel, *parameters, *jacobians;
-  Py_ssize_t internal_id;
+  PyObject *id, *graph, *data, *kernel, *parameters, *jacobians;
+  PyObject** vertices;  // null where one is not set; in `own` where they fit
+  PyObject* own[2];
+  Py_ssize_t num_vertices, internal_id;
 };
 
 struct GraphBase {
@@ -67,6 +70,24 @@ inline EdgeRow* as_edge(PyObject* object) { return reinterpret_cast<EdgeRow*>(ob
 inline VertexRow* as_vertex(PyObject* object) { return reinterpret_cast<VertexRow*>(object); }
 inline bool is_edge(PyObject* object) { return PyObject_TypeCheck(object, &edge_row_type); }
 inline bool is_vertex(PyObject* object) { return PyObject_TypeCheck(object, &vertex_row_type); }
+
+// A class that passed a check; the tag tells it from a later class at the same place in memory.
+class KnownClass {
+ public:
+  // Whether the object's class derives from `base`.
+  bool derives(PyObject* object, PyTypeObject* base) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == type_ && type->tp_version_tag == tag_ && tag_ != 0) return true;
+    if (!PyType_IsSubtype(type, base)) return false;
+    type_ = type;
+    tag_ = PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+    return true;
+  }
+
+ private:
+  PyTypeObject* type_ = nullptr;
+  unsigned int tag_ = 0;
+};
 
 // The numbers of an object's row, null if it has none of this column.
 template <class T>
@@ -91,7 +112,10 @@ bool evaluate_edge(PyObject* evaluator, PyObject* edge);
 void add_type(py::module_& m, PyTypeObject& type, const char* name, std::size_t size, unsigned long flags,
               const char* doc);
 
-void bind_fast_methods(py::module_& m);  // fast_methods.cpp
-void bind_row_lists(py::module_& m);     // row_lists.cpp
+void bind_chunks(py::module_& m);          // chunks.cpp
+void bind_kernel_objects(py::module_& m);  // kernel_objects.cpp
+void bind_fast_methods(py::module_& m);    // fast_methods.cpp
+void bind_row_lists(py::module_& m);       // row_lists.cpp
+void bind_edge_evaluator(py::module_& m);  // edge_evaluator.cpp
 
 }  // namespace graphopt::rows

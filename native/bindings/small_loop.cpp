@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
 #include <memory>
 
 #include "linear/dense_cholesky.h"
@@ -108,12 +109,23 @@ class Unlocked {
   PyThreadState* state_;
 };
 
+// `should_stop` is called before each trial, but not before `patience` seconds have passed since the last
+// time.
 template <class Method>
-LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop) {
+LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop,
+               double patience) {
+  using Clock = std::chrono::steady_clock;
   const StopRules rules = rules_of(options);
+  Clock::time_point last = Clock::now();
   Unlocked unlocked;
-  return bound.loop->run(method, rules,
-                         [&] { return unlocked.locked([&] { return should_stop().is(py::bool_(true)); }); });
+  return bound.loop->run(method, rules, [&] {
+    if (patience > 0.0) {
+      const Clock::time_point now = Clock::now();
+      if (std::chrono::duration<double>(now - last).count() < patience) return false;
+      last = now;
+    }
+    return unlocked.locked([&] { return should_stop().is(py::bool_(true)); });
+  });
 }
 
 py::list steps(const LoopResult& result) {
@@ -178,7 +190,10 @@ void bind_small_loop(py::module_& m) {
   py::class_<BoundLoop>(m, "SmallLoop", "g2o's algorithms on a small system without Python in between.")
       .def(py::init(&make_loop), py::arg("linearizer"), py::arg("solver"), py::arg("product"),
            py::arg("values"), py::arg("b"), py::arg("dx"), py::arg("diagonal"))
-      .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"))
-      .def("run", &run<Levenberg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"))
-      .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"));
+      .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"))
+      .def("run", &run<Levenberg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"))
+      .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+           py::arg("patience"));
 }

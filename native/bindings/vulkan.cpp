@@ -41,6 +41,7 @@ py::dict describe(const PhysicalDevice& d) {
   out["min_subgroup_size"] = d.min_subgroup_size;
   out["max_subgroup_size"] = d.max_subgroup_size;
   out["max_storage_range"] = d.max_storage_range;
+  out["max_storage_buffers"] = d.max_storage_buffers;
   out["max_allocation"] = d.max_allocation;
   out["max_push_constants"] = d.max_push_constants;
   out["max_shared_memory"] = d.max_shared_memory;

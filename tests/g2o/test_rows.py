@@ -207,12 +207,104 @@ def test_threads_get_rows_of_their_own():
 
 
 def test_lists_of_rows():
-    """Places are grouped by chunk; consecutive numbers become slices."""
+    """Columns move in the order of the list, whatever rows its objects have."""
+    edges = [g2o.EdgeSE3ProjectXYZOnlyPose() for _ in range(3000)]  # rows of several chunks
+    for number, edge in enumerate(edges):
+        edge.set_level(number)
+        edge.set_measurement(np.array([number, -number], float))
+    chosen = [edges[i] for i in (*range(2999, 0, -7), *range(100), 0)]
+    rows = kernels.RowList(chosen)
+    expected = np.array([edge.level() for edge in chosen])
+    assert rows.size == len(chosen)
+    np.testing.assert_array_equal(rows.column("level"), expected)
+    measurements = rows.column("measurement")
+    np.testing.assert_array_equal(measurements[:, :2], np.stack([expected, -expected], axis=1))
+    measurements[:, 0] += 0.5
+    rows.scatter("measurement", measurements)
+    assert [edge.measurement()[0] for edge in chosen] == (expected + 0.5).tolist()
+
+
+def test_lists_of_rows_tell_what_changed():
     edges = [g2o.EdgeSE3() for _ in range(5)]
-    parts = kernels.places_of([edges[4], edges[2], edges[0]])
-    found = {(part[0].number, row) for part in parts for row in np.arange(10**5)[part[2]].tolist()}
-    assert found == {(edges[i]._chunk.number, edges[i]._row) for i in (0, 2, 4)}
+    rows, levels = kernels.RowList(edges), np.zeros(5, np.int32)
+    assert not rows.take("level", levels)
+    edges[3].set_level(2)
+    assert rows.take("level", levels) and levels.tolist() == [0, 0, 0, 2, 0]
+    assert not rows.take("level", levels)
+
+
+def test_lists_of_rows_refuse_what_does_not_fit():
+    edges = [g2o.EdgeSE3() for _ in range(5)]
+    rows = kernels.RowList(edges)
+    wrong = [
+        np.zeros(4, np.int32),
+        np.zeros(5, np.int64),
+        np.zeros((5, 2), np.int32),
+        np.zeros(10, np.int32)[::2],
+    ]
+    for array in wrong:
+        with pytest.raises(ValueError, match="level"):
+            rows.gather("level", array)
+    constant = np.zeros(5, np.int32)
+    constant.flags.writeable = False
+    with pytest.raises(ValueError, match="written"):
+        rows.gather("level", constant)
+    with pytest.raises(ValueError, match="no column"):
+        rows.column("estimate" * 2)
     with pytest.raises(TypeError):
-        kernels.places_of([1])
+        kernels.RowList([1])
     with pytest.raises(TypeError):
-        kernels.vertex_places([edges[0]], 2)
+        kernels.vertex_places([edges[0]], (0, 0, 0))
+
+
+def test_vertices_of_edges_are_collected():
+    """Vertices are held by their edge, for the garbage collector too."""
+
+    class Knot(g2o.VertexSE3):
+        """May hold an edge."""
+
+    vertex, edge = Knot(), g2o.EdgeSE3()
+    edge.set_vertex(0, vertex)
+    assert edge._vertices == (vertex, None) and edge.vertices() == [vertex, None]
+    vertex.own_edge = edge
+    gone = weakref.ref(vertex)
+    del vertex, edge
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 40])
+def test_any_number_of_vertices(count):
+    edge = g2o.EdgeSE3()
+    vertices = [g2o.VertexSE3(i) for i in range(count)]
+    for size in (count, 2, count):
+        edge.resize(size)
+    for place, vertex in enumerate(vertices):
+        edge.set_vertex(place, vertex)
+    assert edge.vertices() == vertices
+    with pytest.raises(IndexError, match="resize"):
+        edge.set_vertex(count, None)
+    gone = [weakref.ref(one) for one in vertices]
+    del vertices, edge
+    if count:
+        del vertex
+    assert all(one() is None for one in gone)
+
+
+def test_kernels_do_not_set_the_garbage_collector_to_work():
+    kernel = g2o.RobustKernelHuber(2.5)
+    assert not gc.is_tracked(kernel) and isinstance(kernel, g2o.BaseRobustKernel)
+    assert repr(kernel) == "RobustKernelHuber(2.5)" and g2o.RobustKernelHuber.__module__.startswith(
+        "graphopt"
+    )
+    assert "Huber" in (g2o.RobustKernelHuber.__doc__ or "")
+
+    class Own(g2o.RobustKernelHuber):
+        """A program's own class."""
+
+    own = Own(3)
+    own.note = "may have attributes"
+    assert own.delta() == 3.0 and isinstance(own, g2o.RobustKernelHuber)
+    with pytest.raises(TypeError, match="KernelWidth"):
+        kernels.leaf_class(int)

@@ -10,6 +10,8 @@ edge_kernels    chi2, linearize, pair
 product_shapes  sums of products over tiles or rows of edges
 packed_products products that compute Jacobians anew
 stored_products products that read what one kernel has stored
+merged_tiles    what kernels over several edge sets have in common
+merged_kernels  chi2, linearize and products of several edge sets
 cuts            which values of a function to store: minimum cuts (max_flow)
 expression_cuts, expression_products   products that start from stored values of their programs (kept_cuts)
 scattered       records of edges that are evaluated once, and the sums that read them

@@ -50,7 +50,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, ["rho"], ["rho"], loads, arithmetic)
+    body = edge_statements(program, signature, ["rho"], ["rho"], loads, arithmetic)
     interface = Interface(("num_edges", "first_partial"))
     declare_inputs(interface, signature)
     interface.add("partial", "OUTPUT(%, wide, partial)")
@@ -95,7 +95,7 @@ def linearize_kernel(
     sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
+    body = edge_statements(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
     params = ("num_tiles", "first_tile", *(() if parts else ("accumulate",)))
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature)
@@ -140,8 +140,8 @@ def declare_sums(interface: Interface, parts: bool) -> None:
 
 def sum_declarations(dim: int, parts: bool) -> list[str]:
     """Text of the function that adds up `vertex_totals` over a tile, and what it needs."""
-    store = store_part(dim, with_b=True) if parts else _store_block(dim)
-    return [_places(dim), *tile_declarations(len(vertex_totals(dim)), store, parts)]
+    store = store_part(dim, with_b=True) if parts else store_block(dim)
+    return [place_table(dim), *tile_declarations(len(vertex_totals(dim)), store, parts)]
 
 
 @cache
@@ -155,7 +155,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
     sums = pair_names(rows, cols)
     loads = edge_loads(signature, False, arithmetic)
-    body = _body(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
+    body = edge_statements(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature)
     names = argument_names(signature.edge_type)
@@ -221,7 +221,7 @@ def compose_pairs(
     )
 
 
-def _body(
+def edge_statements(
     program: Program,
     signature: EdgeSignature,
     outputs: Sequence[str],
@@ -274,13 +274,13 @@ def pair_names(rows: int, cols: int) -> list[str]:
     return [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
 
 
-def _places(dim: int) -> str:
+def place_table(dim: int) -> str:
     """Constant table: output -> row + 256 * column of the block."""
     entries = [i + 256 * j for j in range(dim) for i in range(j + 1)]
     return f"const uint PLACE[{len(entries)}] = uint[]({', '.join(f'{e}u' for e in entries)});"
 
 
-def _store_block(dim: int) -> list[str]:
+def store_block(dim: int) -> list[str]:
     """Write one sum into both triangles of a diagonal block, or into b."""
     num = dim * (dim + 1) // 2
     return [

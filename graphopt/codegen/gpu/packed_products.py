@@ -20,7 +20,7 @@ from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.inputs import Load, edge_loads, load_lines, record_buffer
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.product_shapes import COMPONENTS, Loop, rows_kernel, tiles_kernel
+from graphopt.codegen.gpu.product_shapes import COMPONENTS, EdgeProduct, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import (
     explicit_product_program,
     guide_names,
@@ -53,6 +53,14 @@ def packed_rows_kernel(
 ) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
     return rows_kernel(Recomputed(signature, slot, sources, arithmetic))
+
+
+@cache
+def recomputed_product(
+    signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
+) -> EdgeProduct:
+    """The product of one view, for a kernel over several."""
+    return Recomputed(signature, slot, sources, arithmetic)
 
 
 def check_product(signature: EdgeSignature, slot: int, sources: Sequence[int]) -> None:

@@ -139,7 +139,7 @@ def rows_kernel(product: EdgeProduct) -> GpuKernel:
     interface.add("y", "INOUT(%, real, y)")
     loop = product.hoisted()
     main = [
-        _STOP,
+        STOP,
         "const uint d = push.first_destination + WORKGROUP;",
         "if (d >= push.num_destinations) return;",
         "const uint begin = first.at[d], end = first.at[d + 1];",
@@ -176,7 +176,6 @@ def _compose(
         *describe_type(signature),
     ]
     name = f"{signature.edge_type.name}.{product.name}_{shape}{slot}.{'_'.join(map(str, sources))}"
-    packed_word = f"#define packed_word {'dvec4' if product.arithmetic == 'double' else 'vec4'}"
     return compose(
         f"{name}.{signature.information}.{signature.kernel}",
         interface,
@@ -187,7 +186,7 @@ def _compose(
         workgroup,
         len(product.sums),
         declarations,
-        macros=[packed_word, *_INCLUDES],
+        macros=[packed_word(product.arithmetic), *PRODUCT_INCLUDES],
     )
 
 
@@ -195,16 +194,21 @@ def _zero_sums(count: int) -> list[str]:
     return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
 
 
-_INCLUDES = [
+def packed_word(arithmetic: Arithmetic) -> str:
+    """Macro: the type of a word of a packed record."""
+    return f"#define packed_word {'dvec4' if arithmetic == 'double' else 'vec4'}"
+
+
+PRODUCT_INCLUDES = [
     '#include "words.glsl"',
     '#include "pcg_state.glsl"',
     f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
 ]
 
-_STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
+STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
 
 _TILE_START = [
-    _STOP,
+    STOP,
     "const uint tile = push.first_tile + WORKGROUP;",
     "if (tile >= push.num_tiles) return;",
     "const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last",
@@ -225,18 +229,7 @@ for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
 def _solve_tile(product: EdgeProduct) -> list[str]:
     """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
     slot, signature = product.slot, product.signature
-    vertex = signature.edge_type.vertices[slot]
-    outputs = range(vertex.tangent_dim)
-    solve = [
-        f"const real solved_{i} = "
-        + " + ".join(f"inverse.at[block + {i + vertex.tangent_dim * j}] * total_{j}" for j in outputs)
-        + ";"
-        for i in outputs
-    ]
-    write_x = []
-    for i in outputs:
-        word, component = divmod(product.first_of_x(slot) + i, 4)
-        write_x.append(f"packed{slot}.at[record + {word}].{COMPONENTS[component]} = -solved_{i};")
+    outputs = range(signature.edge_type.vertices[slot].tangent_dim)
     first_row = f"rows.at[blocked(first.at[d], {slot}, {signature.num_rows})]"
     return [
         "if (LANE >= num_here) return;",
@@ -246,10 +239,27 @@ def _solve_tile(product: EdgeProduct) -> list[str]:
         "for (uint i = first.at[d] - begin; i < last; ++i) {",
         *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
         "}",
-        *solve,
-        f"const uint record = {first_row} * {product.stride(slot)};",
-        *write_x,
+        *solve_destination(product, f"{first_row} * {product.stride(slot)}", f"packed{slot}"),
     ]
+
+
+def solve_destination(product: EdgeProduct, record: str, records: str) -> list[str]:
+    """Text that writes -inverse (total_0, total_1, ...) as x into the packed record of a destination.
+
+    record: expression of its first word in the buffer `records`.
+    """
+    dim = len(product.sums)
+    solve = [
+        f"const real solved_{i} = "
+        + " + ".join(f"inverse.at[block + {i + dim * j}] * total_{j}" for j in range(dim))
+        + ";"
+        for i in range(dim)
+    ]
+    write_x = []
+    for i in range(dim):
+        word, component = divmod(product.first_of_x(product.slot) + i, 4)
+        write_x.append(f"{records}.at[record + {word}].{COMPONENTS[component]} = -solved_{i};")
+    return [*solve, f"const uint record = {record};", *write_x]
 
 
 _STORE_ROW = """\

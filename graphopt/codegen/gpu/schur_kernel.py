@@ -13,12 +13,12 @@ from functools import cache
 from graphopt.codegen.edge import dot
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
-    _body,
     _check_slot,
     _edge_loop,
     _name,
-    _places,
+    edge_statements,
     hessian_names,
+    place_table,
     store_part,
 )
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads
@@ -74,7 +74,7 @@ def schur_diagonal_kernel(
     loads = edge_loads(signature, False, arithmetic)
     inputs = inverse_names(dims[1])
     extra = [Load(name, "real", "") for name in inputs]
-    body = _body(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
+    body = edge_statements(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
     interface = Interface(("num_tiles", "first_tile"))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
@@ -111,6 +111,6 @@ def schur_diagonal_kernel(
         *describe_type(signature),
     ]
     store = store_part(dims[0], with_b=False) if parts else subtract
-    declarations = [_places(dims[0]), *tile_declarations(len(sums), store, parts)]
+    declarations = [place_table(dims[0]), *tile_declarations(len(sums), store, parts)]
     name = _name(signature, f"schur{slot}_{other}{'.parts' if parts else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)

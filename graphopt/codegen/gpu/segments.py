@@ -42,18 +42,32 @@ class Total:
         return f"value(sum_{self.output})" if self.compensated else f"sum_{self.output}"
 
 
-def tile_declarations(num_outputs: int, store: Sequence[str], parts: bool = False) -> list[str]:
+TILE_OF_VIEW = "uint first_destination, num_here, begin, end;  // of the tile: destinations and edges"
+OVER_EDGES_OF_VIEW = """\
+const uint last = min(first.at[d + 1] - begin, TILE);
+for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);\
+""".splitlines()
+
+
+def tile_declarations(
+    num_outputs: int,
+    store: Sequence[str],
+    parts: bool = False,
+    tile: str = TILE_OF_VIEW,
+    over: Sequence[str] = (),
+) -> list[str]:
     """Shared memory, the tile, and the function that adds up what is in shared memory.
 
     `store` are the lines that write `real total`, the sum of output `o` for destination `d`; parts: `total`
-    is an accumulator, since it is a part of a longer sum.
+    is an accumulator, since it is a part of a longer sum. `tile` declares what tells the tile; `over` are the
+    lines that add column `c` of the destination's edges to `mine`, every parts-th from the part-th on.
     """
     kind, total = ("accumulator", "mine") if parts else ("real", "value(mine)")
     text = f"""\
 const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE};
 shared real scratch[COLUMNS * TILE];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
-uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
+{tile}
 
 void store(uint d, uint o, {kind} total) {{
 @
@@ -70,8 +84,7 @@ void sum_columns(uint first_output, uint num_columns) {{
     const uint d = first_destination + s / num_columns, c = s % num_columns;
     accumulator mine = sum_zero();
     if (s < num_sums) {{
-      const uint last = min(first.at[d + 1] - begin, TILE);
-      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+%
     }}
     for (uint step = parts >> 1; step > 0; step >>= 1) {{
       parts_scratch[LANE] = mine;
@@ -83,8 +96,9 @@ void sum_columns(uint first_output, uint num_columns) {{
   }}
   barrier();
 }}""".splitlines()
-    at = text.index("@")
-    return [*text[:at], *(f"  {line}" for line in store), *text[at + 1 :]]
+    at, loop = text.index("@"), text.index("%")
+    adding = [f"      {line}" for line in over or OVER_EDGES_OF_VIEW]
+    return [*text[:at], *(f"  {line}" for line in store), *text[at + 1 : loop], *adding, *text[loop + 1 :]]
 
 
 TILE_START = """\

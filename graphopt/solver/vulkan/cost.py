@@ -11,8 +11,9 @@ Each pass over edges, blocks or vectors takes the longest of
 
 and its dispatches (`device.figures`). Operations come from the compiled programs; a product J'w Omega J x
 costs about `PRODUCT_FLOPS` times the residual (`edge_costs`: one forward and one reverse derivative).
-Conjugate gradients are taken to run `PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021),
-with the Schur complement as a part of it.
+Launches that sum to the same vertices may be one (`merge_cost`). Conjugate gradients are taken to run
+`PCG_ITERATIONS` times. The space is that of Thallo (Mara et al. 2021), with the Schur complement as a part of
+it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,16 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
-from graphopt.solver.vulkan.evaluation_cost import with_evaluations
+from graphopt.solver.vulkan.evaluation_cost import evaluated, with_evaluations
 from graphopt.solver.vulkan.layout import MAX_VALUES
+from graphopt.solver.vulkan.merge_cost import (
+    MergeChoice,
+    linearized_views,
+    merge_choices,
+    merged_sets,
+    passes_of,
+    product_views,
+)
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, describe_products, split_pin
 
@@ -58,6 +67,19 @@ class Prediction:
     memory_bytes: float
     setup: float = 0.0
     """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
+    merging: tuple[MergeChoice, ...] = ()
+    """Of the vertex sets that several views have as destinations."""
+
+    @property
+    def merged(self) -> frozenset[int]:
+        """Numbers of the vertex sets whose sums come from one launch."""
+        return merged_sets(self.merging)
+
+    @property
+    def summation(self) -> str:
+        """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
+        return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
+
     evaluations: tuple[Evaluation, ...] = ()
     """Per edge group; set by `predict`."""
 
@@ -75,7 +97,7 @@ class Prediction:
 def predict(
     size: ProblemSize, figures: DeviceFigures, precision: Precision, pins: Mapping[str, str] | None = None
 ) -> list[Prediction]:
-    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge sets.
+    """The schedules that a problem allows, the cheapest first. pins: by tag of some edge and vertex sets.
 
     All of them, or where several edge sets make too many, the uniform ones and what is found from the best of
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
@@ -90,12 +112,25 @@ def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]
     size = costs.size
     choices = [_choices(costs, tag, split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
     if not size.eliminates:
-        return _of_elimination(costs, "off", choices)
-    found = _of_elimination(costs, "implicit", choices)
+        return _of_elimination(costs, "off", choices, pins)
+    found = _of_elimination(costs, "implicit", choices, pins)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
-        found.append(_predict(costs, "explicit", whole))
+        found.append(_predict(costs, "explicit", whole, pins))
     return found
+
+
+def other_summations(
+    size: ProblemSize, figures: DeviceFigures, precision: Precision, prediction: Prediction
+) -> list[Prediction]:
+    """The same schedule with another choice of what is merged for one vertex set each."""
+    costs, own = EdgeCosts(size, figures, precision), {one.tag: one.name for one in prediction.merging}
+    others = [
+        _predict(costs, prediction.schur, prediction.products, {**own, one.tag: other})
+        for one in prediction.merging
+        for other in ["separate" if one.is_merged else "merged"]
+    ]
+    return [evaluated(one, size, figures, precision, prediction.evaluations) for one in others]
 
 
 def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
@@ -131,9 +166,12 @@ def _sorted(found: Sequence[Prediction]) -> list[Prediction]:
 
 
 def _of_elimination(
-    costs: EdgeCosts, schur: Elimination, choices: Sequence[Sequence[Products]]
+    costs: EdgeCosts,
+    schur: Elimination,
+    choices: Sequence[Sequence[Products]],
+    pins: Mapping[str, str],
 ) -> list[Prediction]:
-    """Schedules without a stored S. choices: by tag."""
+    """Schedules without a stored S. choices: by tag. pins: of vertex sets."""
     size = costs.size
     known: dict[tuple[Products, ...], Prediction] = {}
 
@@ -141,7 +179,7 @@ def _of_elimination(
         chosen: dict[str, Products] = dict(zip(size.tags, by_tag, strict=True))
         products: tuple[Products, ...] = tuple(chosen[g.tag] for g in size.groups)
         if products not in known and _is_allowed(size, schur, products):
-            known[products] = _predict(costs, schur, products)
+            known[products] = _predict(costs, schur, products, pins)
 
     if prod(map(len, choices)) <= MAX_COMBINATIONS:
         for by_tag in product(*choices):
@@ -167,14 +205,21 @@ def _is_allowed(size: ProblemSize, schur: Elimination, products: Sequence[Produc
     return is_countable(size, schur, products) and not (mixes and size.names_a_vertex_twice)
 
 
-def _predict(costs: EdgeCosts, schur: Elimination, products: tuple[Products, ...]) -> Prediction:
+def _predict(
+    costs: EdgeCosts, schur: Elimination, products: tuple[Products, ...], pins: Mapping[str, str]
+) -> Prediction:
     size, figures, precision = costs.size, costs.figures, costs.precision
     real = bytes_of(precision)
+    views = linearized_views(costs), [] if schur == "explicit" else product_views(costs, products)
+    times = zip(views, (1, PCG_ITERATIONS), strict=True)
+    merging = tuple(merge_choices(times, size.vertex_tags, pins, figures, precision))
+    linearized, multiplied = (passes_of(one, merged_sets(merging), figures) for one in views)
+    product = [*_product(costs, schur, products), *multiplied]
     phases = {
-        "linearize": _linearize(costs, products),
-        "eliminate": _eliminate(costs, schur, products),
+        "linearize": [*_linearize(costs, products), *linearized],
+        "eliminate": _eliminate(costs, schur, products, product),
         "solve": [
-            *(PCG_ITERATIONS * _product(costs, schur, products)),
+            *(PCG_ITERATIONS * product),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
@@ -184,7 +229,8 @@ def _predict(costs: EdgeCosts, schur: Elimination, products: tuple[Products, ...
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products, ("gather",) * len(products))
-    return Prediction(schur, products, schedule, seconds, _memory(costs, schur, products), setup)
+    memory = _memory(costs, schur, products)
+    return Prediction(schur, products, schedule, seconds, memory, setup, merging)
 
 
 def _residuals(size: ProblemSize) -> list[Pass]:
@@ -199,12 +245,11 @@ def _residuals(size: ProblemSize) -> list[Pass]:
 
 
 def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
-    """One pass per slot, with its diagonal blocks and b; others for blocks or stored numbers."""
+    """Beside `linearized_views`: writing sums; passes for blocks or stored numbers."""
     size, real = costs.size, bytes_of(costs.precision)
     passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
     for g, stored in zip(size.groups, products, strict=True):
         flops = float(g.linearize_flops)
-        passes += [edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
         if stored == "blocks":
             dims = g.tangent_dims
             for a in range(g.arity):
@@ -218,15 +263,17 @@ def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
     return passes
 
 
-def _eliminate(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
-    """Inverses of H_ll, S or its diagonal, the reduced right-hand side."""
+def _eliminate(
+    costs: EdgeCosts, schur: Elimination, products: Sequence[Products], product: Sequence[Pass]
+) -> list[Pass]:
+    """Inverses of H_ll, S or its diagonal, the reduced right-hand side. product: a whole one."""
     size, real = costs.size, bytes_of(costs.precision)
     if schur == "off":
         return [Pass(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
         once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
         diagonal = [edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
-        return [once, *diagonal, *_product(costs, schur, products)]
+        return [once, *diagonal, *product]
     once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
@@ -240,7 +287,7 @@ def _eliminate(costs: EdgeCosts, schur: Elimination, products: Sequence[Products
 
 
 def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
-    """One product of the conjugate gradients."""
+    """What a product of the conjugate gradients is beside `product_views`."""
     size, real = costs.size, bytes_of(costs.precision)
     if schur == "explicit":
         return [Pass(nbytes=real * size.schur, dispatches=2)]
@@ -253,8 +300,6 @@ def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products])
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             passes += _own_blocks(g, real)
-        else:
-            passes += [costs.product(g, slot, stored) for slot in range(g.arity)]
     return passes
 
 

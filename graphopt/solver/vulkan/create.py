@@ -51,6 +51,7 @@ def create(
             plan.configuration,
             precision,
             plan.products,
+            plan.merged,
             evaluations=plan.evaluations,
         )
     solver.precision_note = note

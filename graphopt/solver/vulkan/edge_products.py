@@ -11,8 +11,9 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     whole        both, with all sources
 
 Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
-(`stored_numbers`). Launches that write the same rows
-run one after the other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
+(`stored_numbers`). Parts with the same vertices as
+destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
+other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
 makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 """
@@ -20,62 +21,40 @@ makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen.gpu import GpuKernel
-from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
-from graphopt.codegen.gpu.product_shapes import STOPPABLE
+from graphopt.codegen.gpu.merged_kernels import merged_product_kernel
+from graphopt.codegen.gpu.packed_products import (
+    packed_rows_kernel,
+    packed_tiles_kernel,
+    recomputed_product,
+)
+from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
 from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import Context, Launch, record_step
-from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.equations import Equations
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.linearization import DeviceLinearizer, plan_writes
+from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.long_sums import Pass, steps_of
 from graphopt.solver.vulkan.packed_records import PackedRecords
+from graphopt.solver.vulkan.product_parts import (
+    Part,
+    ProductPlan,
+    Unit,
+    solve_arrays,
+    tiles_of,
+    units_of,
+)
 from graphopt.solver.vulkan.stored_blocks import StoredBlocks
 from graphopt.solver.vulkan.transfer import DeviceArray, array_of
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A launch: the tiles of a slot's view, and the slots that it reads x of."""
-
-    edges: DeviceEdges
-    slot: int
-    sources: tuple[int, ...]
-    tiles: tuple[int, int]
-    blocks: np.ndarray
-    """Blocks of the destinations."""
-
-    @property
-    def has_many_edges(self) -> bool:
-        """Its destinations that are not long have many edges each."""
-        view = self.edges.views[self.slot].view
-        runs = view.short_tiles(self.tiles)
-        count = sum(int(view.tiles[last]) - int(view.tiles[first]) for first, last in runs)
-        return sum(map(view.edges_of, runs)) >= MANY_EDGES * count
-
-    @property
-    def long(self) -> tuple[int, int]:
-        """Its long destinations, as `EdgeView.long_destinations`."""
-        return self.edges.views[self.slot].view.long_destinations(self.tiles)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    name: str
-    parts: list[_Part]
-    adds: list[bool]
-    clears: bool
-    """Stored blocks come before, or some rows are written by no launch, or not by the first: all add."""
-    offsets: Mapping[int, DeviceArray]
+from graphopt.solver.vulkan.write_plan import plan_writes
 
 
 class EdgeProducts:
@@ -93,6 +72,7 @@ class EdgeProducts:
         )
         self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
+        self._solving: dict[tuple[tuple[int, int], ...], dict[str, DeviceArray]] = {}
         self._structure = structure
         self._num_kept = num_kept
         self.uses_diagonal = linearizer.uses_diagonal
@@ -103,16 +83,19 @@ class EdgeProducts:
         self._kept = self._plan("kept", estimates.offsets, 0, num_kept)
         self._whole = self._plan("whole", estimates.offsets, 0, num_blocks)
 
-    def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> _Plan:
+    def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> ProductPlan:
         parts = [
             one
             for edges in self._edges
             for slot in edges.views
             if (one := self._part(edges, slot, part)) is not None
         ]
-        adds, clears, touched = plan_writes([one.blocks for one in parts], self._structure.num_blocks)
-        clears = clears or self._blocks is not None or not touched[first:last].all()
-        return _Plan(part, parts, [one or clears for one in adds], clears, offsets)
+        units = units_of(parts, part, self._linearizer.merging)
+        rows = [one.blocks for one in units]
+        writes = plan_writes(rows, self._structure.num_blocks, slice(first, last))
+        if self._blocks is not None:  # all add to what stored blocks have left
+            writes = replace(writes, adds=[True] * len(units), clears=True)
+        return ProductPlan(part, units, writes, offsets)
 
     def _record_sets(self) -> dict[int, bool]:
         """Vertex sets of the edges, and whether products of some of them read estimates."""
@@ -124,14 +107,10 @@ class EdgeProducts:
                 found[number] = found.get(number, False) or reads
         return found
 
-    def _part(self, edges: DeviceEdges, slot: int, part: str) -> _Part | None:
+    def _part(self, edges: DeviceEdges, slot: int, part: str) -> Part | None:
         view = edges.views[slot].view
         boundary = view.num_kept_tiles
-        tiles = {
-            "eliminated": (boundary, view.num_tiles),
-            "kept": (0, boundary),
-            "whole": (0, view.num_tiles),
-        }[part]
+        tiles = tiles_of(part, boundary, view.num_tiles)
         sources = tuple(
             t
             for t in edges.views
@@ -140,7 +119,7 @@ class EdgeProducts:
         if tiles[0] == tiles[1] or not sources:
             return None
         destinations = slice(int(view.tiles[tiles[0]]), int(view.tiles[tiles[1]]))
-        return _Part(edges, slot, sources, tiles, view.blocks[destinations])
+        return Part(edges, slot, sources, tiles, view.blocks[destinations])
 
     def _has_kept(self, edges: DeviceEdges, slot: int) -> bool:
         return edges.views[slot].view.num_kept_tiles > 0
@@ -150,7 +129,8 @@ class EdgeProducts:
     @property
     def nbytes(self) -> int:
         """Device memory of what only products need."""
-        arrays = [one for named in self._arrays.values() for one in named.values()]
+        named = [*self._arrays.values(), *self._solving.values()]
+        arrays = [array for one in named for array in one.values()]
         return self._records.nbytes + sum(one.nbytes for one in arrays)
 
     def estimate_launches(self, version: int) -> list[Launch]:
@@ -170,13 +150,13 @@ class EdgeProducts:
             record_step(recorder, step)
 
     def _record_start(
-        self, recorder: Any, plan: _Plan, x: Any, y: Any, own: Equations, parity: int | None
+        self, recorder: Any, plan: ProductPlan, x: Any, y: Any, own: Equations, parity: int | None
     ) -> None:
         """The part of stored blocks; zeros where there are none and all launches add."""
         steps = []
         if self._blocks is not None:
             steps = self._blocks.steps(plan.name, own.values, x, y, own.status, parity)
-        if plan.clears and not steps:
+        if plan.writes.clears and not steps:
             recorder.fill(y)
             recorder.barrier()
         for step in steps:
@@ -190,43 +170,47 @@ class EdgeProducts:
             return False
         if any(one.long[0] < one.long[1] for one in plan.parts):
             return False
-        touched = np.zeros(self._structure.num_blocks, bool)
-        for one in plan.parts:
-            touched[one.blocks] = True
-        once = sum(len(one.blocks) for one in plan.parts) == np.count_nonzero(touched)
-        return self.uses_diagonal and once and bool(touched[self._num_kept :].all())
+        once = len(plan.writes.steps) == 1
+        return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
 
     def record_solve(
         self, recorder: Any, inverse: BlockInverse, x: Any, y: Any, own: Equations, parity: int | None
     ) -> None:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
-        eliminated, kept = self._eliminated.parts, self._kept
-        numbers = self._numbers([*eliminated, *kept.parts])
+        eliminated, kept = self._eliminated, self._kept
+        numbers = self._numbers([*eliminated.parts, *kept.parts])
         self._record_start(recorder, kept, x, y, own, parity)
         offsets = self._linearizer.estimates.kept_offsets
         pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
-        solve = [launch for one in eliminated for launch in self._solve_launches(one, inverse, own, parity)]
+        solve = [
+            launch for one in eliminated.units for launch in self._solve_launches(one, inverse, own, parity)
+        ]
         for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
             record_step(recorder, step)
 
-    def _numbers(self, parts: list[_Part]) -> list[int]:
+    def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""
         return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
 
-    def _product_steps(self, plan: _Plan, y: Any, status: Any, parity: int | None) -> list[list[Launch]]:
+    def _product_steps(
+        self, plan: ProductPlan, y: Any, status: Any, parity: int | None
+    ) -> list[list[Launch]]:
         passes = [
             self._product_pass(one, y, status, parity, adds)
-            for one, adds in zip(plan.parts, plan.adds, strict=True)
+            for one, adds in zip(plan.units, plan.writes.adds, strict=True)
         ]
-        return list(steps_of(passes, plan.adds))
+        return list(steps_of(passes, plan.writes.steps))
 
-    def _product_pass(self, one: _Part, y: Any, status: Any, parity: int | None, adds: bool) -> Pass:
+    def _product_pass(self, unit: Unit, y: Any, status: Any, parity: int | None, adds: bool) -> Pass:
+        more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
+        if unit.views is not None:
+            return Pass(self._merged_launches(unit, more, params, parity))
+        (one,) = unit.parts
         edges, slot = one.edges, one.slot
         direct, parts, folds = [], [], []
         if pieces := edges.pieces(slot, one.tiles, reads_stored=True):
             kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
-            more = {"y": y, "status": status}
-            direct = self._launches(one, kernel, more, {"accumulate": int(adds)}, parity, pieces)
+            direct = self._launches(one, kernel, more, params, parity, pieces)
         long = edges.views[slot].long
         if long is not None and one.long[0] < one.long[1]:
             kernel, more = self._kernel(one, "rows"), {**long.buffers, "status": status}
@@ -239,35 +223,72 @@ class EdgeProducts:
         return Pass(direct, parts, folds)
 
     def _solve_launches(
-        self, one: _Part, inverse: BlockInverse, own: Equations, parity: int | None
+        self, unit: Unit, inverse: BlockInverse, own: Equations, parity: int | None
     ) -> list[Launch]:
-        arrays = self._own_arrays(one)
-        if "dest_inverse" not in arrays:
-            landmark = one.edges.views[one.slot].view.blocks - self._num_kept
-            offset = np.where(landmark >= 0, inverse.offset[np.maximum(landmark, 0)], 0)
-            arrays["dest_inverse"] = array_of(self._context, offset.astype(np.uint32))
-        more = {"inverse": inverse.buffer, "status": own.status}
+        more = {"inverse": inverse.buffer, "status": own.status, **self._solve_arrays(unit, inverse)}
+        if unit.views is not None:
+            return self._merged_launches(unit, more, {}, parity, solve=True)
+        (one,) = unit.parts
         pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
         return self._launches(one, self._kernel(one, "solve"), more, {}, parity, pieces)
 
-    def _kernel(self, one: _Part, shape: str) -> GpuKernel:
+    def _solve_arrays(self, unit: Unit, inverse: BlockInverse) -> dict[str, Any]:
+        if unit.key not in self._solving:
+            arrays = solve_arrays(self._structure, self._num_kept, unit, inverse.offset)
+            self._solving[unit.key] = {
+                name: array_of(self._context, one.astype(np.uint32)) for name, one in arrays.items()
+            }
+        return {name: array.buffer for name, array in self._solving[unit.key].items()}
+
+    def _merged_launches(
+        self,
+        unit: Unit,
+        more: Mapping[str, Any],
+        params: Mapping[str, int],
+        parity: int | None,
+        solve: bool = False,
+    ) -> list[Launch]:
+        """Launches over the tiles of several parts."""
+        assert unit.views is not None
+        kernel = merged_product_kernel(tuple(self._product(one) for one in unit.parts), solve)
+        named = [self._part_buffers(one) for one in unit.parts]
+        nbytes = sum(one.edges.view_bytes(one.slot, reads_stored=True) for one in unit.parts)
+        return unit.views.launches(
+            self._context,
+            kernel,
+            {**unit.views.buffers(named), **more},
+            {**params, "parity": parity or 0},
+            unit.tiles,
+            nbytes,
+            {STOPPABLE: int(parity is not None)},
+        )
+
+    def _product(self, one: Part) -> EdgeProduct:
+        if not one.edges.stored:
+            arithmetic = arithmetic_of(self._context)
+            return recomputed_product(one.edges.signature, one.slot, one.sources, arithmetic)
+        holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
+        return one.edges.stored[one.slot].product(one.sources, holds)
+
+    def _part_buffers(self, one: Part) -> dict[str, Any]:
+        """What a product of a part reads."""
+        sets = enumerate(one.edges.group.vertex_sets)
+        packed = {f"packed{slot}": self._records.buffer(number) for slot, number in sets}
+        return {**one.edges.product_buffers(one.slot), **packed}
+
+    def _kernel(self, one: Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
-        signature, arithmetic = one.edges.signature, arithmetic_of(self._context)
+        product = self._product(one)
+        if one.edges.stored and shape == "rows":
+            return stored_rows_kernel(product)
         if one.edges.stored:
-            holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-            product = one.edges.stored[one.slot].product(one.sources, holds)
-            return (
-                stored_rows_kernel(product)
-                if shape == "rows"
-                else stored_tiles_kernel(product, shape == "solve")
-            )
-        if shape == "rows":
-            return packed_rows_kernel(signature, one.slot, one.sources, arithmetic)
-        return packed_tiles_kernel(signature, one.slot, one.sources, arithmetic, shape == "solve")
+            return stored_tiles_kernel(product, shape == "solve")
+        own = product.signature, product.slot, product.sources, product.arithmetic
+        return packed_rows_kernel(*own) if shape == "rows" else packed_tiles_kernel(*own, shape == "solve")
 
     def _launches(
         self,
-        one: _Part,
+        one: Part,
         kernel: Any,
         more: Mapping[str, Any],
         params: Mapping[str, int],
@@ -278,9 +299,7 @@ class EdgeProducts:
         """Launches of a kernel over runs of tiles, over their destinations, or over parts of these."""
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
-        buffers = {**edges.product_buffers(one.slot), **own, **more}
-        for slot, number in enumerate(edges.group.vertex_sets):
-            buffers[f"packed{slot}"] = self._records.buffer(number)
+        buffers = {**self._part_buffers(one), **own, **more}
         constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
         view = edges.views[one.slot].view
@@ -293,7 +312,7 @@ class EdgeProducts:
             launches.append(bound(self._context, kernel, buffers, values, groups, nbytes, constants))
         return launches
 
-    def _own_arrays(self, one: _Part) -> dict[str, DeviceArray]:
+    def _own_arrays(self, one: Part) -> dict[str, DeviceArray]:
         """Arrays of a view that only products need."""
         key = (id(one.edges), one.slot)
         if key not in self._arrays:
@@ -319,7 +338,7 @@ class EdgeProducts:
             for other in edges.views
             if other != slot and self._has_eliminated(edges, other)
             for step in steps_of(
-                [edges.schur_diagonal_pass(slot, other, records, offsets, inverse, values)], [False]
+                [edges.schur_diagonal_pass(slot, other, records, offsets, inverse, values)], [[0]]
             )
         ]
 
@@ -327,5 +346,5 @@ class EdgeProducts:
         view = edges.views[slot].view
         return view.num_kept_tiles < view.num_tiles
 
-    def _plan_of(self, part: str) -> _Plan:
+    def _plan_of(self, part: str) -> ProductPlan:
         return {"eliminated": self._eliminated, "kept": self._kept, "whole": self._whole}[part]

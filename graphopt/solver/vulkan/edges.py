@@ -146,7 +146,8 @@ class DeviceEdges:
 
     # ---------------------------------------------------------------- launches
 
-    def _buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+    def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What kernels over a view's edges read, by their names."""
         named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -177,7 +178,7 @@ class DeviceEdges:
     def chi2_launch(self, version: Version, partial: Any, first_partial: int) -> Launch:
         """The parts of chi2, from first_partial on."""
         view, kernel = self.primary, gpu.chi2_kernel(self.signature, self._arithmetic)
-        buffers = self._buffers(view, version) | {"partial": partial}
+        buffers = self.buffers(view, version) | {"partial": partial}
         num = view.view.num_edges
         params = {"num_edges": num, "first_partial": first_partial}
         groups = -(-num // kernel.workgroup_size)
@@ -194,34 +195,34 @@ class DeviceEdges:
         slots = range(len(self.group.parameter_sets))
         return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2, views and pair lists run; made one after the other."""
-        yield gpu.chi2_kernel(self.signature, self._arithmetic)
-        if self.scattered is not None:
-            yield self.scattered.evaluate_kernel()
-        for slot, arrays in self.views.items():
-            view = arrays.view
-            if view.short_tiles((0, view.num_tiles)):
-                yield self._linearize_kernel(slot)
-            if view.long is not None:
-                yield self._linearize_kernel(slot, parts=True)
-        for one in self.pairs:
-            yield self._pair_kernel(one.pairs.slots)
+    def linearize_kernels(self, slot: int) -> Iterator[gpu.GpuKernel]:
+        """What `linearize_pass` runs."""
+        view = self.views[slot].view
+        if view.short_tiles((0, view.num_tiles)):
+            yield self._linearize_kernel(slot)
+        if view.long is not None:
+            yield self._linearize_kernel(slot, parts=True)
 
     def _linearize_kernel(self, slot: int, parts: bool = False) -> gpu.GpuKernel:
         if self.scattered is not None:
             return self.scattered.linearize_kernel(slot, parts)
         return gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts)
 
-    def _pair_kernel(self, slots: tuple[int, int]) -> gpu.GpuKernel:
+    def pair_kernel(self, arrays: PairArrays) -> gpu.GpuKernel:
+        """What `pair_pass` runs."""
         if self.scattered is not None:
-            return self.scattered.pair_kernel(slots)
-        return gpu.pair_kernel(self.signature, *slots, self._arithmetic)
+            return self.scattered.pair_kernel(arrays.pairs.slots)
+        return gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
 
     def _sum_buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
         """What the kernels of H and b read of a view's edges."""
-        named = self._buffers(view, version)
+        named = self.buffers(view, version)
         return named if self.scattered is None else named | self.scattered.buffers(view.view.slot)
+
+    def view_bytes(self, slot: int, *, reads_stored: bool = False) -> float:
+        """Bytes that a pass over a slot's view moves."""
+        nbytes = self.bytes_of(self.views[slot].view.num_edges)
+        return nbytes + (self.stored[slot].nbytes if reads_stored and slot in self.stored else 0)
 
     def pieces(
         self, slot: int, tiles: tuple[int, int], *, reads_stored: bool = False
@@ -291,7 +292,7 @@ class DeviceEdges:
 
     def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
         """The blocks of a pair list."""
-        kernel = self._pair_kernel(arrays.pairs.slots)
+        kernel = self.pair_kernel(arrays)
         buffers = self._sum_buffers(self.primary, version) | arrays.buffers | {"values": values}
         nbytes = self.bytes_of(len(arrays.pairs.edge))
         direct, parts, folds = [], [], []
@@ -314,14 +315,14 @@ class DeviceEdges:
         if self.scattered is None:
             return []
         view = self.primary
-        return [self.scattered.launch(self._buffers(view, version), self.bytes_of(view.view.num_edges))]
+        return [self.scattered.launch(self.buffers(view, version), self.bytes_of(view.view.num_edges))]
 
     def store_launches(self, version: Version) -> list[Launch]:
         """What products read of each view."""
         launches = []
         for slot, one in self.stored.items():
             arrays = self.views[slot]
-            buffers = self._buffers(arrays, version)
+            buffers = self.buffers(arrays, version)
             launches += one.launches(buffers, self.bytes_of(arrays.view.num_edges))
         return launches
 
@@ -340,7 +341,7 @@ class DeviceEdges:
         """
         arrays = self.views[slot]
         tiles = 0, arrays.view.num_kept_tiles
-        buffers = self._buffers(arrays, version) | {"inverse": inverse, "values": values}
+        buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []

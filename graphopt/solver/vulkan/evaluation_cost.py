@@ -95,13 +95,7 @@ def with_evaluations(
 
     pins: by tag of some edge sets.
     """
-    real = bytes_of(precision)
-
-    def seconds(g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
-        is_gather = evaluation == "gather"
-        passes = gather_passes(g, stored) if is_gather else scatter_passes(g, stored, real)
-        return sum(one.seconds(figures, precision) for one in passes)
-
+    real, seconds = bytes_of(precision), _seconds(figures, precision)
     found = []
     for one in predictions:
         allowed = [
@@ -113,6 +107,29 @@ def with_evaluations(
                 for chosen in _combined(one, size, allowed, seconds)
             ]
     return found
+
+
+def evaluated(
+    prediction: Prediction,
+    size: ProblemSize,
+    figures: DeviceFigures,
+    precision: Precision,
+    evaluations: tuple[Evaluation, ...],
+) -> Prediction:
+    """A prediction for "gather" with these evaluations."""
+    return _evaluated(prediction, size, evaluations, _seconds(figures, precision), bytes_of(precision))
+
+
+def _seconds(figures: DeviceFigures, precision: Precision) -> Seconds:
+    """Of the linearisation of a group."""
+    real = bytes_of(precision)
+
+    def seconds(g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
+        is_gather = evaluation == "gather"
+        passes = gather_passes(g, stored) if is_gather else scatter_passes(g, stored, real)
+        return sum(one.seconds(figures, precision) for one in passes)
+
+    return seconds
 
 
 def _allowed(g: GroupSize, stored: Products, real: int, pins: Mapping[str, str]) -> tuple[Evaluation, ...]:

@@ -5,15 +5,14 @@
                 of the group: off-diagonal blocks by the pair lists, or Jacobians
     oplus       per vertex set, from one version of the estimates into another
 
-Launches that write the same block of H run one after the other and add; the first one assigns. Where none
-covers its blocks alone, H and b are cleared before, and all add.
+Views with the same vertices as destinations may be summed by one launch (`merging`). Launches that write the
+same block of H run one after the other, the first one assigns and the others add (`write_plan`).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,36 +21,31 @@ from graphopt.codegen import gpu
 from graphopt.device.tiers import Tier
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Context, Launch
-from graphopt.solver.vulkan.edges import DeviceEdges, PairArrays, Version
+from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
-from graphopt.solver.vulkan.long_sums import Pass, steps_of
+from graphopt.solver.vulkan.long_sums import steps_of
+from graphopt.solver.vulkan.merging import Merging
 from graphopt.solver.vulkan.planes import DevicePlanes, captured_handles, parameter_handles
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
 from graphopt.solver.vulkan.storage import Storage
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
+from graphopt.solver.vulkan.write_plan import plan_writes
+from graphopt.solver.vulkan.writers import Chi2Launches, Writer, plan_writers, writers_of
 
 SUM_GROUPS = 256
-"""Workgroups that add up the parts of chi2 of one group, before one adds up theirs."""
+"""Workgroups that add up the parts of chi2, before one adds up theirs."""
 PARTS_PER_SUM = 1024
 """Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """A launch of the linearisation: what it writes, and whether it adds to that."""
-
-    edges: DeviceEdges
-    slot: int
-    """-1: the pair list."""
-    pairs: PairArrays | None
-    adds: bool
 
 
 class DeviceLinearizer:
     """Kernels over all edges of a structure."""
 
-    def __init__(self, context: Context, structure: Structure, storage: Storage):
+    def __init__(
+        self, context: Context, structure: Structure, storage: Storage, merged: frozenset[int] = frozenset()
+    ):
+        """merged: numbers of the vertex sets whose sums come from one launch."""
         self._context, self._structure, self.storage = context, structure, storage
         layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
@@ -68,12 +62,14 @@ class DeviceLinearizer:
         counts = [one.num_chi2_partials for one in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
-        self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS * len(self.edges))
-        self.num_totals = len(self.edges)
-        self.totals = context.device.allocate(WIDE_BYTES * self.num_totals)
-        """chi2 of each group, wide."""
-        self._clears = False
-        self._writers: list[_Writer] = []
+        self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
+        self.total = context.device.allocate(WIDE_BYTES)
+        """chi2, wide."""
+        self._chi2 = Chi2Launches(context, self.edges, self._first_partials)
+        self.merging = Merging(context, structure, layout, merged)
+        """Which views are summed together."""
+        self._writers: list[Writer] = []
+        self._plan = plan_writes([], 0)
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
@@ -92,6 +88,7 @@ class DeviceLinearizer:
         own = copy.copy(self)
         own._context = context
         own.edges = [one.in_context(context) for one in self.edges]
+        own._chi2 = Chi2Launches(context, own.edges, own._first_partials)
         own._plan_writers()
         return own
 
@@ -131,7 +128,8 @@ class DeviceLinearizer:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return self.estimates.nbytes + self.planes.nbytes + sum(one.nbytes for one in self.edges)
+        own = self.estimates.nbytes + self.planes.nbytes + self.merging.nbytes
+        return own + sum(one.nbytes for one in self.edges)
 
     def refresh(self) -> bool:
         """Take what has changed in the graph; False: nothing."""
@@ -149,45 +147,37 @@ class DeviceLinearizer:
 
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
-        slots = [(edges, slot) for edges in self.edges for slot in edges.views]
-        blocks = [edges.views[slot].view.blocks for edges, slot in slots]
-        adds, clears, touched = plan_writes(blocks, self._structure.num_blocks)
-        pairs = [(edges, one) for edges in self.edges for one in edges.pairs]
-        off_diagonal = [one for one in pairs if not one[1].pairs.on_diagonal]
-        has_others = bool(self._structure.external)  # blocks that nobody here writes, and somebody adds to
-        self._clears = clears or len(off_diagonal) > 1 or has_others or not bool(touched.all())
-        self._writers = [
-            _Writer(edges, slot, None, add or self._clears)
-            for (edges, slot), add in zip(slots, adds, strict=True)
-        ]
-        self._writers += [_Writer(edges, -1, one, self._clears) for edges, one in off_diagonal]
-        self._writers += [_Writer(edges, -1, one, True) for edges, one in pairs if one.pairs.on_diagonal]
+        layout = self.storage.layout
+        self._writers = writers_of(self._context, self.edges, self.merging, layout)
+        self._plan = plan_writers(self._writers, layout)
+
+    def kernels(self) -> Iterator[gpu.GpuKernel]:
+        """What the launches of chi2 and the linearisation run; made one after the other."""
+        yield from self._chi2.kernels()
+        for edges in self.edges:
+            if edges.scattered is not None:
+                yield edges.scattered.evaluate_kernel()
+        for one in self._writers:
+            yield from one.kernels()
 
     # ---------------------------------------------------------------- recording
 
     def record_chi2(self, sequence: Sequence, version: int) -> None:
-        """chi2 of each group into `totals`."""
+        """chi2 into `total`."""
         firsts = self._first_partials
         for step in self.chi2_steps(version, self._partial, firsts):
             sequence.step(step)
-        first_step, second_step = [], []
-        for number in range(len(self.edges)):
-            begin, end = firsts[number], firsts[number + 1]
-            groups = min(SUM_GROUPS, -(-(end - begin) // PARTS_PER_SUM))
-            if groups == 1:
-                first_step.append(self._sum(self._partial, begin, end, 1, self.totals, number))
-            else:
-                own = SUM_GROUPS * number
-                first_step.append(self._sum(self._partial, begin, end, groups, self._sums, own))
-                second_step.append(self._sum(self._sums, own, own + groups, 1, self.totals, number))
-        sequence.step(first_step)
-        sequence.step(second_step)
+        groups = min(SUM_GROUPS, -(-firsts[-1] // PARTS_PER_SUM))
+        if groups > 1:
+            sequence.step([self._sum(self._partial, firsts[-1], groups, self._sums)])
+        source, count = (self._sums, groups) if groups > 1 else (self._partial, firsts[-1])
+        sequence.step([self._sum(source, count, 1, self.total)])
 
-    def _sum(self, source: Any, begin: int, end: int, groups: int, target: Any, place: int) -> Launch:
+    def _sum(self, source: Any, count: int, groups: int, target: Any) -> Launch:
         device = self._context.device
         precision = "double" if device.has_float64 else "mixed"
         kernel = device.shader("sum_partials", precision, 2, 4, {0: VECTOR_WORKGROUP})
-        return Launch(kernel, (source, target), (begin, end, groups, place), groups)
+        return Launch(kernel, (source, target), (0, count, groups, 0), groups)
 
     def record_linearize(self, sequence: Sequence, version: int, values: Any, b: Any) -> None:
         """H and b."""
@@ -200,16 +190,12 @@ class DeviceLinearizer:
 
     def chi2_steps(self, version: int, partial: Any, firsts: list[int]) -> Iterator[list[Launch]]:
         """Independent launches, then others: the parts of each group's chi2 from its entry of `firsts` on."""
-        records = self.estimates.version(version)
-        yield [
-            edges.chi2_launch(records, partial, first)
-            for edges, first in zip(self.edges, firsts, strict=False)
-        ]
+        yield self._chi2.launches(self.estimates.version(version), partial)
 
     @property
     def clears(self) -> bool:
         """H and b must be zeros before `linearize_steps`."""
-        return self._clears
+        return self._plan.clears
 
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """Independent launches, then others: H and b."""
@@ -219,14 +205,11 @@ class DeviceLinearizer:
         if evaluations:
             yield [*evaluations, *before]
             before = []
-        passes = [self._pass_of(writer, records, values, b) for writer in self._writers]
-        yield from steps_of(passes, [writer.adds for writer in self._writers], before)
-
-    def _pass_of(self, writer: _Writer, records: Version, values: Any, b: Any) -> Pass:
-        edges, adds = writer.edges, writer.adds
-        if writer.pairs is not None:
-            return edges.pair_pass(writer.pairs, records, values, accumulate=adds)
-        return edges.linearize_pass(writer.slot, records, values, b, accumulate=adds)
+        passes = [
+            one.write(records, values, b, accumulate=adds)
+            for one, adds in zip(self._writers, self._plan.adds, strict=True)
+        ]
+        yield from steps_of(passes, self._plan.steps, before)
 
     def record_oplus(self, sequence: Sequence, dx: Any, source: int, target: int) -> None:
         """Version `target` = version `source` oplus dx."""
@@ -263,21 +246,5 @@ class DeviceLinearizer:
             yield gpu.oplus_kernel(self.estimates.working[number].type, arithmetic_of(self._context))
 
     def chi2_of(self, words: np.ndarray) -> float:
-        """The sum of the groups' totals, (num_totals,) wide numbers as float64 bit patterns."""
-        return float(np.sum(unpack_wide(words, self._context.device.has_float64)))
-
-
-def plan_writes(writes: list[np.ndarray], num_blocks: int) -> tuple[list[bool], bool, np.ndarray]:
-    """How launches that write these block rows, one after the other, put them together.
-
-    Returns per launch whether it adds, whether all must add to zeros instead because one of them has rows of
-    both kinds, and (num_blocks,) which rows are written at all.
-    """
-    touched = np.zeros(num_blocks, bool)
-    adds, is_mixed = [], False
-    for blocks in writes:
-        before = touched[blocks]
-        touched[blocks] = True
-        adds.append(bool(before.any()))
-        is_mixed |= adds[-1] and not bool(before.all())
-    return adds, is_mixed, touched
+        """The total, (1,) wide numbers as float64 bit patterns."""
+        return float(unpack_wide(words, self._context.device.has_float64)[0])

@@ -253,18 +253,15 @@ class Pass:
 
 
 def steps_of(
-    passes: Sequence[Pass], adds: Sequence[bool], before: Sequence[Launch] = ()
+    passes: Sequence[Pass], steps: Sequence[Sequence[int]], before: Sequence[Launch] = ()
 ) -> Iterator[list[Launch]]:
     """Launches of one step do not depend on each other, a barrier follows each. before: of the first step.
 
-    Passes that add to what others write come after these.
+    steps: numbers of the passes that write different rows, as in `write_plan`.
     """
     step = [*before, *(launch for one in passes for launch in one.parts)]
-    folds: list[Launch] = []
-    for one, add in zip(passes, adds, strict=True):
-        if add and (step or folds):
-            yield from filter(None, (step, folds))
-            step, folds = [], []
-        step += one.direct
-        folds += one.folds
-    yield from filter(None, (step, folds))
+    for numbers in steps:
+        step += [launch for number in numbers for launch in passes[number].direct]
+        yield from filter(None, (step, [launch for number in numbers for launch in passes[number].folds]))
+        step = []
+    yield from filter(None, (step,))

@@ -85,6 +85,7 @@ def _measure(
         configuration,
         precision,
         prediction.products,
+        prediction.merged,
         evaluations=prediction.evaluations,
     )
     samples = [_iteration(solver) for _ in range(repetitions + 2)][2:]  # the first ones compile and record

@@ -54,19 +54,21 @@ class ResidentBlockSolver:
         configuration: Configuration,
         precision: Any,
         products: tuple[Products, ...],
+        merged: frozenset[int] = frozenset(),
         linearizer: DeviceLinearizer | None = None,
         evaluations: tuple[Evaluation, ...] = (),
     ):
         """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
 
-        evaluations: per group, none: "gather".
-
+        merged: numbers of the vertex sets whose sums come from one launch, see `merging`. evaluations: per
+        group, none: "gather".
         parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
         """
         self.structure = structure
         self.dim = structure.dim
         self.device = device
         self._configuration = configuration
+        self._merged = merged
         self._parameter_sets = parameter_sets
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
@@ -79,7 +81,7 @@ class ResidentBlockSolver:
         self.schedule = describe_products(tags, products, storage.evaluations)
         layout = storage.layout
         context.note_size(layout.values_size * context.real.itemsize)
-        self._linearizer = linearizer or make_device_linearizer(context, structure, storage)
+        self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
         self._estimates = self._linearizer.estimates
         with_thread = ThreadPoolExecutor(1, "graphopt-views")
         self._prepared: Future[None] = with_thread.submit(
@@ -96,7 +98,7 @@ class ResidentBlockSolver:
         )
         self._context = self.system.context
         self._scalars = context.accumulators(2)  # gain, step size
-        self._readback = device.allocate(WIDE_BYTES * (2 + self._linearizer.num_totals), "readback")
+        self._readback = device.allocate(WIDE_BYTES * 3, "readback")
         self._programs: dict[Any, Sequence] = {}
         self._known_chi2: dict[int, float] = {}
         self._double: ResidentBlockSolver | None = None
@@ -147,6 +149,7 @@ class ResidentBlockSolver:
             configuration,
             "double",
             storage.products,
+            self._merged,
             shared,
             storage.evaluations,
         )
@@ -393,11 +396,10 @@ class ResidentBlockSolver:
         self._programs[key].run(self.system.device_seconds)
 
     def _record_readback(self, sequence: Sequence) -> None:
-        nbytes = WIDE_BYTES * self._linearizer.num_totals
-        sequence.copy(self._linearizer.totals, self._readback, nbytes, 0, 2 * WIDE_BYTES)
+        sequence.copy(self._linearizer.total, self._readback, WIDE_BYTES, 0, 2 * WIDE_BYTES)
 
     def _read_chi2(self) -> float:
-        words = self._readback.array(WORDS, 2 * WIDE_BYTES, self._linearizer.num_totals)
+        words = self._readback.array(WORDS, 2 * WIDE_BYTES, 1)
         return self._linearizer.chi2_of(words.copy())
 
     def _read_scalars(self) -> list[float]:

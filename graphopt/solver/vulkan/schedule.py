@@ -7,7 +7,9 @@ jacobians     beside the diagonal blocks, what products read of the Jacobians is
 expressions   likewise, but values of the products' programs
 
 All but the first may differ between edge sets, see `storage`, and be joined to who evaluates edges for H and
-b: "blocks+scatter", or "scatter" alone, where the cost model chooses the rest.
+b: "blocks+scatter", or "scatter" alone, where the cost model chooses the rest. Per vertex set, the sums of
+all views with these vertices as destinations come from one kernel ("merged") or from one each ("separate"),
+see `merging`.
 """
 
 from __future__ import annotations
@@ -21,14 +23,19 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.solver.linear_systems import PCG_TOLERANCE  # the CPU's, so that both stop at one iteration
-from graphopt.solver.registry import Schedule, SolverOptions
+from graphopt.solver.registry import EDGE_SCHEDULES, SUMMATIONS, Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import MAX_QUEUE_ITEMS
-from graphopt.solver.vulkan.cost import Prediction, cheapest, predict
+from graphopt.solver.vulkan.cost import Prediction, cheapest, other_summations, predict
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.evaluation_cost import can_scatter, record_dim
 from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
-from graphopt.solver.vulkan.sizes import ProblemSize, problem_size
+from graphopt.solver.vulkan.sizes import (
+    ProblemSize,
+    mergeable_slots,
+    problem_size,
+)
 from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, join_pin, split_pin
 
 MIXED_PCG_TOLERANCE = 1e-9
@@ -89,8 +96,12 @@ class Plan:
     """Per edge group, unless the schedule is "host"."""
     evaluations: tuple[Evaluation, ...] = ()
     """Likewise: who evaluates the edges for H and b."""
+    merged: frozenset[int] = frozenset()
+    """Numbers of the vertex sets whose sums come from one kernel."""
     predictions: tuple[Prediction, ...] = ()
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
+    others: tuple[Prediction, ...] = ()
+    """The one that is taken, with another choice of what is merged for one vertex set each."""
 
     @property
     def uses_float32(self) -> bool:
@@ -107,11 +118,13 @@ def choose_plan(
 ) -> Plan:
     """What "auto" stands for in schedule and configuration. The one place that decides.
 
-    Factorizations need blocks, and there linearisation takes little of the time: edges are gathered unless
-    the user says otherwise. With conjugate gradients the cost model picks, among what was asked for.
+    Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
+    evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
+    for.
     """
-    both = [split_pin(pin) for pin in _pins(asked, structure)]
+    both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
     pins, evaluations = [one for one, _ in both], [one for _, one in both]
+    merged = frozenset(number for number, one in summations.items() if one == "merged")
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
@@ -135,7 +148,7 @@ def choose_plan(
         )
         tags = [group.edge_set.type.tag for group in structure.groups]
         whole: tuple[Products, ...] = ("blocks",) * len(pins)
-        return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen)
+        return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
@@ -144,13 +157,15 @@ def choose_plan(
         for g, *pin in zip(size.groups, pins, evaluations, strict=True)
         if set(pin) != {"auto"}
     }
+    by_tag |= {size.vertex_tags[number]: one for number, one in summations.items()}
     possible = predict(size, device_figures(device), precision, by_tag)
     found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
         raise _impossible(asked, pins, evaluations, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
-    taken = best.schedule, best.products, best.evaluations
-    return Plan(replace(resolved, schur=best.schur), *taken, tuple(found))
+    others = other_summations(size, device_figures(device), precision, best)
+    taken = best.schedule, best.products, best.evaluations, best.merged
+    return Plan(replace(resolved, schur=best.schur), *taken, tuple(found), tuple(others))
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:
@@ -166,14 +181,53 @@ def _pins(asked: Schedule, structure: Structure) -> list[str]:
     tags = [group.edge_set.type.tag for group in structure.groups]
     if isinstance(asked, str):
         return [asked] * len(tags)
+    vertex_tags = _vertex_tags(structure)
     by_tag = dict(asked)
-    for tag in by_tag:
-        if tag not in tags:
+    for tag, one in by_tag.items():
+        if tag not in tags and tag not in vertex_tags:
             raise OptionError(
-                f"schedule names edge type '{tag}', of which there are no active edges. "
-                f"This graph has {', '.join(dict.fromkeys(tags))}."
+                f"schedule names edge type '{tag}', of which there are no active edges. This graph has "
+                f"{', '.join(dict.fromkeys(tags))}, and vertices {', '.join(vertex_tags)}."
+            )
+        known = EDGE_SCHEDULES if tag in tags else SUMMATIONS
+        if one not in known:
+            kind = "edge" if tag in tags else "vertex"
+            raise OptionError(
+                f"schedule of {kind} type '{tag}' is '{one}', expected one of {', '.join(known)}."
             )
     return [by_tag.get(tag, "auto") for tag in tags]
+
+
+def _vertex_tags(structure: Structure) -> list[str]:
+    return [one.type.tag for one in structure.selection.vertex_sets]
+
+
+def summation_pins(asked: Schedule, structure: Structure) -> dict[int, str]:
+    """What is pinned, by number of the vertex set: "merged" or "separate".
+
+    `OptionError` where there is nothing to merge.
+    """
+    if isinstance(asked, str):
+        return {}
+    by_tag = dict(asked)
+    pins = {}
+    for number, tag in enumerate(_vertex_tags(structure)):
+        pin = by_tag.get(tag, "auto")
+        if pin == "auto":
+            continue
+        count = sum(
+            mergeable_slots(structure, group)[slot]
+            for group in structure.groups
+            for slot, own in enumerate(group.vertex_sets)
+            if own == number
+        )
+        if pin == "merged" and count < 2:
+            raise OptionError(
+                f"schedule of '{tag}' is 'merged', but {count} slots of edge types can be summed together: "
+                f"it takes two whose vertices of this type have fewer than {MANY_EDGES} edges. Leave it out."
+            )
+        pins[number] = pin
+    return pins
 
 
 def _needs_products(asked: Schedule, configuration: Configuration) -> OptionError:

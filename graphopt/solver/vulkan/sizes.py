@@ -13,11 +13,35 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.edge_views import MANY_EDGES
+from graphopt.solver.vulkan.long_sums import are_long
 from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.solver.vulkan.view_cuts import shared_slots
 from graphopt.types.base import working_edge_type
 
 _WORD = 16  # bytes of a scattered read
+MAX_VIEWS = 8
+"""That one kernel sums over: its text and the time to compile it grow with them."""
+
+
+def is_mergeable(structure: Structure, group: EdgeGroup, slot: int) -> bool:
+    """The view of a slot may be summed by one kernel with others, see `merging`.
+
+    Its destinations have few edges each, and none of them is cut into parts (`long_sums`).
+    """
+    if not (structure.vertex_blocks[group.vertex_sets[slot]] >= 0).any():
+        return False
+    counts = np.diff(structure.sorted_edges(group, slot).first.astype(np.int64))
+    return 0 < counts.sum() < MANY_EDGES * len(counts) and not are_long(counts).any()
+
+
+def mergeable_slots(structure: Structure, group: EdgeGroup) -> tuple[bool, ...]:
+    """Which of a group's views there are others to be summed with."""
+    all_slots = [number for one in structure.groups for number in one.vertex_sets]
+    return tuple(
+        all_slots.count(number) > 1 and is_mergeable(structure, group, slot)
+        for slot, number in enumerate(group.vertex_sets)
+    )
 
 
 @dataclass(frozen=True)
@@ -51,6 +75,15 @@ class GroupSize:
     """Per slot, see `view_cuts.shared_slots`."""
     pixel_words: int = 0
     """Scattered reads of 16 bytes for the images that an edge samples."""
+    vertex_sets: tuple[int, ...] = ()
+    """Number of the vertex set of each slot."""
+    num_destinations: tuple[int, ...] = ()
+    """Optimized vertices of this set."""
+    may_merge: tuple[bool, ...] = ()
+    """Whether the view of each slot may be summed with others."""
+    chi2_values: int = 0
+    """Alive at the same time, in the residual."""
+    linearize_values: int = 0
 
     @property
     def arity(self) -> int:
@@ -90,6 +123,8 @@ class ProblemSize:
     """Some edge does: all edge sets store blocks, or none."""
     image_bytes: int = 0
     """Of the images that edges sample."""
+    vertex_tags: tuple[str, ...] = ()
+    """Of all vertex sets."""
 
     @property
     def kept_off_diagonal(self) -> int:
@@ -137,6 +172,7 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         schur=schur,
         names_a_vertex_twice=any(_names_twice(group) for group in structure.groups),
         image_bytes=num_image_bytes(structure),
+        vertex_tags=tuple(one.type.tag for one in structure.selection.vertex_sets),
     )
 
 
@@ -207,6 +243,11 @@ def _group_size(
         signature=EdgeSignature(edge_type, group.information, group.kernel),
         is_shared=shared_slots(structure, group),
         pixel_words=sampled_runs(compiled.chi2),
+        vertex_sets=tuple(group.vertex_sets),
+        num_destinations=tuple(int(np.count_nonzero(b >= 0)) for b in blocks),
+        may_merge=mergeable_slots(structure, group),
+        chi2_values=compiled.chi2.num_registers,
+        linearize_values=compiled.linearize.num_registers,
     )
 
 

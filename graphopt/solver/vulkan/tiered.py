@@ -56,8 +56,10 @@ def _packed_vertex(vertex_type: Any) -> DeviceProgram:
     return pack_program(compiled_vertex(vertex_type))
 
 
-def make_device_linearizer(context: Context, structure: Structure, storage: Storage) -> DeviceLinearizer:
-    """The tiered linearizer, or one with compiled kernels only.
+def make_device_linearizer(
+    context: Context, structure: Structure, storage: Storage, merged: frozenset[int] = frozenset()
+) -> DeviceLinearizer:
+    """The tiered linearizer, or one with compiled kernels only. merged: as `DeviceLinearizer`.
 
     Compiled only: where they have been built before, where GRAPHOPT_TIER says so, where products come from
     edges (they are compiled anyway) and over Kompute.
@@ -67,15 +69,15 @@ def make_device_linearizer(context: Context, structure: Structure, storage: Stor
     if choice == "auto" and not pyglslang.is_available():
         choice = "interpreter"  # there is nothing that could compile
     if can_interpret and choice == "interpreter":
-        return TieredLinearizer(context, structure, storage, None)
+        return TieredLinearizer(context, structure, storage, merged, None)
     if can_interpret and choice == "auto":
-        built = BuiltKernels(device, _fingerprint(context, structure, storage))
+        built = BuiltKernels(device, _fingerprint(context, structure, storage, merged))
         num_entries = sum(
             group.vertex_rows.size * (len(group.vertex_sets) + 1) // 2 for group in structure.groups
         )
         if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
-            return TieredLinearizer(context, structure, storage, built)
-    return DeviceLinearizer(context, structure, storage)
+            return TieredLinearizer(context, structure, storage, merged, built)
+    return DeviceLinearizer(context, structure, storage, merged)
 
 
 def _programs(structure: Structure) -> Iterator[DeviceProgram]:
@@ -85,11 +87,11 @@ def _programs(structure: Structure) -> Iterator[DeviceProgram]:
         yield _packed_vertex(working_vertex_type(one.type))
 
 
-def _fingerprint(context: Context, structure: Structure, storage: Storage) -> bytes:
+def _fingerprint(context: Context, structure: Structure, storage: Storage, merged: frozenset[int]) -> bytes:
     """Hash of what determines the kernels: the bytecode says what they compute, the sources how."""
     digest = hashlib.sha256(compiler_hash())
     digest.update(spirv.headers_hash())
-    digest.update(f"{context.precision} {context.device.access} {context.is_large}".encode())
+    digest.update(f"{context.precision} {context.device.access} {context.is_large} {sorted(merged)}".encode())
     digest.update(" ".join(storage.evaluations).encode())
     for program in _programs(structure):
         for array in (program.words, program.constants, program.input_rows, program.output_rows):
@@ -100,28 +102,37 @@ def _fingerprint(context: Context, structure: Structure, storage: Storage) -> by
 class TieredLinearizer(DeviceLinearizer):
     """See the module's header."""
 
-    def __init__(self, context: Context, structure: Structure, storage: Storage, built: BuiltKernels | None):
-        """built: is told when compiled kernels are there; None: stay with the interpreter."""
-        super().__init__(context, structure, storage)
+    def __init__(
+        self,
+        context: Context,
+        structure: Structure,
+        storage: Storage,
+        merged: frozenset[int],
+        built: BuiltKernels | None,
+    ):
+        """built: is told when compiled kernels are there; None: stay with the interpreter.
+
+        merged: as `DeviceLinearizer`; the interpreter sums edge set after edge set.
+        """
+        super().__init__(context, structure, storage, merged)
         self._views_made = threading.Event()
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
             interpreted=lambda: InterpretedLinearizer(context, structure, self),
-            kernels=self._kernels,
+            kernels=self._all_kernels,
             compiled=lambda: None,
             constants={LARGE: 1} if context.is_large else None,
             choice="interpreter" if built is None else "auto",
             built=None if built is None else built.note,
         )
 
-    def _kernels(self) -> Iterator[gpu.GpuKernel]:
+    def _all_kernels(self) -> Iterator[gpu.GpuKernel]:
         """Everything that the compiled linearisation runs; in the thread."""
         try:
             super().prepare()
         finally:
             self._views_made.set()
-        for edges in self.edges:
-            yield from edges.kernels()
+        yield from super().kernels()
         yield from self.oplus_kernels()
 
     def prepare(self) -> None:

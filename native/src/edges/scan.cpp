@@ -1,5 +1,8 @@
 #include "edges/scan.h"
 
+#include <cmath>
+#include <limits>
+
 #include "edges/shares.h"
 
 namespace graphopt::edges {
@@ -56,6 +59,32 @@ Kind kind_of(const double* information, std::int64_t num, int dim, const std::in
     }
   });
   return static_cast<Kind>(kind.load());
+}
+
+bool all_finite(const double* numbers, std::int64_t size) {
+  std::atomic<bool> found{true};
+  for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
+    bool finite = true;
+    for (std::int64_t i = begin; i < end; ++i)
+      finite &= std::fabs(numbers[i]) <= std::numeric_limits<double>::max();
+    if (!finite) found = false;
+  });
+  return found;
+}
+
+bool all_symmetric(const double* matrices, std::int64_t num, int dim) {
+  std::atomic<bool> found{true};
+  for_each_share(num, [&](std::int64_t begin, std::int64_t end) {
+    bool symmetric = true;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const double* one = matrices + i * dim * dim;
+      for (int row = 1; row < dim; ++row)
+        for (int column = 0; column < row; ++column)
+          symmetric &= one[row * dim + column] == one[column * dim + row];
+    }
+    if (!symmetric) found = false;
+  });
+  return found;
 }
 
 std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,

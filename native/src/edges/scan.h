@@ -18,6 +18,11 @@ enum class Kind { kIdentity, kDiagonal, kFull };
 // What information matrices (num, dim, dim) have in common; row: which ones, null: the first `num`.
 Kind kind_of(const double* information, std::int64_t num, int dim, const std::int64_t* row);
 
+bool all_finite(const double* numbers, std::int64_t size);
+
+// Every one of the matrices (num, dim, dim) is its own transpose.
+bool all_symmetric(const double* matrices, std::int64_t num, int dim);
+
 struct Coupling {
   std::int64_t optimized = 0;   // edges with both vertices of a pair of slots optimized
   std::int64_t eliminated = 0;  // of these, those with an eliminated one

@@ -70,8 +70,8 @@ inline void prefetch(const double* p, int length) {
   __builtin_prefetch(p + length - 1, 1);
 }
 
-// The same in another order: vectors first, so that it takes as long for one lane as for a vector of them.
-double sum_vectors(const double* x, int count) {
+// Sum of `count` numbers, vectors first, so that it takes as long for one lane as for a vector of them.
+double sum_lanes(const double* x, int count) {
   Vec total{};
   int l = 0;
   for (; l + kVectorLanes <= count; l += kVectorLanes) total += load(x + l);
@@ -79,12 +79,6 @@ double sum_vectors(const double* x, int count) {
   for (int k = 0; k < kVectorLanes; ++k) result += total[k];
   for (; l < count; ++l) result += x[l];
   return result;
-}
-
-double sum_lanes(const double* x, int count) {
-  double total = 0.0;
-  for (int l = 0; l < count; ++l) total += x[l];
-  return total;
 }
 
 }  // namespace
@@ -134,7 +128,10 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
                             double* frame) const {
   const std::int32_t* input = program.input_registers.data();
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    rows_to_lanes(base, columns, rows, input, frame);
+    if (std::all_of(rows + 1, rows + kLanes, [&](std::int32_t row) { return row == rows[0]; }))
+      row_to_lanes(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame);
+    else
+      rows_to_lanes(base, columns, rows, input, frame);
     input += columns;
   };
   const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
@@ -202,7 +199,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
               if (codes[p] == Destination::kSkip) continue;
               double* out = target(piece, codes[p]);
               for (int k = 0; k < piece.length(); ++k)
-                out[k] += sum_vectors(
+                out[k] += sum_lanes(
                     frame + static_cast<std::size_t>(g.row_registers[piece.row_offset + k]) * kLanes, count);
             }
             return;

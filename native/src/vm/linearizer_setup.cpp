@@ -420,11 +420,15 @@ void Linearizer::find_shared_destinations() {
   std::unordered_map<std::int64_t, std::size_t> reduction_of[2];
   std::vector<std::vector<Copy>> copies;
   for (int t = 0; t < num_partitions_; ++t) {
-    std::int64_t arena_size = 0;
+    std::int64_t arena_size = 0, last[2] = {-1, -1}, last_code[2] = {};  // of the edge before
     visit(t, [&](const Piece& piece, std::int64_t& code) {
       const std::int64_t offset = Destination::offset(code);
       if (!piece.packed && !shared[piece.segment].test(offset)) return;
       const bool transposed = Destination::transposed(code);
+      if (last[piece.segment] == offset) {
+        code = last_code[piece.segment] | (transposed ? 1 : 0);
+        return;
+      }
       const auto [it, is_new] = reduction_of[piece.segment].try_emplace(offset, reductions_.size());
       if (is_new) {
         Reduction reduction;
@@ -440,7 +444,9 @@ void Linearizer::find_shared_destinations() {
         own.push_back({t, arena_size});
         arena_size += piece.length();
       }
-      code = Destination::make(own.back().offset, false, true, transposed);
+      last[piece.segment] = offset;
+      last_code[piece.segment] = Destination::make(own.back().offset, false, true, false);
+      code = last_code[piece.segment] | (transposed ? 1 : 0);
     });
     arenas_[static_cast<std::size_t>(t)].resize(static_cast<std::size_t>(arena_size));
   }

@@ -73,4 +73,13 @@ inline void rows_to_lanes(const double* base, int columns, const std::int32_t* r
   }
 }
 
+// The same where all lanes take the same row.
+inline void row_to_lanes(const double* row, int columns, const std::int32_t* registers, double* frame) {
+  for (int k = 0; k < columns; ++k) {
+    if (registers[k] < 0) continue;
+    double* out = frame + static_cast<std::size_t>(registers[k]) * kLanes;
+    for (int l = 0; l < kLanes; l += kVectorLanes) store(out + l, broadcast(row[k]));
+  }
+}
+
 }  // namespace graphopt::vm

@@ -31,6 +31,7 @@ struct PhysicalDevice {
   std::uint64_t max_storage_range = 0, max_allocation = 0;  // [bytes]
   std::uint32_t max_push_constants = 0, max_shared_memory = 0, max_workgroup_invocations = 0;
   std::uint32_t max_groups_x = 0;
+  std::uint32_t max_storage_buffers = 0;  // of one kernel, where buffers are not reached by address
   std::uint64_t storage_offset_alignment = 0;
   float timestamp_period = 0.0f;  // [ns per tick]
   std::uint32_t queue_family = 0;

@@ -1,4 +1,5 @@
 // Reads properties, features, limits and heaps of the physical devices.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -51,6 +52,8 @@ void read_limits(const VkPhysicalDeviceProperties& properties, PhysicalDevice& o
   out.max_push_constants = limits.maxPushConstantsSize;
   out.max_shared_memory = limits.maxComputeSharedMemorySize;
   out.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;
+  out.max_storage_buffers =
+      std::min(limits.maxPerStageDescriptorStorageBuffers, limits.maxDescriptorSetStorageBuffers);
   out.max_groups_x = limits.maxComputeWorkGroupCount[0];
   out.storage_offset_alignment = limits.minStorageBufferOffsetAlignment;
   out.timestamp_period = limits.timestampPeriod;

@@ -1,0 +1,203 @@
+"""What the linearisation launches: diagonal blocks and b by one or several views, other blocks by pair lists.
+
+Rows are numbered for `write_plan`: block b's diagonal block and part of b is row b, stored block k of H that
+is not on the diagonal is row num_blocks + k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.codegen import gpu
+from graphopt.codegen.gpu.merged_kernels import merged_chi2_kernel, merged_linearize_kernel
+from graphopt.solver.vulkan.context import Context, Launch
+from graphopt.solver.vulkan.edge_arrays import PairArrays
+from graphopt.solver.vulkan.edges import DeviceEdges, Version
+from graphopt.solver.vulkan.generated import arithmetic_of, bound
+from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.long_sums import Pass
+from graphopt.solver.vulkan.merging import MergedViews, Merging, has_room, merged_buffers
+from graphopt.solver.vulkan.write_plan import WritePlan, plan_writes
+
+MAX_MERGED_EDGES = 1 << 17
+"""Of an edge set whose chi2 comes from a kernel with others: larger ones would run at their registers."""
+
+
+class Writer(Protocol):
+    """Launches that write some rows."""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Distinct, see the module's header."""
+        ...
+
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+        """The launches, of which no two write one row."""
+        ...
+
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
+        """What they run."""
+        ...
+
+
+@dataclass(frozen=True)
+class ViewWriter:
+    """One view."""
+
+    edges: DeviceEdges
+    slot: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Blocks of the destinations."""
+        return self.edges.views[self.slot].view.blocks
+
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+        """As `Writer`."""
+        return self.edges.linearize_pass(self.slot, version, values, b, accumulate=accumulate)
+
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
+        """As `Writer`."""
+        return self.edges.linearize_kernels(self.slot)
+
+
+@dataclass(frozen=True)
+class UnitWriter:
+    """Several views at once."""
+
+    context: Context
+    views: MergedViews
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Blocks of the destinations of all."""
+        return self.views.tiles.blocks
+
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+        """As `Writer`."""
+        members, (kernel,) = self.views.members, self.kernels()
+        named = [edges.buffers(edges.views[slot], version) for edges, slot in members]
+        buffers = self.views.buffers(named) | {"values": values, "b": b}
+        nbytes = sum(edges.view_bytes(slot) for edges, slot in members)
+        params, tiles = {"accumulate": int(accumulate)}, (0, self.views.tiles.num_tiles)
+        return Pass(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))
+
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
+        """As `Writer`."""
+        members = tuple((edges.signature, slot) for edges, slot in self.views.members)
+        return (merged_linearize_kernel(members, arithmetic_of(self.context)),)
+
+
+@dataclass(frozen=True)
+class PairWriter:
+    """One pair list."""
+
+    edges: DeviceEdges
+    pairs: PairArrays
+    rows: np.ndarray
+
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+        """As `Writer`."""
+        return self.edges.pair_pass(self.pairs, version, values, accumulate=accumulate)
+
+    def kernels(self) -> Iterable[gpu.GpuKernel]:
+        """As `Writer`."""
+        return (self.edges.pair_kernel(self.pairs),)
+
+
+def writers_of(
+    context: Context, all_edges: Sequence[DeviceEdges], merging: Merging, layout: BlockLayout
+) -> list[Writer]:
+    """Views, merged where `merging` says so, then pair lists; those that add to diagonal blocks last.
+
+    Views of edges that are evaluated once for all of them stay by themselves.
+    """
+    members = [(edges, slot) for edges in all_edges for slot in edges.views]
+    found: list[Writer] = []
+    for unit in merging.units([one for one in members if one[0].scattered is None]):
+        found.append(ViewWriter(*unit[0]) if len(unit) == 1 else UnitWriter(context, merging.views(unit)))
+    found += [ViewWriter(*one) for one in members if one[0].scattered is not None]
+    lists = [(edges, one) for edges in all_edges for one in edges.pairs]
+    others = off_diagonal(layout)
+    for edges, one in lists:
+        if not one.pairs.on_diagonal:
+            all_of_them = one.pairs.num_blocks == len(others)
+            numbers = others if all_of_them else _numbers(layout.block_offset, one)
+            found.append(PairWriter(edges, one, layout.num_blocks + numbers))
+    for edges, one in lists:
+        if one.pairs.on_diagonal:
+            found.append(PairWriter(edges, one, _numbers(layout.diagonal_offset, one)))
+    return found
+
+
+def _numbers(offsets: np.ndarray, one: PairArrays) -> np.ndarray:
+    """Numbers of the blocks of a pair list among ascending offsets."""
+    return np.searchsorted(offsets, one.pairs.offset.astype(offsets.dtype))
+
+
+def off_diagonal(layout: BlockLayout) -> np.ndarray:
+    """Numbers of the stored blocks that are not on the diagonal, ascending."""
+    is_other = np.ones(len(layout.row_idx), bool)
+    is_other[layout.col_ptr[1:] - 1] = False
+    return np.flatnonzero(is_other)
+
+
+def plan_writers(writers: Sequence[Writer], layout: BlockLayout) -> WritePlan:
+    """Their order: all rows of H and b are filled."""
+    needed = np.concatenate([np.arange(layout.num_blocks), layout.num_blocks + off_diagonal(layout)])
+    num_rows = layout.num_blocks + len(layout.row_idx)
+    return plan_writes([one.rows for one in writers], num_rows, needed)
+
+
+class Chi2Launches:
+    """The parts of chi2 of all edge sets: those of small ones by one kernel."""
+
+    def __init__(self, context: Context, all_edges: Sequence[DeviceEdges], firsts: Sequence[int]):
+        """firsts: first part of each edge set among all parts."""
+        self._context, self._edges, self._firsts = context, all_edges, firsts
+        units: list[list[int]] = [[]]
+        for k, one in enumerate(all_edges):
+            if len(one.group.rows) <= MAX_MERGED_EDGES:
+                if not has_room(context, [all_edges[k].signature for k in units[-1]], one.signature):
+                    units.append([])
+                units[-1].append(k)
+        self._units = [unit for unit in units if len(unit) > 1]
+        merged = {k for unit in self._units for k in unit}
+        self._single = [k for k in range(len(all_edges)) if k not in merged]
+        self._tables = [context.indices(self._table(unit)) for unit in self._units]
+
+    def _table(self, unit: Sequence[int]) -> np.ndarray:
+        """(num_sets + 1, 3): first workgroup, edges, first part; the last row ends the workgroups."""
+        groups = [self._edges[k].num_chi2_partials for k in unit]
+        counts = [self._edges[k].primary.view.num_edges for k in unit]
+        firsts = [self._firsts[k] for k in unit]
+        starts = np.concatenate([[0], np.cumsum(groups)])
+        return np.stack([starts, [*counts, 0], [*firsts, 0]], axis=1)
+
+    def launches(self, version: Version, partial: Any) -> list[Launch]:
+        """Independent ones."""
+        found = [self._edges[k].chi2_launch(version, partial, self._firsts[k]) for k in self._single]
+        for unit, table, kernel in zip(self._units, self._tables, self._merged_kernels(), strict=True):
+            named = [self._edges[k].buffers(self._edges[k].primary, version) for k in unit]
+            signatures = [self._edges[k].signature for k in unit]
+            buffers = merged_buffers(signatures, named) | {"sets": table, "partial": partial}
+            groups = sum(self._edges[k].num_chi2_partials for k in unit)
+            nbytes = sum(self._edges[k].bytes_of(self._edges[k].primary.view.num_edges) for k in unit)
+            found.append(bound(self._context, kernel, buffers, {"num_groups": groups}, groups, nbytes))
+        return found
+
+    def kernels(self) -> list[gpu.GpuKernel]:
+        """What they run."""
+        own = [gpu.chi2_kernel(self._edges[k].signature, arithmetic_of(self._context)) for k in self._single]
+        return [*own, *self._merged_kernels()]
+
+    def _merged_kernels(self) -> list[gpu.GpuKernel]:
+        arithmetic = arithmetic_of(self._context)
+        return [
+            merged_chi2_kernel(tuple(self._edges[k].signature for k in unit), arithmetic)
+            for unit in self._units
+        ]
