@@ -319,6 +319,18 @@ def test_pins_by_edge_type():
         assert any(one.startswith(name) for one in kernels) == (edges.scattered is not None)
 
 
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_beside_merged_sums(products):
+    """Vertices whose sums come from one kernel, and an edge type that is evaluated once."""
+    pins = {"VERTEX_SE2": "merged", "VERTEX_XY": "merged", "EDGE_SE2_XY": f"{products}+scatter"}
+    pins |= dict.fromkeys(("EDGE_SE2", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"), f"{products}+gather")
+    device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
+    check_linearization(device, host, TOLERANCE["double"], products == "blocks")
+    kernels = [kernel.name for kernel in device._linearizer.kernels()]
+    assert any("EdgeSE2PointXY.evaluate." in one for one in kernels)
+    assert any("merged" in one and "linearize" in one for one in kernels)
+
+
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
 def test_wrong_pins_are_refused(schedule):
     with pytest.raises(OptionError, match=r"expected one of auto, blocks, .*scatter, blocks\+gather"):
