@@ -1,11 +1,11 @@
 """Sums of several edge sets by one kernel or by one each: every schedule both ways, and what "auto" takes.
 
-    python benchmarks/merged_sums.py [--device vulkan:0] [--precision mixed] [PROBLEM ...]
+    python benchmarks/merged_sums.py [--device vulkan:0] [--precision mixed] [--schedules NAME ...] [NAME ...]
 
-PROBLEM: image (1024 x 1024 pixels, three edge sets with six views of them), image-small (128 x 128), drive
-(20,000 poses and their points, six edge sets by type and robust kernel) or drive-small (2,000). Times are the
-device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients, by
-phases, in milliseconds.
+The last names are problems: image (1024 x 1024 pixels, three edge sets with six views of them), image-small
+(128 x 128), drive (20,000 poses and their points, five edge sets by type and robust kernel) or drive-small
+(2,000). Times are the device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of
+conjugate gradients, by phases, in milliseconds.
 """
 
 from __future__ import annotations
@@ -37,21 +37,27 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", metavar="PROBLEM", default=list(PROBLEMS))
     parser.add_argument("--device", default="vulkan")
     parser.add_argument("--precision", choices=("auto", "double", "mixed"), default="auto")
+    parser.add_argument(
+        "--schedules",
+        nargs="+",
+        choices=("blocks", "matrix-free", "jacobians"),
+        default=["matrix-free", "jacobians"],
+    )
     args = parser.parse_args()
     device = open_device(args.device)
     assert isinstance(device, VulkanDevice)
     precision = choose_precision(device, args.precision)
     print(f"{device.name}, {precision}: {device_figures(device)}\n")
     for name in args.problems:
-        _problem(name, device, precision)
+        _problem(name, device, precision, args.schedules)
 
 
-def _problem(name: str, device: VulkanDevice, precision: Precision) -> None:
+def _problem(name: str, device: VulkanDevice, precision: Precision, schedules: list[str]) -> None:
     graph = PROBLEMS[name]()
     structure = structure_of(graph)
     size, figures = problem_size(structure, precision), device_figures(device)
     print(f"{name}: {structure.num_edges} edges, {structure.dim} unknowns")
-    for products in ("blocks", "matrix-free", "jacobians"):
+    for products in schedules:
         edges = dict.fromkeys(size.tags, products)
         (taken,) = predict(size, figures, precision, edges)
         print(f"  {products}: auto takes {taken.summation}")

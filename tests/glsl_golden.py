@@ -24,7 +24,8 @@ from graphopt.codegen.gpu import (
 from graphopt.codegen.gpu.cuts import Balance
 from graphopt.codegen.gpu.expression_cuts import view_cut
 from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
-from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
+from graphopt.codegen.gpu.packed_products import packed_tiles_kernel, recomputed_product
 from graphopt.codegen.gpu.scattered import (
     Scattered,
     evaluate_kernel,
@@ -64,6 +65,16 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
         yield evaluate_kernel(scattered, arithmetic)
         yield scattered_linearize_kernel(scattered, last, arithmetic)
         yield scattered_pair_kernel(scattered, 0, last, arithmetic)
+    kinds = [vertex.name for vertex in kind.vertices]
+    if signature.arity == 2 and kinds[0] == kinds[1]:
+        yield from merged_kernels([(signature, 0), (signature, 1)], arithmetic)
+
+
+def merged_kernels(members, arithmetic: str) -> Iterator[GpuKernel]:
+    """Sums over several views."""
+    yield merged_linearize_kernel(tuple(members), arithmetic)
+    products = [recomputed_product(signature, slot, (1 - slot,), arithmetic) for signature, slot in members]
+    yield merged_product_kernel(tuple(products))
 
 
 def expression_kernels(signature, slot, sources, cut, arithmetic: str) -> Iterator[GpuKernel]:
@@ -104,6 +115,8 @@ def whole_texts() -> Iterator[GpuKernel]:
     slow = Balance(2.0, 16.0, 4.0)  # float64
     cut = view_cut(snavely, 1, (0,), "double", slow, False)
     yield from expression_kernels(snavely, 1, (0,), cut, "double")
+    odometry = EdgeSignature(registry.edge_type("EdgeSE2"), "diagonal", 0)
+    yield from merged_kernels([(odometry, 0), (odometry, 1), (planar, 0)], "mixed")
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
     scattered = Scattered(planar, (0, 1), ((0, 1),))
     yield evaluate_kernel(scattered, "mixed")

@@ -285,6 +285,8 @@ def test_explain_prints_sources(files, capsys):
         "packed_rows1.0",
         "store0.1",
         "stored_tiles1.0",
+        "merged.linearize.EdgeSE3",
+        "merged.product.EdgeSE3",
     ):
         assert kernel in text
     assert main(["explain", files[1], "--source", "EDGE_SE2"]) == 2

@@ -28,6 +28,8 @@ from graphopt.solver.vulkan.sizes import problem_size
 from graphopt.solver.vulkan.writers import UnitWriter
 
 sys.path.insert(0, str(Path(__file__).parent))
+from reference import ReferenceSolver
+from resident_graphs import mixed_plane
 from test_cost_model import H200
 from test_resident import DAMPINGS, GRAPHS, close, on_cpu
 from vulkan_devices import shared_device
@@ -243,6 +245,8 @@ def test_the_cost_model_weighs_dispatches_against_operations():
     for one in predict(size, slow, "double"):
         assert [c.name for c in one.merging] == ["merged"] and one.merged == {0}
         assert one.merging[0].num_views == 3 and one.summation == "VERTEX_MERGED_PIXEL merged"
+    software = replace(slow, runs_all_branches=True)
+    assert all(one.merged == frozenset() for one in predict(size, software, "double"))
     # without dispatches, memory or gathers there is only arithmetic, and a tile of three views has more of it
     no_memory = replace(free, bytes_per_second=1e30, gathers_per_second=1e30)
     (one,) = (p for p in predict(size, no_memory, "double") if p.schedule == "matrix-free")
@@ -307,3 +311,30 @@ def test_explain_and_the_command_line(tmp_path, capsys):
     assert "3 sums of edges, merged; predicted merged" in text
     assert main([*words, "--schedule", "VERTEX_SE3:QUAT=both"]) == 2
     assert "unknown schedule 'both' of 'VERTEX_SE3:QUAT'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_edges_that_name_a_vertex_twice(products):
+    """Their cross terms are added to merged diagonal blocks; products equal those of the plain reference."""
+    graph = mixed_plane(loops=True)
+    solver = solver_of(graph, True, schur="implicit", products=products)
+    reference = ReferenceSolver(graph, Structure(graph.select()))
+    assert solver.linearize() == pytest.approx(reference.linearize(), rel=1e-12)
+    close(solver.b, reference.b, 1e-7)
+    close(solver.diagonal, reference.diagonal, 1e-7)
+    vector = np.random.default_rng(0).normal(size=solver.dim)
+    close(solver.multiply(vector), reference.multiply(vector), 1e-7)
+    assert max(views_together(solver)) > 1
+
+
+def test_a_second_optimization_takes_new_measurements():
+    """Merged kernels read the views' own arrays, which are written anew."""
+    graph, other = picture(), picture()
+    device, host = solver_of(graph, True), on_cpu(other)
+    device.linearize()
+    for one in (graph, other):
+        one.edge_sets[1].measurement[:] += 0.3
+    device.refresh()
+    host.refresh()
+    assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
+    close(device.b, host.b)

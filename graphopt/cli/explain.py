@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import output
-from graphopt.cli.explain_expressions import describe_expressions, expression_kernels, print_expressions
+from graphopt.cli.explain_expressions import describe_expressions, print_expressions
 
 if TYPE_CHECKING:
-    from graphopt.solver.structure import EdgeGroup, Structure
+    from graphopt.solver.structure import Structure
     from graphopt.solver.vulkan.cost import Prediction
     from graphopt.solver.vulkan.measure import Measurement
     from graphopt.solver.vulkan.schedule import Plan
@@ -26,7 +26,9 @@ def run(args: argparse.Namespace) -> int:
     held = choose_gauge(graph, selection)
     structure = Structure(selection.with_fixed(held) if held else selection)
     if args.source is not None:
-        print(_sources(structure, args), end="")
+        from graphopt.cli.kernel_sources import sources
+
+        print(sources(structure, args), end="")
         return 0
     document: dict[str, Any] = {"problem": _problem(structure), "edges": _edges(structure)}
     document |= _schedules(graph, structure, args)
@@ -118,9 +120,33 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
             for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
         "sums": _sums(plan, measured),
+        "orders": _orders(structure),
         "schedules": _rows(plan, measured),
         "expressions": expressions,
     }
+
+
+def _orders(structure: Structure) -> list[dict[str, Any]]:
+    """Views with destinations of more edges than a workgroup takes: the order of these edges."""
+    from graphopt.codegen.gpu.layout import argument_names
+    from graphopt.solver.vulkan.edge_order import edge_order
+
+    found = []
+    for group in structure.groups:
+        names = argument_names(group.edge_set.type)
+        for slot in range(len(group.vertex_sets)):
+            chosen = edge_order(structure, group, slot)
+            if chosen is not None:
+                by = "as in the graph" if chosen.other is None else f"by {names[chosen.other]}"
+                found.append(
+                    {
+                        "edge": group.edge_set.type.tag,
+                        "slot": names[slot],
+                        "order": by,
+                        "moves_per_edge": {"graph": chosen.moves, "sorted": chosen.sorted_moves},
+                    }
+                )
+    return found
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
@@ -181,6 +207,7 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "schedule": "blocks",
         "edge_sets": {},
         "sums": [],
+        "orders": [],
         "schedules": [],
         "expressions": [],
     }
@@ -210,6 +237,11 @@ def _print(document: dict[str, Any]) -> None:
     )
     if not _is_uniform(document):
         output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
+    for one in document["orders"]:
+        moves = one["moves_per_edge"]
+        words = f"{one['order']}; {moves['graph']:.2f} moves of 64 bytes per edge as in the graph, "
+        words += f"{moves['sorted']:.2f} sorted"
+        output.print_facts([(f"  {one['edge']} per {one['slot']}", words)])
     if document["sums"]:
         output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
     if document["schedules"]:
@@ -269,55 +301,3 @@ def _print_schedules(schedules: list[dict[str, Any]]) -> None:
     print(
         "\nTimes of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients; * is taken."
     )
-
-
-def _sources(structure: Structure, args: argparse.Namespace) -> str:
-    """GLSL of the kernels of the edge groups whose tag or name is asked for."""
-    from graphopt.codegen import gpu
-    from graphopt.errors import OptionError
-    from graphopt.types.base import working_edge_type, working_vertex_type
-
-    arithmetic = "mixed" if args.precision == "mixed" else "double"
-    wanted = [g for g in structure.groups if args.source in ("", g.edge_set.type.tag, g.edge_set.type.name)]
-    if not wanted:
-        known = ", ".join(dict.fromkeys(g.edge_set.type.tag for g in structure.groups))
-        raise OptionError(f"{args.input} has no active edges of type '{args.source}'. It has: {known}.")
-    kernels: dict[str, str] = {}
-    for group in wanted:
-        edge_type = working_edge_type(group.edge_set.type)
-        signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
-        for kernel in _kernels(group, signature, arithmetic):
-            kernels[kernel.name] = kernel.source
-        for vertex_type in group.edge_set.type.vertices:
-            kernel = gpu.oplus_kernel(working_vertex_type(vertex_type), arithmetic)
-            kernels[kernel.name] = kernel.source
-    return "\n".join(f"// ---- {name}\n{source}" for name, source in kernels.items())
-
-
-def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
-    from graphopt.codegen import gpu
-    from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
-    from graphopt.codegen.gpu.scattered import scattered_kernels
-    from graphopt.codegen.gpu.stored_products import (
-        StoredProduct,
-        store_kernel,
-        stored_rows_kernel,
-        stored_tiles_kernel,
-    )
-
-    arity = len(group.vertex_sets)
-    slots = range(arity)
-    found = [gpu.chi2_kernel(signature, arithmetic)]
-    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
-    found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
-    found += scattered_kernels(signature, arithmetic)
-    for slot in slots:
-        others = tuple(t for t in slots if t != slot)
-        if others:
-            found.append(packed_tiles_kernel(signature, slot, others, arithmetic))
-            found.append(packed_rows_kernel(signature, slot, others, arithmetic))
-            stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
-            found.append(store_kernel(signature, slot, others, arithmetic))
-            found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
-            found += expression_kernels(signature, slot, others, arithmetic)
-    return found

@@ -15,7 +15,7 @@ parameters and packed records of one type are one buffer, whatever the view.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from graphopt.codegen.gpu.inputs import describe_type
@@ -32,16 +32,21 @@ def merged_name(signatures: Sequence[EdgeSignature], view: int, name: str) -> st
 
     Names in the text of edges end in a number, `_row`, `_v` or `_w` and a number: these do not.
     """
-    own = signatures[view]
+    own, edge_types = signatures[view].edge_type, [one.edge_type for one in signatures]
     for prefix in _OF_PARAMETERS:
         if match := re.fullmatch(rf"{prefix}(\d+)", name):
-            types = [_identity(one) for s in signatures for one in s.edge_type.parameters]
-            return f"parameters{types.index(_identity(own.edge_type.parameters[int(match[1])]))}_{prefix}"
+            known = _numbers(one for kind in edge_types for one in kind.parameters)
+            return f"parameters{known[_identity(own.parameters[int(match[1])])]}_{prefix}"
     for prefix in _OF_VERTICES:
         if match := re.fullmatch(rf"{prefix}(\d+)", name):
-            types = [_identity(one) for s in signatures for one in s.edge_type.vertices]
-            return f"vertices{types.index(_identity(own.edge_type.vertices[int(match[1])]))}_{prefix}"
+            known = _numbers(one for kind in edge_types for one in kind.vertices)
+            return f"vertices{known[_identity(own.vertices[int(match[1])])]}_{prefix}"
     return name if name in _SHARED else f"edges{view}_{name}"
+
+
+def _numbers(kinds: Iterable[Any]) -> dict[tuple[str, str], int]:
+    """Types in their order, each once."""
+    return {kind: number for number, kind in enumerate(dict.fromkeys(map(_identity, kinds)))}
 
 
 def _identity(kind: Any) -> tuple[str, str]:

@@ -18,6 +18,7 @@ import numpy as np
 from graphopt.codegen.gpu import TILE
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
+from graphopt.solver.vulkan.edge_order import ordered
 from graphopt.solver.vulkan.long_sums import LongDestinations, are_long, cut_destinations
 from graphopt.solver.vulkan.transfer import Width
 
@@ -121,7 +122,7 @@ def edge_view(
     structure: Structure, group: EdgeGroup, slot: int, *, is_primary: bool, num_kept: int
 ) -> EdgeView:
     """The view of a slot; the primary one holds all edges. num_kept: first block that Schur eliminates."""
-    found = structure.sorted_edges(group, slot)
+    found = ordered(structure, group, slot)
     num, boundary = len(found.blocks), int(np.searchsorted(found.blocks, num_kept))
     is_long = are_long(np.diff(found.first.astype(np.int64)))
     begin = end = boundary

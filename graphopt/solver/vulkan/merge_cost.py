@@ -9,6 +9,9 @@ one kernel         every sum is written once, by one dispatch, but
                    - all edges are evaluated with the registers of the view that needs most; a
                      multiprocessor hides latencies with fewer invocations where that is more than
                      FREE_REGISTERS
+
+Software drivers run the text of all views for each edge, and their dispatches are short beside it: there
+nothing is merged that is not pinned.
 """
 
 from __future__ import annotations
@@ -161,7 +164,8 @@ def merge_choices(
 
         separate, merged = seconds(frozenset()), seconds(frozenset([number]))
         pin = pins.get(tags[number], "auto")
-        is_merged = merged < separate if pin == "auto" else pin == "merged"
+        pays = merged < separate and not figures.runs_all_branches
+        is_merged = pays if pin == "auto" else pin == "merged"
         choices.append(MergeChoice(number, tags[number], count, separate, merged, is_merged))
     return choices
 

@@ -6,8 +6,8 @@
 
 J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
 says that a stop rule was met. Where less than a solution to the tolerance will do, a run also stops when
-iterations no longer gain much: see pcg_direction.comp. An iteration is the product and three vector kernels. All sums have a fixed
-order.
+iterations no longer gain much: see pcg_direction.comp. An iteration is the product and three vector kernels.
+All sums have a fixed order.
 """
 
 from __future__ import annotations

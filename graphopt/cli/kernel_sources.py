@@ -1,0 +1,93 @@
+"""`graphopt explain --source`: GLSL of the kernels of a graph's edge types."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli.explain_expressions import expression_kernels
+
+if TYPE_CHECKING:
+    from graphopt.solver.structure import EdgeGroup, Structure
+
+
+def sources(structure: Structure, args: argparse.Namespace) -> str:
+    """GLSL of the kernels of the edge groups whose tag or name is asked for."""
+    from graphopt.codegen import gpu
+    from graphopt.errors import OptionError
+    from graphopt.types.base import working_edge_type, working_vertex_type
+
+    arithmetic = "mixed" if args.precision == "mixed" else "double"
+    wanted = [g for g in structure.groups if args.source in ("", g.edge_set.type.tag, g.edge_set.type.name)]
+    if not wanted:
+        known = ", ".join(dict.fromkeys(g.edge_set.type.tag for g in structure.groups))
+        raise OptionError(f"{args.input} has no active edges of type '{args.source}'. It has: {known}.")
+    kernels: dict[str, str] = {}
+    for group in wanted:
+        edge_type = working_edge_type(group.edge_set.type)
+        signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
+        for kernel in _kernels(group, signature, arithmetic):
+            kernels[kernel.name] = kernel.source
+        for vertex_type in group.edge_set.type.vertices:
+            kernel = gpu.oplus_kernel(working_vertex_type(vertex_type), arithmetic)
+            kernels[kernel.name] = kernel.source
+    for kernel in _merged_kernels(wanted, structure, arithmetic):
+        kernels[kernel.name] = kernel.source
+    return "\n".join(f"// ---- {name}\n{source}" for name, source in kernels.items())
+
+
+def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
+    from graphopt.codegen import gpu
+    from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+    from graphopt.codegen.gpu.scattered import scattered_kernels
+    from graphopt.codegen.gpu.stored_products import (
+        StoredProduct,
+        store_kernel,
+        stored_rows_kernel,
+        stored_tiles_kernel,
+    )
+
+    arity = len(group.vertex_sets)
+    slots = range(arity)
+    found = [gpu.chi2_kernel(signature, arithmetic)]
+    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
+    found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
+    found += scattered_kernels(signature, arithmetic)
+    for slot in slots:
+        others = tuple(t for t in slots if t != slot)
+        if others:
+            found.append(packed_tiles_kernel(signature, slot, others, arithmetic))
+            found.append(packed_rows_kernel(signature, slot, others, arithmetic))
+            stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
+            found.append(store_kernel(signature, slot, others, arithmetic))
+            found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            found += expression_kernels(signature, slot, others, arithmetic)
+    return found
+
+
+def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmetic: Any) -> Iterator[Any]:
+    """Kernels over all views of these groups with the same vertices, where there are several."""
+    from graphopt.codegen.gpu import EdgeSignature
+    from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
+    from graphopt.codegen.gpu.packed_products import recomputed_product
+    from graphopt.solver.vulkan.sizes import MAX_VIEWS, mergeable_slots
+    from graphopt.types.base import working_edge_type
+
+    views: dict[int, list[Any]] = {}
+    for group in groups:
+        kind = working_edge_type(group.edge_set.type)
+        signature = EdgeSignature(kind, group.information, group.kernel)
+        for slot, may in enumerate(mergeable_slots(structure, group)):
+            if may:
+                views.setdefault(group.vertex_sets[slot], []).append((signature, slot))
+    for own in views.values():
+        products = [
+            recomputed_product(signature, slot, others, arithmetic)
+            for signature, slot in own[:MAX_VIEWS]
+            if (others := tuple(k for k in range(signature.arity) if k != slot))
+        ]
+        if len(own) > 1:
+            yield merged_linearize_kernel(tuple(own[:MAX_VIEWS]), arithmetic)
+        if len(products) > 1:
+            yield merged_product_kernel(tuple(products))
