@@ -16,7 +16,7 @@ TRUE_CURVE = np.array([2.0, 0.4, 3.0])
 
 @functools.cache
 def shared_types():
-    """Camera pose, point, calibration, and the observation that names all three."""
+    """Camera pose, point, calibration, and the observation that names all three, in two ways."""
     pose = graphopt.group_type("SharedPose", cam_T_world=SE3, side="left")
     point = graphopt.group_type("SharedPoint", 3)
     calibration = graphopt.group_type("SharedCalibration", 3)
@@ -30,11 +30,25 @@ def shared_types():
         r2 = p @ p
         return f * (1.0 + r2 * (k1 + k2 * r2)) * p - pixel
 
-    return pose, point, calibration, EdgeSharedCalibration
+    @graphopt.edge_type(tag="EDGE_SHARED_UNDISTORTED", vertices=(pose, point, calibration), measurement_dim=2)
+    def EdgeSharedUndistorted(pose, point_world, calibration, pixel):
+        """The same in the undistorted picture: the measured pixel loses its distortion in ten rounds."""
+        x, y, z = pose.cam_T_world * point_world
+        f, k1, k2 = calibration
+        p = pixel / f
+        for _ in range(10):
+            r2 = p @ p
+            p = pixel / (f * (1.0 + r2 * (k1 + k2 * r2)))
+        return f * (np.stack([-x / z, -y / z]) - p)
+
+    return pose, point, calibration, EdgeSharedCalibration, EdgeSharedUndistorted
 
 
-def shared_calibration(num_edges: int = 1_000_000, seed: int = 0) -> Graph:
-    """Bundle adjustment in which all cameras have one calibration; 5 observations per point."""
+def shared_calibration(num_edges: int = 1_000_000, seed: int = 0, undistorts: bool = False) -> Graph:
+    """Bundle adjustment in which all cameras have one calibration; 5 observations per point.
+
+    undistorts: by a residual that is expensive to evaluate.
+    """
     rng = np.random.default_rng(seed)
     num_cameras, num_points = max(num_edges // 2000, 4), num_edges // 5
     points = rng.uniform([-3, -2, -12], [3, 2, -8], (num_points, 3))
@@ -50,7 +64,7 @@ def shared_calibration(num_edges: int = 1_000_000, seed: int = 0) -> Graph:
     r2 = (p**2).sum(axis=1, keepdims=True)
     f, k1, k2 = TRUE_CALIBRATION
     pixels = f * (1 + r2 * (k1 + k2 * r2)) * p + 0.5 * rng.normal(size=p.shape)
-    pose, point, calibration, kind = shared_types()
+    pose, point, calibration, *kinds = shared_types()
     graph = Graph()
     start = poses.copy()
     start[2:, :3] += 0.01 * rng.normal(size=(num_cameras - 2, 3))
@@ -58,7 +72,7 @@ def shared_calibration(num_edges: int = 1_000_000, seed: int = 0) -> Graph:
     landmarks = graph.add_array(point, points + 0.05 * rng.normal(size=points.shape), marginalized=True)
     shared = graph.add_array(calibration, [TRUE_CALIBRATION * [1.02, 0.9, 1.1]])
     ends = graphopt.indexed(cameras, camera), graphopt.indexed(landmarks, seen), graphopt.unique(shared)
-    graph.add_edges(kind, ends, pixels)
+    graph.add_edges(kinds[undistorts], ends, pixels)
     return graph
 
 

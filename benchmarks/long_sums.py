@@ -2,9 +2,10 @@
 
     python benchmarks/long_sums.py [--edges 1000000] [--device vulkan:0] [--precision mixed] [PROBLEM ...]
 
-PROBLEM: calibration (bundle adjustment, all cameras share one calibration) or curve (three coefficients in
-all edges). Times are the device's own, medians, of one Levenberg-Marquardt iteration with 20 iterations of
-conjugate gradients, by phases, in milliseconds.
+PROBLEM: calibration (bundle adjustment, all cameras share one calibration), undistorted (the same with an
+expensive residual) or curve (three coefficients in all edges). Schedules with "+scatter" evaluate each edge
+once, the others in every sum. Times are the device's own, medians, of one Levenberg-Marquardt iteration with
+20 iterations of conjugate gradients, by phases, in milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_precision
 from graphopt.solver.vulkan.sizes import problem_size
 
-PROBLEMS = {"calibration": shared_calibration, "curve": curve_fit}
+PROBLEMS = {
+    "calibration": shared_calibration,
+    "undistorted": lambda num_edges: shared_calibration(num_edges, undistorts=True),
+    "curve": curve_fit,
+}
 CUT = {"LONG": long_sums.LONG, "LONG_BLOCK": long_sums.LONG_BLOCK}
 UNCUT = dict.fromkeys(CUT, 1 << 62)
 

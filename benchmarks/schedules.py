@@ -4,8 +4,9 @@
 
 A PROBLEM is a graph file, or one of the generated ones: ba-small, ba-large, ba-robust (with a robust kernel),
 sphere, manhattan, landmarks (two edge sets, so up to 25 combinations of what is stored), calibration (one
-vertex in a million edges). Times are the device's own, medians, of one Levenberg-Marquardt iteration with 20
-iterations of conjugate gradients. The pick is also measured with another choice of what is merged.
+vertex in a million edges), undistorted (the same with an expensive residual). Times are the device's own,
+medians, of one Levenberg-Marquardt iteration with 20 iterations of conjugate gradients. The pick is also
+measured with another choice of what is merged.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ GENERATED = {
     "manhattan": lambda: datasets.manhattan(),
     "landmarks": lambda: landmarks(),
     "calibration": lambda: shared_calibration(),
+    "undistorted": lambda: shared_calibration(undistorts=True),
 }
 
 

@@ -27,6 +27,12 @@ from graphopt.codegen.gpu.expression_products import expression_product, store_e
 from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
 from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
 from graphopt.codegen.gpu.packed_products import packed_tiles_kernel, recomputed_product
+from graphopt.codegen.gpu.scattered import (
+    Scattered,
+    evaluate_kernel,
+    scattered_linearize_kernel,
+    scattered_pair_kernel,
+)
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_tiles_kernel
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import (
@@ -56,6 +62,10 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
         yield from expression_kernels(signature, 0, (1,), cut, arithmetic)
     if last:
         yield pair_kernel(signature, 0, last, arithmetic)
+        scattered = Scattered(signature, tuple(range(signature.arity)), ((0, last),))
+        yield evaluate_kernel(scattered, arithmetic)
+        yield scattered_linearize_kernel(scattered, last, arithmetic)
+        yield scattered_pair_kernel(scattered, 0, last, arithmetic)
     kinds = [vertex.name for vertex in kind.vertices]
     if signature.arity == 2 and kinds[0] == kinds[1]:
         yield from merged_kernels([(signature, 0), (signature, 1)], arithmetic)
@@ -111,6 +121,9 @@ def whole_texts() -> Iterator[GpuKernel]:
     odometry = EdgeSignature(registry.edge_type("EdgeSE2"), "diagonal", 0)
     yield from merged_kernels([(odometry, 0), (odometry, 1), (planar, 0)], "mixed")
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")
+    scattered = Scattered(planar, (0, 1), ((0, 1),))
+    yield evaluate_kernel(scattered, "mixed")
+    yield scattered_linearize_kernel(scattered, 0, "mixed", parts=True)
 
 
 def text_path(kernel: GpuKernel) -> Path:

@@ -79,7 +79,7 @@ def shared_types():
 TRUE_CALIBRATION = np.array([500.0, -0.05, 0.01])
 
 
-def shared_calibration(num_cameras=40, num_points=600, seed=0, share=0.9) -> Graph:
+def shared_calibration(num_cameras=24, num_points=250, seed=0, share=0.9) -> Graph:
     """Bundle adjustment in which all cameras have one calibration, a vertex of its own."""
     pose, point, calibration, kind = shared_types()
     rng = np.random.default_rng(seed)

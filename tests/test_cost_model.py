@@ -23,6 +23,7 @@ from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
 from graphopt.solver.vulkan.sizes import problem_size
 
 sys.path.insert(0, str(Path(__file__).parent))
+from long_graphs import curve_fit
 from resident_graphs import mixed_plane, mixed_space
 from vulkan_devices import shared_device
 
@@ -74,6 +75,7 @@ def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
         (mixed_space(), {f"implicit, {one}" for one in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
+        found = [one for one in found if "scatter" not in one.evaluations]
         assert names <= {one.name for one in found} and len(found) == len({one.name for one in found})
         totals = [one.total for one in found]
         assert totals == sorted(totals) and min(totals) > 0.0
@@ -87,6 +89,43 @@ def test_more_edges_cost_more_and_a_slower_device_takes_longer(bundle):
         for other in (predict(many, H200, "double"), predict(size, slow, "double")):
             (same,) = (p for p in other if p.name == one.name)
             assert same.total > one.total
+
+
+def test_expensive_edges_are_evaluated_once(bundle):
+    """Gathered where residuals are cheap, once where they are not; never for the sake of a single sum."""
+    size = problem_size(structure_of(bundle), "double")
+    [group] = size.groups
+
+    def picked(**more):
+        return cheapest(predict(replace(size, groups=(replace(group, **more),)), H200, "double"), np.inf)
+
+    assert picked(num_edges=10**6).evaluations == ("gather",)
+    expensive = picked(num_edges=10**6, linearize_flops=20000)
+    assert expensive.evaluations == ("scatter",)
+    [gathered] = [
+        one
+        for one in predict(
+            replace(size, groups=(replace(group, num_edges=10**6, linearize_flops=20000),)), H200, "double"
+        )
+        if f"{one.name}+scatter" == expensive.name
+    ]
+    assert gathered.seconds["linearize"] > expensive.seconds["linearize"]
+    assert gathered.memory_bytes < expensive.memory_bytes
+    curve = structure_of(curve_fit())
+    tags = [g.edge_set.type.tag for g in curve.groups]
+    for one in predict(problem_size(curve, "double"), H200, "double"):
+        assert dict(zip(tags, one.evaluations, strict=True))["EDGE_TEST_CURVE"] == "gather"
+
+
+def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
+    """The cost model leaves them out; who pins them is told so."""
+    structure, device = structure_of(bundle), shared_device("address")
+    monkeypatch.setattr("graphopt.solver.vulkan.evaluation_cost.LARGE_BYTES", 1000)
+    found = predict(problem_size(structure, "double"), H200, "double")
+    assert found and all(one.evaluations == ("gather",) for one in found)
+    configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
+    with pytest.raises(OptionError, match="more than the 4 GiB that kernels can count"):
+        choose_plan("matrix-free+scatter", device, structure, configuration, "double")
 
 
 def test_the_memory_limit_excludes_what_does_not_fit(bundle):
@@ -119,11 +158,13 @@ def test_what_work_queues_cannot_count_is_left_out(bundle):
     def names(**more):
         return {one.name for one in predict(replace(size, **more), H200, "double")}
 
-    implicit = {f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp")}
-    assert names(num_pairs=2.0**30 - 1) == implicit | {"explicit, blocks"}
+    by_gathering = {f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp")}
+    implicit = {f"{one}{more}" for one in by_gathering for more in ("", "+scatter")}
+    explicit = {"explicit, blocks", "explicit, blocks+scatter"}
+    assert names(num_pairs=2.0**30 - 1) == implicit | explicit
     assert names(num_pairs=2.0**30) == names(schur=2.0**31) == implicit
     many = replace(size.groups[0], coupling=2**31)
-    assert names(groups=(many,)) == implicit - {"implicit, blocks"}
+    assert names(groups=(many,)) == implicit - {"implicit, blocks", "implicit, blocks+scatter"}
 
 
 def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
@@ -139,10 +180,22 @@ def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
 def test_what_the_user_pins_is_kept(bundle):
     device = shared_device("address")
     structure = structure_of(bundle)
-    for schur, schedule in [("explicit", "blocks"), *(("implicit", one) for one in PRODUCTS)]:
+    pinned = [f"{one}{evaluation}" for one in PRODUCTS for evaluation in ("", "+gather", "+scatter")]
+    for schur, schedule in [("explicit", "blocks"), *(("implicit", one) for one in pinned)]:
         options = SolverOptions("vulkan", "pcg", schur)
         plan = choose_plan(schedule, device, structure, configuration_of(options, "double"), "double")
-        assert (plan.configuration.schur, plan.schedule) == (schur, schedule)
+        products, _, evaluation = schedule.partition("+")
+        assert (plan.configuration.schur, plan.products) == (schur, (products,))
+        assert plan.evaluations == (evaluation,) or not evaluation
+        assert plan.schedule == products + "+scatter" * (plan.evaluations == ("scatter",))
+    plan = choose_plan(
+        "scatter",
+        device,
+        structure,
+        configuration_of(SolverOptions("vulkan", "cholesky"), "double"),
+        "double",
+    )
+    assert plan.schedule == "blocks+scatter"
     plan = choose_plan(
         "auto", device, structure, configuration_of(SolverOptions("vulkan", "pcg"), "double"), "double"
     )

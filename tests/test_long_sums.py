@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphopt import io
+from graphopt.cli.main import main
+from graphopt.errors import OptionError
 from graphopt.optimizer import optimize
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -26,8 +30,16 @@ from vulkan_devices import VARIANTS, shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
-SCHEDULES = ["blocks", "matrix-free", "jacobians"]
+PRODUCTS = ["blocks", "matrix-free", "jacobians"]
+ALL_PRODUCTS = [*PRODUCTS, "expressions"]
+SCHEDULES = [*(f"{one}+gather" for one in ALL_PRODUCTS), *(f"{one}+scatter" for one in PRODUCTS)]
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Compiled kernels from the start; there is one test of the interpreter."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
 
 
 @pytest.fixture
@@ -90,10 +102,10 @@ def check_linearization(device, host, tolerance, all_of_h):
 def test_every_kind_of_edge(name, schedule, variant):
     """H, b and products are the CPU's where nearly every sum has parts, eliminated landmarks' too."""
     device, host = resident(SMALL[name](), variant, schedule=schedule), on_cpu(SMALL[name]())
-    check_linearization(device, host, TOLERANCE[variant[1]], schedule == "blocks")
+    check_linearization(device, host, TOLERANCE[variant[1]], schedule.startswith("blocks"))
     destinations, blocks = num_long(device)
     assert destinations >= {"plane": 15, "space": 1, "bundle": 4, "poses": 0}[name]
-    assert blocks > 0 or name != "plane" or schedule != "blocks"
+    assert blocks > 0 or name != "plane" or not schedule.startswith("blocks")
 
 
 @pytest.mark.usefixtures("everything_is_long")
@@ -170,7 +182,7 @@ def test_a_curve_in_20000_edges(schedule, variant):
         close(device.multiply(vector), h @ vector, tolerance)
     destinations, blocks = num_long(device)
     assert destinations == 3
-    assert blocks == (schedule == "blocks")
+    assert blocks == schedule.startswith("blocks")
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -215,9 +227,8 @@ def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
 
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_two_runs_give_the_same_bits(schedule, precision, monkeypatch):
+def test_two_runs_give_the_same_bits(schedule, precision):
     """Of chi2 in every iteration and of the estimates."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     runs = []
     for _ in range(2):
         graph = shared_calibration(20, 300)
@@ -272,3 +283,76 @@ def test_hundreds_of_equal_vertices_are_not_cut():
     assert not long_sums.are_long(np.full(400, 5000)).any()
     assert long_sums.are_long(np.array([5000, *[5000] * 10])).all()
     assert not long_sums.are_long(np.full(3, long_sums.LONG)).any()
+
+
+def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
+    """H and b of both, one after the other, from the same edges and estimates."""
+    mixed = resident(bundle_adjustment(), ("address", "mixed"), "implicit", "matrix-free+scatter")
+    mixed.linearize()
+    double, host = mixed.in_double(), on_cpu(bundle_adjustment())
+    assert double.schedule == mixed.schedule == "matrix-free+scatter"
+    host.linearize()
+    double.linearize()
+    close(double.b, host.b, TOLERANCE["double"])
+    mixed.linearize()
+    close(mixed.b, host.b, TOLERANCE["mixed"])
+    close(double.diagonal, host.diagonal, TOLERANCE["double"])
+
+
+def test_pins_by_edge_type():
+    """Some edge types evaluated once, others anew, with any products; the summary and explain say which."""
+    pins = {"EDGE_SE2": "scatter", "EDGE_SE2_XY": "jacobians+scatter", "EDGE_SE2_LOTSOFXY": "gather"}
+    options = {"linear_solver": "pcg", "schur": "off"}
+    expected = optimize(mixed_plane(), "lm", 3, device="cpu", **options)
+    actual = optimize(mixed_plane(), "lm", 3, device="vulkan", schedule=pins, **options)
+    np.testing.assert_allclose(
+        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-8
+    )
+    solver = resident(mixed_plane(), schedule=pins)
+    solver.linearize()
+    words = dict(one.split("=") for one in solver.schedule.split(", "))
+    assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
+    assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
+    kernels = [kernel.name for kernel in solver._linearizer.kernels()]
+    for edges in solver._linearizer.edges:
+        name = f"{edges.signature.edge_type.name}.evaluate."
+        assert any(one.startswith(name) for one in kernels) == (edges.scattered is not None)
+
+
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_beside_merged_sums(products):
+    """Vertices whose sums come from one kernel, and an edge type that is evaluated once."""
+    pins = {"VERTEX_SE2": "merged", "VERTEX_XY": "merged", "EDGE_SE2_XY": f"{products}+scatter"}
+    pins |= dict.fromkeys(("EDGE_SE2", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"), f"{products}+gather")
+    device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
+    check_linearization(device, host, TOLERANCE["double"], products == "blocks")
+    kernels = [kernel.name for kernel in device._linearizer.kernels()]
+    assert any("EdgeSE2PointXY.evaluate." in one for one in kernels)
+    assert any("merged" in one and "linearize" in one for one in kernels)
+
+
+@pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
+def test_wrong_pins_are_refused(schedule):
+    with pytest.raises(OptionError, match=r"expected one of auto, blocks, .*scatter, blocks\+gather"):
+        SolverOptions("vulkan", schedule=schedule)
+    with pytest.raises(OptionError, match="expected one of auto, blocks"):
+        SolverOptions("vulkan", schedule={"EDGE_SE2": schedule})
+
+
+def test_explain_lists_both_evaluations(tmp_path, capsys):
+    """With predicted and measured times; a pin leaves those that keep it."""
+    path = tmp_path / "poses.g2o"
+    io.write(pose_graph(), path)
+    words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--json"]
+    assert main([*words, "--measure"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    names = {one["schedule"] for one in document["schedules"]}
+    assert names >= {f"off, {one}{more}" for one in PRODUCTS for more in ("", "+scatter")}
+    assert {f"{one}+scatter" for one in names if "+" not in one} == {one for one in names if "+" in one}
+    assert all(one["measured_seconds"]["linearize"] > 0.0 for one in document["schedules"])
+    assert main([*words, "--schedule", "EDGE_SE2=scatter"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["schedule"] for one in document["schedules"]} == {one for one in names if "+" in one}
+    assert document["edge_sets"]["EDGE_SE2"].endswith("+scatter")
+    assert main([*words, "--schedule", "scater"]) == 2
+    assert "scatter" in capsys.readouterr().err

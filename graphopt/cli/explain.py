@@ -87,6 +87,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     from graphopt.solver.registry import SolverOptions
     from graphopt.solver.vulkan.measure import measure_schedules
     from graphopt.solver.vulkan.schedule import choose_plan, choose_precision, configuration_of
+    from graphopt.solver.vulkan.storage import names_of
 
     if args.device == "cpu":
         return _on_the_cpu(structure, args)
@@ -116,7 +117,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "schedule": plan.schedule,
         "edge_sets": {
             group.edge_set.type.tag: one
-            for group, one in zip(structure.groups, plan.products, strict=False)  # of "host" there are none
+            for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
         "sums": _sums(plan, measured),
         "orders": _orders(structure),
@@ -168,8 +169,8 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
 
 def _taken(plan: Plan) -> Prediction:
     """The prediction of what is taken."""
-    taken = plan.configuration.schur, plan.products
-    return next(one for one in plan.predictions if (one.schur, one.products) == taken)
+    taken = plan.configuration.schur, plan.products, plan.evaluations
+    return next(one for one in plan.predictions if (one.schur, one.products, one.evaluations) == taken)
 
 
 def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:

@@ -41,6 +41,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     from graphopt.codegen import gpu
     from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
     from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+    from graphopt.codegen.gpu.scattered import scattered_kernels
     from graphopt.codegen.gpu.stored_products import (
         StoredProduct,
         store_kernel,
@@ -54,6 +55,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
     found.append(moved_kernel(signature, tuple(slots), arithmetic))
+    found += scattered_kernels(signature, arithmetic)
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:

@@ -7,8 +7,12 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
-BY_TAG = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "merged", "separate")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
+_EVALUATIONS = ("gather", "scatter")
+_BOTH = tuple(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS)
+_OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)
+SCHEDULES = (*_OF_EDGES, "host")
+BY_TAG = (*_OF_EDGES, "merged", "separate")
 """Of edges, and the last two of vertices."""
 
 

@@ -20,9 +20,16 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp", "host")
-EDGE_SCHEDULES = ("auto", "blocks", "matrix-free", "jacobians", "expressions", "jp")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
+_EVALUATIONS = ("gather", "scatter")
+EDGE_SCHEDULES = (
+    "auto",
+    *_PRODUCTS,
+    *_EVALUATIONS,
+    *(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS),
+)
 """Of one edge set."""
+SCHEDULES = (*EDGE_SCHEDULES, "host")
 SUMMATIONS = ("auto", "merged", "separate")
 """Of one vertex set."""
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
@@ -44,7 +51,8 @@ class SolverOptions:
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
     (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
-    edge first), "host": the CPU; or all but the last by edge type's tag, others are "auto". By vertex type's
+    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once;
+    "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By vertex type's
     tag: "merged" (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""

@@ -15,6 +15,7 @@ merged_kernels  chi2, linearize and products of several edge sets
 cuts            which values of a function to store: minimum cuts (max_flow)
 moved_products  products in two halves, J x first
 expression_cuts, expression_products   products that start from stored values of their programs (kept_cuts)
+scattered       records of edges that are evaluated once, and the sums that read them
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus
 

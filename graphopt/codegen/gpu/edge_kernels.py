@@ -91,9 +91,7 @@ def linearize_kernel(
     _check_slot(signature, slot)
     program = linearize_program(signature, slot)
     dim = signature.edge_type.vertices[slot].tangent_dim
-    # b is small where large contributions cancel
-    totals = [Total(name, False) for name in hessian_names(dim)]
-    totals += [Total(name, True) for name in numbered("b", dim)]
+    totals = vertex_totals(dim)
     sums = [total.output for total in totals]
     wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
@@ -101,15 +99,7 @@ def linearize_kernel(
     params = ("num_tiles", "first_tile", *(() if parts else ("accumulate",)))
     interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
     declare_inputs(interface, signature)
-    interface.add("first", "INPUT(%, uint, first)")
-    interface.add("tiles", "INPUT(%, uint, tiles)")
-    if parts:
-        interface.add("parts", "OUTPUT(%, accumulator, parts)")
-    else:
-        interface.add("dest_block", "INPUT(%, uint, dest_block)")
-        interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
-        interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
-        interface.add("b", "INOUT(%, real, b)")
+    declare_sums(interface, parts)
     if primary:
         interface.add("partial", "OUTPUT(%, wide, partial)")
     main = [
@@ -124,11 +114,34 @@ def linearize_kernel(
         f"{', parts of long sums' if parts else ''}",
         *describe_type(signature),
     ]
-    store = store_part(dim, with_b=True) if parts else store_block(dim)
-    sum_function = tile_declarations(len(sums), store, parts)
-    declarations = [place_table(dim), *sum_function, *([CHI2_SUM] if primary else [])]
+    declarations = [*sum_declarations(dim, parts), *([CHI2_SUM] if primary else [])]
     name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}{'.parts' if parts else ''}")
     return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
+
+
+def vertex_totals(dim: int) -> list[Total]:
+    """Sums of a vertex: H_aa, and b_a, which is small where large contributions cancel."""
+    hessian = [Total(name, False) for name in hessian_names(dim)]
+    return hessian + [Total(name, True) for name in numbered("b", dim)]
+
+
+def declare_sums(interface: Interface, parts: bool) -> None:
+    """Buffers of tiles of destinations, and where their H_aa and b_a go."""
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add("tiles", "INPUT(%, uint, tiles)")
+    if parts:
+        interface.add("parts", "OUTPUT(%, accumulator, parts)")
+    else:
+        interface.add("dest_block", "INPUT(%, uint, dest_block)")
+        interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+        interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
+        interface.add("b", "INOUT(%, real, b)")
+
+
+def sum_declarations(dim: int, parts: bool) -> list[str]:
+    """Text of the function that adds up `vertex_totals` over a tile, and what it needs."""
+    store = store_part(dim, with_b=True) if parts else store_block(dim)
+    return [place_table(dim), *tile_declarations(len(vertex_totals(dim)), store, parts)]
 
 
 @cache
@@ -140,16 +153,39 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
         raise OptionError(f"pair_kernel: slots {a} and {b} are one; its block is made by linearize_kernel.")
     program = pair_program(signature, a, b)
     rows, cols = (signature.edge_type.vertices[k].tangent_dim for k in (a, b))
-    sums = [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
+    sums = pair_names(rows, cols)
     loads = edge_loads(signature, False, arithmetic)
     body = edge_statements(program, signature, sums, sums, loads, arithmetic, guided=(a, b))
     interface = Interface(("num_blocks", "accumulate"))
     declare_inputs(interface, signature)
+    names = argument_names(signature.edge_type)
+    header = [
+        f"pair {a}, {b}: H = J_a' w omega J_b of {names[a]} and {names[b]}, {rows} x {cols}",
+        *describe_type(signature),
+    ]
+    reads = load_lines(signature, loads, body.used)
+    return compose_pairs(
+        _name(signature, f"pair{a}_{b}"), interface, header, reads, body, (rows, cols), arithmetic
+    )
+
+
+def compose_pairs(
+    name: str,
+    interface: Interface,
+    header: Sequence[str],
+    reads: Sequence[str],
+    body: Body,
+    shape: tuple[int, int],
+    arithmetic: Arithmetic,
+    macros: Sequence[str] = (),
+) -> GpuKernel:
+    """A kernel over pair lists; reads: text that reads what the body uses of edge e."""
+    rows, cols = shape
     interface.add("pair_first", "INPUT(%, uint, pair_first)")
     interface.add("pair_edge", "INPUT(%, uint, pair_edge)")
     interface.add("pair_block", "INPUT(%, uint, pair_block)")
     interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
-    totals = [Total(name, False) for name in sums]
+    totals = [Total(name, False) for name in pair_names(rows, cols)]
     plain = [total.add(body.outputs[total.output]) for total in totals]
     transposed = [
         totals[j + cols * i].add(body.outputs[f"H_{i}_{j}"]) for j in range(cols) for i in range(rows)
@@ -160,7 +196,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
         "if (block < push.num_blocks) {",
         "  for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {",
         "    const uint e = pair_edge.at[p] & 0x7fffffffu;",
-        *indent(load_lines(signature, loads, body.used), 2),
+        *indent(reads, 2),
         *indent(body.lines, 2),
         "    if (e == pair_edge.at[p]) {",
         *indent(plain, 3),
@@ -171,21 +207,17 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
         "}",
         *staged_writes([total.value for total in totals]),
     ]
-    names = argument_names(signature.edge_type)
-    header = [
-        f"pair {a}, {b}: H = J_a' w omega J_b of {names[a]} and {names[b]}, {rows} x {cols}",
-        *describe_type(signature),
-    ]
     return compose(
-        _name(signature, f"pair{a}_{b}"),
+        name,
         interface,
         header,
         main,
         arithmetic,
         body,
         PAIR_WORKGROUP,
-        len(sums),
-        staging(len(sums)),
+        len(totals),
+        staging(len(totals)),
+        macros,
     )
 
 
@@ -235,6 +267,11 @@ def _edge_loop(
 def hessian_names(dim: int) -> list[str]:
     """Upper triangle of a diagonal block by columns."""
     return [f"H_{i}_{j}" for j in range(dim) for i in range(j + 1)]
+
+
+def pair_names(rows: int, cols: int) -> list[str]:
+    """An off-diagonal block by columns."""
+    return [f"H_{i}_{j}" for j in range(cols) for i in range(rows)]
 
 
 def place_table(dim: int) -> str:

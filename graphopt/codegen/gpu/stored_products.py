@@ -68,7 +68,11 @@ def _assignment(signature: EdgeSignature, slot: int, sources: tuple[int, ...], f
 
 
 def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
-    """Find constants, and numbers that are there twice."""
+    return StoredEntries(has_factors, *find_entries(assignment))
+
+
+def find_entries(assignment: Assignment) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
+    """The outputs entry_0, entry_1, ..., and of each number among them the first entry that is it."""
     negated = {s.targets[0]: s.sources[0] for s in assignment.statements if s.operation == "NEG"}
     places: dict[str, tuple[int, int]] = {}
     entries: list[Entry] = []
@@ -85,7 +89,7 @@ def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
             representatives.append(number)
         place, first_sign = places[value]
         entries.append((place, sign * first_sign))
-    return StoredEntries(has_factors, tuple(entries), tuple(representatives))
+    return tuple(entries), tuple(representatives)
 
 
 @cache

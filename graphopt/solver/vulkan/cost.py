@@ -4,7 +4,7 @@ A schedule says what is stored of H beside its diagonal, per edge set (`storage`
 what products read of the Jacobians ("jacobians"), values of the products' programs ("expressions"), or
 nothing, so that products compute the Jacobians anew ("matrix-free"; "jp": first those of J x, then those of
 J'); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or is left out
-("off").
+("off"). Who evaluates the edges for H and b is a choice of its own (`evaluation_cost`).
 Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
@@ -28,6 +28,7 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
+from graphopt.solver.vulkan.evaluation_cost import evaluated, with_evaluations
 from graphopt.solver.vulkan.layout import MAX_VALUES
 from graphopt.solver.vulkan.merge_cost import (
     MergeChoice,
@@ -38,7 +39,7 @@ from graphopt.solver.vulkan.merge_cost import (
     product_views,
 )
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
-from graphopt.solver.vulkan.storage import PRODUCTS, Products, describe_products
+from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, describe_products, split_pin
 
 PCG_ITERATIONS = 20
 SETUP_ITERATIONS = 50
@@ -79,6 +80,9 @@ class Prediction:
         """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
         return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
 
+    evaluations: tuple[Evaluation, ...] = ()
+    """Per edge group; set by `predict`."""
+
     @property
     def name(self) -> str:
         """Short name: "implicit, matrix-free"."""
@@ -99,15 +103,21 @@ def predict(
     these by changing one edge set at a time. Left out is what the solver's work queues cannot count.
     """
     pins = pins or {}
-    costs = EdgeCosts(size, figures, precision)
-    choices = [_choices(costs, tag, pins.get(tag)) for tag in size.tags]
+    found = _by_gathering(EdgeCosts(size, figures, precision), pins)
+    return _sorted(with_evaluations(found, size, figures, precision, pins))
+
+
+def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
+    """Without a choice of who evaluates."""
+    size = costs.size
+    choices = [_choices(costs, tag, split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
     if not size.eliminates:
-        return _sorted(_of_elimination(costs, "off", choices, pins))
+        return _of_elimination(costs, "off", choices, pins)
     found = _of_elimination(costs, "implicit", choices, pins)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
     if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
         found.append(_predict(costs, "explicit", whole, pins))
-    return _sorted(found)
+    return found
 
 
 def other_summations(
@@ -115,16 +125,17 @@ def other_summations(
 ) -> list[Prediction]:
     """The same schedule with another choice of what is merged for one vertex set each."""
     costs, own = EdgeCosts(size, figures, precision), {one.tag: one.name for one in prediction.merging}
-    return [
+    others = [
         _predict(costs, prediction.schur, prediction.products, {**own, one.tag: other})
         for one in prediction.merging
         for other in ["separate" if one.is_merged else "merged"]
     ]
+    return [evaluated(one, size, figures, precision, prediction.evaluations) for one in others]
 
 
-def _choices(costs: EdgeCosts, tag: str, pin: str | None) -> list[Products]:
+def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
     """Of an edge set. "expressions" only where that is no other schedule."""
-    chosen: list[Products] = [one for one in PRODUCTS if pin is None or pin == one]
+    chosen: list[Products] = [one for one in PRODUCTS if pin in ("auto", one)]
     if "expressions" not in chosen or (one := costs.expressions_of(tag)) == "expressions":
         return chosen
     return [one] if pin == "expressions" else [other for other in chosen if other != "expressions"]
@@ -217,7 +228,7 @@ def _predict(
         name: sum(one.seconds(figures, precision) for one in passes) for name, passes in phases.items()
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
-    schedule = describe_products([g.tag for g in size.groups], products)
+    schedule = describe_products([g.tag for g in size.groups], products, ("gather",) * len(products))
     memory = _memory(costs, schur, products)
     return Prediction(schur, products, schedule, seconds, memory, setup, merging)
 

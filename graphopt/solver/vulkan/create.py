@@ -52,6 +52,7 @@ def create(
             precision,
             plan.products,
             plan.merged,
+            evaluations=plan.evaluations,
         )
     solver.precision_note = note
     return solver

@@ -22,6 +22,7 @@ from graphopt.solver.vulkan.layout import BlockLayout
 from graphopt.solver.vulkan.long_sums import Pass
 from graphopt.solver.vulkan.planes import DevicePlanes
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters, RecordSet
+from graphopt.solver.vulkan.scattered import ScatteredRecords
 from graphopt.solver.vulkan.storage import Products
 from graphopt.solver.vulkan.stored_numbers import StoredNumbers, stored_numbers
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, digest_of
@@ -64,6 +65,8 @@ class DeviceEdges:
         self._products: Products = "blocks"
         self.stored: dict[int, StoredNumbers] = {}
         """By slot, after `prepare_stored`."""
+        self.scattered: ScatteredRecords | None = None
+        """Of evaluation "scatter", after `prepare_scattered`."""
         self._digest = self._digest_of_data()
         self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
@@ -93,6 +96,7 @@ class DeviceEdges:
         own._context, own._arithmetic = context, arithmetic_of(context)
         sources = {slot: one.sources for slot, one in self.stored.items()}
         own.stored = own._stored_numbers(sources)
+        own.scattered = None if self.scattered is None else self.scattered.in_context(context)
         return own
 
     def prepare_stored(self, uses_diagonal: bool, products: Products) -> None:
@@ -109,10 +113,18 @@ class DeviceEdges:
         group = self._structure, self.group, self.signature
         return stored_numbers(self._context, *group, views, sources, self._products)
 
+    def prepare_scattered(self) -> None:
+        """Evaluate each edge once from now on, for all views and pair lists."""
+        views = [one.view for one in self.views.values()]
+        pairs = sorted({one.pairs.slots for one in self.pairs})
+        self.scattered = ScatteredRecords(self._context, self.signature, views, self.primary.view, pairs)
+
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.nbytes for one in [*self.views.values(), *self.pairs, *self.stored.values()])
+        scattered = () if self.scattered is None else (self.scattered,)
+        arrays = [*self.views.values(), *self.pairs, *self.stored.values(), *scattered]
+        return sum(one.nbytes for one in arrays)
 
     @property
     def names_a_vertex_twice(self) -> bool:
@@ -187,13 +199,25 @@ class DeviceEdges:
         """What `linearize_pass` runs."""
         view = self.views[slot].view
         if view.short_tiles((0, view.num_tiles)):
-            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+            yield self._linearize_kernel(slot)
         if view.long is not None:
-            yield gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+            yield self._linearize_kernel(slot, parts=True)
+
+    def _linearize_kernel(self, slot: int, parts: bool = False) -> gpu.GpuKernel:
+        if self.scattered is not None:
+            return self.scattered.linearize_kernel(slot, parts)
+        return gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts)
 
     def pair_kernel(self, arrays: PairArrays) -> gpu.GpuKernel:
         """What `pair_pass` runs."""
+        if self.scattered is not None:
+            return self.scattered.pair_kernel(arrays.pairs.slots)
         return gpu.pair_kernel(self.signature, *arrays.pairs.slots, self._arithmetic)
+
+    def _sum_buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
+        """What the kernels of H and b read of a view's edges."""
+        named = self.buffers(view, version)
+        return named if self.scattered is None else named | self.scattered.buffers(view.view.slot)
 
     def view_bytes(self, slot: int, *, reads_stored: bool = False) -> float:
         """Bytes that a pass over a slot's view moves."""
@@ -254,13 +278,13 @@ class DeviceEdges:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view, long = arrays.view, arrays.long
-        buffers = self.buffers(arrays, version) | {"values": values, "b": b}
+        buffers = self._sum_buffers(arrays, version) | {"values": values, "b": b}
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, (0, view.num_tiles)):
-            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic)
+            kernel = self._linearize_kernel(slot)
             direct = self._in_pieces(kernel, buffers, {"accumulate": int(accumulate)}, pieces)
         if long is not None:
-            kernel = gpu.linearize_kernel(self.signature, slot, False, self._arithmetic, parts=True)
+            kernel = self._linearize_kernel(slot, parts=True)
             pieces = self.long_pieces(slot, (0, long.num_sums))
             parts = self._in_pieces(kernel, buffers | long.buffers, {}, pieces)
             folds = long.fold_linearized(self._context, values, b, accumulate=accumulate)
@@ -269,7 +293,7 @@ class DeviceEdges:
     def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
         """The blocks of a pair list."""
         kernel = self.pair_kernel(arrays)
-        buffers = self.buffers(self.primary, version) | arrays.buffers | {"values": values}
+        buffers = self._sum_buffers(self.primary, version) | arrays.buffers | {"values": values}
         nbytes = self.bytes_of(len(arrays.pairs.edge))
         direct, parts, folds = [], [], []
         if arrays.num_short:
@@ -285,6 +309,13 @@ class DeviceEdges:
             parts = [bound(self._context, kernel, buffers | long.buffers, params, groups, own)]
             folds = [long.fold(self._context, values, accumulate=accumulate)]
         return Pass(direct, parts, folds)
+
+    def evaluate_launches(self, version: Version) -> list[Launch]:
+        """What the kernels of H and b read, where edges are evaluated once."""
+        if self.scattered is None:
+            return []
+        view = self.primary
+        return [self.scattered.launch(self.buffers(view, version), self.bytes_of(view.view.num_edges))]
 
     def store_launches(self, version: Version) -> list[Launch]:
         """What products read of each view."""

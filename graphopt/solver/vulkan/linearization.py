@@ -79,6 +79,9 @@ class DeviceLinearizer:
         for edges, products in zip(self.edges, self.storage.products, strict=True):
             if products in ("jacobians", "expressions"):
                 edges.prepare_stored(self.uses_diagonal, products)
+        for edges, evaluation in zip(self.edges, self.storage.evaluations, strict=True):
+            if evaluation == "scatter":
+                edges.prepare_scattered()
         self._plan_writers()
 
     def in_context(self, context: Context) -> DeviceLinearizer | None:
@@ -156,6 +159,9 @@ class DeviceLinearizer:
     def kernels(self) -> Iterator[gpu.GpuKernel]:
         """What the launches of chi2 and the linearisation run; made one after the other."""
         yield from self._chi2.kernels()
+        for edges in self.edges:
+            if edges.scattered is not None:
+                yield edges.scattered.evaluate_kernel()
         for one in self._writers:
             yield from one.kernels()
 
@@ -200,6 +206,10 @@ class DeviceLinearizer:
         """Independent launches, then others: H and b."""
         records = self.estimates.version(version)
         before = [launch for edges in self.edges for launch in edges.store_launches(records)]
+        evaluations = [launch for edges in self.edges for launch in edges.evaluate_launches(records)]
+        if evaluations:
+            yield [*evaluations, *before]
+            before = []
         passes = [
             one.write(records, values, b, accumulate=adds)
             for one, adds in zip(self._writers, self._plan.adds, strict=True)

@@ -86,6 +86,7 @@ def _measure(
         precision,
         prediction.products,
         prediction.merged,
+        evaluations=prediction.evaluations,
     )
     samples = [_iteration(solver) for _ in range(repetitions + 2)][2:]  # the first ones compile and record
     medians = {name: float(np.median([one[name] for one in samples])) for name in prediction.seconds}

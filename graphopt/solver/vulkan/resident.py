@@ -33,7 +33,7 @@ from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.reduction import Reduction
 from graphopt.solver.vulkan.schedule import in_double
 from graphopt.solver.vulkan.sequence import Running, Sequence
-from graphopt.solver.vulkan.storage import Products, Storage, describe_products
+from graphopt.solver.vulkan.storage import Evaluation, Products, Storage, describe_products
 from graphopt.solver.vulkan.system import Tail, VulkanSystem
 from graphopt.solver.vulkan.tiered import make_device_linearizer
 from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
@@ -56,22 +56,29 @@ class ResidentBlockSolver:
         products: tuple[Products, ...],
         merged: frozenset[int] = frozenset(),
         linearizer: DeviceLinearizer | None = None,
+        evaluations: tuple[Evaluation, ...] = (),
     ):
         """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
 
-        merged: numbers of the vertex sets whose sums come from one launch, see `merging`.
+        merged: numbers of the vertex sets whose sums come from one launch, see `merging`. evaluations: per
+        group, none: "gather".
         parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
         """
         self.structure = structure
         self.dim = structure.dim
         self.device = device
-        self.schedule = describe_products([group.edge_set.type.tag for group in structure.groups], products)
         self._configuration = configuration
         self._merged = merged
         self._parameter_sets = parameter_sets
         context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
-        storage = Storage.of(structure, num_kept, products) if linearizer is None else linearizer.storage
+        storage = (
+            Storage.of(structure, num_kept, products, evaluations)
+            if linearizer is None
+            else linearizer.storage
+        )
+        tags = [group.edge_set.type.tag for group in structure.groups]
+        self.schedule = describe_products(tags, products, storage.evaluations)
         layout = storage.layout
         context.note_size(layout.values_size * context.real.itemsize)
         self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
@@ -134,16 +141,17 @@ class ResidentBlockSolver:
         if shared is None:
             self.finish()
         configuration = in_double(self._configuration)
-        products = self._linearizer.storage.products
+        storage = self._linearizer.storage
         twin = ResidentBlockSolver(
             self._parameter_sets,
             self.structure,
             self.device,
             configuration,
             "double",
-            products,
+            storage.products,
             self._merged,
             shared,
+            storage.evaluations,
         )
         if shared is not None:
             twin._known_chi2 = self._known_chi2

@@ -7,8 +7,10 @@ jacobians     beside the diagonal blocks, what products read of the Jacobians is
 expressions   likewise, but values of the products' programs
 jp            as matrix-free, but products compute J x per edge first
 
-All but the first may differ between edge sets, see `storage`. Per vertex set, the sums of all views with
-these vertices as destinations come from one kernel ("merged") or from one each ("separate"), see `merging`.
+All but the first may differ between edge sets, see `storage`, and be joined to who evaluates edges for H and
+b: "blocks+scatter", or "scatter" alone, where the cost model chooses the rest. Per vertex set, the sums of
+all views with these vertices as destinations come from one kernel ("merged") or from one each ("separate"),
+see `merging`.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.cost import Prediction, cheapest, other_summations, predict
 from graphopt.solver.vulkan.edge_views import MANY_EDGES
+from graphopt.solver.vulkan.evaluation_cost import can_scatter, record_dim
 from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.sizes import (
     ProblemSize,
     mergeable_slots,
     problem_size,
 )
-from graphopt.solver.vulkan.storage import Products
+from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, join_pin, split_pin
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
@@ -92,6 +95,8 @@ class Plan:
     """"host", or what is stored of H, in words."""
     products: tuple[Products, ...] = ()
     """Per edge group, unless the schedule is "host"."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Likewise: who evaluates the edges for H and b."""
     merged: frozenset[int] = frozenset()
     """Numbers of the vertex sets whose sums come from one kernel."""
     predictions: tuple[Prediction, ...] = ()
@@ -114,10 +119,12 @@ def choose_plan(
 ) -> Plan:
     """What "auto" stands for in schedule and configuration. The one place that decides.
 
-    Factorizations need blocks, and who factorizes does not wait for dispatches: views are merged where the
-    user says so. With conjugate gradients the cost model picks, among what was asked for.
+    Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
+    evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
+    for.
     """
-    pins, summations = _pins(asked, structure), summation_pins(asked, structure)
+    both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
+    pins, evaluations = [one for one, _ in both], [one for _, one in both]
     merged = frozenset(number for number, one in summations.items() if one == "merged")
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
@@ -137,19 +144,28 @@ def choose_plan(
     if linear_solver != "pcg":
         if set(pins) - {"auto", "blocks"}:
             raise _needs_products(asked, resolved)
-        return Plan(resolved, "blocks", ("blocks",) * len(pins), merged)
+        chosen: tuple[Evaluation, ...] = tuple(
+            "scatter" if one == "scatter" else "gather" for one in evaluations
+        )
+        tags = [group.edge_set.type.tag for group in structure.groups]
+        whole: tuple[Products, ...] = ("blocks",) * len(pins)
+        return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
-    by_tag = {g.tag: pin for g, pin in zip(size.groups, pins, strict=True) if pin != "auto"}
+    by_tag = {
+        g.tag: join_pin(*pin)
+        for g, *pin in zip(size.groups, pins, evaluations, strict=True)
+        if set(pin) != {"auto"}
+    }
     by_tag |= {size.vertex_tags[number]: one for number, one in summations.items()}
     possible = predict(size, device_figures(device), precision, by_tag)
     found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
-        raise _impossible(asked, pins, resolved, size)
+        raise _impossible(asked, pins, evaluations, resolved, size)
     best = cheapest(found, COMFORTABLE_SHARE * device_memory(device))
     others = other_summations(size, device_figures(device), precision, best)
-    taken = best.schedule, best.products, best.merged
+    taken = best.schedule, best.products, best.evaluations, best.merged
     return Plan(replace(resolved, schur=best.schur), *taken, tuple(found), tuple(others))
 
 
@@ -234,9 +250,20 @@ def _needs_whole(asked: Schedule, structure: Structure) -> OptionError:
 
 
 def _impossible(
-    asked: Schedule, pins: list[str], configuration: Configuration, size: ProblemSize
+    asked: Schedule,
+    pins: list[str],
+    evaluations: list[str],
+    configuration: Configuration,
+    size: ProblemSize,
 ) -> OptionError:
     """Why no schedule is what was asked for."""
+    for g, evaluation in zip(size.groups, evaluations, strict=True):
+        if evaluation == "scatter" and not can_scatter(g, "matrix-free", 8):
+            return OptionError(
+                f"schedule '{_words(asked)}' stores a record of {record_dim(g, 'matrix-free')} numbers for "
+                f"each of {g.num_edges} edges {g.tag}, more than the 4 GiB that kernels can count. "
+                "Use 'gather'."
+            )
     if configuration.schur == "explicit" and set(pins) - {"auto", "blocks"}:
         return _needs_products(asked, configuration)
     if size.names_a_vertex_twice and "blocks" in pins and len(set(pins)) > 1:

@@ -67,6 +67,8 @@ class GroupSize:
     """In those between a kept and an eliminated one."""
     num_blocks: int
     """All of them."""
+    weight_dim: int
+    """Numbers of the information times the weight of the robust kernel that depend on the edge."""
     signature: EdgeSignature
     """What its kernels are made from."""
     is_shared: tuple[bool, ...]
@@ -87,6 +89,11 @@ class GroupSize:
     def arity(self) -> int:
         """Vertices of an edge."""
         return len(self.tangent_dims)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of slots."""
+        return self.arity * (self.arity - 1) // 2
 
     def others(self, slot: int) -> list[int]:
         """The other slots."""
@@ -232,6 +239,7 @@ def _group_size(
         kept_off_diagonal=kept_off_diagonal,
         coupling=coupling,
         num_blocks=num_blocks,
+        weight_dim=information_dim(edge_type.residual_dim, group.information) or int(group.kernel != 0),
         signature=EdgeSignature(edge_type, group.information, group.kernel),
         is_shared=shared_slots(structure, group),
         pixel_words=sampled_runs(compiled.chi2),

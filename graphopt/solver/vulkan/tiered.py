@@ -71,7 +71,7 @@ def make_device_linearizer(
     if can_interpret and choice == "interpreter":
         return TieredLinearizer(context, structure, storage, merged, None)
     if can_interpret and choice == "auto":
-        built = BuiltKernels(device, _fingerprint(context, structure, merged))
+        built = BuiltKernels(device, _fingerprint(context, structure, storage, merged))
         num_entries = sum(
             group.vertex_rows.size * (len(group.vertex_sets) + 1) // 2 for group in structure.groups
         )
@@ -87,11 +87,12 @@ def _programs(structure: Structure) -> Iterator[DeviceProgram]:
         yield _packed_vertex(working_vertex_type(one.type))
 
 
-def _fingerprint(context: Context, structure: Structure, merged: frozenset[int]) -> bytes:
+def _fingerprint(context: Context, structure: Structure, storage: Storage, merged: frozenset[int]) -> bytes:
     """Hash of what determines the kernels: the bytecode says what they compute, the sources how."""
     digest = hashlib.sha256(compiler_hash())
     digest.update(spirv.headers_hash())
     digest.update(f"{context.precision} {context.device.access} {context.is_large} {sorted(merged)}".encode())
+    digest.update(" ".join(storage.evaluations).encode())
     for program in _programs(structure):
         for array in (program.words, program.constants, program.input_rows, program.output_rows):
             digest.update(repr(array.shape).encode() + array.tobytes())

@@ -112,11 +112,15 @@ class PairWriter:
 def writers_of(
     context: Context, all_edges: Sequence[DeviceEdges], merging: Merging, layout: BlockLayout
 ) -> list[Writer]:
-    """Views, merged where `merging` says so, then pair lists; those that add to diagonal blocks last."""
+    """Views, merged where `merging` says so, then pair lists; those that add to diagonal blocks last.
+
+    Views of edges that are evaluated once for all of them stay by themselves.
+    """
     members = [(edges, slot) for edges in all_edges for slot in edges.views]
     found: list[Writer] = []
-    for unit in merging.units(members):
+    for unit in merging.units([one for one in members if one[0].scattered is None]):
         found.append(ViewWriter(*unit[0]) if len(unit) == 1 else UnitWriter(context, merging.views(unit)))
+    found += [ViewWriter(*one) for one in members if one[0].scattered is not None]
     lists = [(edges, one) for edges in all_edges for one in edges.pairs]
     off_diagonal = [(edges, one) for edges, one in lists if not one.pairs.on_diagonal]
     for edges, one in off_diagonal:
