@@ -17,7 +17,9 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.errors import OptionError
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan import cost
 from graphopt.solver.vulkan.cost import cheapest, predict
+from graphopt.solver.vulkan.edge_costs import EdgeCosts
 from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
 from graphopt.solver.vulkan.sizes import problem_size
@@ -68,7 +70,8 @@ def test_sizes_are_those_of_the_structure(bundle):
     assert size.groups[0].is_eliminated == (False, True)
 
 
-def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
+def test_every_schedule_is_predicted_and_sorted(bundle, sphere, monkeypatch):
+    monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
     for graph, names in [
         (bundle, {"explicit, blocks", *(f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp"))}),
         (sphere, {f"off, {one}" for one in (*PRODUCTS, "expressions", "jp")}),
@@ -79,6 +82,22 @@ def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
         assert names <= {one.name for one in found} and len(found) == len({one.name for one in found})
         totals = [one.total for one in found]
         assert totals == sorted(totals) and min(totals) > 0.0
+
+
+def test_cuts_are_looked_for_where_a_run_takes_longer(bundle, monkeypatch):
+    """Or where somebody asks for them; finding them takes the time of many iterations of a small problem."""
+    size = problem_size(structure_of(bundle), "double")
+    (group,) = size.groups
+
+    def has_expressions(factor: int, pins=None) -> bool:
+        larger = replace(size, groups=(replace(group, num_edges=factor * group.num_edges),))
+        return any("expressions" in one.products for one in predict(larger, H200, "double", pins))
+
+    assert has_expressions(1, {group.tag: "expressions"})
+    assert has_expressions(10_000_000)
+    monkeypatch.setattr(EdgeCosts, "expressions_of", None)  # who calls it fails
+    assert not has_expressions(1)
+    assert not has_expressions(1, {group.tag: "jacobians"})
 
 
 def test_more_edges_cost_more_and_a_slower_device_takes_longer(bundle):
@@ -151,8 +170,9 @@ def test_of_many_edge_sets_one_at_a_time_is_changed():
         assert pins.items() <= dict(zip(tags, one.products, strict=True)).items()
 
 
-def test_what_work_queues_cannot_count_is_left_out(bundle):
+def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
     """2^30 pairs, 2^31 scalars of S or H; who pins it is told so."""
+    monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
     size = problem_size(structure_of(bundle), "double")
 
     def names(**more):

@@ -18,6 +18,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -44,6 +45,8 @@ from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, descr
 PCG_ITERATIONS = 20
 SETUP_ITERATIONS = 50
 """Iterations that share what is done once."""
+CUT_SECONDS = 0.3
+"""What finding the cuts of an edge type takes, once per type and device: shorter runs do without."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
 _PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
@@ -108,9 +111,23 @@ def predict(
 
 
 def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
-    """Without a choice of who evaluates."""
+    """Without a choice of who evaluates; with "expressions" where that is worth looking for cuts."""
+    asked = [split_pin(pins.get(tag, "auto"))[0] for tag in costs.size.tags]
+    plain = [[one for one in PRODUCTS if pin in ("auto", one) and one != "expressions"] for pin in asked]
+    if all(plain):
+        found = _of_choices(costs, plain, pins)
+        best = min((one.total for one in found), default=math.inf)
+        if "auto" not in asked or best * SETUP_ITERATIONS < CUT_SECONDS:
+            return found
+    choices = [_choices(costs, tag, pin) for tag, pin in zip(costs.size.tags, asked, strict=True)]
+    return _of_choices(costs, choices, pins)
+
+
+def _of_choices(
+    costs: EdgeCosts, choices: Sequence[Sequence[Products]], pins: Mapping[str, str]
+) -> list[Prediction]:
+    """choices: by tag."""
     size = costs.size
-    choices = [_choices(costs, tag, split_pin(pins.get(tag, "auto"))[0]) for tag in size.tags]
     if not size.eliminates:
         return _of_elimination(costs, "off", choices, pins)
     found = _of_elimination(costs, "implicit", choices, pins)
