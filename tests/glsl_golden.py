@@ -25,6 +25,7 @@ from graphopt.codegen.gpu.cuts import Balance
 from graphopt.codegen.gpu.expression_cuts import view_cut
 from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
 from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
+from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
 from graphopt.codegen.gpu.packed_products import packed_tiles_kernel, recomputed_product
 from graphopt.codegen.gpu.scattered import (
     Scattered,
@@ -115,6 +116,8 @@ def whole_texts() -> Iterator[GpuKernel]:
     slow = Balance(2.0, 16.0, 4.0)  # float64
     cut = view_cut(snavely, 1, (0,), "double", slow, False)
     yield from expression_kernels(snavely, 1, (0,), cut, "double")
+    yield moved_kernel(planar, (0, 1), "mixed")
+    yield stored_tiles_kernel(transposed_product(planar, 1, (0, 1), False, "mixed"))
     odometry = EdgeSignature(registry.edge_type("EdgeSE2"), "diagonal", 0)
     yield from merged_kernels([(odometry, 0), (odometry, 1), (planar, 0)], "mixed")
     yield oplus_kernel(registry.vertex_type("VertexSE2"), "mixed")

@@ -34,6 +34,8 @@ def usage_error(*words):
         (("optimize", "a.g2o", "--device", "vulcan"), "vulkan"),
         (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
         (("explain", "a.g2o", "--schedule", "EDGE_SE2=bloks"), "blocks"),
+        (("optimize", "a.g2o", "--schedule", "expression"), "expressions"),
+        (("explain", "a.g2o", "--schedule", "EDGE_SE2=jpp"), "jp"),
         (("optimize", "a.g2o", "--initialize", "spaning-tree"), "spanning-tree"),
         (("generate", "spere", "-o", "x"), "sphere"),
         (("generate", "sphere", "-o", "x", "--lap", "3"), "--laps"),

@@ -70,8 +70,8 @@ def test_sizes_are_those_of_the_structure(bundle):
 
 def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
     for graph, names in [
-        (bundle, {"explicit, blocks", *(f"implicit, {one}" for one in (*PRODUCTS, "expressions"))}),
-        (sphere, {f"off, {one}" for one in (*PRODUCTS, "expressions")}),
+        (bundle, {"explicit, blocks", *(f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp"))}),
+        (sphere, {f"off, {one}" for one in (*PRODUCTS, "expressions", "jp")}),
         (mixed_space(), {f"implicit, {one}" for one in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
@@ -142,7 +142,7 @@ def test_of_many_edge_sets_one_at_a_time_is_changed():
     found = [one for one in predict(size, H200, "double") if one.schur == "implicit"]
     assert len(size.tags) == 4 and 3 < len(found) < 3**4
     uniform = [one for one in found if len(set(one.products)) == 1]
-    assert {one.schedule for one in uniform} == set(PRODUCTS)
+    assert {one.schedule for one in uniform} == {*PRODUCTS, "jp"}
     tags = [g.tag for g in size.groups]
     for one in found:  # groups of one edge set share their choice
         assert len(set(zip(tags, one.products, strict=True))) == 4
@@ -158,7 +158,7 @@ def test_what_work_queues_cannot_count_is_left_out(bundle):
     def names(**more):
         return {one.name for one in predict(replace(size, **more), H200, "double")}
 
-    by_gathering = {f"implicit, {one}" for one in (*PRODUCTS, "expressions")}
+    by_gathering = {f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp")}
     implicit = {f"{one}{more}" for one in by_gathering for more in ("", "+scatter")}
     explicit = {"explicit, blocks", "explicit, blocks+scatter"}
     assert names(num_pairs=2.0**30 - 1) == implicit | explicit
@@ -285,6 +285,8 @@ def test_explain_prints_sources(files, capsys):
         "packed_rows1.0",
         "store0.1",
         "stored_tiles1.0",
+        "EdgeSE3.moved0_1",
+        "transposed_tiles1.0_1",
         "merged.linearize.EdgeSE3",
         "merged.product.EdgeSE3",
     ):

@@ -68,7 +68,7 @@ def test_moves_are_those_of_a_plain_count():
     edges = found.order[: found.first[-1]]
     by_end = ordered(structure, group, 0).order[: found.first[-1]]
     for own, moves in ((edges, chosen.moves), (by_end, chosen.sorted_moves)):
-        rows = group.vertex_rows[own, 1]
+        rows = group.vertex_rows[own[: len(own) // 32 * 32], 1]
         parts = [rows[begin : begin + 32] // 2 for begin in range(0, len(rows), 32)]
         assert moves == pytest.approx(sum(len(set(part.tolist())) for part in parts) / len(rows))
 

@@ -115,7 +115,8 @@ def views_together(solver):
 
 
 @pytest.mark.parametrize(
-    "access,products", [*(("address", one) for one in (*PRODUCTS, "expressions")), ("storage", "jacobians")]
+    "access,products",
+    [*(("address", one) for one in (*PRODUCTS, "expressions", "jp")), ("storage", "jacobians")],
 )
 @pytest.mark.parametrize("name", ALL)
 def test_everything_equals_the_cpus(name, access, products):

@@ -1,9 +1,10 @@
-"""Products from stored expressions on the device, as a part of whole solvers, against the CPU."""
+"""Schedules "expressions" and "jp" on the device, as a part of whole solvers, against the CPU."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from reference import ReferenceSolver
 from resident_graphs import mixed_plane, mixed_space
 from test_resident import close, on_cpu, resident
 from vulkan_devices import shared_device
-from vulkan_graphs import assert_same_path, bundle_adjustment
+from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
 
 LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 SLOW_DOUBLE = DeviceFigures("slow in double", 4.0e12, 4.8e13, 6.0e12, 2.5e11, 2e-6, 3e-5)
@@ -43,7 +44,7 @@ def robust_bundle():
 
 
 GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": robust_bundle, "photo": photo_graph}
-SCHEDULES = ["expressions"]
+SCHEDULES = ["expressions", "jp"]
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +193,7 @@ def test_a_cut_at_an_end_is_that_schedule(figures):
     plain = bundle_adjustment()
     size = problem_size(Structure(plain.select()), "mixed")
     names = {one.schedule for one in predict(size, LARGE_GPU, "mixed")}
-    assert names == {"blocks", "matrix-free", "jacobians"}
+    assert names == {"blocks", "matrix-free", "jacobians", "jp"}
     summary = optimize(
         plain,
         "lm",
@@ -230,3 +231,50 @@ def test_explain_shows_what_is_stored(tmp_path, capsys):
     assert "expressions stores" in text and " = " in text and "J_0" in text
     assert main([*words, "--precision", "mixed", "--schedule", "EDGE_SE3_TRACKXYZ=expresions"]) == 2
     assert "Did you mean 'expressions'?" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------- jp
+
+
+def moved_vectors(solver):
+    """Sources of each t that a solver has computed."""
+    products = solver.system.reduction._products._moved
+    return sorted(tuple(sorted(sources)) for _, sources in products._moved)
+
+
+def test_slots_share_the_first_half_where_they_can():
+    """A pose graph computes J x once; with a stored block beside it, once per slot; landmarks need both."""
+    for graph, schur, schedule, expected in [
+        (pose_graph, "off", "jp", [(0, 1)]),
+        (bundle_adjustment, "implicit", "jp", [(0,), (1,)]),
+        (mixed_space, "off", {"EDGE_SE3:QUAT": "jp", "EDGE_SE3_TRACKXYZ": "blocks"}, [(0,), (1,)]),
+        (mixed_space, "off", "jp", [(0, 1), (0, 1)]),
+    ]:
+        solver = resident(graph(), "address", "pcg", schur, schedule)
+        solver.linearize()
+        assert solver.trial(Damping(0.3)).solved
+        assert moved_vectors(solver) == expected
+        size = problem_size(solver.structure, "double")
+        costs, products = EdgeCosts(size, LARGE_GPU, "double"), solver._linearizer.storage.products
+        number = sum(
+            costs.num_moved(g, products, schur)
+            for g, one in zip(size.groups, products, strict=True)
+            if one == "jp"
+        )
+        assert number == len(expected)
+
+
+def test_edges_of_many_vertices_cost_less_in_halves():
+    """n + 1 halves instead of n whole products: less for four vertices, more for two."""
+    few, many = problem_size(Structure(pose_graph().select()), "double"), None
+    (group,) = few.groups
+    more = {"record_words": (2,) * 4, "tangent_dims": (3,) * 4, "is_eliminated": (False,) * 4}
+    more |= {"num_destinations": (40,) * 4, "vertex_sets": (0,) * 4, "may_merge": (False,) * 4}
+    many = replace(few, groups=(replace(group, num_edges=10**7, is_shared=(False,) * 4, **more),))
+    pins = {"EDGE_SE2": "matrix-free"}, {"EDGE_SE2": "jp"}
+    slow = replace(LARGE_GPU, float64_flops=1e11)
+    anew, halves = (predict(many, slow, "double", pin)[0] for pin in pins)
+    assert halves.seconds["solve"] < 0.7 * anew.seconds["solve"]
+    two = replace(few, groups=(replace(group, num_edges=10**7),))
+    anew, halves = (predict(two, LARGE_GPU, "mixed", pin)[0] for pin in pins)
+    assert halves.seconds["solve"] > anew.seconds["solve"]

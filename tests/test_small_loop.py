@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -14,7 +15,7 @@ from graphopt.errors import GraphError
 from graphopt.optimizer import run as run_module
 from graphopt.optimizer.native_loop import native_loop_for
 from graphopt.optimizer.options import DoglegOptions, GaussNewtonOptions, LevenbergMarquardtOptions
-from graphopt.optimizer.signals import StopFlag
+from graphopt.optimizer.signals import StopFlag, StopSignals
 from graphopt.solver.small import LARGEST_DIM
 
 CAMERA = [500.0, 500.0, 320.0, 240.0]
@@ -145,6 +146,35 @@ def test_stop_flag():
     timer.join()
     assert summary.termination is graphopt.TerminationType.USER_STOP
     assert 0 < len(summary.iterations) < 10_000_000
+
+
+def test_interrupts_are_seen_without_a_flag():
+    """Nobody is expected to stop it: the native loop looks at times whether Ctrl-C was pressed."""
+    main = threading.main_thread().ident
+    timer = threading.Timer(0.05, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    summary = graphopt.optimize(pose_graph(), "gn", 10_000_000)
+    timer.join()
+    assert summary.termination is graphopt.TerminationType.USER_INTERRUPT
+    assert 0 < len(summary.iterations) < 10_000_000
+
+
+def test_who_is_asked_how_often():
+    """A flag or a time limit is looked at before each trial, surprises once in a while."""
+
+    class Counting(StopFlag):
+        calls = 0
+
+        def is_set(self) -> bool:
+            self.calls += 1
+            return super().is_set()
+
+    flag = Counting()
+    summary = graphopt.optimize(pose_graph(), "gn", 500, stop=flag)
+    assert flag.calls >= len(summary.iterations) == 500
+    assert StopSignals(None, 3.0, 0.0).patience == StopSignals(flag, None, 0.0).patience == 0.0
+    assert StopSignals(None, None, 0.0).patience > 0.0
+    assert StopSignals(flag, None, 0.0, is_likely=False).patience > 0.0
 
 
 def test_exception_in_stop():

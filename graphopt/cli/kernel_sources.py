@@ -39,6 +39,7 @@ def sources(structure: Structure, args: argparse.Namespace) -> str:
 
 def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     from graphopt.codegen import gpu
+    from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
     from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
     from graphopt.codegen.gpu.scattered import scattered_kernels
     from graphopt.codegen.gpu.stored_products import (
@@ -54,6 +55,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
     found += scattered_kernels(signature, arithmetic)
+    found.append(moved_kernel(signature, tuple(slots), arithmetic))
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:
@@ -62,6 +64,8 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
             stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
             found.append(store_kernel(signature, slot, others, arithmetic))
             found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            product = transposed_product(signature, slot, tuple(slots), slot == 0, arithmetic)
+            found += [stored_tiles_kernel(product), stored_rows_kernel(product)]
             found += expression_kernels(signature, slot, others, arithmetic)
     return found
 

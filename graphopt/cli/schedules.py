@@ -7,7 +7,7 @@ from typing import Any
 
 from graphopt.cli.suggestions import did_you_mean
 
-_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 _EVALUATIONS = ("gather", "scatter")
 _BOTH = tuple(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS)
 _OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)

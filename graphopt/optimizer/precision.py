@@ -30,6 +30,8 @@ from graphopt.solver.trial import Damping
 
 LARGEST_SHARE = 1e-6
 """Of chi2, that a result in mixed precision may leave to one step in double."""
+_PROBED = 0.1
+"""Of what may be left: how closely a probe finds out."""
 _PROBE, _CAUTIOUS, _FLOAT32 = 1e-12, 1e-8, 1e-7
 """Dampings: the least for double, one for curved valleys, and as little as float32 makes use of."""
 _ROUNDING = 1e-12  # of chi2 at the start: what is left is measured against no less
@@ -88,7 +90,7 @@ class PrecisionGuard:
     def _at_end(self, chi2: float, ending: TerminationType | None, is_last: bool) -> TerminationType | None:
         double = self._double()
         damping = _FLOAT32 if double is None else _PROBE
-        found = self._probe(double or self._solver.inner, self._scaled(damping), chi2)
+        found = self._probe(double or self._solver.inner, self._scaled(damping, chi2), chi2)
         if found.left <= LARGEST_SHARE or (
             ending is TerminationType.LINEAR_SOLVER_FAILURE and not found.solved
         ):
@@ -139,9 +141,9 @@ class PrecisionGuard:
             exact = max(exact, self._probe(double, damping, chi2).decrease)
             if self._is_more(exact, own, chi2, double, _MORE):
                 return
-        own = max(own, self._probe(single, self._scaled(_FLOAT32), chi2).decrease)
+        own = max(own, self._probe(single, self._scaled(_FLOAT32, chi2), chi2).decrease)
         for damping in (_CAUTIOUS, _PROBE):
-            exact = max(exact, self._probe(double, self._scaled(damping), chi2).decrease)
+            exact = max(exact, self._probe(double, self._scaled(damping, chi2), chi2).decrease)
             if self._is_more(exact, own, chi2, double, _MUCH_MORE):
                 return
 
@@ -167,10 +169,10 @@ class PrecisionGuard:
         finally:
             self._summary.seconds["verify"] += time.perf_counter() - start
 
-    def _scaled(self, value: float) -> Damping:
+    def _scaled(self, value: float, chi2: float) -> Damping:
         """As little damping as `value` says, solved as exactly as the algorithm does."""
-        own = self._algorithm.damping()
-        return Damping(value, True, 1e-6, 1e32, own.accuracy, own.worth)
+        worth = _PROBED * LARGEST_SHARE * chi2
+        return Damping(value, True, 1e-6, 1e32, self._algorithm.damping().accuracy, worth)
 
     def _probe(self, solver: BlockSolver, damping: Damping, chi2: float) -> _Found:
         """A step at the estimates, taken back."""

@@ -20,7 +20,7 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions")
+_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 _EVALUATIONS = ("gather", "scatter")
 EDGE_SCHEDULES = (
     "auto",
@@ -50,10 +50,10 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "expressions" (they read stored values of which they compute the Jacobians),
-    "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once; "blocks+scatter"
-    says both. All but "host" also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one
-    kernel sums over all edge types) or "separate"."""
+    (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
+    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once;
+    "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By vertex type's
+    tag: "merged" (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None

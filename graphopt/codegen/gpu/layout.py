@@ -77,6 +77,7 @@ _KEYWORDS = {
     "information",
     "row",
     "datum",
+    "moved",
     "entry",
 }
 

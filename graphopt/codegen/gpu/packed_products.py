@@ -27,6 +27,7 @@ from graphopt.codegen.gpu.programs import (
     product_program,
     vector_names,
 )
+from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
 
 
@@ -107,16 +108,22 @@ class Recomputed:
         self.arithmetic: Arithmetic = arithmetic
         self.description = "Jacobians are computed anew"
         self.names = argument_names(signature.edge_type)
-        self.sums = numbered("y", signature.edge_type.vertices[slot].tangent_dim)
-        program = (explicit_product_program if explicit else product_program)(signature, slot, sources)
         self.loads = self._loads()
-        vectors = [name for vector in vector_names(signature, sources) for name in vector]
-        inputs = [load.name for group in self.loads for load in group] + vectors
-        guides = guide_names(signature, sorted({slot, *sources}) if explicit else ())
-        whole = assign(program, inputs, [*self.sums, *guides])
+        program, self.sums, moving, guided = self.function(explicit)
+        inputs = [load.name for group in self.loads for load in group] + [*moving]
+        whole = assign(program, inputs, [*self.sums, *guide_names(signature, guided)])
         self.assignment = whole.keep(self.sums)
         self.wide = closed_forms(whole, self.loads) if arithmetic != "double" else set()
         self.kinds = dict.fromkeys(inputs, "real")
+
+    def function(self, explicit: bool) -> tuple[Program, Sequence[str], Sequence[str], Sequence[int]]:
+        """Program, names of its outputs, names of its last inputs, slots whose Jacobians are guides."""
+        vectors = [name for vector in vector_names(self.signature, self.sources) for name in vector]
+        sums = numbered("y", self.signature.edge_type.vertices[self.slot].tangent_dim)
+        if explicit:
+            program = explicit_product_program(self.signature, self.slot, self.sources)
+            return program, sums, vectors, sorted({self.slot, *self.sources})
+        return product_program(self.signature, self.slot, self.sources), sums, vectors, ()
 
     def _loads(self) -> list[list[Load]]:
         """Inputs per vertex, parameter and data; those of vertices in words of their packed records."""

@@ -6,6 +6,8 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     linearize a         upper triangle of J_a' w Omega J_a by columns, -J_a' w Omega e, rho(s)
     pair a b            J_a' w Omega J_b by columns
     product a, B        J_a' (w Omega (sum over t in B of J_t x_t))
+    moved B             t = w Omega (sum over t in B of J_t x_t)
+    transposed a        J_a' t
     factors a, B        w Omega J_a, then J_t for t in B, by rows
     blocks a, B         J_a' w Omega J_t for t in B, by rows
 
@@ -148,6 +150,31 @@ def explicit_product_program(signature: EdgeSignature, slot: int, sources: tuple
     more = [name for vector in names for name in vector]
     name = f"explicit_product{slot}.{'_'.join(map(str, sources))}"
     return _compile(signature, name, outputs, more, _distinct(slot, sources))
+
+
+def moved_program(signature: EdgeSignature, sources: tuple[int, ...]) -> Program:
+    """-> w Omega sum_t J_t x_t, guides. Inputs end with x_t for each t of `sources`."""
+    names = vector_names(signature, sources)
+
+    def outputs(edge: SymbolicEdge) -> list[Expr]:
+        vectors = [[var(name) for name in vector] for vector in names]
+        return edge.information_times(_directional(edge, sources, vectors))
+
+    name = f"moved{'_'.join(map(str, sources))}"
+    return _compile(signature, name, outputs, [name for vector in names for name in vector])
+
+
+def transposed_program(signature: EdgeSignature, slot: int) -> Program:
+    """-> J_a' t, guides. Inputs end with t, `moved_names`."""
+    names = moved_names(signature)
+    return _compile(
+        signature, f"transposed{slot}", lambda edge: _transposed(edge, slot, [*map(var, names)]), names
+    )
+
+
+def moved_names(signature: EdgeSignature) -> Sequence[str]:
+    """Names of the entries of t = w Omega J x."""
+    return numbered("moved", signature.edge_type.residual_dim)
 
 
 def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:

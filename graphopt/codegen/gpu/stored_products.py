@@ -25,7 +25,7 @@ from graphopt.codegen.gpu.inputs import declare_inputs, describe_type, edge_load
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.packed_products import check_product, packed_record_dim, read_words
-from graphopt.codegen.gpu.product_shapes import Loop, rows_kernel, tiles_kernel
+from graphopt.codegen.gpu.product_shapes import EdgeProduct, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import blocks_program, factors_program, guide_names
 
 STORE_WORKGROUP = 128
@@ -302,12 +302,12 @@ def _sum(terms: Sequence[str]) -> str:
 
 
 @cache
-def stored_tiles_kernel(product: StoredProduct, solve: bool = False) -> GpuKernel:
-    """`product_shapes.tiles_kernel` that reads what a view has stored."""
+def stored_tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
+    """`product_shapes.tiles_kernel`, the same one for the same product."""
     return tiles_kernel(product, solve)
 
 
 @cache
-def stored_rows_kernel(product: StoredProduct) -> GpuKernel:
+def stored_rows_kernel(product: EdgeProduct) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
     return rows_kernel(product)

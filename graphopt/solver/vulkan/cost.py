@@ -2,9 +2,9 @@
 
 A schedule says what is stored of H beside its diagonal, per edge set (`storage`): its blocks ("blocks"),
 what products read of the Jacobians ("jacobians"), values of the products' programs ("expressions"), or
-nothing, so that products compute the Jacobians anew ("matrix-free"); and whether Schur elimination forms S
-("explicit"), multiplies through H_pl ("implicit") or is left out ("off"). Who evaluates the edges for H and
-b is a choice of its own (`evaluation_cost`).
+nothing, so that products compute the Jacobians anew ("matrix-free"; "jp": first those of J x, then those of
+J'); and whether Schur elimination forms S ("explicit"), multiplies through H_pl ("implicit") or is left out
+("off"). Who evaluates the edges for H and b is a choice of its own (`evaluation_cost`).
 Each pass over edges, blocks or vectors takes the longest of
 
     bytes / bandwidth,   operations / rate,   scattered 16-byte reads / their rate
@@ -138,7 +138,7 @@ def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
     chosen: list[Products] = [one for one in PRODUCTS if pin in ("auto", one)]
     if "expressions" not in chosen or (one := costs.expressions_of(tag)) == "expressions":
         return chosen
-    return [one] if pin == "expressions" else chosen[: chosen.index("expressions")]
+    return [one] if pin == "expressions" else [other for other in chosen if other != "expressions"]
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -296,6 +296,7 @@ def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products])
     passes = [
         Pass(nbytes=2.0 * real * size.dim),
         Pass(nbytes=float(real * (size.diagonal + 3 * size.kept_dim))),
+        *costs.first_halves(products, schur),
     ]
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
@@ -332,7 +333,7 @@ def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) 
     """Images, edges once per slot, stored numbers, S and its queue, vectors, two versions of estimates."""
     size, real = costs.size, bytes_of(costs.precision)
     views = size.image_bytes + sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
-    numbers = size.diagonal + costs.all_stored(products)
+    numbers = size.diagonal + costs.all_stored(products, schur)
     for g, stored in zip(size.groups, products, strict=True):
         if stored == "blocks":
             numbers += g.kept_off_diagonal + g.coupling

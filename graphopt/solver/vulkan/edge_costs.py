@@ -15,7 +15,6 @@ from graphopt.solver.vulkan.view_cuts import EFFICIENCY, REUSE, STREAM_EFFICIENC
 PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
 """Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
 _WORD = 16  # bytes of a scattered read
-_WIDE_BYTES = 8  # of a number of an edge's data
 
 
 @dataclass(frozen=True)
@@ -82,18 +81,43 @@ class EdgeCosts:
             return self.cut(g, slot).use.numbers if self.cut(g, slot).where != "inputs" else 0
         return 0
 
-    def all_stored(self, products: Sequence[Products]) -> float:
-        """Numbers of all groups."""
-        return float(
-            sum(
-                g.num_edges * self.stored(g, slot, one)
-                for g, one in zip(self.size.groups, products, strict=True)
-                for slot in range(g.arity)
-            )
-        )
+    def all_stored(self, products: Sequence[Products], schur: str) -> float:
+        """Numbers of all groups, those of vectors t included."""
+        total = 0
+        for g, one in zip(self.size.groups, products, strict=True):
+            numbers = sum(self.stored(g, slot, one) for slot in range(g.arity))
+            if one == "jp":
+                numbers += g.residual_dim * self.num_moved(g, products, schur)
+            total += g.num_edges * numbers
+        return float(total)
+
+    def num_moved(self, g: GroupSize, everybody: Sequence[Products], schur: str) -> int:
+        """How many vectors t = w Omega J x schedule "jp" computes in a product: see `moved_vectors`."""
+        kept = [_num_kept(one, schur) for one in self.size.groups]
+        shares = set(everybody) == {"jp"} and max(kept) > 1
+        own = _num_kept(g, schur)
+        of_kept = 1 if shares and own else own if g.arity > 1 else 0
+        return of_kept + (1 if 0 < own < g.arity else 0)
+
+    def first_halves(self, everybody: Sequence[Products], schur: str) -> list[Pass]:
+        """J x per edge, of all groups with schedule "jp"."""
+        real, passes = bytes_of(self.precision), []
+        for g, one in zip(self.size.groups, everybody, strict=True):
+            if one == "jp":
+                moved = float(g.num_edges * real * g.residual_dim)
+                words = sum(-(-dim * real // _WORD) for dim in g.tangent_dims[1:])
+                half = edge_pass(g, self._half_flops(g), skip=0, more_bytes=moved, more_words=words)
+                passes += self.num_moved(g, everybody, schur) * [half]
+        return passes
+
+    def _half_flops(self, g: GroupSize) -> float:
+        return 0.5 * PRODUCT_FLOPS[self.precision] * g.chi2_flops
 
     def product(self, g: GroupSize, slot: int, products: Products) -> Pass:
-        """One product over a view's edges; products: not "blocks"."""
+        """One product over a view's edges, "jp": its second half; products: not "blocks"."""
+        if products == "jp":
+            read = float(g.num_edges * (bytes_of(self.precision) * g.residual_dim + 4))
+            return edge_pass(g, self._half_flops(g), skip=slot, more_bytes=read)
         if products == "expressions":
             products = _END[self.cut(g, slot).where] if g.arity > 1 else "matrix-free"
         real = bytes_of(self.precision)
@@ -115,13 +139,18 @@ class EdgeCosts:
         """What is different from a product that computes all anew."""
         use, without = cut.use, cut.without
         stored = g.num_edges * use.number_bytes * use.numbers
-        nbytes = anew.nbytes + stored - g.num_edges * _WIDE_BYTES * (without.data - use.data)
+        nbytes = anew.nbytes + stored - g.num_edges * use.number_bytes * (without.data - use.data)
         return Pass(
             nbytes=float(nbytes),
             flops=anew.flops * use.flops / max(without.flops, 1.0),
             gathers=max(anew.gathers - g.num_edges * (without.gathers - use.gathers), 0.0),
             bandwidth=STREAM_EFFICIENCY if 2 * stored > nbytes else EFFICIENCY,
         )
+
+
+def _num_kept(g: GroupSize, schur: str) -> int:
+    """Slots that Schur does not eliminate."""
+    return g.arity - sum(g.is_eliminated) if schur == "implicit" else g.arity
 
 
 _END: dict[str, Products] = {"inputs": "matrix-free", "between": "expressions", "outputs": "jacobians"}

@@ -20,7 +20,7 @@ from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
 SIMD = 32
 """Invocations that read together."""
 MOVED_BYTES = 64
-SAMPLE = 1 << 16
+SAMPLE = 1 << 13
 """Edges that are looked at, about."""
 WORTH = 0.9
 """Share of the moves that sorting may leave at most."""
@@ -50,9 +50,7 @@ def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder |
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
     edges, destination = _edges_of(found, sample)
     by_end = edges[_by_end(group, edges, destination, other)]
-    moves, sorted_moves = (
-        sum(_moves(structure, group, one, k) for k in others) / len(edges) for one in (edges, by_end)
-    )
+    moves, sorted_moves = (sum(_moves(structure, group, one, k) for k in others) for one in (edges, by_end))
     taken = other if sorted_moves <= WORTH * moves else None
     return EdgeOrder(slot, taken, moves, sorted_moves)
 
@@ -99,13 +97,14 @@ def _by_end(group: EdgeGroup, edges: np.ndarray, destination: np.ndarray, other:
     return np.argsort(keys, kind="stable")
 
 
-def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int) -> int:
-    """Moves that groups of edges, in this order, take for the records of a slot."""
+def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int) -> float:
+    """Moves per edge that groups of edges, in this order, take for the records of a slot."""
+    edges = edges[: len(edges) // SIMD * SIMD]
     vertex = structure.selection.vertex_sets[group.vertex_sets[other]].type
     nbytes = 4 * packed_record_dim(vertex.storage_dim, vertex.tangent_dim)
     first = group.vertex_rows[edges, other].astype(np.int64) * nbytes
     begin, end = first // MOVED_BYTES, (first + nbytes - 1) // MOVED_BYTES
-    together = np.arange(len(edges)) // SIMD << 40
     longest = int((end - begin).max()) + 1
-    touched = [together + np.minimum(begin + k, end) for k in range(longest)]
-    return len(np.unique(np.concatenate(touched)))
+    touched = np.minimum(begin[:, None] + np.arange(longest), end[:, None])
+    touched = np.sort(touched.reshape(-1, SIMD * longest), axis=1)
+    return (len(touched) + np.count_nonzero(np.diff(touched, axis=1))) / len(edges)

@@ -11,7 +11,7 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     whole        both, with all sources
 
 Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
-(`stored_numbers`). Parts with the same vertices as
+(`stored_numbers`), those of schedule "jp" J x (`moved_vectors`). Parts with the same vertices as
 destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
 other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
@@ -43,6 +43,7 @@ from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.inverse import BlockInverse
 from graphopt.solver.vulkan.linearization import DeviceLinearizer
 from graphopt.solver.vulkan.long_sums import Pass, steps_of
+from graphopt.solver.vulkan.moved_vectors import MovedVectors
 from graphopt.solver.vulkan.packed_records import PackedRecords
 from graphopt.solver.vulkan.product_parts import (
     Part,
@@ -71,6 +72,7 @@ class EdgeProducts:
             StoredBlocks(context, storage.layout) if len(self._edges) < len(linearizer.edges) else None
         )
         self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
+        self._moved = MovedVectors(context, self._records)
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
         self._solving: dict[tuple[tuple[int, int], ...], dict[str, DeviceArray]] = {}
         self._structure = structure
@@ -103,7 +105,7 @@ class EdgeProducts:
         for edges in self._edges:
             for slot, number in enumerate(edges.group.vertex_sets):
                 reads = any(one.reads_estimate(slot) for one in edges.stored.values())
-                reads = reads or self._chosen[id(edges)] == "matrix-free"
+                reads = reads or self._chosen[id(edges)] in ("matrix-free", "jp")
                 found[number] = found.get(number, False) or reads
         return found
 
@@ -131,7 +133,7 @@ class EdgeProducts:
         """Device memory of what only products need."""
         named = [*self._arrays.values(), *self._solving.values()]
         arrays = [array for one in named for array in one.values()]
-        return self._records.nbytes + sum(one.nbytes for one in arrays)
+        return self._records.nbytes + self._moved.nbytes + sum(one.nbytes for one in arrays)
 
     def estimate_launches(self, version: int) -> list[Launch]:
         """Before the first product at a version of the estimates."""
@@ -146,8 +148,17 @@ class EdgeProducts:
         numbers = self._numbers(plan.parts)
         self._record_start(recorder, plan, x, y, own, parity)
         pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
-        for step in [pack, *self._product_steps(plan, y, own.status, parity)]:
+        moved = self._moved_launches(plan.parts, own.status, parity)
+        for step in filter(None, [pack, moved, *self._product_steps(plan, y, own.status, parity)]):
             record_step(recorder, step)
+
+    def _moved_launches(self, parts: list[Part], status: Any, parity: int | None) -> list[Launch]:
+        """The first halves of products "jp"; none without."""
+        halves = [(one.edges, one.sources) for one in parts if self._is_halved(one)]
+        return self._moved.launches(halves, status, parity)
+
+    def _is_halved(self, one: Part) -> bool:
+        return self._chosen[id(one.edges)] == "jp"
 
     def _record_start(
         self, recorder: Any, plan: ProductPlan, x: Any, y: Any, own: Equations, parity: int | None
@@ -185,7 +196,9 @@ class EdgeProducts:
         solve = [
             launch for one in eliminated.units for launch in self._solve_launches(one, inverse, own, parity)
         ]
-        for step in [pack, solve, *self._product_steps(kept, y, own.status, parity)]:
+        before, after = (self._moved_launches(x.parts, own.status, parity) for x in (eliminated, kept))
+        products = self._product_steps(kept, y, own.status, parity)
+        for step in filter(None, [pack, before, solve, after, *products]):
             record_step(recorder, step)
 
     def _numbers(self, parts: list[Part]) -> list[int]:
@@ -264,6 +277,8 @@ class EdgeProducts:
         )
 
     def _product(self, one: Part) -> EdgeProduct:
+        if self._is_halved(one):
+            return self._moved.product(one.edges, one.slot, one.sources)
         if not one.edges.stored:
             arithmetic = arithmetic_of(self._context)
             return recomputed_product(one.edges.signature, one.slot, one.sources, arithmetic)
@@ -274,15 +289,15 @@ class EdgeProducts:
         """What a product of a part reads."""
         sets = enumerate(one.edges.group.vertex_sets)
         packed = {f"packed{slot}": self._records.buffer(number) for slot, number in sets}
-        return {**one.edges.product_buffers(one.slot), **packed}
+        moved = self._moved.buffers(one.edges, one.slot, one.sources) if self._is_halved(one) else {}
+        return {**one.edges.product_buffers(one.slot), **packed, **moved}
 
     def _kernel(self, one: Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows" or "solve"."""
         product = self._product(one)
-        if one.edges.stored and shape == "rows":
-            return stored_rows_kernel(product)
-        if one.edges.stored:
-            return stored_tiles_kernel(product, shape == "solve")
+        if one.edges.stored or self._is_halved(one):
+            rows = shape == "rows"
+            return stored_rows_kernel(product) if rows else stored_tiles_kernel(product, shape == "solve")
         own = product.signature, product.slot, product.sources, product.arithmetic
         return packed_rows_kernel(*own) if shape == "rows" else packed_tiles_kernel(*own, shape == "solve")
 

@@ -25,6 +25,7 @@ from graphopt.solver.vulkan.edges import DeviceEdges
 from graphopt.solver.vulkan.generated import arithmetic_of, bound
 from graphopt.solver.vulkan.long_sums import steps_of
 from graphopt.solver.vulkan.merging import Merging
+from graphopt.solver.vulkan.moved_vectors import share_moved
 from graphopt.solver.vulkan.planes import DevicePlanes, captured_handles, parameter_handles
 from graphopt.solver.vulkan.records import DeviceEstimates, DeviceParameters
 from graphopt.solver.vulkan.sequence import Sequence
@@ -94,8 +95,12 @@ class DeviceLinearizer:
 
     @property
     def uses_diagonal(self) -> bool:
-        """Products leave out what H's diagonal blocks hold: true unless an edge names a vertex twice."""
-        return not any(edges.names_a_vertex_twice for edges in self.edges)
+        """Products leave out what H's diagonal blocks hold.
+
+        Not where an edge names a vertex twice, nor where all products "jp" share J x.
+        """
+        twice = any(edges.names_a_vertex_twice for edges in self.edges)
+        return not twice and not share_moved(self.storage.products, self.edges)
 
     # ---------------------------------------------------------------- tiers, see `tiered`
 

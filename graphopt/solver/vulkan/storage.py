@@ -4,6 +4,7 @@ blocks        the off-diagonal blocks that the group contributes to
 matrix-free   nothing: products compute the Jacobians anew
 jacobians     what a product reads of the Jacobians, per edge and view
 expressions   values of a product's program, likewise: see `view_cuts`
+jp            nothing: each product first computes J x per edge, see `moved_vectors`
 
 All of them store H's diagonal blocks; y = H x adds up the products of all groups. The choice is made per edge
 set: groups of one edge set, which differ in their robust kernel, share it.
@@ -23,8 +24,8 @@ from graphopt.solver.vulkan.layout import BlockLayout, diagonal_layout, whole_la
 Evaluation = Literal["gather", "scatter"]
 """Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
 EVALUATIONS: tuple[Evaluation, ...] = ("gather", "scatter")
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions"]
-PRODUCTS: tuple[Products, ...] = ("blocks", "matrix-free", "jacobians", "expressions")
+Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
+PRODUCTS: tuple[Products, ...] = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 
 
 @dataclass(frozen=True, eq=False)

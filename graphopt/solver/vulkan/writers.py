@@ -1,7 +1,7 @@
 """What the linearisation launches: diagonal blocks and b by one or several views, other blocks by pair lists.
 
 Rows are numbered for `write_plan`: block b's diagonal block and part of b is row b, stored block k of H that
-is not on the diagonal is row num_blocks + k.
+is not on the diagonal is row num_blocks + k; where one pair list writes all of these, they count as one row.
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ def writers_of(
         found.append(ViewWriter(*unit[0]) if len(unit) == 1 else UnitWriter(context, merging.views(unit)))
     found += [ViewWriter(*one) for one in members if one[0].scattered is not None]
     lists = [(edges, one) for edges in all_edges for one in edges.pairs]
-    others = off_diagonal(layout)
-    for edges, one in lists:
-        if not one.pairs.on_diagonal:
-            all_of_them = one.pairs.num_blocks == len(others)
-            numbers = others if all_of_them else _numbers(layout.block_offset, one)
-            found.append(PairWriter(edges, one, layout.num_blocks + numbers))
+    off_diagonal = [(edges, one) for edges, one in lists if not one.pairs.on_diagonal]
+    for edges, one in off_diagonal:
+        if len(off_diagonal) == 1 and one.pairs.num_blocks == _num_off_diagonal(layout):
+            found.append(PairWriter(edges, one, np.array([layout.num_blocks])))
+        else:
+            found.append(PairWriter(edges, one, layout.num_blocks + _numbers(layout.block_offset, one)))
     for edges, one in lists:
         if one.pairs.on_diagonal:
             found.append(PairWriter(edges, one, _numbers(layout.diagonal_offset, one)))
@@ -139,18 +139,21 @@ def _numbers(offsets: np.ndarray, one: PairArrays) -> np.ndarray:
     return np.searchsorted(offsets, one.pairs.offset.astype(offsets.dtype))
 
 
-def off_diagonal(layout: BlockLayout) -> np.ndarray:
-    """Numbers of the stored blocks that are not on the diagonal, ascending."""
-    is_other = np.ones(len(layout.row_idx), bool)
-    is_other[layout.col_ptr[1:] - 1] = False
-    return np.flatnonzero(is_other)
+def _num_off_diagonal(layout: BlockLayout) -> int:
+    """Stored blocks that are not on the diagonal."""
+    return len(layout.row_idx) - layout.num_blocks
 
 
 def plan_writers(writers: Sequence[Writer], layout: BlockLayout) -> WritePlan:
     """Their order: all rows of H and b are filled."""
-    needed = np.concatenate([np.arange(layout.num_blocks), layout.num_blocks + off_diagonal(layout)])
-    num_rows = layout.num_blocks + len(layout.row_idx)
-    return plan_writes([one.rows for one in writers], num_rows, needed)
+    rows, num_blocks = [one.rows for one in writers], layout.num_blocks
+    if max((int(one.max(initial=0)) for one in rows), default=0) <= num_blocks:  # one row for all of them
+        num_rows = num_blocks + (_num_off_diagonal(layout) > 0)
+        return plan_writes(rows, num_rows)
+    is_other = np.ones(len(layout.row_idx), bool)
+    is_other[layout.col_ptr[1:] - 1] = False
+    needed = np.concatenate([np.arange(num_blocks), num_blocks + np.flatnonzero(is_other)])
+    return plan_writes(rows, num_blocks + len(layout.row_idx), needed)
 
 
 class Chi2Launches:
