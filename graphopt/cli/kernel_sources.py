@@ -54,8 +54,8 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     found = [gpu.chi2_kernel(signature, arithmetic)]
     found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
-    found += scattered_kernels(signature, arithmetic)
     found.append(moved_kernel(signature, tuple(slots), arithmetic))
+    found += scattered_kernels(signature, arithmetic)
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:
