@@ -31,7 +31,7 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
-ALL_PRODUCTS = [*PRODUCTS, "expressions"]
+ALL_PRODUCTS = [*PRODUCTS, "expressions", "jp"]
 SCHEDULES = [*(f"{one}+gather" for one in ALL_PRODUCTS), *(f"{one}+scatter" for one in PRODUCTS)]
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
 
