@@ -38,7 +38,7 @@ from graphopt.io.detect import detect
 from graphopt.io.files import unpack
 from graphopt.io.formats import FORMATS, content_of, read_content
 from graphopt.io.read_report import ReadReport
-from graphopt.types import VariadicEdgeType, registry
+from graphopt.types import BUILTIN_TYPES, VariadicEdgeType, registry
 
 SECONDS_PER_INPUT = 5
 MEMORY_LIMIT = 4 << 30
@@ -91,14 +91,18 @@ TOKENS = [
 
 
 def tagged_seed(rng: np.random.Generator) -> bytes:
-    """Make a .g2o text with a line or two of every registered type."""
+    """Make a .g2o text with a line or two of every built-in type."""
     lines, next_id = [], 0
-    parameter_ids = {kind: number for number, kind in enumerate(registry.parameter_types())}
+    parameter_ids = {
+        kind: number for number, kind in enumerate(registry.parameter_types()) if kind in BUILTIN_TYPES
+    }
     for parameter_type, number in parameter_ids.items():
         lines.append(
             line(parameter_type.tag, [number], rng.uniform(0.3, 1.5, parameter_type.file.num_tokens))
         )
     for kind in registry.edge_types():
+        if kind not in BUILTIN_TYPES:
+            continue
         edge_type = kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind
         ids = []
         for vertex_type in edge_type.vertices:

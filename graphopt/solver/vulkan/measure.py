@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ _PHASES = {
 }
 """Phases of the device's clock -> phases of a prediction."""
 _DAMPING = Damping(1e-4, scaled=True, floor=1e-6, ceiling=1e32)
+_WARM_UP = 0.5  # [s] on a GPU, whose clocks fell while the host prepared
 _NEVER = 1e-200  # a tolerance that is not reached
 
 
@@ -88,7 +90,12 @@ def _measure(
         prediction.merged,
         evaluations=prediction.evaluations,
     )
-    samples = [_iteration(solver) for _ in range(repetitions + 2)][2:]  # the first ones compile and record
+    for _ in range(2):
+        _iteration(solver)  # compiles and records
+    end = time.perf_counter() + (0.0 if device.info["kind"] == "cpu" else _WARM_UP)
+    while time.perf_counter() < end:
+        _iteration(solver)
+    samples = [_iteration(solver) for _ in range(repetitions)]
     medians = {name: float(np.median([one[name] for one in samples])) for name in prediction.seconds}
     return Measurement(prediction, medians)
 

@@ -5,7 +5,7 @@ one kernel         every sum is written once, by one dispatch, but
 
                    - a tile's edges belong to all views, so that a group of 32 invocations goes through the
                      text of more than one: of V views in a tile of TILE edges, (TILE / 32 + V - 1) times
-                     rather than TILE / 32
+                     rather than TILE / 32; the others wait, so that memory is kept less busy, too
                    - all edges are evaluated with the registers of the view that needs most; a
                      multiprocessor hides latencies with fewer invocations where that is more than
                      FREE_REGISTERS
@@ -28,6 +28,8 @@ from graphopt.solver.vulkan.storage import Products
 
 SIMD = 32
 """Invocations that run one text together."""
+STALL = 0.6
+"""Of what divergence costs in operations, what it costs in bandwidth; measured on an H200."""
 FREE_REGISTERS = 128
 """32-bit registers of an invocation: so many leave room for 512 of them, which hide what memory takes."""
 
@@ -118,11 +120,12 @@ def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> Pass:
     slowest = _slowdown(max(one.registers for one in unit))
     slower = [slowest / _slowdown(one.registers) for one in unit]
     works = [one.work for one in unit]
+    stall = 1.0 + STALL * (divergence - 1.0)
     return replace(
         works[0],
-        nbytes=sum(k * one.nbytes for k, one in zip(slower, works, strict=True)),
+        nbytes=stall * sum(k * one.nbytes for k, one in zip(slower, works, strict=True)),
         flops=divergence * sum(k * one.flops for k, one in zip(slower, works, strict=True)),
-        gathers=sum(k * one.gathers for k, one in zip(slower, works, strict=True)),
+        gathers=stall * sum(k * one.gathers for k, one in zip(slower, works, strict=True)),
         dispatches=1,
         bandwidth=min(one.bandwidth for one in works),
     )
