@@ -114,7 +114,7 @@ def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]
     """Without a choice of who evaluates; with "expressions" where that is worth looking for cuts."""
     asked = [split_pin(pins.get(tag, "auto"))[0] for tag in costs.size.tags]
     without: list[Products] = [one for one in PRODUCTS if one != "expressions"]
-    plain = [[one for one in without if pin in ("auto", one)] for pin in asked]
+    plain: list[list[Products]] = [[one for one in without if pin in ("auto", one)] for pin in asked]
     if all(plain):
         found = _of_choices(costs, plain, pins)
         best = min((one.total for one in found), default=math.inf)
