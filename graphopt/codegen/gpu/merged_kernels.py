@@ -13,14 +13,15 @@ from functools import cache
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
     CHI2_WORKGROUP,
+    declare_sums,
     edge_statements,
-    hessian_names,
     place_table,
     store_block,
+    vertex_totals,
 )
 from graphopt.codegen.gpu.inputs import declare_inputs, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
-from graphopt.codegen.gpu.layout import TILE, EdgeSignature, numbered
+from graphopt.codegen.gpu.layout import TILE, EdgeSignature
 from graphopt.codegen.gpu.merged_tiles import ADD_EDGES, TILE_OF_VIEWS, Views, over_lanes
 from graphopt.codegen.gpu.product_shapes import (
     PRODUCT_INCLUDES,
@@ -30,7 +31,7 @@ from graphopt.codegen.gpu.product_shapes import (
     solve_destination,
 )
 from graphopt.codegen.gpu.programs import chi2_program, linearize_program
-from graphopt.codegen.gpu.segments import Total, tile_declarations, tile_sums
+from graphopt.codegen.gpu.segments import tile_declarations, tile_sums
 from graphopt.codegen.gpu.shared_memory import CHI2_SUM
 from graphopt.errors import OptionError
 
@@ -80,8 +81,7 @@ def merged_chi2_kernel(signatures: tuple[EdgeSignature, ...], arithmetic: Arithm
 def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic) -> GpuKernel:
     """H_aa (both triangles) into `values` and b_a into `b`, per destination of these views."""
     dim = _dim_of(members)
-    totals = [Total(name, False) for name in hessian_names(dim)]
-    totals += [Total(name, True) for name in numbered("b", dim)]
+    totals = vertex_totals(dim)
     sums = [total.output for total in totals]
     interface = Interface(("num_tiles", "first_tile", "accumulate"))
     views = Views([signature for signature, _ in members], interface)
@@ -93,10 +93,7 @@ def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic)
         declare_inputs(own, signature)
         adding = [total.add(body.outputs[total.output]) for total in totals]
         views.add(slot, own.buffers, [*load_lines(signature, loads, body.used), *body.lines, *adding], body)
-    for name in ("first", "tiles", "dest_block", "dest_scalar"):
-        interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
-    interface.add("b", "INOUT(%, real, b)")
+    declare_sums(interface, parts=False)
     header = [f"linearize {len(members)} views: H = J' w omega J and b = -J' w omega e", *views.header]
     over = over_lanes("mine = add(mine, scratch[c * TILE + i]);", " + part", "parts")
     declarations = [

@@ -45,7 +45,7 @@ def packed_tiles_kernel(
     solve: bool = False,
 ) -> GpuKernel:
     """`product_shapes.tiles_kernel` with x_t from packed records of the slots `sources`."""
-    return tiles_kernel(Recomputed(signature, slot, sources, arithmetic), solve)
+    return tiles_kernel(recomputed_product(signature, slot, sources, arithmetic), solve)
 
 
 @cache
@@ -53,14 +53,14 @@ def packed_rows_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
-    return rows_kernel(Recomputed(signature, slot, sources, arithmetic))
+    return rows_kernel(recomputed_product(signature, slot, sources, arithmetic))
 
 
 @cache
 def recomputed_product(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> EdgeProduct:
-    """The product of one view, for a kernel over several."""
+    """The product of one view, the same object for the same arguments."""
     return Recomputed(signature, slot, sources, arithmetic)
 
 

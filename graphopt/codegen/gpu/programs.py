@@ -96,7 +96,7 @@ class SymbolicEdge:
 
 def chi2_program(signature: EdgeSignature) -> Program:
     """-> rho, guides."""
-    return _compile(signature, "chi2", lambda edge: [edge.rho])
+    return compile_program(signature, "chi2", lambda edge: [edge.rho])
 
 
 def linearize_program(signature: EdgeSignature, slot: int) -> Program:
@@ -104,22 +104,29 @@ def linearize_program(signature: EdgeSignature, slot: int) -> Program:
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         left = edge.columns(slot)
-        right = edge.products(left)
-        hessian = [dot(left[i], right[j]) for j in range(len(left)) for i in range(j + 1)]
-        gradient = [make("neg", dot(column, edge.weighted)) for column in left]
-        return [*hessian, *gradient, edge.rho]
+        return [*vertex_sums(left, edge.products(left), edge.weighted), edge.rho]
 
-    return _compile(signature, f"linearize{slot}", outputs, guided=(slot,))
+    return compile_program(signature, f"linearize{slot}", outputs, guided=(slot,))
 
 
 def pair_program(signature: EdgeSignature, a: int, b: int) -> Program:
     """-> H_ab by columns, guides."""
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
-        left, right = edge.columns(a), edge.products(edge.columns(b))
-        return [dot(column, product) for product in right for column in left]
+        return pair_sums(edge.columns(a), edge.products(edge.columns(b)))
 
-    return _compile(signature, f"pair{a}_{b}", outputs, guided=(a, b))
+    return compile_program(signature, f"pair{a}_{b}", outputs, guided=(a, b))
+
+
+def vertex_sums(left: list[list[Expr]], right: list[list[Expr]], weighted: Sequence[Expr]) -> list[Expr]:
+    """Upper triangle of J' (w Omega J) by columns, -J' (w Omega e)."""
+    hessian = [dot(left[i], right[j]) for j in range(len(left)) for i in range(j + 1)]
+    return hessian + [make("neg", dot(column, weighted)) for column in left]
+
+
+def pair_sums(left: list[list[Expr]], right: list[list[Expr]]) -> list[Expr]:
+    """J_a' (w Omega J_b) by columns."""
+    return [dot(column, product) for product in right for column in left]
 
 
 def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
@@ -132,7 +139,7 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
         return _transposed(edge, slot, edge.information_times(moved))
 
     name = f"product{slot}.{'_'.join(map(str, sources))}"
-    return _compile(signature, name, outputs, [name for vector in names for name in vector])
+    return compile_program(signature, name, outputs, [name for vector in names for name in vector])
 
 
 def explicit_product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
@@ -149,7 +156,7 @@ def explicit_product_program(signature: EdgeSignature, slot: int, sources: tuple
 
     more = [name for vector in names for name in vector]
     name = f"explicit_product{slot}.{'_'.join(map(str, sources))}"
-    return _compile(signature, name, outputs, more, _distinct(slot, sources))
+    return compile_program(signature, name, outputs, more, _distinct(slot, sources))
 
 
 def moved_program(signature: EdgeSignature, sources: tuple[int, ...]) -> Program:
@@ -161,13 +168,13 @@ def moved_program(signature: EdgeSignature, sources: tuple[int, ...]) -> Program
         return edge.information_times(_directional(edge, sources, vectors))
 
     name = f"moved{'_'.join(map(str, sources))}"
-    return _compile(signature, name, outputs, [name for vector in names for name in vector])
+    return compile_program(signature, name, outputs, [name for vector in names for name in vector])
 
 
 def transposed_program(signature: EdgeSignature, slot: int) -> Program:
     """-> J_a' t, guides. Inputs end with t, `moved_names`."""
     names = moved_names(signature)
-    return _compile(
+    return compile_program(
         signature, f"transposed{slot}", lambda edge: _transposed(edge, slot, [*map(var, names)]), names
     )
 
@@ -187,7 +194,7 @@ def factors_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
         return [*left, *(x for t in sources for x in blocks[t].ravel())]
 
     name = f"factors{slot}.{'_'.join(map(str, sources))}"
-    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+    return compile_program(signature, name, outputs, guided=_distinct(slot, sources))
 
 
 def blocks_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
@@ -199,7 +206,7 @@ def blocks_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]
         return [dot(column, product) for products in right for column in left for product in products]
 
     name = f"blocks{slot}.{'_'.join(map(str, sources))}"
-    return _compile(signature, name, outputs, guided=_distinct(slot, sources))
+    return compile_program(signature, name, outputs, guided=_distinct(slot, sources))
 
 
 def _distinct(slot: int, sources: tuple[int, ...]) -> tuple[int, ...]:
@@ -222,13 +229,14 @@ def vector_names(signature: EdgeSignature, sources: Sequence[int]) -> list[list[
     return [[f"x{t}_{i}" for i in range(vertices[t].tangent_dim)] for t in sources]
 
 
-def _compile(
+def compile_program(
     signature: EdgeSignature,
     kind: str,
     outputs: Callable[[SymbolicEdge], list[Expr]],
     more_inputs: Sequence[str] = (),
     guided: Sequence[int] = (),
 ) -> Program:
+    """The program of these outputs of an edge, then guides with the Jacobians of the slots `guided`."""
     kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
     name = f"{signature.edge_type.name}.gpu.{kind}.{signature.information}{kernel}"
     with workspace():

@@ -32,10 +32,16 @@ from graphopt.codegen.gpu.edge_kernels import (
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.product_shapes import COMPONENTS
-from graphopt.codegen.gpu.programs import SymbolicEdge, _compile, guide_names
+from graphopt.codegen.gpu.product_shapes import COMPONENTS, packed_word
+from graphopt.codegen.gpu.programs import (
+    SymbolicEdge,
+    compile_program,
+    guide_names,
+    pair_sums,
+    vertex_sums,
+)
 from graphopt.codegen.gpu.segments import TILE_START, tile_sums
-from graphopt.codegen.gpu.stored_products import Entry, find_entries
+from graphopt.codegen.gpu.stored_products import Entry, StoredEntries, assign_entries, shorter_entries
 from graphopt.codegen.program import Program
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import Expr, const, make, var
@@ -59,31 +65,10 @@ class Scattered:
         return -(-record_layout(self).count // 4) * 4
 
 
-@dataclass(frozen=True)
-class RecordLayout:
-    """What a record holds."""
-
-    has_factors: bool
-    """Factors, or else sums; see the module's header."""
-    entries: tuple[Entry, ...]
-    """The outputs of `record_program`."""
-    representatives: tuple[int, ...]
-    """Of each number of a record the first entry that is it."""
-
-    @property
-    def count(self) -> int:
-        """Numbers of a record."""
-        return len(self.representatives)
-
-
 @cache
-def record_layout(own: Scattered) -> RecordLayout:
-    """The shorter of both kinds."""
-    both = []
-    for has_factors in (False, True):
-        entries, representatives = find_entries(_assignment(own, has_factors))
-        both.append(RecordLayout(has_factors, entries, representatives))
-    return min(both, key=lambda one: one.count)
+def record_layout(own: Scattered) -> StoredEntries:
+    """What a record holds: the outputs of `record_program`, the shorter of both kinds."""
+    return shorter_entries(lambda has_factors: _assignment(own, has_factors))
 
 
 def record_program(own: Scattered, has_factors: bool) -> Program:
@@ -96,7 +81,7 @@ def record_program(own: Scattered, has_factors: bool) -> Program:
     pairs = "" if has_factors else "".join(f".{a}_{b}" for a, b in own.pairs)
     name = f"record_{what}{'_'.join(map(str, own.slots))}{pairs}"
     outputs = _factors if has_factors else _sums
-    return _compile(own.signature, name, lambda edge: outputs(edge, own), guided=own.slots)
+    return compile_program(own.signature, name, lambda edge: outputs(edge, own), guided=own.slots)
 
 
 def _factors(edge: SymbolicEdge, own: Scattered) -> list[Expr]:
@@ -111,29 +96,14 @@ def _sums(edge: SymbolicEdge, own: Scattered) -> list[Expr]:
     found: list[Expr] = []
     for t in own.slots:
         left = edge.columns(t)
-        found += _vertex_sums(left, edge.products(left), edge.weighted)
+        found += vertex_sums(left, edge.products(left), edge.weighted)
     for a, b in own.pairs:
-        found += _pair_sums(edge.columns(a), edge.products(edge.columns(b)))
+        found += pair_sums(edge.columns(a), edge.products(edge.columns(b)))
     return found
 
 
-def _vertex_sums(left: list[list[Expr]], right: list[list[Expr]], weighted: Sequence[Expr]) -> list[Expr]:
-    """Upper triangle of J' (w Omega J) by columns, -J' (w Omega e)."""
-    hessian = [dot(left[i], right[j]) for j in range(len(left)) for i in range(j + 1)]
-    return hessian + [make("neg", dot(column, weighted)) for column in left]
-
-
-def _pair_sums(left: list[list[Expr]], right: list[list[Expr]]) -> list[Expr]:
-    """J_a' (w Omega J_b) by columns."""
-    return [dot(column, product) for product in right for column in left]
-
-
 def _assignment(own: Scattered, has_factors: bool) -> Assignment:
-    program = record_program(own, has_factors)
-    guides = guide_names(own.signature, own.slots)
-    inputs = [load.name for group in edge_loads(own.signature, False) for load in group]
-    entries = numbered("entry", program.num_outputs - len(guides))
-    return assign(program, inputs, [*entries, *guides])
+    return assign_entries(own.signature, record_program(own, has_factors), own.slots)
 
 
 @cache
@@ -296,8 +266,8 @@ def _by_factors(own: Scattered, slots: tuple[int, ...], entries: Sequence[Expr])
     matrix = [[entries[place[min(i, j), max(i, j)]] for j in range(num)] for i in range(num)]
     right = [[dot(row, column) for row in matrix] for column in columns[slots[-1]]]
     if len(slots) == 1:
-        return _vertex_sums(columns[slots[0]], right, entries[len(entries) - num :])
-    return _pair_sums(columns[slots[0]], right)
+        return vertex_sums(columns[slots[0]], right, entries[len(entries) - num :])
+    return pair_sums(columns[slots[0]], right)
 
 
 def _taken(own: Scattered, slots: tuple[int, ...], entries: Sequence[Expr]) -> list[Expr]:
@@ -316,10 +286,7 @@ def _taken(own: Scattered, slots: tuple[int, ...], entries: Sequence[Expr]) -> l
 
 
 def _macros(arithmetic: Arithmetic) -> list[str]:
-    return [
-        f"#define packed_word {'dvec4' if arithmetic == 'double' else 'vec4'}",
-        '#include "words.glsl"',
-    ]
+    return [packed_word(arithmetic), '#include "words.glsl"']
 
 
 def _name(own: Scattered, kind: str) -> str:

@@ -24,7 +24,7 @@ from graphopt.codegen.gpu.edge_kernels import (
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
-from graphopt.codegen.gpu.programs import SymbolicEdge, _compile
+from graphopt.codegen.gpu.programs import SymbolicEdge, compile_program
 from graphopt.codegen.gpu.segments import TILE_START, Total, tile_declarations, tile_sums
 from graphopt.codegen.program import Program
 from graphopt.symbolic import Expr, var
@@ -48,7 +48,7 @@ def schur_diagonal_program(signature: EdgeSignature, slot: int, other: int) -> P
         return [dot(scaled[i], w[j]) for j in range(len(w)) for i in range(j + 1)]
 
     kind = f"schur{slot}_{other}"
-    return _compile(signature, kind, outputs, inverse_names(dim), guided=(slot, other))
+    return compile_program(signature, kind, outputs, inverse_names(dim), guided=(slot, other))
 
 
 @cache

@@ -15,7 +15,7 @@ x_t is read from packed records, which may hold estimates for other edges (`pack
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -27,6 +27,7 @@ from graphopt.codegen.gpu.layout import EDGE_BLOCK, EdgeSignature, argument_name
 from graphopt.codegen.gpu.packed_products import check_product, packed_record_dim, read_words
 from graphopt.codegen.gpu.product_shapes import EdgeProduct, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import blocks_program, factors_program, guide_names
+from graphopt.codegen.program import Program
 
 STORE_WORKGROUP = 128
 Entry = float | tuple[int, int]
@@ -35,12 +36,12 @@ Entry = float | tuple[int, int]
 
 @dataclass(frozen=True)
 class StoredEntries:
-    """What a view stores of an edge."""
+    """What is stored of an edge: the outputs of a program without constants and repetitions."""
 
     has_factors: bool
-    """Factors, or else blocks; see the module's header."""
+    """Factors, or else what these are multiplied to."""
     entries: tuple[Entry, ...]
-    """The outputs of `factors_program` or `blocks_program`."""
+    """The outputs of a program."""
     representatives: tuple[int, ...]
     """Of each stored number the first entry that is it."""
 
@@ -54,25 +55,31 @@ class StoredEntries:
 def stored_entries(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> StoredEntries:
     """What the view of a slot stores for products with x of the slots `sources`."""
     check_product(signature, slot, sources)
-    both = [_entries(_assignment(signature, slot, sources, kind), kind) for kind in (False, True)]
-    return min(both, key=lambda one: one.count)
+    return shorter_entries(lambda factors: _assignment(signature, slot, sources, factors))
 
 
 def _assignment(signature: EdgeSignature, slot: int, sources: tuple[int, ...], factors: bool) -> Assignment:
     """The program's statements, its guides as outputs after the entries."""
     program = (factors_program if factors else blocks_program)(signature, slot, sources)
-    guides = guide_names(signature, sorted({slot, *sources}))
+    return assign_entries(signature, program, sorted({slot, *sources}))
+
+
+def assign_entries(signature: EdgeSignature, program: Program, guided: Sequence[int]) -> Assignment:
+    """Statements of a program of an edge: outputs entry_0, entry_1, ..., then guides."""
+    guides = guide_names(signature, guided)
     inputs = [load.name for group in edge_loads(signature, False) for load in group]
     entries = numbered("entry", program.num_outputs - len(guides))
     return assign(program, inputs, [*entries, *guides])
 
 
+def shorter_entries(assignment_of: Callable[[bool], Assignment]) -> StoredEntries:
+    """Of two ways to store an edge, factors or not, the one with fewer numbers."""
+    both = [_entries(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
+    return min(both, key=lambda one: one.count)
+
+
 def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
-    return StoredEntries(has_factors, *find_entries(assignment))
-
-
-def find_entries(assignment: Assignment) -> tuple[tuple[Entry, ...], tuple[int, ...]]:
-    """The outputs entry_0, entry_1, ..., and of each number among them the first entry that is it."""
+    """Find constants, and numbers that are there twice."""
     negated = {s.targets[0]: s.sources[0] for s in assignment.statements if s.operation == "NEG"}
     places: dict[str, tuple[int, int]] = {}
     entries: list[Entry] = []
@@ -89,7 +96,7 @@ def find_entries(assignment: Assignment) -> tuple[tuple[Entry, ...], tuple[int, 
             representatives.append(number)
         place, first_sign = places[value]
         entries.append((place, sign * first_sign))
-    return tuple(entries), tuple(representatives)
+    return StoredEntries(has_factors, tuple(entries), tuple(representatives))
 
 
 @cache
