@@ -1,4 +1,4 @@
-"""How far the cost model's pick is from the best: all schedules of seven problems, predicted and measured.
+"""How far the cost model's pick is from the best: all schedules of eight problems, predicted and measured.
 
     python benchmarks/schedules.py [--device vulkan:0] [--precision double|mixed] [PROBLEM ...]
 

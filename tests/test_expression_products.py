@@ -34,10 +34,8 @@ from graphopt.types import registry
 sys.path.insert(0, str(Path(__file__).parent))
 from gpu_kernel_cases import Case, runner_for
 from image_edges import images, photo_edge
-from test_stored_products import Stored
+from test_stored_products import TAGS, VARIANTS, Stored
 
-TAGS = ["EDGE_OBSERVATION_BAL", "EDGE_SE3:QUAT", "EDGE_SE2_XY", "EDGE_SE3_TRACKXYZ"]
-VARIANTS = [("address", "double"), ("address", "mixed"), ("storage", "double"), ("address", "two_float")]
 CASES = [
     *((tag, variant) for variant in VARIANTS[:2] for tag in TAGS),
     *((TAGS[2], variant) for variant in VARIANTS[2:]),  # drivers take seconds for two floats

@@ -105,19 +105,3 @@ def _named(stored: dict[str, str]) -> str:
     if len(others) > len(known):
         parts.append(f"{len(others) - len(known)} values")
     return ", ".join(parts)
-
-
-def expression_kernels(signature: Any, slot: int, sources: tuple[int, ...], arithmetic: Any) -> list[Any]:
-    """What stores the expressions of a view and what reads them, on a large GPU; none at an end."""
-    from graphopt.codegen.gpu.cuts import Balance
-    from graphopt.codegen.gpu.expression_cuts import view_cut
-    from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
-    from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
-
-    cut = view_cut(signature, slot, sources, arithmetic, Balance(), False)
-    if cut.where != "between":
-        return []
-    holds = (True,) * signature.arity
-    product = expression_product(signature, slot, sources, sources, holds, cut, arithmetic)
-    store = store_expressions_kernel(signature, slot, sources, cut, arithmetic)
-    return [store, stored_tiles_kernel(product), stored_rows_kernel(product)]

@@ -28,6 +28,7 @@ from graphopt.disk_cache import cache_directory, write_atomically
 _WORKGROUP = 128
 _VERSION = 4  # of what is measured: raise it when that changes
 _LONG_ENOUGH = 4e-4  # [s] of one measurement, beside which a dispatch is short
+_LARGEST_COUNT = 1 << 24
 _STEADY = 0.5  # [s] without getting faster by _FASTER
 _FASTER = 0.98
 _MOST_WARM_UP = 4.0  # [s]
@@ -94,37 +95,27 @@ def _identity(device: Any) -> tuple:
 
 def measure(device: Any) -> DeviceFigures:
     """Measure a device now: one to four seconds on a GPU."""
-    copy = _Scaled(device, _copy_program)
     _warm_up(device)
     return DeviceFigures(
         name=device.name,
-        bytes_per_second=copy.rate(1 << 14, 1 << 24),
-        float32_flops=_Scaled(device, _arithmetic_program("mixed")).rate(1 << 12, 1 << 24),
-        float64_flops=_Scaled(device, _arithmetic_program("double")).rate(1 << 12, 1 << 24)
-        if device.has_float64
-        else 0.0,
-        gathers_per_second=_Scaled(device, _gather_program).rate(1 << 12, 1 << 24),
+        bytes_per_second=_rate(device, _copy_program, 1 << 14),
+        float32_flops=_rate(device, _arithmetic_program("mixed"), 1 << 12),
+        float64_flops=_rate(device, _arithmetic_program("double"), 1 << 12) if device.has_float64 else 0.0,
+        gathers_per_second=_rate(device, _gather_program, 1 << 12),
         dispatch_seconds=_dispatch_seconds(device),
         submission_seconds=_submission_seconds(device),
         runs_all_branches=device.info["kind"] == "cpu",
     )
 
 
-class _Scaled:
-    """A program whose work grows with a count, until it takes long enough to be measured."""
-
-    def __init__(self, device: Any, make: Callable[[Any, int], tuple[Any, float]]):
-        self._device = device
-        self._make = make
-
-    def rate(self, count: int, largest: int) -> float:
-        """Work per second, the count doubled until a run is long enough."""
-        while True:
-            program, work = self._make(self._device, count)
-            seconds = min(_device_seconds(self._device, program) for _ in range(_REPETITIONS))
-            if seconds >= _LONG_ENOUGH or count >= largest:
-                return work / max(seconds, 1e-9)
-            count *= 4
+def _rate(device: Any, make: Callable[[Any, int], tuple[Any, float]], count: int) -> float:
+    """Work per second of a program whose work grows with a count: until a run is long enough."""
+    while True:
+        program, work = make(device, count)
+        seconds = min(_device_seconds(device, program) for _ in range(_REPETITIONS))
+        if seconds >= _LONG_ENOUGH or count >= _LARGEST_COUNT:
+            return work / max(seconds, 1e-9)
+        count *= 4
 
 
 def _copy_program(device: Any, count: int) -> tuple[Any, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
@@ -20,13 +21,17 @@ from graphopt.solver.structure import Structure
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
-_EVALUATIONS = ("gather", "scatter")
+Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
+"""What is stored of H for products, see `vulkan.storage`."""
+PRODUCTS: tuple[Products, ...] = get_args(Products)
+Evaluation = Literal["gather", "scatter"]
+"""Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
+EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
 EDGE_SCHEDULES = (
     "auto",
-    *_PRODUCTS,
-    *_EVALUATIONS,
-    *(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS),
+    *PRODUCTS,
+    *EVALUATIONS,
+    *(f"{one}+{evaluation}" for one in PRODUCTS for evaluation in EVALUATIONS),
 )
 """Of one edge set."""
 SCHEDULES = (*EDGE_SCHEDULES, "host")

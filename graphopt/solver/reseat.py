@@ -21,6 +21,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_by_vertex, choose_points
+from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
 from graphopt.types.slam3d import VertexPointXYZ
@@ -156,10 +157,8 @@ def _edges_of(structure: Structure, group: EdgeGroup, slot: int, landmarks: np.n
     blocks = structure.vertex_blocks[group.vertex_sets[slot]][landmarks]
     at = np.minimum(np.searchsorted(by_landmark.blocks, blocks), len(by_landmark.blocks) - 1)
     points = np.flatnonzero(by_landmark.blocks[at] == blocks)
-    begin = by_landmark.first[at[points]].astype(np.int64)
-    count = by_landmark.first[at[points] + 1] - begin
-    within = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-    rows = by_landmark.order[np.repeat(begin, count) + within].astype(np.int64)
+    places, count = entries_of(by_landmark.first, at[points])
+    rows = by_landmark.order[places].astype(np.int64)
     ascending = np.argsort(rows, kind="stable")
     return PointEdges(group, rows[ascending], slot, np.repeat(points, count)[ascending])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -99,6 +100,13 @@ class Context:
         if self._large:
             constants = {**constants, LARGE: 1}
         return self.device.shader(name, self.precision, num_buffers, num_params, constants)
+
+    def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
+        """Cut a run of workgroups by the budget of a submission: (begin, end, bytes) of each piece."""
+        first, last = run
+        count = min(last - first, int(nbytes / self.submission_bytes) + 1)
+        bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
+        return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
 
     def vector_groups(self, num_rows: int) -> int:
         """Workgroups of a vector kernel over `num_rows` scalars."""

@@ -27,6 +27,7 @@ from typing import Literal
 
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
+from graphopt.solver.registry import PRODUCTS
 from graphopt.solver.vulkan.context import ACCUMULATOR_BYTES, MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.edge_costs import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.evaluation_cost import evaluated, with_evaluations
@@ -40,7 +41,7 @@ from graphopt.solver.vulkan.merge_cost import (
     product_views,
 )
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
-from graphopt.solver.vulkan.storage import PRODUCTS, Evaluation, Products, describe_products, split_pin
+from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, split_pin
 
 PCG_ITERATIONS = 20
 SETUP_ITERATIONS = 50
@@ -72,6 +73,8 @@ class Prediction:
     """Seconds of a set-up that others lack, per iteration of `SETUP_ITERATIONS`."""
     merging: tuple[MergeChoice, ...] = ()
     """Of the vertex sets that several views have as destinations."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Per edge group; set by `predict`."""
 
     @property
     def merged(self) -> frozenset[int]:
@@ -82,9 +85,6 @@ class Prediction:
     def summation(self) -> str:
         """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
         return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
-
-    evaluations: tuple[Evaluation, ...] = ()
-    """Per edge group; set by `predict`."""
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature
+from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup
 from graphopt.solver.vulkan.context import Context
 from graphopt.solver.vulkan.edge_views import EdgeView, PairList, write_data, write_rows
@@ -91,10 +92,9 @@ class PairArrays:
         if is_long.any():
             self.num_short = int(np.count_nonzero(~is_long))
             moved = np.argsort(is_long, kind="stable")
-            counts = np.diff(first.astype(np.int64))[moved]
-            ends = np.cumsum(counts)
-            edge = edge[np.repeat(first[moved] - (ends - counts), counts) + np.arange(len(edge))]
-            first, offset = np.append(0, ends).astype(np.uint32), offset[moved]
+            places, counts = entries_of(first, moved)
+            edge = edge[places]
+            first, offset = np.append(0, np.cumsum(counts)).astype(np.uint32), offset[moved]
         arrays = {"pair_first": first, "pair_edge": edge, "pair_block": offset}
         stored = {name: array_of(context, array) for name, array in arrays.items()}
         self.buffers: dict[str, Any] = {name: one.buffer for name, one in stored.items()}

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.codegen.gpu.packed_products import packed_record_dim
+from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
 
 SIMD = 32
@@ -42,14 +43,15 @@ class EdgeOrder:
 def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder | None:
     """The order of a view; None: there is nothing to choose."""
     found = structure.sorted_edges(group, slot)
-    large = _large(found)
+    counts = np.diff(found.first.astype(np.int64))
+    large = np.flatnonzero(counts > TILE)
     others = [k for k in range(len(group.vertex_sets)) if k != slot]
     if not len(large) or not others:
         return None
-    sample = large[:: max(1, _count(found, large) // SAMPLE)]
+    sample = large[:: max(1, int(counts[large].sum()) // SAMPLE)]
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
-    edges, destination = _edges_of(found, sample)
-    by_end = edges[_by_end(group, edges, destination, other)]
+    places, by_end = _sorted(found, sample, group, other)
+    edges = found.order[places]
     moves, sorted_moves = (sum(_moves(structure, group, one, k) for k in others) for one in (edges, by_end))
     taken = other if sorted_moves <= WORTH * moves else None
     return EdgeOrder(slot, taken, moves, sorted_moves)
@@ -60,41 +62,22 @@ def ordered(structure: Structure, group: EdgeGroup, slot: int) -> SortedEdges:
     found, chosen = structure.sorted_edges(group, slot), edge_order(structure, group, slot)
     if chosen is None or chosen.other is None:
         return found
-    edges, destination = _edges_of(found, _large(found))
+    large = np.flatnonzero(np.diff(found.first.astype(np.int64)) > TILE)
+    places, by_end = _sorted(found, large, group, chosen.other)
     order = found.order.copy()
-    order[_places_of(found, _large(found))] = edges[_by_end(group, edges, destination, chosen.other)]
+    order[places] = by_end
     return SortedEdges(order, found.first, found.blocks)
 
 
-def _large(found: SortedEdges) -> np.ndarray:
-    """Destinations with more edges than a workgroup takes."""
-    return np.flatnonzero(np.diff(found.first.astype(np.int64)) > TILE)
-
-
-def _count(found: SortedEdges, destinations: np.ndarray) -> int:
-    first = found.first.astype(np.int64)
-    return int((first[destinations + 1] - first[destinations]).sum())
-
-
-def _places_of(found: SortedEdges, destinations: np.ndarray) -> np.ndarray:
-    """Where the edges of some destinations are in the view."""
-    first = found.first.astype(np.int64)
-    counts = first[destinations + 1] - first[destinations]
-    before = np.cumsum(counts) - counts
-    return np.repeat(first[destinations] - before, counts) + np.arange(counts.sum())
-
-
-def _edges_of(found: SortedEdges, destinations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the group that belong to some destinations, and the destination of each."""
-    counts = np.diff(found.first.astype(np.int64))[destinations]
-    return found.order[_places_of(found, destinations)], np.repeat(destinations, counts)
-
-
-def _by_end(group: EdgeGroup, edges: np.ndarray, destination: np.ndarray, other: int) -> np.ndarray:
-    """The permutation that sorts edges by destination, then by the row of their other end; it is stable."""
-    keys = destination.astype(np.uint64) << np.uint64(32)
+def _sorted(
+    found: SortedEdges, destinations: np.ndarray, group: EdgeGroup, other: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the edges of some destinations are in the view; these edges by the rows of their other ends."""
+    places, counts = entries_of(found.first, destinations)
+    edges = found.order[places]
+    keys = np.repeat(destinations, counts).astype(np.uint64) << np.uint64(32)
     keys |= group.vertex_rows[edges, other].astype(np.uint64)
-    return np.argsort(keys, kind="stable")
+    return places, edges[np.argsort(keys, kind="stable")]
 
 
 def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int) -> float:

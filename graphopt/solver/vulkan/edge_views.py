@@ -17,6 +17,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.cpu_kernels import kernels
+from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
 from graphopt.solver.vulkan.edge_order import ordered
 from graphopt.solver.vulkan.long_sums import LongDestinations, are_long, cut_destinations
@@ -60,6 +61,12 @@ class EdgeView:
     def num_tiles(self) -> int:
         """Tiles of destinations."""
         return len(self.tiles) - 1
+
+    def places_in(self, whole: EdgeView) -> np.ndarray:
+        """(num_edges,) uint32: where this view's edges are in a view that holds all edges."""
+        place_of_row = np.empty(whole.num_edges, np.uint32)
+        place_of_row[whole.order] = np.arange(whole.num_edges, dtype=np.uint32)
+        return place_of_row[self.order]
 
     def short_tiles(self, tiles: tuple[int, int]) -> list[tuple[int, int]]:
         """The runs of tiles in a range that are not of long destinations."""
@@ -142,10 +149,9 @@ def _with_long_in_the_middle(found: SortedEdges, is_long: np.ndarray, boundary: 
     """Destinations in this order: short and long ones before the boundary, long and short ones after it."""
     rank = np.where(np.arange(len(is_long)) < boundary, is_long, 3 - is_long.astype(int))
     moved = np.argsort(rank, kind="stable")
-    counts = np.diff(found.first.astype(np.int64))[moved]
+    places, counts = entries_of(found.first, moved)
     first = np.concatenate([[0], np.cumsum(counts)])
-    from_place = np.repeat(found.first[moved].astype(np.int64) - first[:-1], counts) + np.arange(first[-1])
-    order = np.concatenate([found.order[from_place], found.order[first[-1] :]])
+    order = np.concatenate([found.order[places], found.order[first[-1] :]])
     return SortedEdges(order, first.astype(found.first.dtype), found.blocks[moved])
 
 

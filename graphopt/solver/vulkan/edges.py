@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -252,13 +251,10 @@ class DeviceEdges:
     def _pieces(
         self, slot: int, run: tuple[int, int], num_edges: int, reads_stored: bool
     ) -> list[tuple[int, int, float]]:
-        first, last = run
         nbytes = self.bytes_of(num_edges)
         if reads_stored and slot in self.stored:
             nbytes += num_edges / max(self.views[slot].view.num_edges, 1) * self.stored[slot].nbytes
-        count = min(last - first, int(nbytes / self._context.submission_bytes) + 1)
-        bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
-        return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
+        return self._context.cut(run, nbytes)
 
     def _in_pieces(
         self,

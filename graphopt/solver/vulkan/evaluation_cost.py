@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.context import LARGE_BYTES
-from graphopt.solver.vulkan.edge_costs import Pass, bytes_of
+from graphopt.solver.vulkan.edge_costs import Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.sizes import GroupSize, ProblemSize
 from graphopt.solver.vulkan.storage import Evaluation, Products, describe_products, split_pin
 
@@ -45,26 +45,15 @@ def can_scatter(g: GroupSize, stored: Products, real: int) -> bool:
 
 def gather_passes(g: GroupSize, stored: Products) -> list[Pass]:
     """Passes over the edges for H_aa and b_a of all slots, and for H_ab; without writing these."""
-    words = sum(g.record_words) + g.pixel_words
-    skipped = [*g.record_words, *([0] * (g.num_pairs if stored == "blocks" else 0))]
-    return [
-        Pass(
-            nbytes=float(g.num_edges * g.edge_bytes),
-            flops=float(g.num_edges * g.linearize_flops),
-            gathers=float(g.num_edges * (words - one)),
-        )
-        for one in skipped
-    ]
+    flops = float(g.linearize_flops)
+    pairs = g.num_pairs if stored == "blocks" else 0
+    return [*(edge_pass(g, flops, skip=slot) for slot in range(g.arity)), *(pairs * [edge_pass(g, flops)])]
 
 
 def scatter_passes(g: GroupSize, stored: Products, real: int) -> list[Pass]:
     """The same from records. One slot's view has the records in its own order."""
     record = record_dim(g, stored)
-    evaluation = Pass(
-        nbytes=float(g.num_edges * (g.edge_bytes + real * record)),
-        flops=float(g.num_edges * g.linearize_flops),
-        gathers=float(g.num_edges * (sum(g.record_words) + g.pixel_words)),
-    )
+    evaluation = edge_pass(g, float(g.linearize_flops), more_bytes=float(g.num_edges * real * record))
     primary = max(range(g.arity), key=lambda slot: (g.is_eliminated[slot], -slot))
     sums: list[tuple[int, ...]] = [(a,) for a in range(g.arity)]
     if stored == "blocks":

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,7 @@ class MergedViews:
 
         nbytes: what a pass over all tiles moves.
         """
-        first, last = tiles
-        nbytes *= (last - first) / max(self.tiles.num_tiles, 1)
-        count = min(last - first, int(nbytes / context.submission_bytes) + 1)
-        bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
+        share = (tiles[1] - tiles[0]) / max(self.tiles.num_tiles, 1)
         return [
             bound(
                 context,
@@ -132,10 +128,10 @@ class MergedViews:
                 buffers,
                 {**params, "first_tile": begin, "num_tiles": end},
                 end - begin,
-                nbytes / count,
+                own,
                 constants,
             )
-            for begin, end in pairwise(bounds)
+            for begin, end, own in context.cut(tiles, share * nbytes)
         ]
 
 

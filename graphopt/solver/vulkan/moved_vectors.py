@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from graphopt.codegen.gpu.moved_products import TransposedProduct, moved_kernel, transposed_product
 from graphopt.codegen.gpu.product_shapes import STOPPABLE
 from graphopt.solver.vulkan.context import Context, Launch
@@ -98,9 +96,7 @@ class MovedVectors:
         """Of each edge of a slot's view its place in the primary view."""
         key = id(edges), slot
         if key not in self._places:
-            order = edges.primary.view.order
-            place = np.empty(len(edges.group.rows), np.uint32)
-            place[order] = np.arange(len(order), dtype=np.uint32)
-            self._places[key] = array_of(self._context, place[edges.views[slot].view.order])
+            places = edges.views[slot].view.places_in(edges.primary.view)
+            self._places[key] = array_of(self._context, places)
             self.nbytes += self._places[key].nbytes
         return self._places[key]

@@ -5,10 +5,9 @@ See `codegen.gpu.scattered`. Evaluation "gather" has nothing of the kind: each v
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from graphopt.codegen.gpu import EdgeSignature, GpuKernel
 from graphopt.codegen.gpu.scattered import (
@@ -38,10 +37,8 @@ class ScatteredRecords:
         slots = tuple(sorted(view.slot for view in views))
         self._what = Scattered(signature, slots, tuple(pairs))
         self._num_edges = primary.num_edges
-        place_of_row = np.empty(primary.num_edges, np.uint32)
-        place_of_row[primary.order] = np.arange(primary.num_edges, dtype=np.uint32)
         self._places: dict[int, DeviceArray] = {
-            view.slot: array_of(context, place_of_row[view.order]) for view in views
+            view.slot: array_of(context, view.places_in(primary)) for view in views
         }
         self._take(context)
 
@@ -52,8 +49,7 @@ class ScatteredRecords:
 
     def in_context(self, context: Context) -> ScatteredRecords:
         """The same in another precision, with records of its own."""
-        own = object.__new__(ScatteredRecords)
-        own.__dict__.update(self.__dict__)
+        own = copy.copy(self)
         own._take(context)
         return own
 

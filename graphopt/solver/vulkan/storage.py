@@ -14,18 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
+from graphopt.solver.registry import EVALUATIONS, Evaluation, Products
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.layout import BlockLayout, diagonal_layout, whole_layout
-
-Evaluation = Literal["gather", "scatter"]
-"""Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
-EVALUATIONS: tuple[Evaluation, ...] = ("gather", "scatter")
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
-PRODUCTS: tuple[Products, ...] = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 
 
 @dataclass(frozen=True, eq=False)
