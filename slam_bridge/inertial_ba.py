@@ -190,7 +190,11 @@ def _add_bias_priors(graph: graphopt.Graph, options: InertialOptions) -> None:
 
 
 def _add_visual(graph: graphopt.Graph, visual: Visual, num_frames: int, options: InertialOptions) -> None:
-    graph.add_parameters("PARAMS_CAMERACALIB", [_CAMERA], [visual.camera.storage])
+    graph.add_parameters(
+        "PARAMS_CAMERACALIB",
+        [_CAMERA],
+        [np.concatenate([visual.camera.body_T_cam, visual.camera.intrinsics])],
+    )
     ids = 4 * num_frames + np.arange(len(visual.points))
     graph.add_vertices("VERTEX_TRACKXYZ", ids, visual.points, marginalized=True)
     measured, information = visual.disparity_measurements()

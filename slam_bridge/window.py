@@ -8,28 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphOptError
-from graphopt.geometry import SE3
+from slam_bridge.cameras import Camera
 
 
 class WindowError(GraphOptError, ValueError):
     """The arrays of a window do not fit together."""
-
-
-def world_T_body_from_cam_T_world(cam_T_world: Any, body_T_cam: Any) -> np.ndarray:
-    """Convert cam_T_world (n, 7) of VertexSE3Expmap to world_T_body (n, 7) of VertexSE3."""
-    return np.asarray((SE3(_mounting(body_T_cam)) * SE3(np.asarray(cam_T_world, float))).inverse().storage)
-
-
-def cam_T_world_from_world_T_body(world_T_body: Any, body_T_cam: Any) -> np.ndarray:
-    """Convert world_T_body (n, 7) of VertexSE3 to cam_T_world (n, 7) of VertexSE3Expmap."""
-    return np.asarray((SE3(np.asarray(world_T_body, float)) * SE3(_mounting(body_T_cam))).inverse().storage)
-
-
-def _mounting(body_T_cam: Any) -> np.ndarray:
-    mounting = np.asarray(body_T_cam, float)
-    if mounting.shape != (7,):
-        raise WindowError(f"body_T_cam has shape {mounting.shape}, expected (7,): x, y, z, qx, qy, qz, qw.")
-    return mounting
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,26 +93,6 @@ class PosePriors:
 
 
 @dataclass(frozen=True, eq=False)
-class Camera:
-    """Rectified pinhole camera on the body; with a baseline the left one of a stereo pair."""
-
-    body_T_cam: np.ndarray
-    """(7,) the camera looks along its z."""
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    """All in pixels."""
-    baseline: float | None = None
-    """Distance of the right camera along x [m]; None: mono."""
-
-    @property
-    def storage(self) -> np.ndarray:
-        """(11,) numbers of ParameterCamera."""
-        return np.concatenate([_mounting(self.body_T_cam), [self.fx, self.fy, self.cx, self.cy]])
-
-
-@dataclass(frozen=True, eq=False)
 class Visual:
     """m landmarks and o observations of them."""
 
@@ -182,7 +145,7 @@ class Visual:
         is B' B / sigma^2.
         """
         o, stereo = len(self.keyframe), self.is_stereo
-        bf = self.camera.fx * (self.camera.baseline or 0.0)
+        bf = self.camera.intrinsics[0] * (self.camera.baseline or 0.0)
         measured = np.concatenate([np.asarray(self.pixel, float), np.zeros((o, 1))], axis=1)
         rows = np.zeros((o, 3, 3))
         rows[:, 0, 0] = rows[:, 1, 1] = 1.0
