@@ -1,7 +1,6 @@
 """The optimizer's loop: stop rules, signals, failures, reuse, the summary."""
 
 import json
-import signal
 import sys
 import threading
 import time
@@ -169,24 +168,6 @@ def test_a_stop_flag_that_another_thread_sets_ends_the_run():
     assert summary.termination is TerminationType.USER_STOP
     assert len(summary.iterations) == 1
     assert summary.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
-
-
-def test_control_c_keeps_the_best_estimate():
-    """SIGINT in the middle ends the run without an exception; Python's own handler is back afterwards."""
-    graph = noisy_ring()
-    start = graph.chi2()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def callback(iteration):
-        if iteration.iteration == 1:
-            signal.raise_signal(signal.SIGINT)
-
-    summary = optimize(graph, "lm", 100, callback=callback)
-    assert summary.termination is TerminationType.USER_INTERRUPT
-    assert len(summary.iterations) == 2
-    assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-12)
-    assert graph.chi2() < start
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_exception_in_the_callback_leaves_a_consistent_graph():
