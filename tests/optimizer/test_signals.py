@@ -1,13 +1,12 @@
 """Ctrl-C, time limits and stop flags end an optimization early, also in native code, with the best so far."""
 
 import signal
-import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from optimizer_graphs import noisy_ring, tangled
 
 import graphopt
 from graphopt.cpu_kernels import kernels
@@ -15,9 +14,6 @@ from graphopt.errors import OptionError, Stopped
 from graphopt.optimizer import TerminationType, optimize
 from graphopt.optimizer.signals import StopSignals, UsersCode
 from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from test_optimizer import noisy_ring
 
 
 @pytest.fixture(autouse=True)
@@ -170,21 +166,6 @@ def test_what_the_watch_raises_leaves_the_native_call():
     finally:
         watch.end()
     kernels.check_stop()
-
-
-def tangled(num_poses=400, seed=0):
-    """Poses in the plane with many random loop closures: one large dense front."""
-    rng = np.random.default_rng(seed)
-    graph = graphopt.Graph()
-    ids = np.arange(num_poses)
-    truth = np.column_stack([np.cumsum(rng.normal(size=(num_poses, 2)), 0), rng.normal(size=num_poses)])
-    graph.add_vertices("VERTEX_SE2", ids, truth + 0.1 * rng.normal(size=truth.shape))
-    pairs = np.concatenate([np.stack([ids[:-1], ids[1:]], 1), rng.integers(0, num_poses, (6 * num_poses, 2))])
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    first, second = truth[pairs[:, 0]], truth[pairs[:, 1]]
-    measured = (graphopt.geometry.SE2(first).inverse() * graphopt.geometry.SE2(second)).storage
-    graph.add_edges("EDGE_SE2", pairs, measured)
-    return graph
 
 
 def test_a_run_ends_within_a_step():
