@@ -85,9 +85,8 @@ void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const do
   const Team alone{0, 1, nullptr, thread}, team{thread, schedule_.num_threads, &barrier, thread};
   PatientStop stop;
   for (int s : schedule_.own[thread]) {
-    failed_pivot_[thread] = stop.after(symbolic_.supernodes[s].cost)
-                                ? kStopped
-                                : factorize_supernode(s, alone, values, damping);
+    failed_pivot_[thread] =
+        stop.after(symbolic_.supernodes[s].cost) ? kStopped : factorize_supernode(s, alone, values, damping);
     if (failed_pivot_[thread] >= 0) break;
   }
   team.wait();
