@@ -5,6 +5,7 @@ map = slam_bridge.Map(rig)
 result = slam_bridge.local_inertial_ba(map, keyframes)
 """
 
+from slam_bridge.arrays import Keyframes, PosePriors, Visual, WindowError
 from slam_bridge.cameras import (
     Camera,
     CameraError,
@@ -41,9 +42,18 @@ from slam_bridge.preintegration import (
     preintegrate_intervals,
     preintegrate_many,
 )
+from slam_bridge.problems import (
+    Result,
+    SolveOptions,
+    States,
+    full_inertial_ba,
+    global_ba,
+    local_ba,
+    local_inertial_ba,
+)
 from slam_bridge.readers import Calibration, StateTable, read_calibration, read_imu, read_states
 from slam_bridge.tables import MapError, Table
-from slam_bridge.window import Keyframes, PosePriors, Visual, WindowError
+from slam_bridge.window import Window
 
 __all__ = [
     "GRAVITY",
@@ -69,16 +79,24 @@ __all__ = [
     "PosePriors",
     "Preintegrated",
     "Preintegrator",
+    "Result",
     "Rig",
+    "SolveOptions",
     "StateTable",
+    "States",
     "Table",
     "Visual",
+    "Window",
     "WindowError",
     "build_graph",
     "cam_T_world_from_world_T_body",
     "close_loops",
+    "full_inertial_ba",
+    "global_ba",
     "gravity_of",
     "initialize",
+    "local_ba",
+    "local_inertial_ba",
     "moved_points",
     "pose_graph",
     "pose_of_matrix",

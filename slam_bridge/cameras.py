@@ -74,8 +74,8 @@ class Camera:
             raise CameraError(f"Camera: focal lengths are {self.intrinsics[:2]} px, must be > 0.")
         if self.baseline is not None and not (self.baseline > 0.0 and self.model == "pinhole"):
             raise CameraError(
-                f"Camera.baseline is {self.baseline} with model {self.model!r}: a rectified pair is a pinhole "
-                "camera with a positive baseline [m]. An unrectified pair is two cameras of a Rig."
+                f"Camera.baseline is {self.baseline} with model {self.model!r}: a rectified pair is a "
+                "pinhole camera with a positive baseline [m]. An unrectified pair is two cameras of a Rig."
             )
 
     @classmethod

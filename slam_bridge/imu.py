@@ -152,8 +152,8 @@ class ImuSamples:
         values = [np.asarray(one, float) for one in (gyro, acc)]
         if stamps.dtype.kind != "i" or any(one.shape != (len(stamps), 3) for one in values):
             raise ShapeError(
-                f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes {[one.shape for one in values]}, "
-                f"expected int64 nanoseconds and ({len(stamps)}, 3) twice."
+                f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes "
+                f"{[one.shape for one in values]}, expected int64 nanoseconds and ({len(stamps)}, 3) twice."
             )
         finite = np.isfinite(values[0]).all(axis=1) & np.isfinite(values[1]).all(axis=1)
         late = int(np.count_nonzero(np.diff(stamps) < 0))
@@ -173,7 +173,7 @@ class ImuSamples:
         return np.diff(self.stamps) * 1e-9
 
     def joined(self, later: ImuSamples) -> ImuSamples:
-        """These samples and later ones; a sample that both have (the end of one, the start of the other) once."""
+        """These samples and later ones; the one that both have, at the joint, once."""
         first = int(len(self) > 0 and len(later) > 0 and self.stamps[-1] == later.stamps[0])
         return ImuSamples(
             np.concatenate([self.stamps, later.stamps[first:]]),
@@ -192,8 +192,9 @@ class ImuSamples:
             k = bad[0]
             raise ImuDataError(
                 f"{len(bad)} of {len(self)} samples are saturated, the first at {self.stamps[k]} ns: gyro "
-                f"{self.gyro[k]} rad/s, acc {self.acc[k]} m/s^2; the ranges are {gyro_range} and {acc_range}. "
-                "The true motion is unknown there: do not link the states on both sides by an IMU factor."
+                f"{self.gyro[k]} rad/s, acc {self.acc[k]} m/s^2; the ranges are {gyro_range} and "
+                f"{acc_range}. The true motion is unknown there: do not link the states "
+                "on both sides by an IMU factor."
             )
         return self
 

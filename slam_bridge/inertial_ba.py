@@ -30,9 +30,9 @@ import numpy as np
 import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
+from slam_bridge.arrays import Keyframes, PosePriors, Visual, WindowError
 from slam_bridge.imu import GRAVITY
 from slam_bridge.preintegration import Preintegrated
-from slam_bridge.window import Keyframes, PosePriors, Visual, WindowError
 
 POSE, VELOCITY, GYRO_BIAS, ACC_BIAS = range(4)
 """Vertex id of a part of keyframe k: 4 k + part. Landmark p has id 4 num_keyframes + p."""

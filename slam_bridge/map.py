@@ -10,9 +10,9 @@ Everything is arrays in `Table`s: rows have ids that stay (`map.landmarks.ids`),
 (`map.keyframes["world_T_body"]`). Frames: body is the IMU's; poses are world_T_body x, y, z, qx, qy, qz, qw;
 velocities are in the world [m/s], biases in the body [rad/s, m/s^2]; gravity is (0, 0, -9.81) unless given.
 
-Threads: every method holds `map.lock`, a re-entrant lock. An optimization of `slam_bridge.problems` takes what
-it needs in one go, computes without the lock and writes back what still exists; `snapshot` does the same for
-whatever else wants to read in peace. Hold the lock while you write into columns yourself.
+Threads: every method holds `map.lock`, a re-entrant lock. An optimization of `slam_bridge.problems` takes
+what it needs in one go, computes without the lock and writes back what still exists; `snapshot` does the same
+for whatever else wants to read in peace. Hold the lock while you write into columns yourself.
 """
 
 from __future__ import annotations
@@ -204,8 +204,9 @@ class Map:
         """Add o observations and return their ids.
 
         keyframe, landmark: ids (o,) or one; pixel (o, 2) [px] as the camera's model has it; camera: number in
-        the rig. right (o,): column in the right image of a rectified pair [px], NaN where not seen. depth (o,)
-        [m] with depth_sigma [m] for RGB-D. sigma (o,) [px] > 0. flow (o, 2) [px/s], see `Camera.time_offset`.
+        the rig. right (o,): column in the right image of a rectified pair [px], NaN where not seen. depth
+        (o,) [m] with depth_sigma [m] for RGB-D. sigma (o,) [px] > 0. flow (o, 2) [px/s], for
+        `Camera.time_offset`.
         """
         pixels = _numbers("pixel", np.atleast_2d(np.asarray(pixel, float)), (-1, 2))
         count = len(pixels)
@@ -282,8 +283,8 @@ class Map:
     ) -> np.ndarray:
         """Add k loop closures and return their ids.
 
-        first_T_second (k, 7) relative poses; information (7, 7) or (k, 7, 7) of (rotation, translation, log of
-        scale) [rad, m]; scale (k,): metres of the first per metre of the second, 1 where both are metric.
+        first_T_second (k, 7) relative poses; information (7, 7) or (k, 7, 7) of (rotation, translation, log
+        of scale) [rad, m]; scale (k,): metres of the first per metre of the second, 1 where both are metric.
         """
         poses = _numbers("first_T_second", np.atleast_2d(np.asarray(first_T_second, float)), (-1, 7))
         count = len(poses)
@@ -305,7 +306,7 @@ class Map:
     def add_pose_priors(
         self, keyframe: Any, world_T_body: Any, position_sigma: Any, rotation_sigma: Any
     ) -> np.ndarray:
-        """Add measured poses (k, 7) of keyframes with standard deviations [m, rad], one or (k,); return ids."""
+        """Add measured poses (k, 7) of keyframes, with standard deviations [m, rad]; return ids."""
         poses = _numbers("world_T_body", np.atleast_2d(np.asarray(world_T_body, float)), (-1, 7))
         count = len(poses)
         self.keyframes.rows(keyframe)
@@ -325,9 +326,9 @@ class Map:
     def remove_keyframes(self, ids: Any, join_imu: bool = True) -> None:
         """Remove keyframes, what they observe, their loops and priors.
 
-        join_imu: the IMU measurements before and after a removed keyframe become one, integrated anew from the
-        samples of both, with the biases of the earlier one; otherwise they go. Landmarks that referred to a
-        removed keyframe refer to the first one left that observes them.
+        join_imu: the IMU measurements before and after a removed keyframe become one, integrated anew from
+        the samples of both, with the biases of the earlier one; otherwise they go. Landmarks that referred to
+        a removed keyframe refer to the first one left that observes them.
         """
         gone = np.atleast_1d(np.asarray(ids, np.int64))
         self.keyframes.rows(gone)
@@ -437,7 +438,7 @@ class Map:
 
     @_locked
     def covisible(self, keyframes: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Other keyframes that observe landmarks of these, and how many observations they share; most first."""
+        """Other keyframes that observe landmarks of these, and how many observations, most first."""
         own = np.zeros(len(self.landmarks), bool)
         own[self.landmarks.rows(self.observed_landmarks(keyframes))] = True
         shared = own[self.landmarks.rows(self.observations["landmark"])]
@@ -524,7 +525,7 @@ def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
         have != want for have, want in zip(array.shape, shape, strict=True) if want >= 0
     ):
         raise MapError(f"{name} has shape {array.shape}, expected {str(shape).replace('-1', 'n')}.")
-    bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
+    bad = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
     if bad.any():
         row = int(np.argmax(bad))
         raise MapError(f"{name} of row {row} is {array[row]}: not finite. Leave such rows out.")

@@ -50,7 +50,7 @@ def read_map(path: str | os.PathLike[str]) -> Map:
     """Read a map that `write_map` wrote."""
     name = os.fspath(path)
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
             arrays = {key: found[key] for key in found.files}
     except FileNotFoundError:
         raise

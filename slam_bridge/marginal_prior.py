@@ -1,8 +1,9 @@
 """A dense prior over states of a map: what marginalized states said about those that stay.
 
-    chi2 = (d - m)' Omega (d - m),     d: by how much the states have moved since x^0        (see `types.marginal`)
+    chi2 = (d - m)' Omega (d - m),     d: by how much the states have moved since x^0
 
-States are named by a kind (`POSE`, `VELOCITY`, `GYRO_BIAS`, `ACC_BIAS` of a keyframe, or `LANDMARK`) and an id.
+States are named by a kind (`POSE`, `VELOCITY`, `GYRO_BIAS`, `ACC_BIAS` of a keyframe, or `LANDMARK`) and an
+id.
 Their d stand one after the other in the order of the prior, 6 numbers for a pose, 3 for all others.
 """
 

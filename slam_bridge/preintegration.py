@@ -16,14 +16,14 @@ comes after by theta = dR_{k+1} Jr dt, so with tau the time left after the step 
 plus, by the midpoint rule, the half turn within its own step; acc_k adds dR_k dt to dv and
 dR_k dt (tau + dt / 2) to dp. These 9 x 6 matrices G_k give everything, without a loop over samples:
 
-    bias Jacobians   J = -sum G_k                                        (44), appendix B; exact for the sums above
-    covariance       sum G_k diag(sigma_g^2, sigma_a^2) G_k' / dt        (42, 43), appendix A
-    bias walks       the walk of step k disturbs all later ones by W_k = -sum_{l > k} G_l, and the bias itself:
+    bias Jacobians   J = -sum G_k                                    (44), appendix B; exact for these sums
+    covariance       sum G_k diag(sigma_g^2, sigma_a^2) G_k' / dt    (42, 43), appendix A
+    bias walks       the walk of step k disturbs all later ones by W_k = -sum_{l > k} G_l, and itself:
                      sum (W_k; I) diag(sigma_bg^2, sigma_ba^2) dt (W_k; I)'    the last 6 of 15 rows
 
-Order: rotation (in the frame of the second state), velocity, position, gyroscope's bias, accelerometer's bias.
-All intervals of a call are integrated at once: arrays (n, steps, ...), short intervals padded with steps of no
-duration, which change nothing. `Preintegrator` takes samples one by one instead.
+Order: rotation (in the frame of the second state), velocity, position, bias of gyroscope, of accelerometer.
+All intervals of a call are integrated at once: arrays (n, steps, ...), short intervals padded with steps of
+no duration, which change nothing. `Preintegrator` takes samples one by one instead.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ def preintegrate_intervals(
     None where the samples do not cover the interval or pause for longer than max_gap [s].
     """
     ends = np.asarray(stamps, np.int64)
-    parts = [samples.between_or_none(a, b, max_gap) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [samples.between_or_none(a, b, max_gap) for a, b in pairwise(ends)]
     covered = np.flatnonzero([part is not None for part in parts])
     biases = [_of_each(name, one, len(parts))[covered] for name, one in _named(gyro_bias, acc_bias)]
     found = preintegrate_many([part for part in parts if part is not None], noise, *biases, rule=rule)
@@ -298,7 +299,7 @@ def _exp_and_right_jacobian(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _running_product(factors: np.ndarray) -> np.ndarray:
-    """products[:, k] = factors[:, 0] ... factors[:, k] for (n, s, 3, 3), in log2(s) steps (Hillis and Steele)."""
+    """products[:, k] = factors[:, 0] ... factors[:, k] for (n, s, 3, 3), in log2(s) steps."""
     products, reach = factors, 1
     while reach < products.shape[1]:
         later = products[:, :-reach] @ products[:, reach:]

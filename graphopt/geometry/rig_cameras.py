@@ -2,12 +2,13 @@
 
     pinhole         fx fy cx cy                          (x, y) = (X, Y) / Z
     radtan          fx fy cx cy k1 k2 p1 p2 k3           OpenCV's distortion of that
-    kb8             fx fy cx cy k1 k2 k3 k4              theta (1 + k1 theta^2 + ... + k4 theta^8) along (X, Y)
+    kb8             fx fy cx cy k1 k2 k3 k4              theta (1 + k1 theta^2 + ... + k4 theta^8) along X, Y
     double_sphere   fx fy cx cy xi alpha                 (X, Y) / (alpha d2 + (1 - alpha) (xi d1 + Z))
     omni            fx fy cx cy xi k1 k2 p1 p2           (X, Y) / (Z + xi d1), then OpenCV's distortion
 
-d1 = |(X, Y, Z)|, d2 = |(X, Y, xi d1 + Z)|, theta = atan2(|(X, Y)|, Z): up to and beyond 90 degrees. The camera
-looks along +Z. Projections work on floats and symbols alike, unprojections and tests of validity on floats.
+d1 = |(X, Y, Z)|, d2 = |(X, Y, xi d1 + Z)|, theta = atan2(|(X, Y)|, Z): up to and beyond 90 degrees. The
+camera looks along +Z. Projections work on floats and symbols alike, unprojections
+and tests of validity on floats.
 
 References: Kannala and Brandt, PAMI 2006; Usenko, Demmel, Cremers, The Double Sphere Camera Model, 3DV 2018
 (equations 40 to 52); Mei and Rives, ICRA 2007; Kalibr's wiki, `Supported models`.

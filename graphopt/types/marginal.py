@@ -3,8 +3,8 @@
     chi2 = (d - m)' Omega (d - m),     d = (x_1 - x_1^0, x_2 - x_2^0, ...)        in the tangent spaces
 
 x - x^0 is the update that leads from x^0 to x: for VertexSE3 the (translation, quaternion's vector part) of
-inv(x^0) x, for vectors their difference. A measurement holds all x^0, then m. `prior_edge` makes the edge type
-for any vertices; that of one inertial state, EDGE_VI_PRIOR_POSE_VELOCITY_GYRO_ACC, is a built-in type.
+inv(x^0) x, for vectors their difference. A measurement holds all x^0, then m. `prior_edge` makes the edge
+type for any vertices; that of one inertial state, EDGE_VI_PRIOR_POSE_VELOCITY_GYRO_ACC, is a built-in type.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Reference:
 
 
 def prior_edge(*vertices: VertexType) -> EdgeType:
-    """The prior between vertices of these types: poses, velocities, biases, points. Known after the first call."""
+    """The prior between vertices of these types: poses, velocities, biases, points."""
     unknown = [one.tag for one in vertices if one.tag not in _CODES]
     if unknown or not vertices:
         raise OptionError(f"a prior cannot hold {unknown or 'nothing'}; it can hold {', '.join(_CODES)}.")

@@ -11,11 +11,11 @@ Poses are VertexSE3, world_T_body; the models and the order of their intrinsics 
 
 and for a rectified stereo pair, and the depth of an RGB-D camera (with any model),
 
-    EDGE_VI_STEREO, EDGE_VI_POSE_STEREO   3-D   u, v and the column in the right image, u_right = u - fx baseline / z
+    EDGE_VI_STEREO, EDGE_VI_POSE_STEREO   3-D   u, v and u_right = u - fx baseline / z
     EDGE_VI_DEPTH, EDGE_VI_POSE_DEPTH     1-D   z - measured [m]
 
-Time offset td: an image stamped t was taken at t + td of the IMU's clock. The state is that at t, the pixel that
-of t + td; with the pixel's velocity f [px/s] the pixel at t is pixel - td f (Qin and Shen, IROS 2018). A
+Time offset td: an image stamped t was taken at t + td of the IMU's clock. The state is that at t, the pixel
+that of t + td; with the pixel's velocity f [px/s] the pixel at t is pixel - td f (Qin and Shen, IROS 2018). A
 measurement of EDGE_VI_CALIB_PIXEL_* is u, v, f_u, f_v.
 """
 
@@ -107,6 +107,34 @@ def _stereo(camera: Array, point_cam: Array) -> Array:
     return stack(u, v, u - fx * baseline / components(point_cam)[2])
 
 
+class KnownPoint:
+    """Measurement of a landmark whose place is known: numbers of the image, then x, y, z of the world."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Array) -> None:
+        self.storage = storage
+
+    @property
+    def image(self) -> Array:
+        """Pixel, pixel and right column, or depth."""
+        return self.storage[..., :-3]
+
+    @property
+    def point(self) -> Array:
+        """Landmark in the world (..., 3)."""
+        return self.storage[..., -3:]
+
+
+def _known(num_image: int) -> type[KnownPoint]:
+    """The class with a point ahead of the camera as its default."""
+    name, values = (
+        f"KnownPoint{num_image}",
+        {"identity_storage": (*(0.0,) * (num_image + 2), 1.0), "__slots__": ()},
+    )
+    return type(name, (KnownPoint,), values)
+
+
 def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, EdgeType, EdgeType, EdgeType]:
     """Parameter, vertex and edge types of one camera model."""
     parameter, vertex = _intrinsics_parameter(model), _intrinsics_vertex(model)
@@ -115,8 +143,8 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
     def pixel(pose: SE3, point: Array, mounting: SE3, intrinsics: Array, measured: Array) -> Array:
         return project(intrinsics, _in_camera(pose, mounting, point)) - measured
 
-    def pose_pixel(pose: SE3, mounting: SE3, intrinsics: Array, measured: Array) -> Array:
-        return project(intrinsics, _in_camera(pose, mounting, measured[..., 2:5])) - measured[..., :2]
+    def pose_pixel(pose: SE3, mounting: SE3, intrinsics: Array, measured: KnownPoint) -> Array:
+        return project(intrinsics, _in_camera(pose, mounting, measured.point)) - measured.image
 
     def calib_pixel(
         pose: SE3, point: Array, mounting: SE3, intrinsics: Array, offset: Array, measured: Array
@@ -148,6 +176,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             (VertexSE3,),
             2,
             pose_pixel,
+            _known(2),
             parameters=constants,
             measurement=plain(5),
         ),
@@ -172,13 +201,13 @@ CALIB_PIXEL_EDGES: dict[str, EdgeType] = {name: types[4] for name, types in _TYP
 
 
 def edge_stereo(pose: SE3, point: Array, mounting: SE3, camera: Array, measured: Array) -> Array:
-    """(u, v, column in the right image) - measured, of a rectified pair; the mounting is the left camera's."""
+    """(u, v, column in the right image) - measured, of a rectified pair; mounting of the left camera."""
     return _stereo(camera, _in_camera(pose, mounting, point)) - measured
 
 
-def edge_pose_stereo(pose: SE3, mounting: SE3, camera: Array, measured: Array) -> Array:
+def edge_pose_stereo(pose: SE3, mounting: SE3, camera: Array, measured: KnownPoint) -> Array:
     """The same of a known landmark; measured: u, v, u_right, x, y, z."""
-    return _stereo(camera, _in_camera(pose, mounting, measured[..., 3:6])) - measured[..., :3]
+    return _stereo(camera, _in_camera(pose, mounting, measured.point)) - measured.image
 
 
 def edge_depth(pose: SE3, point: Array, mounting: SE3, measured: Array) -> Array:
@@ -186,10 +215,10 @@ def edge_depth(pose: SE3, point: Array, mounting: SE3, measured: Array) -> Array
     return stack(components(_in_camera(pose, mounting, point))[2] - measured)
 
 
-def edge_pose_depth(pose: SE3, mounting: SE3, measured: Array) -> Array:
+def edge_pose_depth(pose: SE3, mounting: SE3, measured: KnownPoint) -> Array:
     """The same of a known landmark; measured: depth, x, y, z."""
-    depth = components(_in_camera(pose, mounting, measured[..., 1:4]))[2]
-    return stack(depth - components(measured)[0])
+    depth = components(_in_camera(pose, mounting, measured.point))[2]
+    return stack(depth - components(measured.image)[0])
 
 
 EdgeStereo = define_edge(
@@ -206,6 +235,7 @@ EdgePoseStereo = define_edge(
     (VertexSE3,),
     3,
     edge_pose_stereo,
+    _known(3),
     parameters=(ParameterSE3Offset, ParameterStereoCamera),
     measurement=plain(6),
 )
@@ -224,6 +254,7 @@ EdgePoseDepth = define_edge(
     (VertexSE3,),
     1,
     edge_pose_depth,
+    _known(1),
     parameters=(ParameterSE3Offset,),
     measurement=plain(4),
 )

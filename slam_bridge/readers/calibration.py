@@ -74,9 +74,9 @@ def _read(path: Path) -> Calibration:
             except (GraphOptError, ValueError, TypeError) as error:
                 raise FormatError(f"{path}: {error}") from error
     raise FormatError(
-        f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. Known are "
-        "Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, ORB-SLAM3's "
-        "settings."
+        f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. "
+        "Known are Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, "
+        "ORB-SLAM3's settings."
     )
 
 
@@ -139,8 +139,8 @@ def _camera(
         xi, alpha, *plain = numbers
         return Camera(body_T_cam, "double_sphere", np.array([*plain, xi, alpha]), **rest)
     raise FormatError(
-        f"camera_model {model!r} with distortion_model {distortion!r} is not supported; known are pinhole with "
-        "none, radtan or equidistant, omni with radtan, ds with none."
+        f"camera_model {model!r} with distortion_model {distortion!r} is not supported; known are pinhole "
+        "with none, radtan or equidistant, omni with radtan, ds with none."
     )
 
 

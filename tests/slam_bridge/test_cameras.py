@@ -1,4 +1,4 @@
-"""Cameras of a rig: projection and rays are inverse to each other, also beyond 90 degrees; edges have the right Jacobians."""
+"""Cameras of a rig: projection and rays are inverse to each other, also beyond 90 degrees, in edges too."""
 
 from __future__ import annotations
 

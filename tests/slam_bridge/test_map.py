@@ -256,11 +256,11 @@ def test_misuse_is_named():
         world.add_observations(frame, 999, pixel)
     with pytest.raises(sb.MapError, match="rig has 0 to 0"):
         world.add_observations(frame, point, pixel, camera=1)
-    with pytest.raises(sb.MapError, match="sigma is 0.0"):
+    with pytest.raises(sb.MapError, match=r"sigma is 0\.0"):
         world.add_observations(frame, point, pixel, sigma=0.0)
     with pytest.raises(sb.MapError, match="depth_sigma nan"):
         world.add_observations(frame, point, pixel, depth=2.0)
-    with pytest.raises(sb.MapError, match="row 0 is .*not finite"):
+    with pytest.raises(sb.MapError, match=r"row 0 is .*not finite"):
         world.add_observations(frame, point, np.array([[np.nan, 2.0]]))
     with pytest.raises(sb.MapError, match="not finite"):
         world.add_landmarks([[0.0, np.inf, 1.0]])
