@@ -3,9 +3,9 @@
     python benchmarks/device_cholesky.py [CASE ...] [--precision double mixed] [--repeats N] [--no-cpu]
                                          [--json FILE] [--profile] [--list]
 
-Without names: everything up to 10^5 poses and 16,002 dense rows (about 12 GB of device memory). Names: dense-N,
-manhattan-N, sphere-N, torus-N, grid2d-N (N poses), grid3d-N. The numbers are random and diagonally dominant:
-only linear algebra is timed. Needs numpy and the package, no peers.
+Without names: everything up to 10^5 poses and 16,002 dense rows (about 12 GB of device memory). Names:
+dense-N, manhattan-N, sphere-N, torus-N, grid2d-N, grid3d-N (N poses). The numbers are random and diagonally
+dominant: only linear algebra is timed. Needs numpy and the package, no peers.
 
 Per case: rows, operations counted with the zeros that merged fronts store, fronts, levels; analysis (once per
 structure); the device's own time of a factorisation and of a solve (timestamps, median), with GFLOP/s;
@@ -34,10 +34,9 @@ from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse
 
 DEFAULT = (
-    ["dense-441", "dense-1000", "dense-2000", "dense-4000", "dense-8721", "dense-16002"]
-    + ["sphere-2500", "manhattan-10000", "torus-5000", "grid2d-100000", "manhattan-100000"]
-    + ["grid3d-8000", "sphere-100000"]
-)
+    "dense-441 dense-1000 dense-2000 dense-4000 dense-8721 dense-16002 sphere-2500 manhattan-10000 "
+    "torus-5000 grid2d-100000 manhattan-100000 grid3d-8000 sphere-100000"
+).split()
 
 
 def make_pattern(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:
@@ -282,9 +281,10 @@ def main() -> None:
         return
     device = shared_device(args.device)
     figures = device_figures(device)
+    rates = figures.float64_flops / 1e12, figures.float32_flops / 1e12
     print(
-        f"{device.name}: float64 {figures.float64_flops / 1e12:.2f}, float32 {figures.float32_flops / 1e12:.2f} "
-        f"TFLOP/s, dispatch {1e6 * figures.dispatch_seconds:.1f} us; CPU {kernels.num_threads()} threads"
+        f"{device.name}: float64 {rates[0]:.2f}, float32 {rates[1]:.2f} TFLOP/s, dispatch "
+        f"{1e6 * figures.dispatch_seconds:.1f} us; CPU {kernels.num_threads()} threads"
     )
     results = {}
     for name in args.cases:

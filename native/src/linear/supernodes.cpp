@@ -1,6 +1,7 @@
 #include "linear/supernodes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -20,8 +21,6 @@ struct Node {
 };
 
 double merge_gain(const FrontModel& model, const Node& child, const Node& node) {
-  const std::int64_t rows = child.num_pivots + node.num_pivots + node.num_below;
-  if (model.max_merged > 0 && rows > model.max_merged) return 0.0;
   return model.cost(child.num_pivots, child.num_below) + model.cost(node.num_pivots, node.num_below) -
          model.cost(child.num_pivots + node.num_pivots, node.num_below);
 }
@@ -114,7 +113,9 @@ std::vector<std::int32_t> postorder_of(const std::vector<Node>& nodes) {
 
 double FrontModel::cost(double n, double m) const {
   const double flops = n * n * n / 3.0 + n * n * m + n * m * m;
-  return front + per_pivot * n + per_update * m * m + per_entry * n * (n + 2.0 * m) + flops / flops_per_ns;
+  const double panels = n + m > small_rows ? per_panel * std::ceil(n / 32.0) : 0.0;
+  return front + panels + per_pivot * n + per_update * m * m + per_entry * n * (n + 2.0 * m) +
+         flops / flops_per_ns;
 }
 
 SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& ordering_name,

@@ -35,17 +35,18 @@ struct FrontModel {
   double front, per_pivot;       // a front, a pivot
   double per_update, per_entry;  // an entry of the square of the rows below, of the pivots' columns
   double flops_per_ns;           // arithmetic
-  std::int32_t max_merged;       // rows of a front that merging may make, 0: any
+  double per_panel;              // 32 pivots of a front of more than small_rows rows
+  std::int32_t small_rows;
   double cost(double num_pivots, double num_below) const;
 };
 
 // One core: measured shape. A constant, moving the Schur complement to the parent, clearing and filling the
 // pivots' columns, arithmetic (at less than peak while fronts are small).
-constexpr FrontModel kCoreModel{250.0, 12.0, 0.5, 0.25, 30.0, 0};
+constexpr FrontModel kCoreModel{250.0, 12.0, 0.5, 0.25, 30.0, 0.0, 0};
 
 // A GPU: a front occupies a workgroup for as long as its pivots take, one after the other, and each level of
 // the tree costs a dispatch; arithmetic is cheap.
-constexpr FrontModel kDeviceModel{4000.0, 30.0, 0.05, 0.05, 250.0, 0};
+constexpr FrontModel kDeviceModel{4000.0, 30.0, 0.05, 0.05, 250.0, 6000.0, 64};
 
 struct SymbolicFactor {
   SymbolicFactor(const BlockPattern& pattern, const std::string& ordering,

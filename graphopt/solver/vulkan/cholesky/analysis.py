@@ -16,6 +16,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,8 @@ _RATE = 2e12  # operations per second, to choose between orderings
 class Analysis:
     """Fronts in elimination order, children before parents. Arrays have one entry per front."""
 
-    symbolic: kernels.DeviceSymbolic
+    symbolic: Any
+    """Native: permutation, tree, rows."""
     pattern: BlockPattern
     level: np.ndarray
     """int64; 0: the leaves furthest from their root."""

@@ -11,9 +11,9 @@ shared memory. The large ones share the device:
     trailing    after 256 columns all later columns -= L S L', tiles of 64 x 64
     complement  update -= L21 S L21'
 
-A dense system is one front without rows below. Nothing is added atomically, every sum has a fixed order: equal
-input gives equal bits. References: Duff and Reid, The multifrontal solution of indefinite sparse symmetric
-linear equations, ACM TOMS 1983; Liu, The multifrontal method, SIAM Review 1992.
+A dense system is one front without rows below. Nothing is added atomically, every sum has a fixed order:
+equal input gives equal bits. References: Duff and Reid, The multifrontal solution of indefinite sparse
+symmetric linear equations, ACM TOMS 1983; Liu, The multifrontal method, SIAM Review 1992.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class DeviceCholesky:
         columns = (symbolic.first_pivot, own.num_pivots, own.num_below, own.factor_offset[:-1])
         columns += (own.update_offset, symbolic.rows_begin, begin[:-1], begin[1:], first)
         for k, column in enumerate(columns):
-            fronts[:, k] = column
+            fronts[: len(own.level), k] = column
         self.fronts = self._indices(fronts)
         self.children = self._indices(symbolic.children)
         self.parent_row = self._indices(symbolic.parent_row)
@@ -128,12 +128,12 @@ class DeviceCholesky:
         values: buffer of `pattern.values_size` reals. damping: buffer of `pattern.dim` reals, or None: D = 0.
         """
         own = self.analysis
-        if own.dim == 0:
-            return
         recorder.barrier()
         recorder.fill(self.factor)
         recorder.fill(self.status)
         recorder.barrier()
+        if own.dim == 0:
+            return
         size = self.pattern.values_size
         scatter = self.shader("scatter", 3, 2, {0: _VECTOR})
         buffers = (self._places, values, self.factor)

@@ -1,7 +1,7 @@
 """Triangular solves on a device: L z = P b from the leaves up, L' (P x) = S z from the roots down.
 
-A front that one workgroup can hold is solved with by one workgroup, from what its children carry up to what it
-carries on. Larger ones go by blocks of 32 columns, shared by workgroups of 128 rows (forward) or columns
+A front that one workgroup can hold is solved with by one workgroup, from what its children carry up to what
+it carries on. Larger ones go by blocks of 32 columns, shared by workgroups of 128 rows (forward) or columns
 (backward), each of which solves the 32 x 32 triangle for itself.
 """
 

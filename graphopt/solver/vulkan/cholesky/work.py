@@ -7,6 +7,7 @@ needs. `Run` says where a list starts and how many workgroups it has.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -118,7 +119,7 @@ class Work:
         bounds = np.searchsorted(analysis.level[order], np.arange(analysis.num_levels + 1))
         self.num_diagonals = 1
         """Columns of the buffer of diagonal blocks."""
-        self.levels = [self._level(order[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        self.levels = [self._level(order[a:b]) for a, b in pairwise(bounds)]
         self.words = self._words.array()
 
     def _level(self, fronts: np.ndarray) -> Level:
