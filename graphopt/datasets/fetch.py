@@ -82,7 +82,9 @@ class _Resuming:
                     if self._progress is not None:
                         self._progress(done, total)
         if total is not None and done < total:
-            raise OSError(f"the connection ended after {done} of {total} bytes; fetch again to go on from there")
+            raise OSError(
+                f"the connection ended after {done} of {total} bytes; fetch again to go on from there"
+            )
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -93,7 +95,9 @@ def _unpack(archive: Path, folder: Path) -> None:
         shutil.unpack_archive(archive, unpacked)
     except (shutil.ReadError, OSError, ValueError) as error:
         shutil.rmtree(unpacked, ignore_errors=True)
-        raise DownloadError(f"{archive}: it cannot be unpacked ({error}). Remove it and fetch again.") from error
+        raise DownloadError(
+            f"{archive}: it cannot be unpacked ({error}). Remove it and fetch again."
+        ) from error
     unpacked.rename(folder)
     archive.unlink()
 

@@ -199,4 +199,6 @@ def _registry_text() -> str:
     for path in (here / "registry.toml", here.parents[1] / "datasets" / "registry.toml"):
         if path.is_file():
             return path.read_text(encoding="utf-8")
-    raise OptionError(f"{here / 'registry.toml'} is missing: the installation is damaged. Reinstall graphopt.")
+    raise OptionError(
+        f"{here / 'registry.toml'} is missing: the installation is damaged. Reinstall graphopt."
+    )

@@ -11,10 +11,15 @@ from typing import Any
 
 from graphopt.eval.runner import Unit
 from graphopt.eval.solve import measure
+from graphopt.eval.sparsity import patterns
 
 
 def units(
-    paths: dict[str, Path], configurations: Sequence[str], peers: Sequence[str], options: dict[str, Any], runs: int
+    paths: dict[str, Path],
+    configurations: Sequence[str],
+    peers: Sequence[str],
+    options: dict[str, Any],
+    runs: int,
 ) -> list[Unit]:
     """One unit per problem and configuration, and per problem and peer.
 
@@ -27,7 +32,9 @@ def units(
             own = {"configuration": configuration, "options": options, "runs": runs}
             found.append(Unit(f"{name} {configuration}", "graphopt.eval.bal:evaluate", {**common, **own}))
         for peer in peers:
-            found.append(Unit(f"{name} {peer}", "graphopt.eval.peers:bal", {**common, "peer": peer, "runs": runs}))
+            found.append(
+                Unit(f"{name} {peer}", "graphopt.eval.peers:bal", {**common, "peer": peer, "runs": runs})
+            )
     return found
 
 
@@ -38,7 +45,14 @@ def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], 
     graph = graphopt.read(path)
     chosen = {} if configuration == "auto" else {"configuration": configuration}
     entry, _ = measure(graph, {**options, **chosen}, runs)
-    return {"problem": name, "solver": configuration, **sizes(graph), **entry, **errors(graph, entry)}
+    return {
+        "problem": name,
+        "solver": configuration,
+        **sizes(graph),
+        **entry,
+        **errors(graph, entry),
+        "sparsity": patterns(graph),
+    }
 
 
 def sizes(graph: Any) -> dict[str, int]:

@@ -63,7 +63,9 @@ def _import(peer: str) -> Any:
     try:
         return importlib.import_module(peer)
     except ImportError as error:
-        raise OptionError(f"{peer} cannot be imported ({error}). Install it with: pip install {peer}") from None
+        raise OptionError(
+            f"{peer} cannot be imported ({error}). Install it with: pip install {peer}"
+        ) from None
 
 
 def _flipped_cameras(cameras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +88,9 @@ def _ceres(graph: Any) -> tuple[float, int, Any]:
     tracks = [pycolmap.Track() for _ in range(len(points))]
     for row in range(len(cameras)):
         focal, k1, k2 = cameras.estimate[row, 6:]
-        camera = pycolmap.Camera(camera_id=row + 1, model="RADIAL", width=1, height=1, params=[focal, 0, 0, k1, k2])
+        camera = pycolmap.Camera(
+            camera_id=row + 1, model="RADIAL", width=1, height=1, params=[focal, 0, 0, k1, k2]
+        )
         scene.add_camera_with_trivial_rig(camera)
         seen = order[first[row] : first[row + 1]]
         image = pycolmap.Image(f"{row}", pixels[seen], camera_id=row + 1, image_id=row + 1)
@@ -114,7 +118,11 @@ def _ceres(graph: Any) -> tuple[float, int, Any]:
     solved = graph.copy()
     poses = [scene.image(row + 1).cam_from_world() for row in range(len(cameras))]
     taken = [scene.camera(row + 1).params[[0, 3, 4]] for row in range(len(cameras))]
-    _take(solved, cameras, _unflipped([pose.rotation.matrix() for pose in poses], [pose.translation for pose in poses], taken))
+    _take(
+        solved,
+        cameras,
+        _unflipped([pose.rotation.matrix() for pose in poses], [pose.translation for pose in poses], taken),
+    )
     _take(solved, points, np.array([scene.point3D(row + 1).xyz for row in range(len(points))]))
     done = summary.ceres_summary
     return seconds, done.num_successful_steps + done.num_unsuccessful_steps, solved
@@ -133,7 +141,10 @@ def _gtsam(graph: Any) -> tuple[float, int, Any]:
         factors.add(gtsam.GeneralSFMFactorCal3Bundler(pixel, noise, camera_key(camera), point_key(point)))
     for row, (focal, k1, k2) in enumerate(cameras.estimate[:, 6:]):
         world_T_cam = gtsam.Pose3(gtsam.Rot3(rotation[row]), translation[row]).inverse()
-        start.insert(camera_key(row), gtsam.PinholeCameraCal3Bundler(world_T_cam, gtsam.Cal3Bundler(focal, k1, k2, 0, 0)))
+        start.insert(
+            camera_key(row),
+            gtsam.PinholeCameraCal3Bundler(world_T_cam, gtsam.Cal3Bundler(focal, k1, k2, 0, 0)),
+        )
     for row, place in enumerate(points.estimate):
         start.insert(point_key(row), place)
     started = time.perf_counter()
@@ -147,7 +158,11 @@ def _gtsam(graph: Any) -> tuple[float, int, Any]:
     found = [result.atPinholeCameraCal3Bundler(camera_key(row)) for row in range(len(cameras))]
     poses = [one.pose().inverse() for one in found]
     inner = [[one.calibration().fx(), one.calibration().k1(), one.calibration().k2()] for one in found]
-    _take(solved, cameras, _unflipped([one.rotation().matrix() for one in poses], [one.translation() for one in poses], inner))
+    _take(
+        solved,
+        cameras,
+        _unflipped([one.rotation().matrix() for one in poses], [one.translation() for one in poses], inner),
+    )
     _take(solved, points, np.array([result.atPoint3(point_key(row)) for row in range(len(points))]))
     return seconds, optimizer.iterations(), solved
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.disk_cache import write_atomically
+from graphopt.io.files import write_bytes
 from graphopt.errors import FormatError, OptionError
 
 FILE = "results.json"
@@ -45,7 +45,7 @@ class Results:
         """Write `results.json`, whole or not at all."""
         document = {"format": FORMAT, **vars(self)}
         text = json.dumps(plain(document), indent=2, allow_nan=False) + "\n"
-        write_atomically(folder / FILE, text.encode())
+        write_bytes(folder / FILE, text.encode())
 
 
 def load(path: str | Path) -> Results:
@@ -55,12 +55,16 @@ def load(path: str | Path) -> Results:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise OptionError(f"{file} does not exist. Expected a folder that graphopt eval wrote with -o.") from None
+        raise OptionError(
+            f"{file} does not exist. Expected a folder that graphopt eval wrote with -o."
+        ) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FormatError(f"{file}: this is no results.json of graphopt eval: {error}") from None
     wanted = {"kind", "options", "entries"}
     if not isinstance(document, dict) or not wanted <= document.keys():
-        raise FormatError(f"{file}: this is no results.json of graphopt eval: {', '.join(sorted(wanted))} missing.")
+        raise FormatError(
+            f"{file}: this is no results.json of graphopt eval: {', '.join(sorted(wanted))} missing."
+        )
     if document.pop("format", None) != FORMAT:
         raise FormatError(f"{file}: written by another version of graphopt, expected format {FORMAT}.")
     known = {name: document[name] for name in Results.__dataclass_fields__ if name in document}

@@ -53,7 +53,13 @@ class Watcher(Protocol):
 
 
 def run(
-    results: Results, units: Sequence[Unit], folder: Path, *, jobs: int = 1, fresh: bool = False, watcher: Watcher
+    results: Results,
+    units: Sequence[Unit],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    watcher: Watcher,
 ) -> Results:
     """Run the units that `folder` has no good entry for yet; returns all entries, in the units' order.
 

@@ -51,7 +51,16 @@ class _Clock:
 
 def _facts(summary: Summary) -> dict[str, Any]:
     document = summary.to_dict()
-    taken = ("method", "linear_solver", "schur", "device", "device_name", "precision", "schedule", "termination")
+    taken = (
+        "method",
+        "linear_solver",
+        "schur",
+        "device",
+        "device_name",
+        "precision",
+        "schedule",
+        "termination",
+    )
     return {
         **{name: document[name] for name in taken},
         "iterations": len(summary.iterations),

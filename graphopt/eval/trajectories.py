@@ -88,7 +88,9 @@ class Errors:
         }
 
 
-def associate(estimate: Trajectory, truth: Trajectory, tolerance: float = 0.01) -> tuple[Trajectory, Trajectory]:
+def associate(
+    estimate: Trajectory, truth: Trajectory, tolerance: float = 0.01
+) -> tuple[Trajectory, Trajectory]:
     """Poses of both that are nearest to each other in time [s], as evo's `associate_trajectories` finds them."""
     is_estimate_shorter = len(estimate) <= len(truth)
     short, long = (estimate, truth) if is_estimate_shorter else (truth, estimate)
@@ -238,7 +240,9 @@ def _euroc(path: Path) -> Trajectory:
 
     data = read_bytes(path)
     columns = len(_first_line(path).split(","))
-    table = RaggedRows(data, str(path), separator=",").matrix(columns, "time [ns], x, y, z, qw, qx, qy, qz, ...")
+    table = RaggedRows(data, str(path), separator=",").matrix(
+        columns, "time [ns], x, y, z, qw, qx, qy, qz, ..."
+    )
     poses = table[:, [1, 2, 3, 5, 6, 7, 4]]
     poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
     return Trajectory(table[:, 0] * 1e-9, poses)
