@@ -1,4 +1,4 @@
-"""`graphopt eval`: run the units of a kind, show what is running and how long it will take, write the report."""
+"""`graphopt eval`: run the units of a kind, show what is running and how long it takes, report."""
 
 from __future__ import annotations
 

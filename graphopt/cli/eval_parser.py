@@ -38,7 +38,7 @@ def add_eval(commands: Any, types: Any) -> None:
     parser = commands.add_parser(
         "eval",
         help="measure on data sets, beside other solvers, and write a report",
-        description="Run problems or sequences, and write results.json, report.html and pictures into a folder.",
+        description="Run problems or sequences; write results.json, report.html and pictures into a folder.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
     bal = kinds.add_parser("bal", help="bundle adjustment in the large: time, iterations, error, memory")
@@ -117,7 +117,7 @@ def add_datasets(commands: Any) -> None:
     parser = commands.add_parser(
         "datasets",
         help="public data sets: list, describe, download",
-        description="Public data sets by name. $GRAPHOPT_DATA names folders with copies that are here already.",
+        description="Public data sets by name. $GRAPHOPT_DATA names folders that have copies already.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="all data sets, and where they are on this machine")
@@ -137,7 +137,7 @@ def add_view(commands: Any) -> None:
     parser = commands.add_parser(
         "view",
         help="an interactive 3-D page of a graph or a result",
-        description="Write one self-contained page: poses, edges, points, errors as colour. It needs no network.",
+        description="Write one self-contained page: poses, edges, points, errors as colour; no network.",
     )
     parser.add_argument(
         "input", metavar="FILE|RESULT", help="graph file, trajectory, or folder of graphopt eval"
@@ -154,7 +154,7 @@ def add_compare(commands: Any, types: Any) -> None:
     parser = commands.add_parser(
         "compare",
         help="mark the differences of two results",
-        description="Compare two results of graphopt eval entry by entry. Exit status 1: something got worse.",
+        description="Compare two results of graphopt eval by entry. Exit status 1: something got worse.",
     )
     parser.add_argument("before", metavar="A", help="folder or results.json")
     parser.add_argument("after", metavar="B", help="folder or results.json")
@@ -163,6 +163,6 @@ def add_compare(commands: Any, types: Any) -> None:
         type=types.non_negative_float,
         default=0.1,
         metavar="X",
-        help="relative change of a time or memory that counts (default: 0.1); errors count from a hundredth of it",
+        help="relative change of times and memory that counts (default: 0.1); of errors a hundredth",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")

@@ -41,7 +41,8 @@ def _graph_page(source: Path, before: str | None) -> str:
 
     graph = graphopt.read(source)
     old = None if before is None else graphopt.read(before)
-    return graph_page(graph, source.name, before=old, times=graph.attachments.get(TIMESTAMPS))
+    times = graph.attachments.get(TIMESTAMPS)
+    return graph_page(graph, source.name, before=old, times=times if isinstance(times, dict) else None)
 
 
 def _result_page(source: Path) -> str:
@@ -51,6 +52,6 @@ def _result_page(source: Path) -> str:
     curves = {key: entry["curve"] for key, entry in load(source).entries.items() if entry.get("curve")}
     if not curves:
         raise OptionError(
-            f"{source}: its entries have no trajectories to show. View a graph instead, or open {source}/report.html."
+            f"{source}: no entry has a trajectory to show. View a graph, or open {source}/report.html."
         )
     return trajectory_page(curves, source.name)

@@ -1,12 +1,13 @@
 """Public data sets by name: where their publishers keep them, and where the copies of this machine are.
 
-`registry.toml` lists collections (BAL, EuRoC, ...) and their items. A copy is looked for in `$GRAPHOPT_DATA` (one or
-several folders, searched to any depth) and in the cache folder that `fetch` fills.
+`registry.toml` lists collections (BAL, EuRoC, ...) and their items. A copy is looked for in `$GRAPHOPT_DATA`
+(one or several folders, searched to any depth) and in the cache folder that `fetch` fills.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import string
 import sys
@@ -19,11 +20,7 @@ from typing import Any
 from graphopt.disk_cache import cache_directory
 from graphopt.errors import OptionError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _ARCHIVES = (".zip", ".tar")
 _COMPRESSED = (".bz2", ".gz", ".xz", *_ARCHIVES)
 
@@ -91,7 +88,7 @@ def data_cache() -> Path:
     cache = cache_directory()
     if cache is None:
         raise OptionError(
-            "There is no cache folder to keep data sets in: GRAPHOPT_CACHE_DIR is empty, or there is no home. "
+            "There is no folder to keep data sets in: GRAPHOPT_CACHE_DIR is empty, or there is no home. "
             "Set GRAPHOPT_CACHE_DIR to a folder, or GRAPHOPT_DATA to one that has the data."
         )
     return cache / "data"
@@ -194,11 +191,12 @@ def _without_compression(name: str) -> str:
 
 
 def _registry_text() -> str:
-    """The registry: beside this module where the package is installed, else in the source tree."""
+    """The registry: `datasets/` of the source tree, or beside this module where the package is installed."""
     here = Path(__file__).resolve().parent
-    for path in (here / "registry.toml", here.parents[1] / "datasets" / "registry.toml"):
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
+    root = here.parents[1]
+    path = (root / "datasets" if (root / "pyproject.toml").is_file() else here) / "registry.toml"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
     raise OptionError(
         f"{here / 'registry.toml'} is missing: the installation is damaged. Reinstall graphopt."
     )

@@ -1,4 +1,4 @@
-"""The evaluation runner behind `graphopt eval`: problems and sequences in, a folder with numbers and pages out.
+"""The evaluation runner behind `graphopt eval`: problems in, a folder with numbers and pages out.
 
     units    = bal.units(...), pose_graphs.units(...), ...    what is measured, one function call each
     results  = runner.run(units, folder)                      results.json, written after each unit; resumes

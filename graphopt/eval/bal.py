@@ -1,6 +1,7 @@
-"""`graphopt eval bal`: bundle adjustment problems by configuration, as tables 5.4, 5.5 and 5.7 of Gopinath's thesis.
+"""`graphopt eval bal`: problems by configuration, as tables 5.4, 5.5 and 5.7 of Gopinath's thesis.
 
-The mean squared error is chi2 / observations [px^2], chi2 the sum of squared pixel errors without robust kernel.
+The mean squared error is chi2 / observations [px^2], chi2 the sum of squared pixel errors without robust
+kernel.
 """
 
 from __future__ import annotations
@@ -43,8 +44,7 @@ def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], 
     import graphopt
 
     graph = graphopt.read(path)
-    chosen = {} if configuration == "auto" else {"configuration": configuration}
-    entry, _ = measure(graph, {**options, **chosen}, runs)
+    entry, _ = measure(graph, configuration, options, runs)
     return {
         "problem": name,
         "solver": configuration,

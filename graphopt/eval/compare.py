@@ -38,15 +38,23 @@ class Change:
 def compare(before: Results, after: Results, tolerance: float) -> list[Change]:
     """All changes, entry by entry; tolerance is the relative change of a time or memory that counts."""
     if before.kind != after.kind:
-        raise OptionError(f"A is an evaluation of {before.kind}, B of {after.kind}: they have no numbers in common.")
+        raise OptionError(
+            f"A is an evaluation of {before.kind}, B of {after.kind}: they have no numbers in common."
+        )
     changes: list[Change] = []
     for key in dict.fromkeys((*before.entries, *after.entries)):
-        changes += _entry(key, before.entries.get(key), after.entries.get(key), COLUMNS[before.kind], tolerance)
+        changes += _entry(
+            key, before.entries.get(key), after.entries.get(key), COLUMNS[before.kind], tolerance
+        )
     return changes
 
 
 def _entry(
-    key: str, before: dict[str, Any] | None, after: dict[str, Any] | None, columns: tuple[Column, ...], tolerance: float
+    key: str,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    columns: tuple[Column, ...],
+    tolerance: float,
 ) -> list[Change]:
     if before is None or after is None:
         where = "only in B" if before is None else "only in A"
@@ -55,14 +63,20 @@ def _entry(
         if "error" not in after:
             return [Change(key, "", None, None, "", "mended")]
         return [Change(key, "", None, None, after["error"], "same" if "error" in before else "failed")]
-    return [_change(key, one, before, after, tolerance) for one in columns if _has_numbers(one, before, after)]
+    return [
+        _change(key, one, before, after, tolerance) for one in columns if _has_numbers(one, before, after)
+    ]
 
 
 def _has_numbers(column: Column, before: dict[str, Any], after: dict[str, Any]) -> bool:
-    return bool(column.better) and all(isinstance(column.value(entry), (int, float)) for entry in (before, after))
+    return bool(column.better) and all(
+        isinstance(column.value(entry), (int, float)) for entry in (before, after)
+    )
 
 
-def _change(key: str, column: Column, before: dict[str, Any], after: dict[str, Any], tolerance: float) -> Change:
+def _change(
+    key: str, column: Column, before: dict[str, Any], after: dict[str, Any], tolerance: float
+) -> Change:
     old, new = float(column.value(before)), float(column.value(after))
     allowed = tolerance * (ERROR_SHARE if column.is_error else 1.0) * max(abs(old), 1e-12)
     verdict = "same"

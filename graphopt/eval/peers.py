@@ -2,12 +2,12 @@
 
 | peer | model | what differs |
 |---|---|---|
-| pyceres | Ceres, cost functions of pycolmap (RADIAL), Levenberg-Marquardt, Schur | none: BAL's camera |
-| gtsam | `GeneralSFMFactorCal3Bundler`, Levenberg-Marquardt, METIS ordering | none: BAL's camera |
+| pyceres | Ceres, through pycolmap's bundle adjuster (RADIAL) | none: BAL's camera |
+| gtsam | `GeneralSFMFactorCal3Bundler`, Levenberg-Marquardt, METIS | none: BAL's camera |
 
-BAL's camera looks along -z with y up; both peers' look along z with y down, so rows y and z of the pose and the
-measured v change sign. The cost is ours, recomputed from the peer's estimates. g2opy registers no edge with BAL's
-nine parameters, so it has no row here.
+BAL's camera looks along -z with y up; both peers' look along z with y down, so rows y and z of the pose
+and the measured v change sign. The cost is ours, recomputed from the peer's estimates. g2opy registers
+no edge with BAL's nine parameters, so it has no row here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import OptionError
+from graphopt.eval import optional
 from graphopt.eval.bal import errors, sizes
 
 PEERS = ("pyceres", "gtsam")
@@ -57,17 +57,6 @@ def _rows(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return order[np.searchsorted(ids[order], wanted)]
 
 
-def _import(peer: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(peer)
-    except ImportError as error:
-        raise OptionError(
-            f"{peer} cannot be imported ({error}). Install it with: pip install {peer}"
-        ) from None
-
-
 def _flipped_cameras(cameras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rotations (n, 3, 3) and translations (n, 3) of cam_T_world for a camera that looks along z, y down."""
     from graphopt.geometry import SO3
@@ -78,7 +67,7 @@ def _flipped_cameras(cameras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _ceres(graph: Any) -> tuple[float, int, Any]:
     """Seconds, iterations, and the graph with Ceres' estimates, by way of COLMAP's bundle adjuster."""
-    pycolmap = _import("pycolmap")
+    pycolmap = optional.load("pycolmap")
     cameras, points, observations, camera_rows, point_rows = _arrays(graph)
     rotation, translation = _flipped_cameras(cameras.estimate)
     scene = pycolmap.Reconstruction()
@@ -130,7 +119,7 @@ def _ceres(graph: Any) -> tuple[float, int, Any]:
 
 def _gtsam(graph: Any) -> tuple[float, int, Any]:
     """Seconds, iterations, and the graph with GTSAM's estimates."""
-    gtsam = _import("gtsam")
+    gtsam = optional.load("gtsam")
     cameras, points, observations, camera_rows, point_rows = _arrays(graph)
     rotation, translation = _flipped_cameras(cameras.estimate)
     camera_key, point_key = gtsam.symbol_shorthand.C, gtsam.symbol_shorthand.P

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation: convergence, where the time goes, memory, trajectories, errors over time, sparsity."""
+"""Pictures of an evaluation: convergence, phases, memory, trajectories, errors over time, sparsity."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`graphopt eval pose-graph`: graphs of any kind by configuration, beside g2opy and GTSAM where they are installed.
+"""`graphopt eval pose-graph`: graphs by configuration, beside g2opy and GTSAM where they are installed.
 
-chi2 is g2o's (no 1/2), recomputed by graphopt from every solver's estimates. GTSAM minimises another function of 3-D
-poses (its own charts), so its chi2 in g2o's convention is near, not at, g2o's minimum.
+chi2 is g2o's (no 1/2), recomputed by graphopt from every solver's estimates. GTSAM minimises another
+function of 3-D poses (its own charts), so its chi2 in g2o's convention is near, not at, g2o's minimum.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import OptionError
+from graphopt.eval import optional
 from graphopt.eval.runner import Unit
 from graphopt.eval.solve import measure
 from graphopt.eval.sparsity import patterns
@@ -45,8 +46,7 @@ def units(
 def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], runs: int) -> dict[str, Any]:
     """The entry of one graph under one configuration."""
     graph = start_values(path)
-    chosen = {} if configuration == "auto" else {"configuration": configuration}
-    entry, _ = measure(graph, {**options, **chosen}, runs)
+    entry, _ = measure(graph, configuration, options, runs)
     return {"problem": name, "solver": configuration, **_sizes(graph), **entry, "sparsity": patterns(graph)}
 
 
@@ -93,10 +93,7 @@ def _sizes(graph: Any) -> dict[str, int]:
 
 def _g2opy(start: str, end: str) -> tuple[float, int]:
     """Gauss-Newton of g2opy with Eigen's Cholesky, until chi2 stands still."""
-    try:
-        import g2opy as g2o
-    except ImportError as error:
-        raise OptionError(f"g2opy cannot be imported ({error}). Install it with: pip install g2opy") from None
+    g2o = optional.load("g2opy")
     optimizer = g2o.SparseOptimizer()
     optimizer.set_algorithm(g2o.OptimizationAlgorithmGaussNewton(g2o.BlockSolverX(g2o.LinearSolverEigenX())))
     optimizer.add_post_iteration_action(g2o.SparseOptimizerTerminateAction())
@@ -114,10 +111,7 @@ def _g2opy(start: str, end: str) -> tuple[float, int]:
 
 def _gtsam(start: str, end: str) -> tuple[float, int]:
     """Levenberg-Marquardt of GTSAM with the METIS ordering and its own stop rules."""
-    try:
-        import gtsam
-    except ImportError as error:
-        raise OptionError(f"gtsam cannot be imported ({error}). Install it with: pip install gtsam") from None
+    gtsam = optional.load("gtsam")
     is_3d = "VERTEX_SE3" in Path(start).read_text(encoding="utf-8")
     factors, initial = gtsam.readG2o(start, is_3d)
     first = min(initial.keys())

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from graphopt.io.files import write_bytes
 from graphopt.eval import pictures
 from graphopt.eval.results import FILE, Results, load, plain
 from graphopt.eval.tables import columns
+from graphopt.io.files import write_bytes
 
 PAGE = "report.html"
 
@@ -29,14 +29,14 @@ _TITLES = {
     "kitti": "KITTI",
 }
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2a36; max-width: 1100px; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2a36; max-width: 1100px; margin: 2em auto; }
+table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
 th, td { padding: .25em .8em; border-bottom: 1px solid #e3e8ee; text-align: left; white-space: nowrap; }
 td.number, th.number { text-align: right; }
 tr.failed td { color: #b3261e; white-space: normal; }
 img { max-width: 100%; } figure { margin: 1.5em 0; } figcaption { color: #5b6b7a; }
-code, pre { background: #f4f6f8; padding: .1em .3em; border-radius: 3px; } pre { padding: .8em; overflow-x: auto; }
-h1 { margin-bottom: 0; } .facts td { border: 0; padding: .1em .8em .1em 0; white-space: normal; }
+code, pre { background: #f4f6f8; padding: .1em .3em; border-radius: 3px; } pre { padding: .8em; overflow-x:
+auto; } h1 { margin-bottom: 0; } .facts td { border: 0; padding: .1em .8em .1em 0; white-space: normal; }
 """
 
 
@@ -52,7 +52,7 @@ def _page(results: Results, drawn: list[tuple[Path, str]]) -> str:
     title = _TITLES.get(results.kind, results.kind)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
-        f"<p>graphopt {html.escape(str(results.machine.get('graphopt', '')))}, {html.escape(results.started)}</p>",
+        f"<p>{html.escape(_version_and_date(results))}</p>",
         "<h2>Results</h2>",
         _table(results),
         *(_figure(path, caption) for path, caption in drawn),
@@ -65,6 +65,10 @@ def _page(results: Results, drawn: list[tuple[Path, str]]) -> str:
     ]
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
     return f"{head}<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>\n"
+
+
+def _version_and_date(results: Results) -> str:
+    return f"graphopt {results.machine.get('graphopt', '')}, {results.started}"
 
 
 def _table(results: Results) -> str:

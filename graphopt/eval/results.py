@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphopt.io.files import write_bytes
 from graphopt.errors import FormatError, OptionError
+from graphopt.io.files import write_bytes
 
 FILE = "results.json"
 FORMAT = 1
@@ -45,6 +45,7 @@ class Results:
         """Write `results.json`, whole or not at all."""
         document = {"format": FORMAT, **vars(self)}
         text = json.dumps(plain(document), indent=2, allow_nan=False) + "\n"
+        folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / FILE, text.encode())
 
 

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from graphopt.optimizer.summary import Iteration, Summary
 
 
-def measure(graph: Graph, options: Mapping[str, Any], runs: int) -> tuple[dict[str, Any], Graph]:
+def measure(
+    graph: Graph, configuration: str, options: Mapping[str, Any], runs: int
+) -> tuple[dict[str, Any], Graph]:
     """Optimize copies of `graph` and return the numbers of the median run, and the graph it made.
 
     The clock runs around the whole call, set-up included; the first call of a process also compiles and is
     given apart. chi2 is recomputed on the CPU in float64, without robust kernels.
     """
-    timed = [_one(graph, options) for _ in range(runs)]
+    chosen = solver_options(graph, configuration, options)
+    timed = [_one(graph, chosen) for _ in range(runs)]
     seconds = [run["seconds"] for run, _ in timed]
     entry, solved = timed[seconds.index(statistics.median_low(seconds))]
     entry["seconds_of_runs"] = seconds
@@ -34,6 +37,22 @@ def _one(graph: Graph, options: Mapping[str, Any]) -> tuple[dict[str, Any], Grap
     summary = graphopt.optimize(graph, callback=clock, **options)
     seconds = time.perf_counter() - clock.start
     return {**_facts(summary), "seconds": seconds, "convergence": clock.points}, graph
+
+
+def solver_options(graph: Graph, configuration: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `optimize` for a configuration of `solver.configurations`, or "auto".
+
+    The configurations are those of bundle adjustment; where nothing is marginalized they are solved without
+    Schur.
+    """
+    from graphopt.solver.configurations import configured
+    from graphopt.solver.registry import SolverOptions
+
+    if configuration == "auto" or any(one.marginalized.any() for one in graph.vertex_sets):
+        return {**options, **({} if configuration == "auto" else {"configuration": configuration})}
+    known = {name: options[name] for name in ("device", "precision") if name in options}
+    chosen = configured(configuration, SolverOptions(**known))
+    return {**options, "device": chosen.device, "linear_solver": chosen.linear_solver, "schur": "off"}
 
 
 class _Clock:

@@ -1,7 +1,7 @@
-"""Errors of estimated trajectories, equal to evo's: association by time, alignment, absolute and relative errors.
+"""Errors of trajectories, equal to evo's: association by time, alignment, absolute and relative errors.
 
-    ATE: |s_i - A t_i| of positions after the alignment A (Umeyama 1991; "yaw": rotation about z and translation)
-    RPE: (S_i^-1 S_j)^-1 (T_i^-1 T_j) of pairs (i, j): `delta` frames apart, metres along the path, or seconds
+    ATE: |s_i - A t_i| of positions after the alignment A (Umeyama 1991; "yaw": rotation about z, translation)
+    RPE: (S_i^-1 S_j)^-1 (T_i^-1 T_j) of pairs (i, j), `delta` frames, metres along the path or seconds apart
 
 evo is the reference: github.com/MichaelGrupp/evo, modules core.sync, core.metrics, core.filters.
 """
@@ -44,7 +44,7 @@ class Trajectory:
 
     @property
     def path_length(self) -> float:
-        """[m]"""
+        """Length [m]."""
         return float(np.linalg.norm(np.diff(self.world_T_body[:, :3], axis=0), axis=1).sum())
 
     def rows(self, chosen: NDArray[np.int64]) -> Trajectory:
@@ -91,7 +91,7 @@ class Errors:
 def associate(
     estimate: Trajectory, truth: Trajectory, tolerance: float = 0.01
 ) -> tuple[Trajectory, Trajectory]:
-    """Poses of both that are nearest to each other in time [s], as evo's `associate_trajectories` finds them."""
+    """Poses of both that are nearest to each other in time [s], found as evo's sync does."""
     is_estimate_shorter = len(estimate) <= len(truth)
     short, long = (estimate, truth) if is_estimate_shorter else (truth, estimate)
     if len(long) == 0 or len(short) == 0:
@@ -107,8 +107,8 @@ def associate(
             f"No pose of the estimate ({spans[0]}) is within {tolerance} s of one of the truth ({spans[1]}). "
             "Are both in seconds of the same clock? --max-time-difference allows larger gaps."
         )
-    pair = short.rows(np.flatnonzero(matched)), long.rows(nearest[matched])
-    return pair if is_estimate_shorter else pair[::-1]
+    matches = short.rows(np.flatnonzero(matched)), long.rows(nearest[matched])
+    return matches if is_estimate_shorter else (matches[1], matches[0])
 
 
 def compare(
@@ -123,7 +123,8 @@ def compare(
     """Match by time, align, and take absolute and relative errors.
 
     align: "se3", "sim3", "yaw" (rotation about z, for estimates whose gravity is observed), "none".
-    delta, delta_unit: how far the ends of a relative error are apart: "frames", "m" along the aligned estimate, "s".
+    delta, delta_unit: how far the ends of a relative error are apart: "frames", "m" along the aligned
+    estimate, "s".
     """
     matched, reference = associate(estimate, truth, tolerance)
     if align not in ALIGNMENTS:

@@ -1,7 +1,7 @@
-"""An interactive 3-D page of a graph: one file, no network, WebGL; `viewer.html` is the page without its data.
+"""An interactive 3-D page of a graph: one file, no network, WebGL; `viewer.html` is the page without data.
 
-Arrays travel in the page as base64 of float32 and uint32; positions are relative to the middle of the graph, so that
-float32 keeps millimetres far from the origin. Edges are sorted by their later pose, so that the time slider
+Arrays travel in the page as base64 of float32 and uint32; positions are relative to the middle of the graph,
+so that float32 keeps millimetres far from the origin. Edges are sorted by their later pose: the time slider
 draws a prefix of them.
 """
 
@@ -47,7 +47,9 @@ def graph_page(
     if before is not None:
         old = scene(before)
         if not np.array_equal(old.ids, drawn.ids):
-            raise GraphError("The graph before has other vertices than the one after; both must have the same ids.")
+            raise GraphError(
+                "The graph before has other vertices than the one after; both must have the same ids."
+            )
     shown = chi2.chosen(MAX_EDGES)
     middle = _middle(drawn.positions)
     document = {
@@ -139,7 +141,7 @@ class _EdgeErrors:
         return rows[np.argsort(self._later[rows], kind="stable")]
 
 
-def _filled(document: dict[str, object]) -> str:
+def _filled(document: dict[str, Any]) -> str:
     """The page with its data."""
     text = json.dumps(document, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     template = Path(__file__).with_name("viewer.html").read_text(encoding="utf-8")
