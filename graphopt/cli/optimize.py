@@ -27,9 +27,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
     _check_outputs(args)
     import graphopt
+    from graphopt.io.files import write_bytes
 
     started = time.perf_counter()
-    graph, report = graphopt.io.read_with_report(args.input)
+    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
     read_seconds = time.perf_counter() - started
     _warn(report.warnings)
     _prepare(graph, report, args)
@@ -45,10 +46,11 @@ def run(args: argparse.Namespace) -> int:
     document["seconds"]["read"] = read_seconds
     document["seconds"]["total"] += read_seconds
     document["input"], document["output"] = args.input, written
+    document["dialect"] = report.dialect
     document["unknown_tags"] = dict(report.unknown_tags)
     document["warnings"] = [*report.warnings, *write_warnings]
     if args.stats:
-        Path(args.stats).write_text(output.to_json(document) + "\n", encoding="utf-8")
+        write_bytes(args.stats, (output.to_json(document) + "\n").encode())
     if before is not None:
         _plot(args.plot, before, graph, document)
     if args.json:
@@ -76,7 +78,7 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
     import graphopt
 
     if args.output is not None:
-        graphopt.io.format_for_writing(graph, args.output)  # raises now what would be raised after the work
+        graphopt.io.check_representable(graph, args.output)  # raises now what would be raised after the work
     method = args.initialize or ("spanning-tree" if report.needs_initialization else "none")
     if args.initialize is None and method != "none":
         _warn([f"{args.input} holds no estimates; start values come from its edges (--initialize {method})."])
@@ -192,6 +194,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
     if document["output"]:
         rows.append(("written", document["output"]))
+    if document["dialect"] is not None:
+        rows.insert(1, ("dialect", document["dialect"]))
     if args.plot:
         rows.append(("drawn", args.plot))
     output.print_facts(rows)
