@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     summary = _solve(graph, args)
     interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
     written = _output_path(args, interrupted)
-    write_warnings = _write(graph, written) if written else []
+    write_warnings = graphopt.io.write(graph, written) if written else []
     _warn(write_warnings)
 
     document = summary.to_dict()
@@ -137,19 +137,6 @@ def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
     if args.output is None and interrupted and not args.json and sys.stdin.isatty() and sys.stderr.isatty():
         return _ask_where(args.input)
     return args.output
-
-
-def _write(graph: Graph, path: str) -> list[str]:
-    """Write the result; where its format cannot hold the graph, rescue it as .g2o beside and raise."""
-    from graphopt.errors import FormatError
-    from graphopt.io import write
-
-    try:
-        return write(graph, path)
-    except FormatError as error:
-        rescue = f"{path}.g2o"
-        write(graph, rescue)
-        raise FormatError(f"{error} The result is in {rescue} instead.") from error
 
 
 def _ask_where(input_path: str) -> str | None:

@@ -339,5 +339,4 @@ EdgeSBACam = define_edge(
 EdgeSBAScale = define_edge("EdgeSBAScale", "EDGE_SCALE", (VertexCam, VertexCam), 1, edge_sba_scale, scalar)
 
 INVERSE_EDGE_FILE = measurement_then_information(INVERSE_FILE, 6)
-"""C++ g2o's layout of EDGE_SE3:EXPMAP (`edge_se3_expmap.cpp`). Tag and number of tokens are g2opy's, so a line
-does not tell; see `io.dialects`."""
+"""C++ g2o's layout of EDGE_SE3:EXPMAP (`edge_se3_expmap.cpp`); lines look like g2opy's, see `io.dialects`."""
