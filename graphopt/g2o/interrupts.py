@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from graphopt.errors import OptionError
@@ -20,6 +21,9 @@ from graphopt.optimizer.signals import ON_INTERRUPT, StopSignals
 from graphopt.optimizer.summary import TerminationType
 
 VARIABLE = "GRAPHOPT_G2O_ON_INTERRUPT"
+
+_WORTH_WATCHING = 5_000
+"""Edges from which on native parts of the set-up may take longer than a program would like to wait."""
 
 _chosen: str | None = None
 
@@ -55,6 +59,10 @@ class OptimizerSignals(StopSignals):
         super().__init__(optimizer, None, time.perf_counter(), is_likely, on_interrupt())
         self._optimizer = optimizer
 
+    def setting_up(self, num_edges: int) -> SettingUp:
+        """For a `with`, within `catching_interrupts`, in which nothing can be left half done."""
+        return SettingUp(self, self.watching() if num_edges >= _WORTH_WATCHING else None)
+
     def interrupt(self) -> None:
         """Note Ctrl-C, or raise; programs that look at their flag find it set."""
         if not self._raises and isinstance(self._optimizer._force_stop, Flag):
@@ -68,3 +76,22 @@ class OptimizerSignals(StopSignals):
         if self.reason is None and self._optimizer.is_set_within():
             self.ask(TerminationType.USER_STOP)
         return self.reason is not None
+
+
+class SettingUp:
+    """Ctrl-C raises at once, in native code that takes long too."""
+
+    __slots__ = ("_signals", "_watching")
+
+    def __init__(self, signals: OptimizerSignals, watching: AbstractContextManager[None] | None):
+        self._signals, self._watching = signals, watching
+
+    def __enter__(self) -> None:
+        self._signals.at_once = True
+        if self._watching is not None:
+            self._watching.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._signals.at_once = False
+        if self._watching is not None:
+            self._watching.__exit__(*error)

@@ -169,7 +169,7 @@ class SparseOptimizer(ActiveGraph):
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, self._algorithm._name)
         self.summary = summary
         try:
-            with signals.catching_interrupts(at_once=True), signals.watching():
+            with signals.setting_up(selection.num_active_edges):
                 solver = self._prepared(problem, summary.seconds)
                 summary.take_description(solver.describe())
                 recorder = None

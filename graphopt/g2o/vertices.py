@@ -48,7 +48,7 @@ class Vertex(DataContainer, kernels.VertexRow):
 
     def set_id(self, id: int) -> None:
         """Set the id. In a graph it renames the vertex, like `change_id`."""
-        new = as_id(id)
+        new = id if type(id) is int and -LARGEST_ID <= id <= LARGEST_ID else as_id(id)
         if (
             self._graph is not None
             and new != self._id
