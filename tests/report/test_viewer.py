@@ -37,8 +37,8 @@ def dump(page: Path, folder: Path, script: str) -> dict:
 
 
 DRAWN = """
-const pixels = new Uint8Array(4 * canvas.width * canvas.height);
 paint();
+const pixels = new Uint8Array(4 * canvas.width * canvas.height);
 gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
 let filled = 0;
 for (let k = 3; k < pixels.length; k += 4) if (pixels[k]) filled++;
