@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TerminationType,
         optimize,
     )
+    from graphopt.solver.linearization import Linearization, linearize
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
@@ -86,6 +87,7 @@ _HOME = {
         "TerminationType",
         "optimize",
     ),
+    "graphopt.solver.linearization": ("Linearization", "linearize"),
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
@@ -128,6 +130,7 @@ __all__ = [
     "Image",
     "Iteration",
     "LevenbergMarquardtOptions",
+    "Linearization",
     "ParameterSet",
     "StopFlag",
     "Summary",
@@ -148,6 +151,7 @@ __all__ = [
     "indexed",
     "initialize",
     "io",
+    "linearize",
     "optimize",
     "optimizer",
     "pairwise",

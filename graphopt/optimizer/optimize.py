@@ -21,6 +21,7 @@ from graphopt.optimizer.options import (
     LevenbergMarquardtOptions,
     StopRules,
 )
+from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
@@ -61,6 +62,7 @@ def optimize(
     callback: Callback | None = None,
     stop: Settable | None = None,
     throw: bool = False,
+    verbose: bool = False,
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
 
@@ -79,6 +81,9 @@ def optimize(
     callback: called with each finished `Iteration`, in which the graph may not be changed; `False` stops. One
         with an attribute `looks_at_graph = False` does not find the present estimates in the graph.
     stop: an object with `is_set()`, checked before each trial; another thread may set it.
+    verbose: print a line per iteration. The logger "graphopt.optimize" of the standard `logging` says the
+    same
+        at level DEBUG, start and end at INFO.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
 
     Ctrl-C ends it like `stop`: the best estimate so far is in the graph and the termination is
@@ -98,10 +103,12 @@ def optimize(
     )
     solver_options = configured(configuration, asked)
     solver = prepared_solver(graph, selection, solver_options, summary.seconds)
-    run(algorithm, rules, solver, summary, signals, callback)
+    tell_start(summary, verbose)
+    run(algorithm, rules, solver, summary, signals, watching(summary, verbose, callback))
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
+    tell_end(summary, verbose)
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
     return summary
