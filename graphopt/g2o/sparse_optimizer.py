@@ -24,6 +24,7 @@ from graphopt.g2o.problem import Problem
 from graphopt.g2o.python_edges import PythonEdgeSolver, has_planes, needs_python
 from graphopt.g2o.solvers import OptimizationAlgorithm
 from graphopt.g2o.statistics import G2OBatchStatistics, StatisticsRecorder
+from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.run import run
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
@@ -157,7 +158,7 @@ class SparseOptimizer(ActiveGraph):
         recorder = None
         if self._compute_statistics:
             recorder = StatisticsRecorder(solver, selection, summary.seconds)
-        report = self._report(problem, summary, recorder, iterations)
+        report = self._report(problem, summary, recorder, iterations, algorithm)
         if recorder is None:
             run(algorithm, rules, solver, summary, signals, report)
         else:
@@ -179,7 +180,12 @@ class SparseOptimizer(ActiveGraph):
         return self._solver
 
     def _report(
-        self, problem: Problem, summary: Summary, recorder: StatisticsRecorder | None, iterations: int
+        self,
+        problem: Problem,
+        summary: Summary,
+        recorder: StatisticsRecorder | None,
+        iterations: int,
+        algorithm: Any,
     ) -> Any:
         """What to do after each iteration; None if there is nothing."""
         overridden = type(self).post_iteration is not OptimizableGraph.post_iteration
@@ -194,7 +200,7 @@ class SparseOptimizer(ActiveGraph):
             if recorder is not None:
                 recorder.add(iteration)
             if self._verbose:
-                sys.stderr.write(_verbose_line(iteration, summary, elapsed[0]))
+                sys.stderr.write(_verbose_line(iteration, summary, elapsed[0], algorithm))
             if watched:
                 problem.give_estimates()
                 problem.compute_errors()
@@ -223,6 +229,14 @@ class SparseOptimizer(ActiveGraph):
         from graphopt.g2o.propagator import compute_initial_guess
 
         compute_initial_guess(self, propagator)
+        if self._verbose:
+            SparseOptimizer.compute_active_errors(self)
+            source = "spanning tree" if propagator is None else propagator.name()
+            chi2 = SparseOptimizer.active_chi2(self)
+            sys.stderr.write(
+                f"iteration= -1\t chi2= {chi2:.6f}\t time= 0.0\t cumTime= 0.0\t "
+                f"(using initial guess from {source})\n"
+            )
 
     def set_to_origin(self) -> None:
         """Set the estimates of all vertices to the identity."""
@@ -238,12 +252,16 @@ class SparseOptimizer(ActiveGraph):
             at += one.dimension()
 
 
-def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float) -> str:
+def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float, algorithm: Any) -> str:
     """g2o's line."""
     line = (
         f"iteration= {iteration.iteration}\t chi2= {iteration.chi2:.6f}\t time= {iteration.seconds:g}\t "
         f"cumTime= {elapsed:g}\t edges= {summary.edges}\t schur= {int(summary.schur not in ('', 'off'))}"
     )
-    if iteration.lambda_ is not None:
+    if isinstance(algorithm, Dogleg):
+        line += f"\t Delta= {algorithm.delta:g}\t step= {algorithm.last_step}\t tries= {iteration.trials}"
+        if iteration.lambda_ is not None:
+            line += f"\t lambda= {iteration.lambda_:g}"
+    elif iteration.lambda_ is not None:
         line += f"\t lambda= {iteration.lambda_:.6f}\t levenbergIter= {iteration.trials}"
     return line + "\n"

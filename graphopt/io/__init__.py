@@ -12,9 +12,11 @@ from graphopt.io.colmap import (
     read_colmap,
     write_colmap,
 )
+from graphopt.io.dialects import DIALECTS, Dialect
 from graphopt.io.formats import (
     FORMATS,
     Format,
+    check_representable,
     check_writable,
     detect_format,
     format_for_writing,
@@ -26,14 +28,17 @@ from graphopt.io.read_report import ReadReport
 from graphopt.io.trajectory import poses_of, read_kitti, read_tum, write_kitti, write_tum
 
 __all__ = [
+    "DIALECTS",
     "FORMATS",
     "BalProblem",
     "ColmapCamera",
     "ColmapImages",
     "ColmapModel",
     "ColmapPoints",
+    "Dialect",
     "Format",
     "ReadReport",
+    "check_representable",
     "check_writable",
     "detect_format",
     "format_for_writing",

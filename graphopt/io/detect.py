@@ -33,8 +33,11 @@ def suffix_format(path: PathLike) -> str | None:
     return SUFFIXES.get(strip_compression(path).suffix.lower())
 
 
-def detect(data: bytes, path: PathLike) -> str:
-    """Name of the format of a file's unpacked content. Raises FormatError if nothing fits."""
+def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
+    """Name of the format of a file's unpacked content; `preferred` where the content leaves it open.
+
+    Raises FormatError if nothing fits.
+    """
     if not data.strip():
         raise FormatError(f"{os.fspath(path)}:1: the file is empty")
     if data.startswith(b"PK\x03\x04"):
@@ -50,16 +53,16 @@ def detect(data: bytes, path: PathLike) -> str:
         raise FormatError(f"{os.fspath(path)}: only comments")
     if _is_number(lines[0][0]):
         return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], path)
-    return _detect_tagged({tokens[0] for tokens in lines}, path)
+    return _detect_tagged({tokens[0] for tokens in lines}, path, preferred)
 
 
-def _detect_tagged(tags: set[bytes], path: PathLike) -> str:
+def _detect_tagged(tags: set[bytes], path: PathLike, preferred: str | None) -> str:
     if tags & _ISAM_TAGS:
         return "isam"
     if tags & _TORO_TAGS:
         return "toro"
     if tags <= _SHARED_TAGS:  # TORO and iSAM write different numbers under these tags
-        named = suffix_format(path)
+        named = preferred or suffix_format(path)
         return named if named in ("toro", "g2o", "isam") else "isam"
     return "g2o"
 

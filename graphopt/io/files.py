@@ -120,6 +120,13 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     _sync_directory(target.parent)
 
 
+def append(path: PathLike, text: str) -> None:
+    """Add to the end of a file, whole or not at all. Raises OSError."""
+    target = Path(path)
+    before = target.read_bytes() if target.is_file() else b""
+    write_bytes(target, before + text.encode())
+
+
 def _check_existing(target: Path) -> None:
     """Refuse folders and read-only files, which renaming would replace."""
     if target.is_dir():

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph, Selection
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
@@ -58,6 +59,7 @@ def prepared_solver(
         _last[graph] = last
         return last.solver
     structure = Structure(selection)
+    kernels.check_stop()
     analyzed = time.perf_counter()
     seconds["analyze"] += analyzed - start
     solver = create_block_solver(graph, structure, options)

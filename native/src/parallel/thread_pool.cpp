@@ -118,6 +118,7 @@ void ThreadPool::run_locked(int shares, bool is_team, const std::function<void(i
   if (shares == 1) return task(0);
   const std::uint64_t number = region().number + 1;
   task_ = &task;
+  watch_ = Watch::current();
   error_ = nullptr;
   unfinished_.store(shares, std::memory_order_relaxed);
   const Region now{number, shares, is_team};
@@ -149,12 +150,15 @@ void ThreadPool::wake_children(int index, const Region& region) {
 }
 
 void ThreadPool::do_share(int share) {
+  Watch* const own = Watch::current();
+  Watch::make_current(watch_);
   try {
     (*task_)(share);
   } catch (...) {
     std::lock_guard<std::mutex> lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
   }
+  Watch::make_current(own);
   const std::uint64_t number = region().number;  // this region's: it has not ended
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     finished_.set(static_cast<int>(number & 0x7fffffff));

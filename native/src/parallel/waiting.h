@@ -9,12 +9,15 @@
 #include <chrono>
 #include <thread>
 
+#include "parallel/stopping.h"
+
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <climits>
+#include <ctime>
 #endif
 
 namespace graphopt {
@@ -43,11 +46,15 @@ bool spin_until(const Ready& ready, int microseconds) {
   return ready();
 }
 
-// Sleep while `word` is `seen`, at most until somebody calls wake_all; may return early.
+// Sleep while `word` is `seen`, at most until somebody calls wake_all; may return early. A thread with a watch
+// (stopping.h) looks at it every 10 ms.
 inline void sleep_while(std::atomic<int>& word, int seen) {
 #if defined(__linux__)
   static_assert(sizeof word == sizeof(int));
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+  constexpr timespec moment{0, 10'000'000};
+  const timespec* const longest = Watch::current() == nullptr ? nullptr : &moment;
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, longest, nullptr, 0);
+  stop_requested();
 #else
   if (word.load(std::memory_order_acquire) == seen) std::this_thread::yield();
 #endif
