@@ -232,6 +232,7 @@ void bind_device(py::module_& m) {
       .def("download", &download, py::arg("wanted"), py::arg("timeout"))
       .def(
           "flush", [](Device& d) { d.transfers().flush(); }, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("num_submissions", &Device::last_submitted)
       .def_property_readonly("is_lost", &Device::is_lost)
       .def("note_loss", &Device::note_loss, py::arg("text"), py::arg("running"))
       .def("running", &Device::running)

@@ -83,7 +83,7 @@ class ThreadPool {
 
   std::mutex run_mutex_, error_mutex_;
   const std::function<void(int)>* task_ = nullptr;
-  Watch* watch_ = nullptr;  // of the caller of the region
+  Watch* watch_ = nullptr;                            // of the caller of the region
   alignas(64) std::atomic<std::uint64_t> region_{0};  // number << 16 | shares << 1 | is_team
   alignas(64) std::atomic<int> unfinished_{0};
   Signal finished_;  // the low bits of the number of the last finished region

@@ -46,8 +46,8 @@ bool spin_until(const Ready& ready, int microseconds) {
   return ready();
 }
 
-// Sleep while `word` is `seen`, at most until somebody calls wake_all; may return early. A thread with a watch
-// (stopping.h) looks at it every 10 ms.
+// Sleep while `word` is `seen`, at most until somebody calls wake_all; may return early. A thread with a
+// watch (stopping.h) looks at it every 10 ms.
 inline void sleep_while(std::atomic<int>& word, int seen) {
 #if defined(__linux__)
   static_assert(sizeof word == sizeof(int));
