@@ -122,6 +122,10 @@ class StopSignals:
                 self.reason = TerminationType.TIME_LIMIT
         return self.reason is not None
 
+    def should_stop_within(self) -> bool:
+        """What native code asks in the middle of a trial."""
+        return self.should_stop()
+
     def check(self) -> None:
         """Raise `Stopped` from the first reason on."""
         if self.should_stop():
@@ -133,8 +137,8 @@ class StopSignals:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Let native code of this thread ask `should_stop` within a `with`."""
-        watch = kernels.Watch(self.should_stop, _PERIOD)
+        """Let native code of this thread ask `should_stop_within` within a `with`."""
+        watch = kernels.Watch(self.should_stop_within, _PERIOD)
         watch.begin()
         try:
             yield
