@@ -53,7 +53,8 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
 }
 
 // Edges and work below which waking other threads costs more than it saves.
-// Instructions times chunks times lanes: of work that more than one thread does, and of each thread's part of it.
+// Instructions times chunks times lanes: of work that more than one thread does, and of each thread's part of
+// it.
 constexpr std::int64_t kSmallestSharedWork = 400'000, kSmallestShareOfWork = 200'000;
 
 }  // namespace
