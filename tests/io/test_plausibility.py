@@ -67,7 +67,7 @@ def test_stereo_factors_with_their_companions(tmp_path):
     np.testing.assert_allclose(graph.vertex(3 + 3).estimate, [0, 0, 5])
     np.testing.assert_allclose(SE3(graph.vertex(2).estimate).inverse().storage[:3], [0.5, 0, 0], atol=1e-15)
     assert graph.vertex_set("VERTEX_SE3:EXPMAP").fixed.tolist() == [True, False]
-    # camera 1 sees both points as the file says; camera 2 is turned by 90 degrees, (0, 0, 5) is (0, 0.5, 5) there
+    # camera 1 sees both points as the file says; camera 2 is turned: (0, 0, 5) is (0, 0.5, 5) there
     expected = (310 - 320) ** 2 + (240 - (240 + 500 * 0.1)) ** 2 + (290 - (320 - 20)) ** 2
     assert graph.chi2() == pytest.approx(expected, rel=1e-12)
 
