@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, optimizer_of, ring, rotation_of
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, isometry, optimizer_of, ring, rotation_of
 
 
 def _by_name(g2o):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from both import ring
 
 import graphopt.g2o as ours
 from graphopt import io
 from graphopt.cli.g2o_command import main, solver_names
-from tests.g2o.both import ring
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from both import assert_same, estimates, isometry, optimizer_of, ring
+from test_g2o_devices import on_device  # noqa: F401 - a fixture
 
 import graphopt.g2o as ours
 from graphopt.solver.registry import SolverOptions
-from tests.g2o.both import assert_same, estimates, isometry, optimizer_of, ring
-from tests.g2o.test_devices import on_device  # noqa: F401 - a fixture
 
 
 def mixed_graph(g2o, linear: str = "Eigen"):
@@ -259,7 +259,7 @@ def test_interpreted(on_device, monkeypatch):  # noqa: F811
 
 def test_only_python_edges(on_device):  # noqa: F811
     """Without an edge that kernels know, the CPU linearises and the device solves."""
-    from tests.g2o.test_python_elements import line_fit
+    from test_python_elements import line_fit
 
     summaries = []
 

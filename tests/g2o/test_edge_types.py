@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, optimizer_of, rotation_of
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, isometry, optimizer_of, rotation_of
 
 NAMES = [
     "EdgeSE2",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from both import assert_same, both, estimates, isometry, optimizer_of
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, estimates, isometry, optimizer_of
 
 
 def _correspondence(g2o, random, poses):

@@ -6,9 +6,9 @@ import gc
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, ring
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, isometry, ring
 
 
 @pytest.mark.oracle

@@ -6,8 +6,7 @@ import gc
 
 import numpy as np
 import pytest
-
-from tests.g2o.both import assert_same, both, isometry, optimizer_of, ring
+from both import assert_same, both, isometry, optimizer_of, ring
 
 
 def _edge(g2o, first, second):

@@ -6,9 +6,9 @@ import pickle
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, optimizer_of, rotation_of
 
 import graphopt.g2o as g2o
-from tests.g2o.both import assert_same, both, isometry, optimizer_of, rotation_of
 
 CAMERA = (500.0, 500.0, 320.0, 240.0, 0.1)  # fx fy cx cy [px], baseline [m]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, optimizer_of, ring, rotation_of
 
 import graphopt.g2o as g2o
-from tests.g2o.both import assert_same, both, isometry, optimizer_of, ring, rotation_of
 
 
 def test_quaternion_of_an_array():

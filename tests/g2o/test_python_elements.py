@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from both import assert_same, both, estimates, isometry, optimizer_of, ring, rotation_of
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, estimates, isometry, optimizer_of, ring, rotation_of
 
 
 def line_fit(g2o, size: str = "X"):

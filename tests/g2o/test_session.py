@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from both import ring
 
 import graphopt.g2o as ours
-from tests.g2o.both import ring
 
 
 def test_flag_from_another_thread():

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from both import assert_same, both, isometry, rotation_of
 
 import graphopt.g2o as ours
-from tests.g2o.both import assert_same, both, isometry, rotation_of
 
 POSE = np.array([0.3, -1.2, 2.0, 0.1, -0.2, 0.3])
 POINT = np.array([0.5, -0.4, 1.5])

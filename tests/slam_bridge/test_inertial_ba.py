@@ -1,11 +1,10 @@
 """Windows of simulated keyframes: the truth is recovered, with cameras and without."""
 
 import itertools
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from simulation import CAMERA, observe, poses_and_velocities, samples
 
 import graphopt
 import slam_bridge as sb
@@ -13,9 +12,6 @@ from graphopt.geometry import SE3, SO3
 from graphopt.types.sba import EdgeStereoSE3ProjectXYZ
 from graphopt.types.slam3d import EdgeSE3PointXYZDisparity
 from slam_bridge.inertial_ba import InertialOptions
-
-sys.path.insert(0, str(Path(__file__).parent))
-from simulation import CAMERA, observe, poses_and_velocities, samples
 
 NOISE = sb.ImuNoise(gyro_density=1e-3, acc_density=1e-2)
 GYRO_BIAS, ACC_BIAS = np.array([0.03, -0.02, 0.04]), np.array([0.15, -0.1, 0.2])

@@ -1,18 +1,14 @@
 """Preintegration against the exact motion, finite differences, Monte Carlo and GTSAM."""
 
 import itertools
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from simulation import poses_and_velocities, residual, samples, with_noise
 
 import slam_bridge as sb
 from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SO3
-
-sys.path.insert(0, str(Path(__file__).parent))
-from simulation import poses_and_velocities, residual, samples, with_noise
 
 NOISE = sb.ImuNoise()
 BIASES = np.array([0.01, -0.02, 0.03]), np.array([0.1, 0.2, -0.1])

@@ -1,0 +1,188 @@
+"""`set_default_device`: the drop-in on a Vulkan device gives the CPU's numbers, Python elements included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from both import assert_same, estimates, isometry, optimizer_of, ring
+from vulkan_devices import shared_device
+
+import graphopt.g2o as g2o
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    """Run a script on the CPU and on the Vulkan device, under validation."""
+    monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
+    shared_device("address")
+    monkeypatch.setattr("graphopt.g2o.devices._device", None)
+
+    def both_devices(script):
+        results = []
+        for name in ("cpu", "vulkan"):
+            g2o.set_default_device(name)
+            results.append(script())
+        return results
+
+    yield both_devices
+    assert shared_device("address").messages == []
+
+
+def _camera_edge(optimizer, point, pose, pixel):
+    edge = g2o.EdgeSE3ProjectXYZ()
+    edge.set_vertex(0, point)
+    edge.set_vertex(1, pose)
+    edge.fx = edge.fy = 300.0
+    edge.cx, edge.cy = 160.0, 120.0
+    edge.set_measurement(pixel)
+    edge.set_robust_kernel(g2o.RobustKernelHuber(2.0))
+    optimizer.add_edge(edge)
+
+
+def _bundle(linear):
+    random = np.random.default_rng(4)
+    optimizer = optimizer_of(g2o, "Levenberg", linear, "SE3")
+    for i in range(4):
+        pose = g2o.VertexSE3Expmap()
+        pose.set_id(i)
+        pose.set_estimate(g2o.SE3Quat(np.eye(3), [0.2 * i, 0.0, 0.0]))
+        pose.set_fixed(i < 2)
+        optimizer.add_vertex(pose)
+    for number in range(20):
+        x = random.uniform([-1.0, -1.0, 3.0], [1.0, 1.0, 5.0])
+        point = g2o.VertexSBAPointXYZ()
+        point.set_id(10 + number)
+        point.set_marginalized(True)
+        point.set_estimate(x + random.normal(0.0, 0.05, 3))
+        optimizer.add_vertex(point)
+        for i in range(4):
+            at = x + np.array([0.2 * i, 0.01 * i, 0.0])
+            pixel = 300.0 * at[:2] / at[2] + [160.0, 120.0] + random.normal(0.0, 0.5, 2)
+            _camera_edge(optimizer, point, optimizer.vertex(i), pixel)
+    return optimizer
+
+
+@pytest.mark.parametrize("linear", ["Eigen", "PCG"])
+def test_bundle_adjustment(on_device, linear):
+    """Landmarks are eliminated; estimates, Hessian blocks and covariances are the CPU's."""
+
+    def script():
+        optimizer = _bundle(linear)
+        optimizer.initialize_optimization()
+        count = optimizer.optimize(4)
+        free = [one for one in optimizer.index_mapping() if not one.marginalized()]
+        matrix, good = optimizer.compute_marginals(free)
+        blocks = [matrix.block(one.hessian_index(), one.hessian_index()) for one in free]
+        return [
+            count,
+            optimizer.active_chi2(),
+            good,
+            [one.hessian() for one in free],
+            blocks,
+            estimates(optimizer),
+        ]
+
+    actual, expected = on_device(script)[::-1]
+    assert_same(actual, expected, rtol=1e-6, atol=1e-6)
+
+
+class _Length(g2o.VariableVectorXEdge):
+    """The distance of a pose from the origin, defined in Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.set_dimension(1)
+        self.resize(1)
+
+    def compute_error(self):
+        distance = np.linalg.norm(self.vertex(0).estimate().translation())
+        self.error = [distance - self.measurement()[0]]
+
+
+class _Scale(g2o.VectorXVertex):
+    """A factor that is moved by Python: its logarithm is updated."""
+
+    def __init__(self):
+        super().__init__()
+        self.set_dimension(1)
+        self.set_estimate([1.0])
+
+    def oplus_impl(self, update):
+        self.set_estimate(self.estimate() * np.exp(update))
+
+
+class _Scaled(g2o.VariableVectorXEdge):
+    """A pose's position against a factor times a measured one."""
+
+    def __init__(self):
+        super().__init__()
+        self.set_dimension(3)
+        self.resize(2)
+
+    def compute_error(self):
+        scale = self.vertex(1).estimate()[0]
+        return self.vertex(0).estimate().translation() - scale * self.measurement()
+
+
+@pytest.mark.parametrize("linear", ["Eigen", "PCG"])
+def test_python_elements(on_device, linear):
+    """The CPU evaluates vertices and edges that are defined in Python; the device solves the systems."""
+
+    def script():
+        optimizer = ring(g2o, linear=linear)
+        scale = _Scale()
+        scale.set_id(100)
+        optimizer.add_vertex(scale)
+        for i in range(1, 8):
+            length = _Length()
+            length.set_vertex(0, optimizer.vertex(i))
+            length.set_measurement([1.1])
+            optimizer.add_edge(length)
+            scaled = _Scaled()
+            scaled.set_vertex(0, optimizer.vertex(i))
+            scaled.set_vertex(1, scale)
+            angle = 2.0 * np.pi * i / 8
+            scaled.set_measurement([np.cos(angle), np.sin(angle), 0.0])
+            optimizer.add_edge(scaled)
+        optimizer.initialize_optimization()
+        count = optimizer.optimize(5)
+        return [
+            count,
+            optimizer.active_chi2(),
+            scale.hessian(),
+            estimates(optimizer),
+            optimizer.summary.device,
+        ]
+
+    expected, actual = on_device(script)
+    assert expected[-1] == "cpu" and actual[-1].startswith("vulkan:")
+    assert_same(actual[:-1], expected[:-1], rtol=1e-6, atol=1e-6)
+    assert abs(expected[3][100][0] - 1.0) > 0.01  # Python moved it
+
+
+def test_plane_to_plane(on_device):
+    """Information that follows from the estimates reaches the device too."""
+
+    def script():
+        random = np.random.default_rng(7)
+        optimizer = optimizer_of(g2o)
+        for i in range(2):
+            vertex = g2o.VertexSE3()
+            vertex.set_id(i)
+            vertex.set_fixed(i == 0)
+            optimizer.add_vertex(vertex)
+        turn = isometry(g2o, [0.1, -0.1, 0.3], [0.1, 0.05, -0.1])
+        for _ in range(30):
+            measured, point = g2o.EdgeGICP(), random.uniform(-1.0, 1.0, 3)
+            measured.pos1, measured.pos0 = point, turn * point + random.normal(0.0, 0.01, 3)
+            edge = g2o.EdgeVVGicp()
+            edge.set_vertex(0, optimizer.vertex(0))
+            edge.set_vertex(1, optimizer.vertex(1))
+            edge.set_measurement(measured)
+            edge.pl_pl, edge.cov0, edge.cov1 = True, np.diag([1.0, 1.0, 0.01]), np.diag([1.0, 0.5, 0.01])
+            optimizer.add_edge(edge)
+        optimizer.initialize_optimization()
+        return [optimizer.optimize(5), optimizer.active_chi2(), estimates(optimizer)]
+
+    expected, actual = on_device(script)
+    assert_same(actual, expected, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,354 @@
+"""Vertices in very many edges: their sums are cut into parts, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from long_graphs import TRUE_CALIBRATION, TRUE_CURVE, curve_fit, shared_calibration
+from reference import ReferenceSolver
+from resident_graphs import mixed_plane, mixed_space
+from vulkan_devices import VARIANTS, shared_device
+from vulkan_graphs import bundle_adjustment, pose_graph
+
+from graphopt import io
+from graphopt.cli.main import main
+from graphopt.errors import OptionError
+from graphopt.optimizer import optimize
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan import long_sums
+from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.edge_views import edge_view
+
+SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
+PRODUCTS = ["blocks", "matrix-free", "jacobians"]
+ALL_PRODUCTS = [*PRODUCTS, "expressions", "jp"]
+SCHEDULES = [*(f"{one}+gather" for one in ALL_PRODUCTS), *(f"{one}+scatter" for one in PRODUCTS)]
+TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Compiled kernels from the start; there is one test of the interpreter."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
+
+
+@pytest.fixture
+def everything_is_long(monkeypatch):
+    """Limits so low that small graphs have long destinations and blocks of many parts, beside short ones."""
+    limits = {"LONG": 6, "LONG_SHARE": 1 << 20, "PART": 4, "LONG_BLOCK": 1, "BLOCK_PART": 1}
+    for name, value in limits.items():
+        monkeypatch.setattr(long_sums, name, value)
+
+
+@pytest.fixture(params=[VARIANTS[0], VARIANTS[3]], ids="-".join)
+def variant(request):
+    """Both kinds of buffers and both precisions; afterwards the validation layer has said nothing."""
+    yield request.param
+    assert shared_device(request.param[0]).messages == []
+
+
+def resident(graph, variant=("address", "double"), schur="off", schedule="blocks"):
+    """A resident solver on the shared device."""
+    access, precision = variant
+    options = SolverOptions("vulkan", "pcg", schur, precision, schedule)
+    configuration = Configuration("pcg", schur, tolerance=1e-24, absolute_tolerance=False)
+    structure = Structure(graph.select())
+    return create(graph, structure, options, device=shared_device(access), configuration=configuration)
+
+
+def on_cpu(graph):
+    """The CPU's solver of a graph."""
+    return CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu", "cholesky"))
+
+
+def close(actual, expected, tolerance):
+    """Equal to `tolerance` of the largest entry."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def num_long(solver):
+    """Destinations of all views that are cut, and blocks."""
+    edges = solver._linearizer.edges
+    views = [one.view.long for group in edges for one in group.views.values()]
+    destinations = sum(len(one.part) - 1 for one in views if one is not None)
+    blocks = sum(one.pairs.num_blocks - one.num_short for group in edges for one in group.pairs)
+    return destinations, blocks
+
+
+def check_linearization(device, host, tolerance, all_of_h):
+    """chi2, H, b, its diagonal and a product."""
+    assert device.linearize() == pytest.approx(host.linearize(), rel=min(tolerance, 1e-9))
+    if all_of_h:
+        close(device.system.values, host.values, tolerance)
+    close(device.b, host.b, tolerance)
+    close(device.diagonal, host.diagonal, tolerance)
+    vector = np.random.default_rng(0).normal(size=host.dim)
+    close(device.multiply(vector), host.multiply(vector), 10 * tolerance)
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", SMALL)
+def test_every_kind_of_edge(name, schedule, variant):
+    """H, b and products are the CPU's where nearly every sum has parts, eliminated landmarks' too."""
+    device, host = resident(SMALL[name](), variant, schedule=schedule), on_cpu(SMALL[name]())
+    check_linearization(device, host, TOLERANCE[variant[1]], schedule.startswith("blocks"))
+    destinations, blocks = num_long(device)
+    assert destinations >= {"plane": 15, "space": 1, "bundle": 4, "poses": 0}[name]
+    assert blocks > 0 or name != "plane" or not schedule.startswith("blocks")
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", ["plane", "bundle"])
+def test_trials_with_schur_complements(name, schedule, variant):
+    """Steps through an implicit Schur complement whose landmarks are long: those of the CPU."""
+    device = resident(SMALL[name](), variant, "implicit", schedule)
+    host = on_cpu(SMALL[name]())
+    device.linearize()
+    host.linearize()
+    is_double = variant[1] == "double"
+    for damping in (Damping(0.3), Damping(0.5, True, 2.0, 40.0)):
+        actual, expected = device.trial(damping), host.trial(damping)
+        assert actual.solved
+        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8 if is_double else 1e-4)
+        close(device.dx, host.dx, 1e-5 if is_double else 1e-3)
+        device.pop()
+        host.pop()
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_edges_that_name_a_vertex_twice(schedule):
+    """Their cross terms, which go to diagonal blocks, are cut as well."""
+    graph = mixed_plane(loops=True)
+    device = resident(graph, schedule=schedule)
+    reference = ReferenceSolver(graph, Structure(graph.select()))
+    assert device.linearize() == pytest.approx(reference.linearize(), rel=1e-12)
+    close(device.b, reference.b, 1e-7)
+    vector = np.random.default_rng(0).normal(size=device.dim)
+    close(device.multiply(vector), reference.multiply(vector), 1e-7)
+
+
+def curve_by_numpy(graph):
+    """chi2, H and b of `curve_fit` with one device: coefficients, then the offset."""
+    (amplitude, decay, frequency), (offset,) = (one.estimate[0] for one in graph.vertex_sets)
+    chi2, h, b = 0.0, np.zeros((4, 4)), np.zeros(4)
+    for edges, information, with_offset in zip(graph.edge_sets, (4.0, 25.0), (False, True), strict=True):
+        x, y = edges.measurement.T
+        envelope, phase = np.exp(-decay * x), frequency * x
+        value = amplitude * envelope * np.cos(phase)
+        residual = value + with_offset * offset**2 - y
+        jacobian = np.stack(
+            [
+                envelope * np.cos(phase),
+                -x * value,
+                -amplitude * envelope * x * np.sin(phase),
+                with_offset * np.full_like(x, 2 * offset),
+            ],
+            axis=1,
+        )
+        size = information * residual**2
+        is_outlier = with_offset & (size > 1.0)
+        chi2 += np.where(is_outlier, 2 * np.sqrt(size) - 1, size).sum()
+        weight = information * np.where(is_outlier, 1 / np.sqrt(size), 1.0)
+        h += (jacobian * weight[:, None]).T @ jacobian
+        b -= jacobian.T @ (weight * residual)
+    return chi2, h, b
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("variant", VARIANTS, ids="-".join, indirect=True)
+def test_a_curve_in_20000_edges(schedule, variant):
+    """Against normal equations by numpy; two long vertices share a block of 10,000 edges."""
+    graph = curve_fit()
+    chi2, h, b = curve_by_numpy(graph)
+    device = resident(graph, variant, schedule=schedule)
+    tolerance = TOLERANCE[variant[1]]
+    assert device.linearize() == pytest.approx(chi2, rel=1e-11)
+    close(device.b, b, tolerance)
+    close(device.diagonal, np.diag(h), tolerance)
+    for vector in np.eye(4):
+        close(device.multiply(vector), h @ vector, tolerance)
+    destinations, blocks = num_long(device)
+    assert destinations == 3
+    assert blocks == schedule.startswith("blocks")
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("num_devices,cut", [(1, 1), (3, 3), (200, 0)])
+def test_long_landmarks(num_devices, cut, schedule):
+    """Eliminated vertices with very many edges, in steps through the implicit Schur complement."""
+    graphs = [curve_fit(num_devices=num_devices, marginalized=True) for _ in range(2)]
+    device, host = resident(graphs[0], schur="implicit", schedule=schedule), on_cpu(graphs[1])
+    assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
+    close(device.b, host.b, 1e-11)
+    actual, expected = device.trial(Damping(1e-3)), host.trial(Damping(1e-3))
+    assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-9)
+    close(device.dx, host.dx, 1e-6)
+    assert num_long(device)[0] == 2 + cut
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schur", ["off", "implicit"])
+def test_a_shared_calibration(schur, schedule):
+    """Bundle adjustment with an edge on pose, point and the calibration of all cameras: the CPU's path."""
+    options = {"linear_solver": "pcg", "schur": schur, "pcg_tolerance": 1e-20}
+    expected = optimize(shared_calibration(), "lm", 3, device="cpu", linear_solver="cholesky")
+    graph = shared_calibration()
+    actual = optimize(graph, "lm", 3, device="vulkan", schedule=schedule, precision="double", **options)
+    np.testing.assert_allclose(
+        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-7
+    )
+
+
+@pytest.mark.parametrize("masked", ["", "float64"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
+    """With float64 for residuals or with two floats."""
+    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
+    expected = optimize(curve_fit(num_devices=4), "lm", 15, device="cpu")
+    graph = curve_fit(num_devices=4)
+    options = {"linear_solver": "pcg", "schur": "off", "schedule": schedule, "precision": "mixed"}
+    actual = optimize(graph, "lm", 15, device="vulkan", **options)
+    assert actual.precision == "mixed"
+    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_two_runs_give_the_same_bits(schedule, precision):
+    """Of chi2 in every iteration and of the estimates."""
+    runs = []
+    for _ in range(2):
+        graph = shared_calibration(20, 300)
+        options = {"linear_solver": "pcg", "schur": "implicit", "schedule": schedule, "precision": precision}
+        summary = optimize(graph, "lm", 3, device="vulkan", **options)
+        estimates = [one.estimate.copy() for one in graph.vertex_sets]
+        runs.append(([one.chi2 for one in summary.iterations], estimates))
+    assert runs[0][0] == runs[1][0]
+    for one, other in zip(runs[0][1], runs[1][1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "make,truth", [(curve_fit, TRUE_CURVE), (lambda: shared_calibration(12, 250), TRUE_CALIBRATION)]
+)
+def test_interpreted(make, truth, monkeypatch):
+    """The interpreter sums them, too: the minimum is near what the measurements were made with."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
+    graph, host = make(), make()
+    actual = optimize(graph, "lm", 4, device="vulkan", linear_solver="cholesky", schedule="blocks")
+    expected = optimize(host, "lm", 4, device="cpu", linear_solver="cholesky")
+    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
+    [found] = [one.estimate[0] for one in graph.vertex_sets if one.estimate.shape == (1, 3)]
+    np.testing.assert_allclose(found[0], truth[0], rtol=0.02)
+
+
+def test_parts_cover_all_edges_of_long_destinations():
+    """Every edge of a long destination is in one part, of at most PART edges, in the order of its view."""
+    structure = Structure(curve_fit(num_devices=4, marginalized=np.arange(4) % 2 == 0).select())
+    group = structure.groups[1]
+    view = edge_view(structure, group, 1, is_primary=True, num_kept=structure.num_kept)
+    long = view.long
+    assert long is not None
+    begin, end = (int(view.tiles[one]) for one in long.tiles)
+    assert end - begin == len(long.part) - 1 == 4 == np.count_nonzero(np.diff(view.first) > long_sums.LONG)
+    np.testing.assert_array_equal(long.first[long.part], view.first[begin : end + 1])
+    assert np.diff(long.first.astype(int)).max() <= long_sums.PART
+    assert np.diff(long.first.astype(int)).min() > 0
+    rows = group.vertex_rows[view.order, 1]
+    blocks = structure.vertex_blocks[group.vertex_sets[1]]
+    for d in range(view.num_destinations):
+        assert set(blocks[rows[view.first[d] : view.first[d + 1]]]) == {view.blocks[d]}
+    kept = view.blocks < structure.num_kept
+    assert (np.diff(kept.astype(int)) <= 0).all()
+    everything = (0, view.num_tiles)
+    short = sum(map(view.edges_of, view.short_tiles(everything)))
+    assert short + int(long.first[-1] - long.first[0]) == view.num_edges
+
+
+def test_hundreds_of_equal_vertices_are_not_cut():
+    """They keep a GPU busy as they are, and a cut would cost a dispatch."""
+    assert not long_sums.are_long(np.full(400, 5000)).any()
+    assert long_sums.are_long(np.array([5000, *[5000] * 10])).all()
+    assert not long_sums.are_long(np.full(3, long_sums.LONG)).any()
+
+
+def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
+    """H and b of both, one after the other, from the same edges and estimates."""
+    mixed = resident(bundle_adjustment(), ("address", "mixed"), "implicit", "matrix-free+scatter")
+    mixed.linearize()
+    double, host = mixed.in_double(), on_cpu(bundle_adjustment())
+    assert double.schedule == mixed.schedule == "matrix-free+scatter"
+    host.linearize()
+    double.linearize()
+    close(double.b, host.b, TOLERANCE["double"])
+    mixed.linearize()
+    close(mixed.b, host.b, TOLERANCE["mixed"])
+    close(double.diagonal, host.diagonal, TOLERANCE["double"])
+
+
+def test_pins_by_edge_type():
+    """Some edge types evaluated once, others anew, with any products; the summary and explain say which."""
+    pins = {"EDGE_SE2": "scatter", "EDGE_SE2_XY": "jacobians+scatter", "EDGE_SE2_LOTSOFXY": "gather"}
+    options = {"linear_solver": "pcg", "schur": "off"}
+    expected = optimize(mixed_plane(), "lm", 3, device="cpu", **options)
+    actual = optimize(mixed_plane(), "lm", 3, device="vulkan", schedule=pins, **options)
+    np.testing.assert_allclose(
+        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-8
+    )
+    solver = resident(mixed_plane(), schedule=pins)
+    solver.linearize()
+    words = dict(one.split("=") for one in solver.schedule.split(", "))
+    assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
+    assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
+    kernels = [kernel.name for kernel in solver._linearizer.kernels()]
+    for edges in solver._linearizer.edges:
+        name = f"{edges.signature.edge_type.name}.evaluate."
+        assert any(one.startswith(name) for one in kernels) == (edges.scattered is not None)
+
+
+@pytest.mark.parametrize("products", PRODUCTS)
+def test_beside_merged_sums(products):
+    """Vertices whose sums come from one kernel, and an edge type that is evaluated once."""
+    pins = {"VERTEX_SE2": "merged", "VERTEX_XY": "merged", "EDGE_SE2_XY": f"{products}+scatter"}
+    pins |= dict.fromkeys(("EDGE_SE2", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"), f"{products}+gather")
+    device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
+    check_linearization(device, host, TOLERANCE["double"], products == "blocks")
+    kernels = [kernel.name for kernel in device._linearizer.kernels()]
+    assert any("EdgeSE2PointXY.evaluate." in one for one in kernels)
+    assert any("merged" in one and "linearize" in one for one in kernels)
+
+
+@pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
+def test_wrong_pins_are_refused(schedule):
+    with pytest.raises(OptionError, match=r"expected one of auto, blocks, .*scatter, blocks\+gather"):
+        SolverOptions("vulkan", schedule=schedule)
+    with pytest.raises(OptionError, match="expected one of auto, blocks"):
+        SolverOptions("vulkan", schedule={"EDGE_SE2": schedule})
+
+
+def test_explain_lists_both_evaluations(tmp_path, capsys):
+    """With predicted and measured times; a pin leaves those that keep it."""
+    path = tmp_path / "poses.g2o"
+    io.write(pose_graph(), path)
+    words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--json"]
+    assert main([*words, "--measure"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    names = {one["schedule"] for one in document["schedules"]}
+    assert names >= {f"off, {one}{more}" for one in PRODUCTS for more in ("", "+scatter")}
+    assert {f"{one}+scatter" for one in names if "+" not in one} == {one for one in names if "+" in one}
+    assert all(one["measured_seconds"]["linearize"] > 0.0 for one in document["schedules"])
+    assert main([*words, "--schedule", "EDGE_SE2=scatter"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {one["schedule"] for one in document["schedules"]} == {one for one in names if "+" in one}
+    assert document["edge_sets"]["EDGE_SE2"].endswith("+scatter")
+    assert main([*words, "--schedule", "scater"]) == 2
+    assert "scatter" in capsys.readouterr().err

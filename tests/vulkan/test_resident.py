@@ -1,0 +1,467 @@
+"""The device-resident block solver against the CPU's, quantity by quantity and whole runs."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from itertools import product
+
+import numpy as np
+import pytest
+from reference import ReferenceSolver
+from resident_graphs import mixed_plane, mixed_space
+from vulkan_devices import shared_device
+from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
+
+from graphopt import io
+from graphopt.device import VulkanDevice, open_device
+from graphopt.errors import OptionError, SolverError
+from graphopt.optimizer import optimize
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.external import ExternalPlaces
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.resident import ResidentBlockSolver
+
+GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
+RESIDENT = [
+    ("cholesky", "auto", "blocks"),
+    ("pcg", "off", "blocks"),
+    ("pcg", "explicit", "blocks"),
+    ("pcg", "implicit", "blocks"),
+    ("pcg", "off", "matrix-free"),
+    ("pcg", "implicit", "matrix-free"),
+    ("pcg", "off", "jacobians"),
+    ("pcg", "implicit", "jacobians"),
+]
+DAMPINGS = [Damping(0.3), Damping(1e-3, True, 1e-6, 1e32), Damping(0.5, True, 2.0, 40.0)]
+
+
+@pytest.fixture(params=["address", "storage"])
+def access(request):
+    """Both access variants; afterwards the validation layer has said nothing."""
+    yield request.param
+    assert shared_device(request.param).messages == []
+
+
+def resident(graph, access="address", linear_solver="pcg", schur="off", schedule="blocks", tolerance=1e-12):
+    """A resident solver on the shared device."""
+    options = SolverOptions("vulkan", linear_solver, schur, "double", schedule)
+    configuration = Configuration(linear_solver, schur, tolerance=tolerance, absolute_tolerance=False)
+    structure = Structure(graph.select())
+    solver = create(graph, structure, options, device=shared_device(access), configuration=configuration)
+    assert isinstance(solver, ResidentBlockSolver)
+    return solver
+
+
+def on_cpu(graph, linear_solver="cholesky"):
+    """The CPU's solver of a graph."""
+    return CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu", linear_solver))
+
+
+def close(actual, expected, tolerance=1e-11):
+    """Equal to `tolerance` of the largest entry."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_h_b_and_chi2_equal_the_cpus(name, access):
+    """Every block of H, b, diagonal, chi2, the largest entries; also after a step."""
+    device, host = resident(GRAPHS[name](), access), on_cpu(GRAPHS[name]())
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        assert device.chi2() == pytest.approx(host.chi2(), rel=1e-12)
+        assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
+        close(device.system.values, host.values)
+        close(device.b, host.b)
+        close(device.diagonal, host.diagonal)
+        assert device.largest_diagonal() == pytest.approx(host.largest_diagonal(), rel=1e-12)
+        assert device.largest_gradient() == pytest.approx(host.largest_gradient(), rel=1e-9)
+        step = 0.01 * rng.normal(size=host.dim)
+        device.dx = host.dx = step
+        np.testing.assert_array_equal(device.dx, step)
+        device.update()
+        host.update()
+    device.finish()
+    host.finish()
+    sets = zip(device.structure.selection.vertex_sets, host.structure.selection.vertex_sets, strict=True)
+    for one, other in sets:
+        np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-12, atol=1e-12)
+
+
+def test_edges_that_name_a_vertex_twice(access):
+    """The CPU refuses them; H, b, chi2 and the products equal those of the plain reference."""
+    graph = mixed_plane(loops=True)
+    device = resident(graph, access)
+    reference = ReferenceSolver(graph, Structure(graph.select()))
+    expected = reference.linearize()
+    assert device.linearize() == pytest.approx(expected, rel=1e-12)
+    close(device.b, reference.b, 1e-7)
+    vector = np.random.default_rng(0).normal(size=device.dim)
+    expected = reference.multiply(vector)
+    close(device.multiply(vector), expected, 1e-7)
+    for schur, schedule in product(("off", "implicit"), ("matrix-free", "jacobians")):
+        free = resident(graph, access, schur=schur, schedule=schedule)
+        free.linearize()
+        close(free.diagonal, reference.diagonal, 1e-7)
+        close(free.multiply(vector), expected, 1e-7)
+
+
+@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
+@pytest.mark.parametrize("name", ["plane", "bundle"])
+def test_a_trial_equals_the_cpus(name, linear_solver, schur, schedule, access):
+    """Step, gain, size and chi2 of a trial of each damping; a trial taken back leaves no trace."""
+    device = resident(GRAPHS[name](), access, linear_solver, schur, schedule, tolerance=1e-24)
+    host = on_cpu(GRAPHS[name]())
+    start = device.linearize()
+    host.linearize()
+    for damping in DAMPINGS:
+        actual, expected = device.trial(damping), host.trial(damping)
+        assert actual.solved
+        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
+        assert actual.gain == pytest.approx(expected.gain, rel=1e-8)
+        assert actual.step_size == pytest.approx(expected.step_size, rel=1e-5)
+        close(device.dx, host.dx, 1e-5)
+        device.pop()
+        host.pop()
+        assert device.chi2() == start
+    vector = np.random.default_rng(0).normal(size=host.dim)
+    close(device.multiply(vector), host.multiply(vector))
+
+
+@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
+@pytest.mark.parametrize("name", ["plane", "space", "poses"])
+def test_chi2_of_every_iteration_equals_the_cpus(name, linear_solver, schur, schedule):
+    """Levenberg-Marquardt in every configuration."""
+    if name == "poses" and schur in ("explicit", "implicit"):
+        pytest.skip("nothing is marginalized")
+    options = {"linear_solver": linear_solver, "schur": schur}
+    expected = optimize(GRAPHS[name](), "lm", 4, device="cpu", **options)
+    actual = optimize(GRAPHS[name](), "lm", 4, device="vulkan", schedule=schedule, **options)
+    assert_same_path(expected, actual)
+
+
+@pytest.mark.parametrize("method", ["auto", "gn", "dogleg"])
+@pytest.mark.parametrize("name", ["plane", "poses"])
+def test_other_algorithms_take_the_cpus_path(name, method):
+    """Vectors are downloaded for those that compute with them."""
+    expected = optimize(GRAPHS[name](), method, 6, device="cpu", linear_solver="cholesky")
+    graph = GRAPHS[name]()
+    actual = optimize(graph, method, 6, device="vulkan", linear_solver="cholesky", schedule="blocks")
+    assert_same_path(expected, actual)
+    assert actual.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
+@pytest.mark.parametrize("masked", ["", "float64"])
+def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
+    """float32 for H and products, float64 or two floats for residuals: the minimum, to 1e-6 of chi2."""
+    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
+    options = {"linear_solver": "pcg", "schur": "implicit"}
+    expected = optimize(bundle_adjustment(), "lm", 30, device="cpu", **options)
+    actual = optimize(
+        bundle_adjustment(), "lm", 30, device="vulkan", schedule=schedule, precision="mixed", **options
+    )
+    assert actual.precision == "mixed"
+    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+
+
+def test_estimates_are_remembered_to_any_depth(access):
+    """Push, update, push, update, ... and all the way back; a push makes no copy of what was pushed."""
+    device, host = resident(mixed_plane(), access), on_cpu(mixed_plane())
+    rng = np.random.default_rng(3)
+    seen = []
+    for _ in range(4):
+        seen.append((device.chi2(), host.chi2()))
+        for solver in (device, host):
+            solver.push()
+        device.dx = host.dx = 0.01 * rng.normal(size=host.dim)
+        for solver in (device, host):
+            solver.update()
+    for solver in (device, host):
+        solver.discard_top()
+    for before in reversed(seen[:-1]):
+        for solver in (device, host):
+            solver.pop()
+        assert device.chi2() == before[0] == pytest.approx(before[1], rel=1e-12)
+        assert host.chi2() == before[1]
+
+
+def test_only_what_changed_is_uploaded(monkeypatch):
+    """A second optimization writes the estimates that moved; new measurements, widths, parameters count."""
+    from graphopt.solver.vulkan.transfer import DeviceArray
+
+    graph = mixed_space()
+    solver = resident(graph)
+    solver._prepared.result()
+    written = []
+    for name in ("write", "fill"):
+        before = getattr(DeviceArray, name)
+
+        def noted(own, *more, before=before):
+            written.append(own)
+            return before(own, *more)
+
+        monkeypatch.setattr(DeviceArray, name, noted)
+
+    def refreshed() -> int:
+        written.clear()
+        solver.refresh()
+        return len(written)
+
+    assert refreshed() == 0
+    graph.vertex_set("VERTEX_TRACKXYZ").estimate[2] += 0.5
+    assert refreshed() == 1
+    graph.edge_set("EDGE_SE3:QUAT").kernel_width[3] = 0.1
+    graph.edge_set("EDGE_SE3_TRACKXYZ").measurement[1] += 0.2
+    views = sum(len(edges.views) for edges in solver._linearizer.edges)
+    assert refreshed() == views
+    graph.parameter_set("PARAMS_SE3OFFSET").values[0, 0] += 0.1
+    assert refreshed() == 1
+    expected = on_cpu(graph)
+    assert solver.linearize() == pytest.approx(expected.linearize(), rel=1e-12)
+    close(solver.b, expected.b)
+
+
+def test_a_refresh_between_push_and_pop_keeps_what_was_pushed():
+    """As `auto` does when it moves landmarks."""
+    graph = mixed_plane()
+    solver = resident(graph)
+    start = solver.chi2()
+    solver.finish()
+    solver.push()
+    graph.vertex_set("VERTEX_XY").estimate[:] += 0.3
+    solver.refresh()
+    assert solver.chi2() == pytest.approx(on_cpu(graph).chi2(), rel=1e-12) != start
+    solver.pop()
+    assert solver.chi2() == start
+
+
+def test_a_repeated_optimization_reuses_the_solver(monkeypatch):
+    """The same graph again: same chi2 in every iteration, by one solver."""
+    made, make = [], ResidentBlockSolver.__init__
+
+    def counted(self, *arguments, **options):
+        made.append(self)
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(ResidentBlockSolver, "__init__", counted)
+    graph = mixed_plane()
+    estimates = [one.estimate.copy() for one in graph.vertex_sets]
+    runs = []
+    for _ in range(2):
+        for one, estimate in zip(graph.vertex_sets, estimates, strict=True):
+            one.estimate[:] = estimate
+        runs.append(optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg", schur="implicit"))
+    assert [i.chi2 for i in runs[0].iterations] == [i.chi2 for i in runs[1].iterations]
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
+def test_two_runs_give_the_same_bits(linear_solver, schur, schedule):
+    """On one device: chi2 of every iteration and the estimates."""
+    runs = []
+    for _ in range(2):
+        graph = mixed_plane()
+        options = {"linear_solver": linear_solver, "schur": schur, "schedule": schedule}
+        summary = optimize(graph, "lm", 3, device="vulkan", **options)
+        estimates = [one.estimate.tobytes() for one in graph.vertex_sets]
+        runs.append(([one.chi2 for one in summary.iterations], estimates))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("linear_solver,schur,schedule", [RESIDENT[0], RESIDENT[5], RESIDENT[7]])
+def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
+    """Memory and recorded programs don't grow with trials, and all is free when the solver is gone."""
+    device = shared_device("address")
+    gc.collect()
+    before = device.memory_statistics()["allocations"]
+    solver = resident(mixed_plane(), "address", linear_solver, schur, schedule)
+
+    def iterate(solver, count: int) -> None:
+        for number in range(count):
+            solver.linearize()
+            assert solver.trial(Damping(1.0)).solved
+            if number % 2:
+                solver.pop()
+            else:
+                solver.discard_top()
+
+    iterate(solver, 40)
+    settled = device.memory_statistics()["used"], len(solver._programs), len(solver.system._programs)
+    iterate(solver, 150)
+    after = device.memory_statistics()["used"], len(solver._programs), len(solver.system._programs)
+    assert after == settled
+    del solver
+    assert device.memory_statistics()["allocations"] == before
+
+
+@pytest.mark.parametrize("tier", ["compiled", "interpreter"])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("schedule", ["host", "blocks", "matrix-free", "jacobians"])
+def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, tier, monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_TIER", tier)
+    device = open_device("vulkan")
+    gc.collect()
+    before = device.memory_statistics()["used"]
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "precision": precision, "schedule": schedule}
+    summary = optimize(graph, "lm", 3, device="vulkan", **options)
+    assert summary.device_name == device.name and device.memory_statistics()["used"] > before
+    watch = weakref.ref(graph)
+    gc.disable()
+    try:
+        del graph
+        assert watch() is None  # at once: no cycle of references
+        assert device.memory_statistics()["used"] == before
+    finally:
+        gc.enable()
+
+
+def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
+    """Nothing but a submission, and no download of a vector, from linearisation to the next trial."""
+    from graphopt.solver.vulkan.sequence import Sequence
+
+    solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
+    solver.linearize()
+    for damping in (Damping(1.0), Damping(1.0), Damping(2.0)):
+        assert solver.trial(damping).solved
+        solver.discard_top()
+        solver.linearize()
+    programs = []
+    submit = Sequence.submit
+    monkeypatch.setattr(Sequence, "submit", lambda own: (programs.append(own), submit(own))[1])
+    monkeypatch.setattr(type(solver.device), "download", None)
+    assert solver.trial(Damping(1.0)).solved
+    assert len(programs) == 1 and programs[0].num_programs == 1
+
+
+def test_an_indefinite_system_moves_nothing(access):
+    """A negative damping that makes H indefinite: not solved, nothing pushed, chi2 as before."""
+    for linear_solver, schur, schedule in RESIDENT:
+        solver = resident(bundle_adjustment(), access, linear_solver, schur, schedule)
+        start = solver.linearize()
+        assert not solver.trial(Damping(-10.0 * solver.largest_diagonal())).solved
+        assert solver.chi2() == start
+        assert solver.trial(Damping(1.0)).solved
+
+
+@pytest.mark.parametrize(
+    "linear_solver,schur", [("cholesky", "auto"), ("cholesky", "off"), ("pcg", "implicit")]
+)
+def test_the_host_may_add_to_h_and_b(linear_solver, schur, access):
+    """As for edges whose residual only Python knows: the rest stays on the device."""
+    device = resident(mixed_plane(), access, linear_solver, schur, "blocks", tolerance=1e-24)
+    host = on_cpu(mixed_plane())
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        places = device.system.layout.diagonal_scalars
+        more, gradient = rng.uniform(5.0, 9.0, len(places)), rng.normal(size=len(places))
+        for solver in (device, host):
+            solver.linearize()
+            solver.external(ExternalPlaces({}, places, np.arange(solver.dim))).add(more, -gradient)
+        close(device.diagonal, host.diagonal)
+        assert device.largest_diagonal() == pytest.approx(host.largest_diagonal(), rel=1e-12)
+        assert device.largest_gradient() == pytest.approx(host.largest_gradient(), rel=1e-9)
+        actual, expected = (solver.trial(Damping(1e-3, True, 1e-6, 1e32)) for solver in (device, host))
+        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
+        assert actual.gain == pytest.approx(expected.gain, rel=1e-8)
+    free = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
+    free.linearize()
+    with pytest.raises(SolverError, match="schedule='blocks'"):
+        free.values  # noqa: B018
+
+
+def test_a_non_finite_error_is_named():
+    """As the CPU does."""
+    graph = mixed_plane()
+    graph.edge_set("EDGE_SE2_XY").measurement[3, 0] = np.nan
+    expected = optimize(graph, "lm", 2, device="cpu")
+    actual = optimize(graph, "lm", 2, device="vulkan", schedule="blocks")
+    assert actual.termination is expected.termination
+    assert actual.message == expected.message and "EDGE_SE2_XY" in actual.message
+
+
+def test_long_work_is_cut_into_several_submissions(monkeypatch):
+    """With a small budget a trial takes many programs, and gives the same bits."""
+    trials = []
+    for budget in (None, 1e-9):
+        if budget is not None:
+            monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", budget)
+        solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
+        solver.linearize()
+        trial = solver.trial(Damping(1.0))
+        trials.append((trial.chi2, trial.gain, solver.dx.tobytes()))
+    assert trials[0] == trials[1]
+
+
+def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
+    """Kernels of large stored numbers are those for large buffers, though H itself is small."""
+    from graphopt.solver.vulkan import context, generated
+    from graphopt.solver.vulkan.context import LARGE
+
+    graph = bundle_adjustment()
+    options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
+    usual = optimize(graph.copy(), "lm", 3, **options)
+    made, make = [], VulkanDevice.generated
+
+    def noted(device, kernel, constants):
+        made.append((kernel.buffers, constants.get(LARGE, 0)))
+        return make(device, kernel, constants)
+
+    size = min(view.nbytes for view in stored_views(graph))
+    for module in (context, generated):
+        monkeypatch.setattr(module, "LARGE_BYTES", size)
+    monkeypatch.setattr(VulkanDevice, "generated", noted)
+    large = optimize(graph, "lm", 3, **options)
+    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    with_stored = [is_large for buffers, is_large in made if "stored" in buffers]
+    assert with_stored and all(with_stored)
+
+
+def stored_views(graph):
+    """What schedule "jacobians" stores for the views of a graph."""
+    solver = resident(graph, schedule="jacobians", schur="implicit")
+    solver.linearize()
+    return [one for edges in solver._linearizer.edges for one in edges.stored.values()]
+
+
+def test_schedules_that_cannot_work_are_refused():
+    """With the way out."""
+    with pytest.raises(OptionError, match="schedule='blocks'"):
+        optimize(bundle_adjustment(), "lm", 1, device="vulkan", schedule="matrix-free", schur="explicit")
+    with pytest.raises(OptionError, match="expected one of auto, blocks"):
+        SolverOptions(schedule="both")
+
+
+def test_the_summary_says_which_schedule():
+    """`describe` names it, with the memory that it takes."""
+    solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
+    facts = solver.describe()
+    assert (facts["schedule"], facts["linear_solver"], facts["schur"]) == ("matrix-free", "pcg", "implicit")
+    assert facts["memory_bytes"] > solver.structure.nbytes
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "file,linear_solver",
+    [
+        ("dubrovnik-3-7-pre.txt", "dense"),
+        ("Balbianello.out", "pcg"),
+        ("w100.graph", "cholesky"),
+        ("data_bearing_only.g2o", "cholesky"),
+        ("example_br.graph", "cholesky"),
+        ("sphere400.isam.txt", "cholesky"),
+        ("MIT.g2o", "cholesky"),
+        ("world-2000-default.g2o", "cholesky"),
+    ],
+)
+def test_real_graphs_take_the_cpus_path(shared_data, file, linear_solver):
+    """chi2 of every iteration."""
+    path = next(shared_data.glob(f"**/{file}*"))
+    expected = optimize(io.read(path), "lm", 4, device="cpu", linear_solver=linear_solver)
+    actual = optimize(io.read(path), "lm", 4, device="vulkan", linear_solver=linear_solver)
+    assert_same_path(expected, actual)

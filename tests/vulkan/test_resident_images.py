@@ -1,0 +1,165 @@
+"""The device-resident solver on edges that sample images, against the CPU: all schedules, other images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from image_edges import brightness_edge, photo_graph, smooth
+from test_cost_model import H200
+from test_resident import RESIDENT, close, on_cpu, resident
+from vulkan_devices import shared_device
+
+import graphopt
+from graphopt.device import VulkanDevice
+from graphopt.optimizer import optimize
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.cost import predict
+from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.sizes import problem_size
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    """Generated kernels only; afterwards the validation layer has said nothing."""
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
+    yield
+    for access in ("address", "storage"):
+        assert shared_device(access).messages == []
+
+
+@pytest.mark.parametrize("access", ["address", "storage"])
+def test_h_b_and_chi2_equal_the_cpus(access):
+    """Every block of H, b and chi2; cameras, points and their own images."""
+    device, host = resident(photo_graph(), access), on_cpu(photo_graph())
+    assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
+    close(device.system.values, host.values)
+    close(device.b, host.b)
+    assert device.describe()["tier"] == "compiled"
+
+
+@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
+def test_a_trial_equals_the_cpus(linear_solver, schur, schedule):
+    """Step and chi2, and products with H."""
+    device = resident(photo_graph(), "address", linear_solver, schur, schedule, tolerance=1e-24)
+    host = on_cpu(photo_graph())
+    device.linearize()
+    host.linearize()
+    actual, expected = device.trial(Damping(0.3)), host.trial(Damping(0.3))
+    assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
+    close(device.dx, host.dx, 1e-5)
+    vector = np.random.default_rng(0).normal(size=host.dim)
+    close(device.multiply(vector), host.multiply(vector))
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
+def test_mixed_precision_reaches_the_same_minimum(schedule):
+    """Residuals and Jacobians are float64 there, products float32."""
+    options = {"linear_solver": "pcg", "schur": "implicit"}
+    expected = optimize(photo_graph(), "lm", max_iterations=25, device="cpu", **options)
+    actual = optimize(
+        photo_graph(),
+        "lm",
+        max_iterations=25,
+        device="vulkan",
+        precision="mixed",
+        schedule=schedule,
+        **options,
+    )
+    assert expected.final_chi2 < 0.8 * expected.initial_chi2
+    assert actual.initial_chi2 == pytest.approx(expected.initial_chi2, rel=1e-12)
+    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-5)
+
+
+def places(picture, other):
+    """Places on two images where a brightness is looked for; their neighbours hold them together."""
+    rng = np.random.default_rng(5)
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_XY", np.arange(30), rng.uniform(4, 15, (30, 2)))
+    kind = brightness_edge("bicubic")
+    graph.add_parameters(kind.parameters[0], [7, 8], [picture, other])
+    graph.add_edges(
+        kind, np.arange(30)[:, None], np.full((30, 1), 0.5), parameters=7 + np.arange(30)[:, None] % 2
+    )
+    graph.add_edges("EDGE_PRIOR_XY", np.arange(30)[:, None], rng.uniform(4, 15, (30, 2)), 0.1 * np.eye(2))
+    return graph
+
+
+@pytest.mark.parametrize(("linear_solver", "schedule"), [("cholesky", "blocks"), ("pcg", "matrix-free")])
+def test_other_images_between_optimizations(linear_solver, schedule):
+    """Changed pixels, larger and smaller images, and another image of the parameter, in the same solver."""
+    picture, other = graphopt.Image(smooth(1)), graphopt.Image(smooth(2))
+    graph, reference = (photo_graph(singles=(picture, other)) for _ in range(2))
+    device = resident(graph, "address", linear_solver, "off", schedule, tolerance=1e-24)
+    host = on_cpu(reference)
+
+    def set_other(image):
+        for one in (graph, reference):
+            one.set_image(4, image)
+
+    def write_in_place():
+        picture.pixels[2:9] *= -0.5
+
+    changes = [
+        lambda: None,
+        lambda: setattr(picture, "pixels", 1.5 * smooth(1)),
+        lambda: setattr(picture, "pixels", smooth(3, (40, 50))),
+        write_in_place,
+        lambda: set_other(graphopt.Image(smooth(6, (12, 60)))),
+        lambda: setattr(picture, "pixels", smooth(4)),
+    ]
+    seen, vector = set(), np.random.default_rng(0).normal(size=host.dim)
+    for change in changes:
+        change()
+        device.refresh()
+        host.refresh()
+        for _ in range(2):
+            assert device.linearize() == pytest.approx(host.linearize(), rel=1e-10)
+            close(device.multiply(vector), host.multiply(vector))
+            actual, expected = device.trial(Damping(0.1)), host.trial(Damping(0.1))
+            assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
+            device.discard_top()  # so that versions, and what was recorded for them, are used again
+            host.discard_top()
+        seen.add(round(expected.chi2, 3))
+        device.finish()
+        host.finish()
+    assert len(seen) == len(changes)
+
+
+def test_an_image_that_is_gone_gives_a_sentence():
+    """Its handle names no plane any more: the optimization ends as on the CPU."""
+    summaries = []
+    for device in ("cpu", "vulkan"):
+        graph = places(graphopt.Image(smooth(1)), graphopt.Image(smooth(2)))
+        graph.parameter_sets[0].values[1] = 65000.0
+        summaries.append(optimize(graph, "lm", max_iterations=3, device=device))
+    assert summaries[0].termination == summaries[1].termination
+    assert "EDGE_TEST_BICUBIC" in summaries[1].message and summaries[0].message == summaries[1].message
+
+
+def test_without_float64():
+    """Pairs of float32: chi2 keeps more than float32's digits."""
+    device = VulkanDevice(validation=True, masked_features=["float64"])
+    pictures = graphopt.Image(smooth(1)), graphopt.Image(smooth(2))
+    host = on_cpu(places(*pictures))
+    expected = host.linearize()
+    step = host.trial(Damping(0.1))
+    for schedule in ("blocks", "matrix-free"):
+        graph = places(*pictures)
+        options = SolverOptions("vulkan", "pcg", "off", "mixed", schedule)
+        solver = create(graph, Structure(graph.select()), options, device=device)
+        assert solver.linearize() == pytest.approx(expected, rel=1e-10)
+        assert solver.trial(Damping(0.1)).chi2 == pytest.approx(step.chi2, rel=1e-4)
+    assert device.messages == []
+
+
+def test_the_cost_model_counts_pixels():
+    """Reads of pixels in every pass over the edges, and the images' memory."""
+    pictures = graphopt.Image(smooth(1, (300, 200))), graphopt.Image(smooth(2))
+    structure = Structure(places(*pictures).select())
+    size = problem_size(structure, "double")
+    assert size.image_bytes == 4 * (300 * 200 + 20 * 20)
+    assert [one.pixel_words for one in size.groups] == [4, 0]
+    for one in predict(size, H200, "double"):
+        assert one.memory_bytes > size.image_bytes

@@ -1,0 +1,427 @@
+"""Every intermediate of the Vulkan solver against dense numpy: both access variants and precisions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from vulkan_devices import VARIANTS, shared_device
+from vulkan_problems import DenseProblem, make_problem, unpack
+
+from graphopt.device import VulkanDevice
+from graphopt.errors import SolverError
+from graphopt.solver.vulkan import transfer
+from graphopt.solver.vulkan.chunks import split_segments
+from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.context import SUBMISSION_SECONDS, Context, record_step
+from graphopt.solver.vulkan.gpu_queues import LandmarkLists, cut_launches
+from graphopt.solver.vulkan.inverse import BlockInverse
+from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.system import VulkanSystem
+
+DAMPING = 0.37
+
+# Largest error of an intermediate, relative to its largest entry.
+TOLERANCE = {
+    "double": {
+        "inverse": 1e-11,
+        "schur": 1e-14,
+        "residual": 1e-13,
+        "jacobi": 1e-11,
+        "product": 1e-14,
+        "step": 1e-9,
+    },
+    "mixed": {
+        "inverse": 1e-3,
+        "schur": 1e-6,
+        "residual": 1e-5,
+        "jacobi": 1e-3,
+        "product": 1e-6,
+        "step": 1e-4,
+    },
+}
+
+PROBLEMS = {
+    "mixed dimensions": lambda: make_problem([6, 3, 6, 3, 6, 6], [3, 2] * 14, degree=4),
+    "long queues": lambda: make_problem([6, 6, 3], [3] * 110, degree=3),
+    "nobody sees some": lambda: make_problem([6] * 5, [3] * 30, degree=0, kept_edges=1.0),
+}
+
+
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """Largest error relative to the largest entry."""
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+
+
+@pytest.fixture(params=VARIANTS, ids="-".join)
+def context(request, monkeypatch):
+    """One device per variant; no validation message may be left after a test."""
+    # Short chunks, so that small problems have queues that are split.
+    monkeypatch.setattr("graphopt.solver.vulkan.schur.PAIRS_PER_CHUNK", 40)
+    monkeypatch.setattr("graphopt.solver.vulkan.products.ITEMS_PER_CHUNK", 24)
+    access, precision = request.param
+    device = shared_device(access)
+    yield Context(device, precision)
+    assert device.messages == []
+
+
+def start(context: Context, problem: DenseProblem, **options) -> VulkanSystem:
+    """A system with H and b on the device."""
+    defaults = {"tolerance": 1e-24 if context.precision == "double" else 1e-12, "max_iterations": 200}
+    configuration = Configuration(**{"linear_solver": "pcg", **defaults, **options})
+    system = VulkanSystem(context.device, problem.layout, configuration, context.precision)
+    system.values[:] = problem.values
+    system.b[:] = problem.b
+    system.upload()
+    return system
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_explicit_schur_complement(context, name):
+    """H_ll^-1, S, b_schur, block-Jacobi and step equal the dense ones."""
+    problem = PROBLEMS[name]()
+    allowed = TOLERANCE[context.precision]
+    expected, residual = problem.schur(DAMPING)
+    system = start(context, problem, schur="explicit", max_iterations=1)
+    assert system.solve(DAMPING)
+
+    first = problem.layout.num_kept
+    inverse = context.download(
+        system.reduction.landmark_inverse.buffer, system.reduction.landmark_inverse.size
+    )
+    damped = problem.damped(DAMPING)
+    for k, at in enumerate(system.reduction.landmark_inverse.offset):
+        dim = problem.layout.dims[first + k]
+        rows = np.s_[problem.layout.scalar[first + k] : problem.layout.scalar[first + k + 1]]
+        block = inverse[at : at + dim * dim].reshape(dim, dim)
+        assert relative_error(block, np.linalg.inv(damped[rows, rows])) < allowed["inverse"]
+
+    schur = unpack(
+        system.reduction.reduced, context.download(system.reduction.schur.buffer, system.reduction.schur.size)
+    )
+    assert relative_error(schur, expected) < allowed["schur"]
+    assert relative_error(context.download(system.pcg.r[0], problem.kept), residual) < allowed["residual"]
+    check_jacobi(context, system, expected, allowed["jacobi"])
+
+    exact = start(context, problem, schur="explicit")
+    assert exact.solve(DAMPING) and exact.outcome.stopped
+    assert relative_error(exact.dx, np.linalg.solve(damped, problem.b)) < allowed["step"]
+
+
+def check_jacobi(context, system, matrix, tolerance):
+    """The preconditioner is the inverse of the diagonal blocks of a dense matrix."""
+    layout = system.layout
+    jacobi = context.download(system.reduction.jacobi.buffer, system.reduction.jacobi.size)
+    for k, at in enumerate(system.reduction.jacobi.offset):
+        dim = layout.dims[k]
+        rows = np.s_[layout.scalar[k] : layout.scalar[k + 1]]
+        block = jacobi[at : at + dim * dim].reshape(dim, dim)
+        assert relative_error(block, np.linalg.inv(matrix[rows, rows])) < tolerance
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_implicit_schur_complement(context, name):
+    """Without S: its block diagonal, b_schur, a product with it, and the step."""
+    problem = PROBLEMS[name]()
+    allowed = TOLERANCE[context.precision]
+    expected, residual = problem.schur(DAMPING)
+    system = start(context, problem, schur="implicit", max_iterations=1)
+    assert system.solve(DAMPING)
+    assert relative_error(context.download(system.pcg.r[0], problem.kept), residual) < allowed["residual"]
+    check_jacobi(context, system, expected, allowed["jacobi"])
+    # One iteration from d = J r leaves q = S d behind.
+    jacobi = np.zeros_like(expected)
+    for k in range(problem.layout.num_kept):
+        rows = np.s_[problem.layout.scalar[k] : problem.layout.scalar[k + 1]]
+        jacobi[rows, rows] = np.linalg.inv(expected[rows, rows])
+    product = context.download(system.pcg.q, problem.kept)
+    assert relative_error(product, expected @ jacobi @ residual) < 100 * allowed["product"]
+
+    exact = start(context, problem, schur="implicit")
+    assert exact.solve(DAMPING)
+    assert relative_error(exact.dx, np.linalg.solve(problem.damped(DAMPING), problem.b)) < allowed["step"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schur": "implicit", "preconditioner": "hpp"},
+        {"schur": "off"},
+        {"schur": "explicit", "linear_solver": "cholesky"},
+        {"schur": "explicit", "linear_solver": "dense"},
+        {"schur": "off", "linear_solver": "cholesky"},
+    ],
+    ids=lambda o: "-".join(o.values()),
+)
+def test_other_configurations_reach_the_same_step(context, options):
+    """Weaker preconditioner, no elimination, host Cholesky; one lambda and a vector of damping."""
+    problem = PROBLEMS["mixed dimensions"]()
+    system = start(context, problem, **options)
+    if options.get("preconditioner") == "hpp":
+        assert system.solve(DAMPING)
+        check_jacobi(context, system, problem.damped(DAMPING), TOLERANCE[context.precision]["jacobi"])
+    vector = np.random.default_rng(1).uniform(0.1, 2.0, problem.layout.dim)
+    for damping in (DAMPING, vector, 5.0, 0.0):
+        system.reset()
+        assert system.solve(damping)
+        expected = np.linalg.solve(problem.damped(damping), problem.b)
+        assert relative_error(system.dx, expected) < TOLERANCE[context.precision]["step"]
+    assert np.array_equal(system.values, problem.values), "H is never changed"
+
+
+def test_whole_product(context):
+    """Multiply is H times a vector, from the upper triangle alone."""
+    problem = PROBLEMS["mixed dimensions"]()
+    system = start(context, problem, schur="explicit")
+    for seed in range(2):
+        x = np.random.default_rng(seed).normal(size=problem.layout.dim)
+        error = relative_error(system.multiply(x), problem.matrix @ x)
+        assert error < 10 * TOLERANCE[context.precision]["product"]
+
+
+@pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
+def test_work_queues_of_the_gpu(context, work_queues):
+    """The GPU finds the CPU's pattern and pairs in the same order: S has the same bits."""
+    problem = make_problem([6] * 40, [3] * 90, degree=5, kept_edges=0.02, seed=7)
+    host = start(context, problem, schur="explicit", work_queues="cpu", max_iterations=1)
+    other = start(context, problem, schur="explicit", work_queues=work_queues, max_iterations=1)
+    assert host.solve(DAMPING) and other.solve(DAMPING)
+    for name in ("col_ptr", "row_idx"):
+        np.testing.assert_array_equal(
+            getattr(host.reduction.reduced, name), getattr(other.reduction.reduced, name)
+        )
+    expected = context.download(host.reduction.schur.buffer, host.reduction.schur.size)
+    actual = context.download(other.reduction.schur.buffer, other.reduction.schur.size)
+    if work_queues == "gpu":
+        assert np.array_equal(actual, expected)
+    assert relative_error(actual, expected) < TOLERANCE[context.precision]["schur"]
+    with pytest.raises(SolverError, match="one dimension"):
+        start(context, PROBLEMS["mixed dimensions"](), schur="explicit", work_queues=work_queues).solve(1.0)
+
+
+def test_two_runs_are_bitwise_equal(context):
+    """Same input, same device: the same bits, also from a second object and after other work."""
+    problem = PROBLEMS["mixed dimensions"]()
+    for schur in ("explicit", "implicit", "off"):
+        system = start(context, problem, schur=schur)
+        steps = []
+        for damping in (DAMPING, 3.0, DAMPING):
+            system.reset()
+            assert system.solve(damping)
+            steps.append(system.dx.copy())
+        other = start(context, problem, schur=schur)
+        assert other.solve(DAMPING)
+        assert np.array_equal(steps[0], steps[2]) and np.array_equal(steps[0], other.dx)
+        assert not np.array_equal(steps[0], steps[1])
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 5, 6, 7, 9, 11, 15])
+def test_inverse_of_blocks_of_any_size(dim):
+    """Up to 15 x 15, on blocks with condition number 1e6."""
+    context = Context(shared_device("address"), "double")
+    rng = np.random.default_rng(dim)
+    blocks = []
+    for _ in range(40):
+        q, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
+        blocks.append(q @ np.diag(np.logspace(-3, 3, dim)) @ q.T)
+    values = context.device.upload(np.concatenate([block.ravel() for block in blocks]))
+    dims = np.full(40, dim, np.int32)
+    inverse = BlockInverse(context, dims, np.arange(40) * dim * dim, np.arange(40) * dim)
+    status = context.device.upload(np.zeros(8, np.uint32))
+    recorder = context.device.record()
+    record_step(recorder, inverse.launches(values, None, status))
+    context.device.submit(recorder.finish()).wait()
+    result = context.download(inverse.buffer, inverse.size).reshape(40, dim, dim)
+    for actual, block in zip(result, blocks, strict=True):
+        assert relative_error(actual @ block, np.eye(dim)) < 1e-8
+    assert not context.device.download(status, np.uint32, 8).any()
+
+
+def test_landmark_with_more_blocks_than_a_pass_takes():
+    """Shared memory holds 1024 products; a landmark seen by 1,100 vertices takes several passes."""
+    problem = make_problem([1] * 1100, [1, 1], degree=1100, kept_edges=0.0)
+    system = start(Context(shared_device("address"), "double"), problem, schur="implicit", tolerance=1e-22)
+    assert system.solve(1.0)
+    assert relative_error(system.dx, np.linalg.solve(problem.damped(1.0), problem.b)) < 1e-8
+
+
+@pytest.mark.parametrize("options", [{"schur": "explicit"}, {"schur": "implicit"}, {"schur": "off"}])
+@pytest.mark.parametrize("landmark", [False, True])
+def test_indefinite_systems_are_noticed(options, landmark):
+    """A negative diagonal block makes solve return False; enough damping repairs it."""
+    problem = make_problem([6] * 3, [3] * 12, degree=2)
+    block = problem.layout.num_blocks - 1 if landmark else 0
+    problem.values[problem.layout.diagonal_offset[block]] = -50.0
+    system = start(Context(shared_device("address"), "double"), problem, **options)
+    assert not system.solve(0.1)
+    assert system.solve(200.0)
+
+
+def test_stop_rule_counts_iterations_like_the_reference():
+    """Relative tolerance, kept threshold and iteration limit follow g2o's rule to the iteration."""
+    problem = make_problem([6] * 30, [], kept_edges=0.2, seed=3)
+    context = Context(shared_device("address"), "double")
+    system = start(context, problem, schur="off", tolerance=1e-6, max_iterations=0)
+    threshold = 0.0
+    for damping in (0.01, 0.02, 0.5):
+        expected, iterations, norm = reference_pcg(problem, damping, 1e-6, threshold)
+        threshold = 0.5 * norm
+        assert system.solve(damping)
+        assert system.outcome.iterations == iterations
+        assert relative_error(system.dx, expected) < 1e-10
+    limited = start(context, problem, schur="off", tolerance=1e-6, max_iterations=3)
+    assert limited.solve(0.01) and limited.outcome.iterations == 3
+
+
+def reference_pcg(problem, damping, tolerance, kept_threshold):
+    """Algorithm 5 of the thesis in numpy; returns x, iterations, dn."""
+    matrix = problem.damped(damping)
+    jacobi = np.zeros_like(matrix)
+    for k in range(problem.layout.num_blocks):
+        rows = np.s_[problem.layout.scalar[k] : problem.layout.scalar[k + 1]]
+        jacobi[rows, rows] = np.linalg.inv(matrix[rows, rows])
+    x, r = np.zeros(len(problem.b)), problem.b.copy()
+    d = jacobi @ r
+    dn = r @ d
+    threshold = max(tolerance * dn, kept_threshold)
+    iterations = 0
+    while dn > threshold and iterations < len(x):
+        q = matrix @ d
+        alpha = dn / (d @ q)
+        x, r = x + alpha * d, r - alpha * q
+        s = jacobi @ r
+        dn, before = r @ s, dn
+        d = s + dn / before * d
+        iterations += 1
+    return x, iterations, dn
+
+
+def test_long_work_is_cut_into_several_submissions(monkeypatch):
+    """With a small budget the Schur complement and PCG take many programs, and give the same bits."""
+    problem = PROBLEMS["mixed dimensions"]()
+    systems = []
+    context = Context(shared_device("address"), "double")
+    for budget in (1e9, 2e4):  # bytes, on a device of any speed
+        seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
+        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
+        systems.append(start(context, problem, schur="explicit"))
+        assert systems[-1].solve(DAMPING)
+    whole, cut = (system._programs[("start", "scalar")].num_programs for system in systems)
+    assert whole == 1 and cut > 3
+    assert any(name[0] == "more" for name in systems[1]._programs)
+    assert np.array_equal(systems[0].dx, systems[1].dx)
+
+
+@pytest.mark.parametrize("schur", ["explicit", "implicit"])
+def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypatch, schur):
+    """The way to H and S beyond 4 GiB, taken for small ones."""
+    problem = PROBLEMS["mixed dimensions"]()
+    steps = []
+    for limit in (1 << 32, 0):
+        monkeypatch.setattr("graphopt.solver.vulkan.context.LARGE_BYTES", limit)
+        system = start(context, problem, schur=schur)
+        assert system.solve(DAMPING)
+        steps.append(system.dx.copy())
+    assert relative_error(steps[0], steps[1]) < 1e-2 * TOLERANCE[context.precision]["step"]
+
+
+def test_memory_schemes_give_the_same_bits():
+    """One buffer, two buffers with copies, and writing through the bar."""
+    problem = PROBLEMS["mixed dimensions"]()
+    steps = []
+    for scheme in ("single", "staged", "rebar"):
+        device = VulkanDevice(validation=True, memory_scheme=scheme)
+        system = start(Context(device, "double"), problem, schur="implicit")
+        assert system.solve(DAMPING)
+        steps.append(system.dx)
+        assert device.messages == []
+    assert np.array_equal(steps[0], steps[1]) and np.array_equal(steps[0], steps[2])
+
+
+def test_a_thousand_solves_leave_nothing_behind():
+    """Memory does not grow with solves, and is free when the system is gone."""
+    device = shared_device("address")
+    problem = make_problem([6] * 3, [3] * 5, degree=2)
+    before = device.memory_statistics()["allocations"]
+    system = start(Context(device, "double"), problem, schur="implicit")
+    assert system.solve(1.0)
+    settled = device.memory_statistics()["used"]
+    for _ in range(1000):
+        assert system.solve(1.0)
+    assert device.memory_statistics()["used"] == settled
+    del system
+    assert device.memory_statistics()["allocations"] == before
+
+
+def test_queues_that_cannot_be_counted_are_refused(monkeypatch):
+    """A queue of 2^30 items is an error that names the way out, not a wrong answer."""
+    monkeypatch.setattr("graphopt.solver.vulkan.context.MAX_QUEUE_ITEMS", 20)
+    problem = make_problem([6] * 3, [3] * 12, degree=2)
+    system = start(Context(shared_device("address"), "double"), problem, schur="explicit")
+    with pytest.raises(SolverError, match="implicit"):
+        system.solve(1.0)
+
+
+def test_layouts_that_cannot_be_solved_are_refused():
+    """Neighbouring landmarks, missing diagonal blocks and blocks larger than 15 are errors."""
+    two = np.array([1, 1], np.int32)
+    with pytest.raises(SolverError, match="independent set"):
+        BlockLayout(two, np.array([0, 1, 3]), np.array([0, 0, 1], np.int32), 0)
+    with pytest.raises(SolverError, match="diagonal block"):
+        BlockLayout(two, np.array([0, 1, 2]), np.array([0, 0], np.int32), 2)
+    with pytest.raises(SolverError, match="1 to 15"):
+        BlockLayout(np.array([16], np.int32), np.array([0, 1]), np.array([0], np.int32), 1)
+
+
+def test_segments_are_split_evenly_and_completely():
+    """Chunks cover every item once, none is longer than the limit, order is kept."""
+    pointer = np.array([0, 0, 7, 7, 1000, 1001])
+    segment, begin, end = split_segments(pointer, 64)
+    assert (np.diff(segment) >= 0).all() and (end - begin).max() <= 64 and (end - begin).min() >= 1
+    for s in range(5):
+        mine = segment == s
+        covered = np.concatenate(
+            [[pointer[s]], *[np.r_[b:e] for b, e in zip(begin[mine], end[mine], strict=True)]]
+        )
+        assert np.array_equal(covered[1:], np.r_[pointer[s] : pointer[s + 1]])
+
+
+@pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
+def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
+    """Kernels that build a work queue, or do without, take several submissions under a small budget."""
+    problem = make_problem([6] * 8, [3] * 30, degree=4)
+    context = Context(shared_device("address"), "double")
+    steps, launches = [], []
+    for budget in (1e9, 2e4):
+        seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
+        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
+        cut = Context(context.device, "double")
+        system = start(cut, problem, schur="explicit", work_queues=work_queues)
+        assert system.solve(DAMPING)
+        steps.append(system.dx.copy())
+        lists = LandmarkLists(cut, problem.layout, system.reduction.landmark_inverse.offset)
+        walk = lists.walk_steps(system.reduction.reduced)
+        launches.append(cut_launches(cut, None, (), walk, 1))
+    assert np.array_equal(*steps)
+    assert len(launches[0]) == 1 < len(launches[1])
+    assert [one.params[0] for one in launches[1][1:]] == [one.params[1] for one in launches[1][:-1]]
+    assert launches[1][-1].params[1] == len(walk)
+
+
+@pytest.mark.parametrize("scheme", ["single", "staged", "rebar"])
+@pytest.mark.parametrize("num_blocks", [0, 1, 7, 8])
+def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
+    """What `DeviceArray.fill` has written arrives, through staging buffers of three blocks too."""
+    monkeypatch.setattr(transfer, "STAGING_BYTES", 3 * 64)
+    device = VulkanDevice(validation=True, memory_scheme=scheme)
+    expected = np.random.default_rng(0).integers(256, size=(8, 64), dtype=np.uint8)
+    array = transfer.DeviceArray(Context(device, "double"), 8 * 64)
+    array.write([np.zeros(8 * 64, np.uint8)])
+
+    def write(first, out):
+        out[:] = expected[first : first + len(out) // 64].reshape(-1)
+
+    array.fill(64, num_blocks, write)
+    found = device.download(array.buffer, np.uint8, 8 * 64).reshape(8, 64)
+    np.testing.assert_array_equal(found[:num_blocks], expected[:num_blocks])
+    assert not found[num_blocks:].any()
+    assert device.messages == []
