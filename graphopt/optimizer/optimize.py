@@ -12,6 +12,7 @@ from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
@@ -38,6 +39,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@staying_on_the_cpu
 def optimize(
     graph: Graph,
     method: str = "auto",

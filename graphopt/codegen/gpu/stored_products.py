@@ -110,7 +110,7 @@ def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
 def store_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
-    """`stored` of the edges of a view, one per invocation: number k of edge e at BLOCKED(stored, e, k, count)."""
+    """`stored` of the edges of a view, one per invocation: BLOCKED(stored, e, k, count)."""
     layout = stored_entries(signature, slot, sources)
     loads = edge_loads(signature, False, arithmetic)
     assignment = _assignment(signature, slot, sources, layout.has_factors)
@@ -137,7 +137,7 @@ def compose_store(
     numbers: Sequence[str],
     arithmetic: Arithmetic,
 ) -> GpuKernel:
-    """The kernel that stores these numbers of each edge: number k of edge e at BLOCKED(stored, e, k, count)."""
+    """The kernel that stores these numbers of each edge: BLOCKED(stored, e, k, count)."""
     interface = Interface(("num_edges",))
     declare_inputs(interface, signature)
     interface.add("stored", "LARGE_OUTPUT(%, stored)")

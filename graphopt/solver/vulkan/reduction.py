@@ -182,9 +182,7 @@ class SchurReduction:
             return
         # S has the damping in it
         blocks = self.schur.buffer
-        sequence.step(
-            self.jacobi.launches(blocks, own.damping, own.status, damped=False, spare=own.values)
-        )
+        sequence.step(self.jacobi.launches(blocks, own.damping, own.status, damped=False, spare=own.values))
 
     def record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
         """q = S d."""

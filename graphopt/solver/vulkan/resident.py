@@ -368,7 +368,7 @@ class ResidentBlockSolver:
 
     def finish(self) -> None:
         """Bring the estimates into the graph; of a lost device those that were brought last stay there."""
-        if not self.device.is_lost:
+        if not getattr(self.device, "is_lost", False):
             self._estimates.finish()
             self._brought = time.perf_counter()
 
