@@ -6,8 +6,8 @@
 
 SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
 GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools
-# a software driver, and the layer that finds wrong use of Vulkan
-TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers
+# a software driver, the layer that finds wrong use of Vulkan, and a browser that opens the pages of graphopt view
+TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers chromium
 # to build Kompute's Python package, which is optional for users and tested here
 KOMPUTE_PACKAGES = libfmt-dev
 
@@ -15,7 +15,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge native shaders cmake -type f \
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge datasets native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test check format bench dev clean

@@ -47,3 +47,7 @@ class SolverError(GraphOptError, RuntimeError):
 
 class DeviceError(GraphOptError, RuntimeError):
     """A device is missing, lost, or lacks what was asked of it."""
+
+
+class Stopped(GraphOptError):
+    """A long native call ended early because it was asked to; its result is not usable. Stays inside."""

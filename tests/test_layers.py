@@ -18,6 +18,7 @@ LAYERS = (
     "datasets",
     "io",
     "report",
+    "eval",
     "g2o",
     "cli",
 )

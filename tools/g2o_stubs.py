@@ -31,6 +31,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.g2o import contrib as contrib
 from graphopt.graph import Graph
 
 '''

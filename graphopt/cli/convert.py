@@ -19,9 +19,10 @@ def run(args: argparse.Namespace) -> int:
             raise OptionError(
                 f"{option}: unknown format '{name}'.{did_you_mean(name, io.FORMATS)} Known: {known}."
             )
-    io.check_writable(args.output)
-    graph, report = io.read_with_report(args.input, args.input_format)
-    warnings = [*report.warnings, *io.write(graph, args.output, args.output_format)]
+    io.check_writable(args.output, args.output_format)
+    graph, report = io.read_with_report(args.input, args.input_format, args.dialect)
+    written = io.write(graph, args.output, args.output_format, args.to_dialect)
+    warnings = [*report.warnings, *written]
     for warning in warnings:
         print(f"graphopt: {warning}", file=sys.stderr)
     print(f"{args.output}: {graph.num_vertices} vertices, {graph.num_edges} edges from {args.input}")

@@ -1,10 +1,7 @@
 """`graphopt g2o`: the g2o program's flags, messages and files.
 
-    graphopt g2o -i 10 -solver lm_var_cholmod -o out.g2o in.g2o
-
-Solver names are g2o's: an algorithm (gn, lm, dl), the block sizes (var, fix3_2, fix6_3, fix7_3) and a
-linear solver. The linear solver's name chooses among ours: eigen, cholmod and csparse are our sparse
-Cholesky. `add_parser` is for the main parser; `main(words)` runs the command alone.
+It stands for the C++ program, so .g2o files are in its dialect unless `--dialect` names another.
+`add_parser` is for the main parser; `main(words)` runs the command alone.
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ import argparse
 import runpy
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,27 @@ from graphopt.cli.g2o_solvers import SolverName, property_lines, set_properties,
 from graphopt.errors import GraphOptError
 
 ITERATIONS, INCREMENTAL_ITERATIONS = 5, 1
+ABOUT = """\
+Optimize a graph with the flags, messages and files of the g2o program.
+
+  graphopt g2o -i 10 -solver lm_var_cholmod -o out.g2o in.g2o
+
+A solver's name is an algorithm (gn Gauss-Newton, lm Levenberg-Marquardt, dl dogleg), the block sizes (var
+any, fix3_2 planar, fix6_3 in space, fix7_3 with scale) and a linear solver; -listSolvers lists them. Flags
+may be written with one dash as g2o has them (-guessOdometry) or with two (--guess_odometry)."""
+EXIT_STATUS = """\
+exit status: 0 done, 1 empty graph or a file cannot be written, 2 bad usage or input, 3 the solver does not
+suit the graph"""
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Register the command with argparse's subparsers."""
     parser = commands.add_parser(
-        "g2o", help="the g2o program: its flags, messages and files", description=__doc__
+        "g2o",
+        help="the g2o program: its flags, messages and files",
+        description=ABOUT,
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_flags(parser)
     parser.set_defaults(command="g2o_command")
@@ -37,7 +50,8 @@ def main(words: list[str] | None = None) -> int:
     """Parse and run."""
     parser = argparse.ArgumentParser(
         "graphopt g2o",
-        description=__doc__,
+        description=ABOUT,
+        epilog=EXIT_STATUS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -55,11 +69,8 @@ def run(args: argparse.Namespace) -> int:
     3: the solver does not suit the graph.
     """
     for path in args.types or ():
-        if Path(path).suffix != ".py":
-            _say(f"-typeslib {path}: only Python files that register types can be loaded, see docs/types.md.")
+        if not _load_types(path):
             return 2
-        _say(f"# loading types {path}")
-        runpy.run_path(path)
     listed = _list(args)
     names = solver_names()
     if args.solver not in names:
@@ -77,6 +88,31 @@ def run(args: argparse.Namespace) -> int:
     except GraphOptError as error:
         _say(f"graphopt g2o: {error}")
         return 2
+
+
+def _load_types(path: str) -> bool:
+    """Run a file of `-typeslib`; False after saying what is wrong in it, and where."""
+    if Path(path).suffix != ".py":
+        _say(f"-typeslib {path}: only Python files that register types can be loaded, see docs/types.md.")
+        return False
+    _say(f"# loading types {path}")
+    try:
+        runpy.run_path(path)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.filename == path:
+            _say(f"-typeslib {path}: {error.strerror}")
+        else:
+            _say(f"-typeslib {path}:{_line_in(path, error)}: {type(error).__name__}: {error}")
+        return False
+    return True
+
+
+def _line_in(path: str, error: BaseException) -> int:
+    """Last line of the file that the error passed through."""
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno is not None:
+        return error.lineno
+    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == path]
+    return next((line for line in reversed(lines) if line is not None), 1)
 
 
 def _list(args: argparse.Namespace) -> bool:
@@ -111,7 +147,8 @@ class _Run:
         method = name.make(g2o)
         if args.lambda_init > 0.0 and name.algorithm == "Levenberg":
             method.set_user_lambda_init(args.lambda_init)
-        set_properties(method, name, args.properties)
+        for sentence in set_properties(method, name, args.properties):
+            _say(sentence)
         self.optimizer.set_algorithm(method)
         if args.print_properties or args.properties:
             _say("\n".join(property_lines(method, name)))
@@ -119,6 +156,8 @@ class _Run:
     def run(self) -> int:
         """Read, optimize, write."""
         args, optimizer = self.args, self.optimizer
+        if not self._can_write():
+            return 1
         if not self._load():
             return 2
         _say(f"Loaded {len(optimizer.vertices())} vertices\nLoaded {len(optimizer.edges())} edges")
@@ -140,15 +179,38 @@ class _Run:
             self._batch()
         return self._save()
 
+    def _can_write(self) -> bool:
+        """Say now what cannot be written later."""
+        from graphopt.io import check_writable
+
+        args = self.args
+        try:
+            for path in (args.output, args.stats, args.summary):
+                if path and path != "-":
+                    check_writable(path)
+        except OSError as error:
+            _say(f"graphopt g2o: {error.filename}: {error.strerror}. Nothing was optimized.")
+            return False
+        return True
+
     def _load(self) -> bool:
         from graphopt.g2o import files
+        from graphopt.io.dialects import look_up
 
         path = self.args.input
         format = _format(path)
         _say("Read input from stdin" if path == "-" else f"Read input from {path} as {format.name}")
+        dialect = None if self.args.dialect == "auto" else look_up(self.args.dialect, "g2o").name
         try:
             renamed = files.renamed_types(self.args.rename_types)
-            files.fill(self.optimizer, files.read("/dev/stdin" if path == "-" else path, format, renamed))
+            source = "/dev/stdin" if path == "-" else path
+            self.graph, report = files.read_with_report(source, format, renamed, dialect)
+            self.dialect = report.dialect or dialect or "g2o"
+            for warning in report.warnings:
+                _say(f"# {warning}")
+            for tag, count in report.unknown_tags.items():
+                _say(f"# unknown type {tag}: {count} lines are not optimized")
+            files.fill(self.optimizer, self.graph)
         except (OSError, GraphOptError) as error:
             _say(f"{error}\nError loading graph {path}")
             return False
@@ -212,8 +274,9 @@ class _Run:
         factory = self.g2o.RobustKernelFactory.instance()
         kernel = factory.construct(args.robust_kernel)
         if kernel is None:
-            _say(f"Unknown Robust Kernel: {args.robust_kernel}. Known: {', '.join(factory.known_kernels())}")
-            return 2
+            known = ", ".join(factory.known_kernels())
+            _say(f"Unknown Robust Kernel: {args.robust_kernel}. Known: {known}. Going on without.")
+            return 0
         _say("# Preparing robust error function ... ", end="")
         if args.robust_kernel_width > 0.0:
             kernel.set_delta(args.robust_kernel_width)
@@ -246,6 +309,7 @@ class _Run:
 
     def _batch(self) -> None:
         from graphopt.cli import g2o_output
+        from graphopt.io.files import append, write_bytes
 
         args, optimizer = self.args, self.optimizer
         optimizer.set_compute_batch_statistics(bool(args.stats))
@@ -278,12 +342,11 @@ class _Run:
                 "realIterations": done,
                 "seconds": seconds,
             }
-            with open(args.summary, "a") as file:
-                file.write(g2o_output.summary_text(values))
+            append(args.summary, g2o_output.summary_text(values))
         if args.stats:
             _say(f'writing stats to file "{args.stats}" ... ', end="")
-            with open(args.stats, "w") as file:
-                file.writelines(map(g2o_output.statistics_line, optimizer.batch_statistics()))
+            lines = map(g2o_output.statistics_line, optimizer.batch_statistics())
+            write_bytes(args.stats, "".join(lines).encode())
             _say("done.")
 
     def _guess(self) -> None:
@@ -302,10 +365,21 @@ class _Run:
 
     # ---------------------------------------------------------------- results
 
+    def _result(self) -> Any:
+        """The graph that was read, in its order and with its unknown lines, at the present estimates."""
+        from graphopt.g2o import files
+
+        solved, graph = files.graph_of(self.optimizer, 0), self.graph
+        for one in solved.vertex_sets:
+            target = graph.vertex_set(one.type)
+            _, rows = graph.find_vertices(one.ids)
+            target.estimate[rows], target.fixed[rows] = one.estimate, one.fixed
+        return graph
+
     def _save(self) -> int:
-        from graphopt import io
         from graphopt.cli import g2o_output
         from graphopt.g2o import files
+        from graphopt.g2o.files import IoFormat
 
         args, optimizer = self.args, self.optimizer
         try:
@@ -319,13 +393,22 @@ class _Run:
             return 0
         if args.output == "-":
             _say("saving to stdout")
-            io.write(files.graph_of(optimizer, 0), "/dev/stdout", format="g2o")
+            files.write(self._result(), "/dev/stdout", IoFormat.G2O, self.dialect)
             return 0
         format = _format(args.output)
         _say(f"saving {args.output} in {format.name} ... ", end="")
-        good = optimizer.save(args.output, format)
-        _say("done." if good else "failed.")
-        return 0 if good else 1
+        try:
+            warnings = files.write(self._result(), args.output, format, self.dialect)
+        except (OSError, GraphOptError) as error:
+            _say(f"failed.\n{error}")
+            return 1
+        _say("done.")
+        if self.graph.unparsed:
+            kept = "are kept as they were" if format is IoFormat.G2O else f"have no place in {format.name}"
+            warnings.append(f"{len(self.graph.unparsed)} lines of unknown types {kept}")
+        for warning in warnings:
+            _say(f"# {warning}")
+        return 0
 
 
 def _format(path: str) -> Any:

@@ -10,6 +10,7 @@ INT_MAX = 2**31 - 1
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """g2o's flags; the older ones have one dash."""
+    parser.add_argument("-help", action="help", help="show this help and end")
     _add_run_flags(parser)
     _add_solver_flags(parser)
     _add_output_flags(parser)
@@ -58,6 +59,8 @@ def _add_run_flags(parser: Any) -> None:
     )
     about = "read tags as other tags: VERTEX_CAM=VERTEX_SE3:EXPMAP,..."
     _text(parser, "-renameTypes", "--rename_types", dest="rename_types", metavar="TAG=TAG", help=about)
+    about = "layout of .g2o files: g2o (C++, the default), g2opy, or auto to look at the file"
+    _text(parser, "-dialect", "--dialect", dest="dialect", metavar="NAME", default="g2o", help=about)
     about = "a Python file that registers types, run before the graph is read; may be given again"
     parser.add_argument("-typeslib", "--typeslib", dest="types", action="append", metavar="FILE", help=about)
 

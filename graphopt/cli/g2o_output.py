@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.g2o import Factory, VertexSE2, VertexSE3
+from graphopt.io.files import write_bytes
 
 _STATISTICS = (
     ("iteration", "iteration"),
@@ -107,7 +108,7 @@ def save_gnuplot(filename: str, optimizer: Any) -> list[Path]:
     for name, texts in parts.items():
         if texts or name in ("edges", "vertices"):
             path = Path(f"{root}_{name}{extension}")
-            path.write_text("".join(texts))
+            write_bytes(path, "".join(texts).encode())
             written.append(path)
     return written
 

@@ -110,21 +110,27 @@ _PROPERTIES = {
 """Algorithm -> g2o's name of a property -> our option."""
 
 
-def set_properties(algorithm: Any, name: SolverName, text: str) -> None:
-    """`initialLambda=0.0001,maxTrialsAfterFailure=2`; OptionError for a name or value that does not fit."""
+def set_properties(algorithm: Any, name: SolverName, text: str) -> list[str]:
+    """`initialLambda=0.0001,maxTrialsAfterFailure=2`; OptionError for a value that does not fit.
+
+    Returns sentences about names that the algorithm does not have: g2o warns and goes on.
+    """
     known = _PROPERTIES[name.algorithm]
+    warnings = []
     for entry in filter(None, text.split(",")):
         key, _, value = (part.strip() for part in entry.partition("="))
         if key not in known:
-            raise OptionError(
-                f"-solverProperties: {name.algorithm} has no property '{key}'. "
+            warnings.append(
+                f"-solverProperties: {name.algorithm} has no property '{key}', it is ignored. "
                 f"Known: {', '.join(known) or 'none'}."
             )
+            continue
         try:
             algorithm._options[known[key]] = int(value) if key.startswith("max") else float(value)
         except ValueError:
             raise OptionError(f"-solverProperties: '{value}' is not a number ({key}).") from None
     algorithm._make(1)  # the options check their values
+    return warnings
 
 
 def property_lines(algorithm: Any, name: SolverName) -> list[str]:

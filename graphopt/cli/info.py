@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what the file holds; return 0."""
     from graphopt.io import read_with_report
 
-    graph, report = read_with_report(args.input)
+    graph, report = read_with_report(args.input, dialect=args.dialect)
     document = describe(graph, report)
     if args.json:
         output.print_json(document)
@@ -31,6 +31,8 @@ def describe(graph: Graph, report: ReadReport) -> dict[str, Any]:
     return {
         "path": str(report.path),
         "format": report.format,
+        "dialect": report.dialect,
+        "dialect_reason": report.dialect_reason,
         "seconds": report.seconds,
         "vertices": dict(report.vertices),
         "edges": dict(report.edges),
@@ -71,6 +73,8 @@ def _print(document: dict[str, Any]) -> None:
         ("chi2", chi2),
         ("read in", output.seconds(document["seconds"])),
     ]
+    if document["dialect"] is not None:
+        facts.insert(0, ("dialect", f"{document['dialect']} ({document['dialect_reason']})"))
     facts.extend((one["severity"], one["message"]) for one in document["findings"])
     facts.extend(("warning", warning) for warning in document["warnings"])
     output.print_facts(facts)

@@ -27,9 +27,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
     _check_outputs(args)
     import graphopt
+    from graphopt.io.files import write_bytes
 
     started = time.perf_counter()
-    graph, report = graphopt.io.read_with_report(args.input)
+    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
     read_seconds = time.perf_counter() - started
     _warn(report.warnings)
     _prepare(graph, report, args)
@@ -38,17 +39,18 @@ def run(args: argparse.Namespace) -> int:
     summary = _solve(graph, args)
     interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
     written = _output_path(args, interrupted)
-    write_warnings = _write(graph, written) if written else []
+    write_warnings = graphopt.io.write(graph, written) if written else []
     _warn(write_warnings)
 
     document = summary.to_dict()
     document["seconds"]["read"] = read_seconds
     document["seconds"]["total"] += read_seconds
     document["input"], document["output"] = args.input, written
+    document["dialect"] = report.dialect
     document["unknown_tags"] = dict(report.unknown_tags)
     document["warnings"] = [*report.warnings, *write_warnings]
     if args.stats:
-        Path(args.stats).write_text(output.to_json(document) + "\n", encoding="utf-8")
+        write_bytes(args.stats, (output.to_json(document) + "\n").encode())
     if before is not None:
         _plot(args.plot, before, graph, document)
     if args.json:
@@ -76,7 +78,7 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
     import graphopt
 
     if args.output is not None:
-        graphopt.io.format_for_writing(graph, args.output)  # raises now what would be raised after the work
+        graphopt.io.check_representable(graph, args.output)  # raises now what would be raised after the work
     method = args.initialize or ("spanning-tree" if report.needs_initialization else "none")
     if args.initialize is None and method != "none":
         _warn([f"{args.input} holds no estimates; start values come from its edges (--initialize {method})."])
@@ -137,19 +139,6 @@ def _output_path(args: argparse.Namespace, interrupted: bool) -> str | None:
     return args.output
 
 
-def _write(graph: Graph, path: str) -> list[str]:
-    """Write the result; where its format cannot hold the graph, rescue it as .g2o beside and raise."""
-    from graphopt.errors import FormatError
-    from graphopt.io import write
-
-    try:
-        return write(graph, path)
-    except FormatError as error:
-        rescue = f"{path}.g2o"
-        write(graph, rescue)
-        raise FormatError(f"{error} The result is in {rescue} instead.") from error
-
-
 def _ask_where(input_path: str) -> str | None:
     name = Path(input_path).name.split(".")[0]
     proposal = f"{name}_interrupted.g2o"
@@ -192,6 +181,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
         rows.append(("kept as is", f"{count} lines of unknown tag {tag}"))
     if document["output"]:
         rows.append(("written", document["output"]))
+    if document["dialect"] is not None:
+        rows.insert(1, ("dialect", document["dialect"]))
     if args.plot:
         rows.append(("drawn", args.plot))
     output.print_facts(rows)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from graphopt.cli import g2o_command
+from graphopt.cli import eval_parser, g2o_command
 from graphopt.cli.schedules import SCHEDULES, ScheduleAction
 from graphopt.cli.suggestions import did_you_mean
 
@@ -100,6 +100,14 @@ def positive_int(text: str) -> int:
     return value
 
 
+def non_negative_int(text: str) -> int:
+    """Parse an integer that is zero or above."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"'{text}' must be 0 or above")
+    return value
+
+
 def positive_float(text: str) -> float:
     """Parse a finite number above zero."""
     value = float(text)
@@ -172,13 +180,15 @@ def add_optimize(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("input", metavar="INPUT", help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler")
+    _add_dialect(parser)
     parser.add_argument("-o", "--output", metavar="OUT", help="where the optimized graph goes")
     parser.add_argument(
         "-i",
         "--iterations",
         metavar="N",
-        type=positive_int,
-        help="iterations at most (default: auto stops by its convergence tests, others after 10 as g2o does)",
+        type=non_negative_int,
+        help="iterations at most, 0 to evaluate only "
+        "(default: auto stops by its convergence tests, others after 10 as g2o does)",
     )
     parser.add_argument("--method", choices=METHODS, default="auto", help="optimization algorithm")
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
@@ -234,6 +244,15 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
 
 
+def _add_dialect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dialect",
+        metavar="NAME",
+        help="which program's layout the input is in: g2o, g2opy, toro, isam, isam-covariance "
+        "(default: found by looking at the file)",
+    )
+
+
 def _add_schedule(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--schedule",
@@ -253,6 +272,7 @@ def add_info(commands: Any) -> None:
         description="Count vertices, edges and parameters by type, and report what may be wrong.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")
+    _add_dialect(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
 
 
@@ -292,6 +312,12 @@ def add_convert(commands: Any) -> None:
     parser.add_argument("output", metavar="OUT", help="file to write; .gz .bz2 .xz compress it")
     parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
     parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")
+    _add_dialect(parser)
+    parser.add_argument(
+        "--to-dialect",
+        metavar="NAME",
+        help="dialect of OUT (default: that of IN, if OUT's format has it)",
+    )
 
 
 def _add_generate_common(parser: Any) -> None:
@@ -418,6 +444,11 @@ def build_parser(version: str) -> Parser:
         g2o_command.add_parser,
     ):
         add(commands)
+    types = sys.modules[__name__]
+    eval_parser.add_eval(commands, types)
+    eval_parser.add_datasets(commands)
+    eval_parser.add_view(commands)
+    eval_parser.add_compare(commands, types)
     return parser
 
 

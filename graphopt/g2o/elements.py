@@ -59,3 +59,22 @@ class Data(HyperGraphElement):
     def element_type(self) -> HyperGraphElementType:
         """HGET_DATA."""
         return HyperGraphElementType.HGET_DATA
+
+
+class DataContainer(HyperGraphElement):
+    """What carries user data: vertices and edges. Classes that derive from it have the attribute `_data`."""
+
+    __slots__ = ()
+    _data: list[Data] | None
+
+    def user_data(self) -> list[Data]:
+        """User data, in the order in which it was added."""
+        return list(self._data or ())
+
+    def add_user_data(self, obs: Data) -> None:
+        """Attach user data."""
+        self._data = [*(self._data or ()), obs]
+
+    def set_user_data(self, obs: Data) -> None:
+        """Replace all user data."""
+        self._data = [obs]

@@ -28,7 +28,7 @@ from graphopt.g2o.storage import Chunk
 from graphopt.g2o.vertex_types import vertex_class
 from graphopt.graph import Graph
 from graphopt.io import FORMATS, ReadReport
-from graphopt.io.files import read_bytes
+from graphopt.io.files import read_bytes, write_bytes
 from graphopt.io.formats import read_content
 from graphopt.types import registry
 
@@ -110,23 +110,41 @@ def renamed_types(text: str) -> dict[str, str]:
 
 
 def read(filename: Any, format: IoFormat, renamed: Mapping[str, str] | None = None) -> Graph:
-    """Read a file; `renamed` says which tags are read as which others."""
+    """Read a file as g2opy does; `renamed` says which tags are read as which others."""
+    return read_with_report(filename, format, renamed, "g2opy")[0]
+
+
+def read_with_report(
+    filename: Any, format: IoFormat, renamed: Mapping[str, str] | None, dialect: str | None
+) -> tuple[Graph, ReadReport]:
+    """Read a file in a dialect of g2o's text (None: found; JSON and binary files are g2opy's alone)."""
+    report = ReadReport(str(filename), "g2o", dialect)
     if format is IoFormat.G2O:
         if os.path.isfile(filename) and os.path.getsize(filename) == 0:
-            return Graph()  # what saving an empty graph writes
-        return _read_renamed(filename, renamed) if renamed else io.read(filename, format="g2o")
-    with open(filename, "rb") as file:
-        data = file.read()
+            return Graph(), report  # what saving an empty graph writes
+        if renamed:
+            return _read_renamed(filename, renamed, report), report
+        return io.read_with_report(filename, "g2o", dialect)
+    data = read_bytes(filename)
     try:
         tree = cbor.loads(data) if format is IoFormat.BINARY else json.loads(data)
-    except ValueError as error:
-        raise FormatError(f"{filename}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{filename}: {_damage(error)}") from None
     if renamed:
         _rename_tags(tree, renamed)
-    return graph_from_tree(tree, str(filename))
+    return graph_from_tree(tree, str(filename)), report
 
 
-def _read_renamed(filename: Any, renamed: Mapping[str, str]) -> Graph:
+def _damage(error: Exception) -> str:
+    """What is wrong with the content of a JSON or binary file."""
+    if isinstance(error, FormatError):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: not JSON ({error.msg})"
+    return f"not readable as JSON ({error})"
+
+
+def _read_renamed(filename: Any, renamed: Mapping[str, str], report: ReadReport) -> Graph:
     """Read a text file with other tags."""
     tags = {old.encode(): new.encode() for old, new in renamed.items()}
     lines = read_bytes(filename).split(b"\n")
@@ -134,7 +152,6 @@ def _read_renamed(filename: Any, renamed: Mapping[str, str]) -> Graph:
         head, _, rest = line.lstrip().partition(b" ")
         if head in tags:
             lines[number] = tags[head] + b" " + rest
-    report = ReadReport(str(filename), "g2o")
     return read_content(FORMATS["g2o"], b"\n".join(lines), report)
 
 
@@ -146,15 +163,14 @@ def _rename_tags(tree: Any, renamed: Mapping[str, str]) -> None:
                 entry["tag"] = renamed[entry["tag"]]
 
 
-def write(graph: Graph, filename: Any, format: IoFormat) -> None:
-    """Write a file."""
+def write(graph: Graph, filename: Any, format: IoFormat, dialect: str = "g2opy") -> list[str]:
+    """Write a file whole or not at all; returns sentences about what it does not hold."""
     if format is IoFormat.G2O:
-        io.write(graph, filename, format="g2o")
-        return
+        return io.write(graph, filename, "g2o", dialect)
     tree = tree_of(graph)
     data = cbor.dumps(tree) if format is IoFormat.BINARY else (json.dumps(tree, indent=2) + "\n").encode()
-    with open(filename, "wb") as file:
-        file.write(data)
+    write_bytes(filename, data)
+    return []
 
 
 # -------------------------------------------------------------------- objects <-> graph

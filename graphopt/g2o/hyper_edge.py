@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphopt.cpu_kernels import kernels
-from graphopt.g2o.elements import INVALID_ID, Data, HyperGraphElement, HyperGraphElementType
+from graphopt.g2o.elements import INVALID_ID, Data, DataContainer, HyperGraphElementType
 from graphopt.g2o.storage import fast_method
 from graphopt.g2o.vertices import Vertex
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Edge(HyperGraphElement, kernels.EdgeRow):
+class Edge(DataContainer, kernels.EdgeRow):
     """An edge of a hyper graph: an id and vertices."""
 
     __slots__ = ()
@@ -37,18 +37,6 @@ class Edge(HyperGraphElement, kernels.EdgeRow):
     def element_type(self) -> HyperGraphElementType:
         """HGET_EDGE."""
         return HyperGraphElementType.HGET_EDGE
-
-    def user_data(self) -> list[Data]:
-        """User data, in the order in which it was added."""
-        return list(self._data or ())
-
-    def add_user_data(self, obs: Data) -> None:
-        """Attach user data."""
-        self._data = [*(self._data or ()), obs]
-
-    def set_user_data(self, obs: Data) -> None:
-        """Replace all user data."""
-        self._data = [obs]
 
     def resize(self, size: int) -> None:
         """Change the number of vertices."""

@@ -11,12 +11,13 @@ from typing import Any
 from graphopt.cpu_kernels import kernels
 from graphopt.g2o.elements import (
     Data,
+    DataContainer,
     HyperGraphDefaultIds,
     HyperGraphElement,
     HyperGraphElementType,
 )
 from graphopt.g2o.hyper_edge import Edge
-from graphopt.g2o.vertices import Vertex
+from graphopt.g2o.vertices import LARGEST_ID, Vertex, as_id
 
 
 class HyperGraph(kernels.GraphBase):
@@ -25,6 +26,7 @@ class HyperGraph(kernels.GraphBase):
     Vertex = Vertex
     Edge = Edge
     Data = Data
+    DataContainer = DataContainer
     HyperGraphElement = HyperGraphElement
     HyperGraphElementType = HyperGraphElementType
     HyperGraphDefaultIds = HyperGraphDefaultIds
@@ -84,6 +86,8 @@ class HyperGraph(kernels.GraphBase):
             raise TypeError(_not_a_vertex(v)) from None
         if id < 0 or id in self._vertices:
             return False
+        if id > LARGEST_ID:
+            as_id(id)
         if user_data is not None:
             v.set_user_data(user_data)
         self._vertices[id] = v
@@ -132,9 +136,18 @@ class HyperGraph(kernels.GraphBase):
             e._graph = None
         self._version += 1
         if self._incidence is not None:
-            for one in e._vertices:
-                self._incidence.get(one, {}).pop(e, None)
+            self._forget_incidence(e)
         return True
+
+    def _forget_incidence(self, edge: Any) -> None:
+        """Vertices without an edge have no entry, so a vertex that is removed is kept alive by nobody."""
+        assert self._incidence is not None
+        for one in edge._vertices:
+            edges = self._incidence.get(one)
+            if edges is not None:
+                edges.pop(edge, None)
+                if not edges:
+                    del self._incidence[one]
 
     def remove_vertex(self, v: Any, detach: bool = False) -> bool:
         """Take a vertex and its edges out; False if it is not in this graph.
@@ -167,10 +180,11 @@ class HyperGraph(kernels.GraphBase):
 
     def change_id(self, v: Any, new_id: int) -> bool:
         """Rename a vertex; False if it is not in this graph or the id is taken."""
-        if not self._has_vertex(v) or new_id in self._vertices:
+        new = as_id(new_id)
+        if not self._has_vertex(v) or new in self._vertices:
             return False
         del self._vertices[v._id]
-        v._id = int(new_id)
+        v._id = new
         self._vertices[v._id] = v
         self._version += 1
         return True

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.errors import GraphError
 from graphopt.g2o import evaluate
 from graphopt.g2o.gicp import is_plane_to_plane, plane_information
 from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
@@ -130,7 +131,30 @@ class EdgeList:
         self.rows.gather("information", edge_set.information)
         if self.has_planes:  # set before each evaluation; the block solver has to expect full matrices
             edge_set.information[self.active] = _FULL
+        if not kernels.all_symmetric(edge_set.information):
+            self._symmetrise(edge_set.information)
         _take_kernels(self.objects, edge_set.kernel, edge_set.kernel_width)
+
+    def _symmetrise(self, information: np.ndarray) -> None:
+        """Replace (m, d, d) matrices that rounding made asymmetric by (Omega + Omega') / 2.
+
+        Products such as R L R' in single precision are symmetric to 1e-7. More than 1e-5 of the largest entry
+        is refused in active edges: g2o would compute with another matrix in chi2 than in H. NaN passes, as
+        in g2o, and is found where it is used.
+        """
+        rows = np.flatnonzero((information != information.transpose(0, 2, 1)).any(axis=(1, 2)))
+        given = information[rows]
+        transposed = given.transpose(0, 2, 1)
+        gaps = np.abs(given - transposed).max(axis=(1, 2))
+        is_wrong = (gaps > _ASYMMETRY * np.abs(given).max(axis=(1, 2))) & self.mask[rows]
+        if is_wrong.any():
+            place = int(np.argmax(is_wrong))
+            raise GraphError(
+                f"{self.objects[int(rows[place])]!r}: its information matrix is not symmetric (largest "
+                f"difference {gaps[place]:.3g}); {_ASYMMETRY:g} of the largest entry is taken for rounding. "
+                "Pass (Omega + Omega.T) / 2 if that is what you mean."
+            )
+        information[rows] = 0.5 * (given + transposed)
 
     def set_plane_information(self, graph: Graph) -> None:
         """Information matrices of plane-to-plane GICP edges, at the graph's estimates."""
@@ -186,6 +210,7 @@ class EdgeList:
 
 
 _FULL = np.eye(3) + 0.1
+_ASYMMETRY = 1e-5  # relative to the largest entry of an information matrix
 
 
 def _take_kernels(edges: list[Any], numbers: np.ndarray, widths: np.ndarray) -> list[int]:

@@ -87,7 +87,6 @@ class Problem:
             "fixed": rows.column("fixed"),
             "marginalized": rows.column("marginalized"),
         }
-        validate.check_finite(columns["estimate"], 1, f"{kind.tag} estimate", ids)
         vertex_set = VertexSet(kind, Columns.holding(columns))
         kernels.number_vertices(objects, len(self.vertex_lists))
         self.graph.adopt(vertex_set)
@@ -133,9 +132,6 @@ class Problem:
         else:
             rows.gather("measurement", columns["measurement"])
             rows.gather("information", columns["information"])
-            validate.check_finite(columns["measurement"], 1, f"{kind.tag} measurement", ids)
-            validate.check_finite(columns["information"], 2, f"{kind.tag} information", ids)
-            validate.check_symmetric(columns["information"], f"{kind.tag} information", ids)
         if kind.parameters:
             columns["parameters"][:] = [one.param_ids() for one in objects]
             self.graph.check_parameters(columns["parameters"], kind)

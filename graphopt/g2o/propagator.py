@@ -11,14 +11,14 @@ from typing import Any
 from graphopt.g2o.elements import native
 from graphopt.g2o.initial_estimates import initial_estimate_cost
 
-_LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
+LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
 
 
 class HyperDijkstraAdjacencyMapEntry:
     """How a vertex was reached."""
 
     def __init__(
-        self, _child: Any = None, _parent: Any = None, _edge: Any = None, _distance: float = _LONGEST
+        self, _child: Any = None, _parent: Any = None, _edge: Any = None, _distance: float = LONGEST
     ) -> None:
         self._child, self._parent, self._edge, self._distance = _child, _parent, _edge, _distance
         self._children: set[Any] = set()
@@ -107,10 +107,10 @@ class HyperDijkstra:
         self,
         v: Any = None,
         cost: Callable[[Any, Any, Any], float] = UniformCostFunction(),  # noqa: B008 - it has no state
-        maxDistance: float = _LONGEST,
+        maxDistance: float = LONGEST,
         comparisonConditioner: float = 1e-3,
         directed: bool = False,
-        maxEdgeCost: float = _LONGEST,
+        maxEdgeCost: float = LONGEST,
         *,
         vset: Any = (),
     ) -> None:
@@ -135,7 +135,7 @@ class HyperDijkstra:
                     if other is None or other is vertex:
                         continue
                     step = cost(edge, vertex, other)
-                    if not (math.isfinite(step) and step <= maxEdgeCost) or step == _LONGEST:
+                    if not (math.isfinite(step) and step <= maxEdgeCost) or step == LONGEST:
                         continue
                     total = distance + step
                     if total + comparisonConditioner < self._map[other]._distance and total < maxDistance:
@@ -183,12 +183,22 @@ class EstimatePropagatorCost(EstimatePropagatorCostBase):
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph
-        self._active = set(native(graph).active_edges(graph))
+        self._selection: Any = None
+        self._active: set[Any] = set()
+
+    def _is_active(self, edge: Any) -> bool:
+        """In the selection of the last `initialize_optimization`, which may come after the constructor."""
+        problem = self._graph._problem
+        selection = None if problem is None else problem.selection
+        if selection is not self._selection:
+            self._selection = selection
+            self._active = set(native(self._graph).active_edges(self._graph))
+        return edge in self._active
 
     def __call__(self, edge: Any, from_: set[Any], to: Any) -> float:
         """Cost of setting `to` from `from_`."""
-        if edge not in self._active or initial_estimate_cost(edge, from_, to) <= 0.0:
-            return _LONGEST
+        if not self._is_active(edge) or initial_estimate_cost(edge, from_, to) <= 0.0:
+            return LONGEST
         return 1.0
 
     def name(self) -> str:
@@ -203,11 +213,11 @@ class EstimatePropagatorCostOdometry(EstimatePropagatorCost):
         """Cost of setting `to` from `from_`."""
         known = next(iter(from_), None)
         if len(from_) != 1 or known is None or abs(known.id() - to.id()) != 1:
-            return _LONGEST
+            return LONGEST
         if known.dimension() != to.dimension() or to.dimension() != native(self._graph).max_dimension(
             self._graph
         ):
-            return _LONGEST
+            return LONGEST
         return super().__call__(edge, from_, to)
 
     def name(self) -> str:
@@ -229,7 +239,7 @@ class EstimatePropagatorAdjacencyMapEntry:
 
     def __init__(self, child: Any = None) -> None:
         self._child, self._parent, self._edge = child, set(), None
-        self._distance, self._level = _LONGEST, 0
+        self._distance, self._level = LONGEST, 0
 
     def child(self) -> Any:
         """The vertex."""
@@ -280,8 +290,8 @@ class EstimatePropagator:
         v: Any = None,
         cost: EstimatePropagatorCostBase | None = None,
         action: EstimatePropagateAction | None = None,
-        maxDistance: float = _LONGEST,
-        maxEdgeCost: float = _LONGEST,
+        maxDistance: float = LONGEST,
+        maxEdgeCost: float = LONGEST,
         *,
         vset: Any = (),
     ) -> None:
@@ -313,7 +323,7 @@ class EstimatePropagator:
                     total = max((self._map[one]._distance for one in known), default=0.0) + step
                     if (
                         0.0 < step <= maxEdgeCost
-                        and step < _LONGEST
+                        and step < LONGEST
                         and total < min(maxDistance, self._map[other]._distance)
                     ):
                         found = self._map[other]

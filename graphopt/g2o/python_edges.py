@@ -13,15 +13,19 @@ matrices of plane-to-plane GICP edges are set before each evaluation.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import Stopped
 from graphopt.g2o.lists import EdgeList
 from graphopt.g2o.numeric_jacobians import numeric_jacobians
 from graphopt.g2o.problem import Problem
+from graphopt.optimizer.signals import UsersCode
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -39,6 +43,11 @@ class PythonEdgeSolver(TrialsByParts):
         self._edges = PythonEdges(self.structure, problem)
         self._external = inner.external(self._edges.places)
         self._planes = [one for one in problem.edge_lists if one.has_planes and len(one.active)]
+        self._chi2 = np.nan
+        """At the present estimates, where it is known."""
+        self._pushed: list[float] = []
+        """The same of the estimates that were pushed."""
+        self._is_interrupted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -63,19 +72,38 @@ class PythonEdgeSolver(TrialsByParts):
         self._bring_estimates()
         total = self._inner.linearize()
         if self._edges.groups:
-            own, values, b = self._edges.linearize()
+            with self._users_code():
+                own, values, b = self._edges.linearize()
             self._external.add(values, b)
             total += own
+        self._chi2 = total
         return total
 
     def chi2(self) -> float:
-        """Robust chi2 of all edges."""
+        """Robust chi2 of all edges.
+
+        After Ctrl-C the last one that is known, without asking the program's slow code again.
+        """
+        if self._is_interrupted:
+            return self._chi2
         self._set_plane_information()
-        return self._inner.chi2() + self._own_chi2()
+        self._chi2 = self._inner.chi2() + self._own_chi2()
+        return self._chi2
 
     def _own_chi2(self) -> float:
         self._bring_estimates()
-        return self._edges.chi2()
+        with self._users_code():
+            return self._edges.chi2()
+
+    @contextmanager
+    def _users_code(self) -> Iterator[None]:
+        """Around code of the program: Ctrl-C is raised there at once."""
+        try:
+            with UsersCode():
+                yield
+        except (KeyboardInterrupt, Stopped):
+            self._is_interrupted = True
+            raise
 
     def _bring_estimates(self) -> None:
         """Bring the estimates to the objects for Python code."""
@@ -107,11 +135,28 @@ class PythonEdgeSolver(TrialsByParts):
     def _with_own_chi2(self, done: Trial) -> Trial:
         if not done.solved:
             return done
+        self._pushed.append(self._chi2)
         try:
-            return replace(done, chi2=done.chi2 + self._own_chi2())
+            self._chi2 = done.chi2 + self._own_chi2()
         except BaseException:
-            self._inner.pop()
+            self.pop()
             raise
+        return replace(done, chi2=self._chi2)
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._inner.push()
+        self._pushed.append(self._chi2)
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._inner.pop()
+        self._chi2 = self._pushed.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._inner.discard_top()
+        self._pushed.pop()
 
     def update(self) -> None:
         """Move all vertices."""
@@ -119,7 +164,8 @@ class PythonEdgeSolver(TrialsByParts):
             self._bring_estimates()
         self._inner.update()
         for number, rows in self._edges.moved.items():
-            self._edges.move(number, rows, self._inner.dx)
+            with self._users_code():
+                self._edges.move(number, rows, self._inner.dx)
             self._external.write_estimates(number, rows)
 
     def largest_diagonal(self) -> float:
@@ -199,6 +245,7 @@ class PythonEdges:
         """Move vertices, from where their objects are, by `oplus_impl`; objects -> graph."""
         one, offsets = self._lists[number], self._structure.vertex_offsets[number]
         for row in rows.tolist():
+            kernels.check_stop()
             vertex, offset = one.objects[row], int(offsets[row])
             vertex.oplus_impl(dx[offset : offset + vertex.dimension()].copy())
             one.vertex_set.estimate[row] = vertex._chunk.estimate[vertex._row]
@@ -208,6 +255,7 @@ class PythonEdges:
     def _pairs(self) -> Iterator[tuple[EdgeGroup, int, Any]]:
         for group, edges in self.groups:
             for place, row in enumerate(group.rows.tolist()):
+                kernels.check_stop()
                 yield group, place, edges.objects[row]
 
     def chi2(self) -> float:

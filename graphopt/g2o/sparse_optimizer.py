@@ -15,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, Stopped
 from graphopt.g2o import devices
 from graphopt.g2o.actions import HyperGraphAction
 from graphopt.g2o.active_graph import ActiveGraph
+from graphopt.g2o.interrupts import OptimizerSignals
 from graphopt.g2o.optimizable_graph import OptimizableGraph, _add
 from graphopt.g2o.problem import Problem
 from graphopt.g2o.python_edges import PythonEdgeSolver, has_planes, needs_python
 from graphopt.g2o.solvers import OptimizationAlgorithm
 from graphopt.g2o.statistics import G2OBatchStatistics, StatisticsRecorder
+from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.run import run
-from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 from graphopt.solver.reuse import prepared_solver
 
@@ -44,6 +45,7 @@ class SparseOptimizer(ActiveGraph):
         self._force_stop: Any = False
         self._action_stop = False
         self._passes_once = False
+        self._flag_is_old = False
         self._compute_statistics = False
         self._statistics: list[G2OBatchStatistics] = []
         self.summary: Summary | None = None
@@ -90,9 +92,17 @@ class SparseOptimizer(ActiveGraph):
     def is_set(self) -> bool:
         """What our optimizer asks before each iteration and each trial."""
         if self._passes_once:  # g2o looks at the flag before it runs the actions of the iteration to come
-            self._passes_once = False
+            self._passes_once, self._flag_is_old = False, True
             return False
         return SparseOptimizer.terminate(self)
+
+    def is_set_within(self) -> bool:
+        """What native code asks in the middle of an iteration.
+
+        The flag counts there if another thread has set it since the iteration began: actions that ask to
+        stop let the iteration end, as in g2o.
+        """
+        return not (self._passes_once or self._flag_is_old) and SparseOptimizer.terminate(self)
 
     def set_compute_batch_statistics(self, value: bool) -> None:
         """Keep statistics of each iteration."""
@@ -119,8 +129,9 @@ class SparseOptimizer(ActiveGraph):
     def optimize(self, iterations: int, online: bool = False) -> int:
         """Run the algorithm for at most `iterations` iterations on the active part.
 
-        Returns the number of iterations, 0 if the first linear system cannot be solved, -1 if nothing is
-        active.
+        Returns the number of iterations, 0 if the first linear system cannot be solved or chi2 is not a
+        number (a line on stderr says where), -1 if nothing is active. Ctrl-C raises KeyboardInterrupt once
+        the best estimates so far are in the vertices; see `set_on_interrupt`.
         """
         self._statistics = []
         if self._problem is None or not self._has_free_vertices():
@@ -133,31 +144,42 @@ class SparseOptimizer(ActiveGraph):
         if iterations <= 0 or SparseOptimizer.terminate(self):
             return 0
         problem = self._problem
-        try:
-            summary = self.summary = self._run(problem, int(iterations))
-        finally:  # after an exception in a program's code: the last accepted estimates
-            problem.give_estimates()
+        signals = OptimizerSignals(self)
+        with signals.catching_interrupts():
+            problem.take_values()
+            try:
+                summary = self._run(problem, int(iterations), signals)
+            finally:  # after an exception in a program's code, or Ctrl-C: the last accepted estimates
+                problem.give_estimates()
+        signals.raise_if_interrupted(summary)
         problem.compute_errors()
+        if summary.termination is TerminationType.NON_FINITE:
+            sys.stderr.write(f"SparseOptimizer.optimize: {summary.message}\n")
         return self._count(summary)
 
     def _has_free_vertices(self) -> bool:
         return self._problem is not None and self._problem.has_free_vertices
 
-    def _run(self, problem: Problem, iterations: int) -> Summary:
+    def _run(self, problem: Problem, iterations: int, signals: OptimizerSignals) -> Summary:
         start = time.perf_counter()
-        self._passes_once = False
+        self._passes_once = self._flag_is_old = False
         assert self._algorithm is not None and problem.selection is not None
-        problem.take_values()
         selection = problem.selection
         rules, algorithm = self._algorithm._make(iterations)
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, self._algorithm._name)
-        solver = self._prepared(problem, summary.seconds)
-        signals = StopSignals(self, None, start, is_likely=self._force_stop is not False)
-        summary.take_description(solver.describe())
-        recorder = None
-        if self._compute_statistics:
-            recorder = StatisticsRecorder(solver, selection, summary.seconds)
-        report = self._report(problem, summary, recorder, iterations)
+        self.summary = summary
+        try:
+            with signals.setting_up(selection.num_active_edges):
+                solver = self._prepared(problem, summary.seconds)
+                summary.take_description(solver.describe())
+                recorder = None
+                if self._compute_statistics:
+                    recorder = StatisticsRecorder(solver, selection, summary.seconds)
+                report = self._report(problem, summary, recorder, iterations, algorithm)
+        except Stopped:
+            assert signals.reason is not None
+            summary.termination = signals.reason
+            return summary
         if recorder is None:
             run(algorithm, rules, solver, summary, signals, report)
         else:
@@ -179,7 +201,12 @@ class SparseOptimizer(ActiveGraph):
         return self._solver
 
     def _report(
-        self, problem: Problem, summary: Summary, recorder: StatisticsRecorder | None, iterations: int
+        self,
+        problem: Problem,
+        summary: Summary,
+        recorder: StatisticsRecorder | None,
+        iterations: int,
+        algorithm: Any,
     ) -> Any:
         """What to do after each iteration; None if there is nothing."""
         overridden = type(self).post_iteration is not OptimizableGraph.post_iteration
@@ -194,7 +221,7 @@ class SparseOptimizer(ActiveGraph):
             if recorder is not None:
                 recorder.add(iteration)
             if self._verbose:
-                sys.stderr.write(_verbose_line(iteration, summary, elapsed[0]))
+                sys.stderr.write(_verbose_line(iteration, summary, elapsed[0], algorithm))
             if watched:
                 problem.give_estimates()
                 problem.compute_errors()
@@ -210,6 +237,7 @@ class SparseOptimizer(ActiveGraph):
         """Run the actions before an iteration; what they ask for comes into effect after it."""
         self.pre_iteration(number)
         self._passes_once = SparseOptimizer.terminate(self)
+        self._flag_is_old = False
 
     @staticmethod
     def _count(summary: Summary) -> int:
@@ -223,6 +251,14 @@ class SparseOptimizer(ActiveGraph):
         from graphopt.g2o.propagator import compute_initial_guess
 
         compute_initial_guess(self, propagator)
+        if self._verbose:
+            SparseOptimizer.compute_active_errors(self)
+            source = "spanning tree" if propagator is None else propagator.name()
+            chi2 = SparseOptimizer.active_chi2(self)
+            sys.stderr.write(
+                f"iteration= -1\t chi2= {chi2:.6f}\t time= 0.0\t cumTime= 0.0\t "
+                f"(using initial guess from {source})\n"
+            )
 
     def set_to_origin(self) -> None:
         """Set the estimates of all vertices to the identity."""
@@ -238,12 +274,16 @@ class SparseOptimizer(ActiveGraph):
             at += one.dimension()
 
 
-def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float) -> str:
+def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float, algorithm: Any) -> str:
     """g2o's line."""
     line = (
         f"iteration= {iteration.iteration}\t chi2= {iteration.chi2:.6f}\t time= {iteration.seconds:g}\t "
         f"cumTime= {elapsed:g}\t edges= {summary.edges}\t schur= {int(summary.schur not in ('', 'off'))}"
     )
-    if iteration.lambda_ is not None:
+    if isinstance(algorithm, Dogleg):
+        line += f"\t Delta= {algorithm.delta:g}\t step= {algorithm.last_step}\t tries= {iteration.trials}"
+        if iteration.lambda_ is not None:
+            line += f"\t lambda= {iteration.lambda_:g}"
+    elif iteration.lambda_ is not None:
         line += f"\t lambda= {iteration.lambda_:.6f}\t levenbergIter= {iteration.trials}"
     return line + "\n"

@@ -17,19 +17,22 @@ from graphopt.g2o import scalar
 from graphopt.g2o.elements import (
     UNASSIGNED_ID,
     Data,
-    HyperGraphElement,
+    DataContainer,
     HyperGraphElementType,
     native,
 )
 from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
 from graphopt.types import VertexType
 
+LARGEST_ID = 2**63 - 1
+"""Largest id of a vertex; g2o's own ids have 32 bits."""
+
 if TYPE_CHECKING:
     from graphopt.g2o.edges import OptimizableGraph_Edge
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
-class Vertex(HyperGraphElement, kernels.VertexRow):
+class Vertex(DataContainer, kernels.VertexRow):
     """A vertex of a hyper graph: an id and user data."""
 
     __slots__ = ()
@@ -45,7 +48,7 @@ class Vertex(HyperGraphElement, kernels.VertexRow):
 
     def set_id(self, id: int) -> None:
         """Set the id. In a graph it renames the vertex, like `change_id`."""
-        new = id if type(id) is int else _as_id(id)
+        new = id if type(id) is int and -LARGEST_ID <= id <= LARGEST_ID else as_id(id)
         if (
             self._graph is not None
             and new != self._id
@@ -57,18 +60,6 @@ class Vertex(HyperGraphElement, kernels.VertexRow):
     def element_type(self) -> HyperGraphElementType:
         """HGET_VERTEX."""
         return HyperGraphElementType.HGET_VERTEX
-
-    def user_data(self) -> list[Data]:
-        """User data, in the order in which it was added."""
-        return list(self._data or ())
-
-    def add_user_data(self, obs: Data) -> None:
-        """Attach user data."""
-        self._data = [*(self._data or ()), obs]
-
-    def set_user_data(self, obs: Data) -> None:
-        """Replace all user data."""
-        self._data = [obs]
 
     def edges(self) -> set[OptimizableGraph_Edge]:
         """Edges of the graph that have this vertex."""
@@ -246,6 +237,10 @@ class OptimizableGraph_Vertex(Vertex):
         block = self._linearized()._hessian_block(self)
         return block if i is None or j is None else float(block[i, j])
 
+    def hessian_determinant(self) -> float:
+        """Determinant of `hessian()`, as older bindings have it."""
+        return float(np.linalg.det(self.hessian()))
+
     def b(self, i: int | None = None) -> Any:
         """(dimension,) part of b = -J' Omega e at the last linearization, or one number of it."""
         part = self._linearized()._b_block(self)
@@ -275,7 +270,10 @@ class OptimizableGraph_Vertex(Vertex):
     unlock_quadratic_form = lock_quadratic_form
 
 
-def _as_id(value: Any) -> int:
+def as_id(value: Any) -> int:
+    """`value` as an id; ids are signed integers of 64 bits."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return int(value)
+        if -LARGEST_ID - 1 <= value <= LARGEST_ID:
+            return int(value)
+        raise GraphError(f"An id must fit a signed integer of 64 bits (at most {LARGEST_ID}), got {value}.")
     raise TypeError(f"An id must be an integer, got {value!r}.")

@@ -6,15 +6,20 @@ docs/formats.md has the details.
 from graphopt.io.bal_problem import BalProblem
 from graphopt.io.colmap import (
     ColmapCamera,
+    ColmapFrames,
     ColmapImages,
     ColmapModel,
     ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
     read_colmap,
     write_colmap,
 )
+from graphopt.io.dialects import DIALECTS, Dialect
 from graphopt.io.formats import (
     FORMATS,
     Format,
+    check_representable,
     check_writable,
     detect_format,
     format_for_writing,
@@ -26,14 +31,20 @@ from graphopt.io.read_report import ReadReport
 from graphopt.io.trajectory import poses_of, read_kitti, read_tum, write_kitti, write_tum
 
 __all__ = [
+    "DIALECTS",
     "FORMATS",
     "BalProblem",
     "ColmapCamera",
+    "ColmapFrames",
     "ColmapImages",
     "ColmapModel",
     "ColmapPoints",
+    "ColmapRig",
+    "ColmapSensor",
+    "Dialect",
     "Format",
     "ReadReport",
+    "check_representable",
     "check_writable",
     "detect_format",
     "format_for_writing",

@@ -28,11 +28,13 @@ from graphopt.io import (
     trajectory,
 )
 from graphopt.io.detect import SUFFIXES, colmap_folder, detect, suffix_format
+from graphopt.io.dialects import dialects_of, for_writing
+from graphopt.io.dialects import look_up as look_up_dialect
 from graphopt.io.files import PathLike
 from graphopt.io.read_report import ReadReport
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
-Writer = Callable[[Graph], tuple[bytes, list[str]]]
+Writer = Callable[..., tuple[bytes, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,16 @@ class Format:
     read: Reader | None
     """(content, path for messages, report to fill) -> graph; None where the format is a folder."""
     write: Writer | None
-    """graph -> content and what was lost; None where it cannot be written or is a folder."""
+    """graph (and a dialect, if the format has some) -> content and what was lost; None where it cannot be
+    written or is a folder."""
     is_folder: bool = False
+    check: Callable[[Graph], object] | None = None
+    """Raises FormatError for a graph that the format cannot hold, cheaper than `write`; None: as `write`."""
+
+    @property
+    def dialects(self) -> tuple[str, ...]:
+        """Names of the ways to write this format, the default first; none if there is only one."""
+        return tuple(one.name for one in dialects_of(self.name))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -56,12 +66,24 @@ class Format:
 FORMATS: dict[str, Format] = {
     one.name: one
     for one in (
-        Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o),
+        Format(
+            "g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite
+        ),
         Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
         Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
-        Format("bal", "Bundle Adjustment in the Large, text", bal.read_bal, bal.write_bal),
         Format(
-            "bal_npz", "Bundle Adjustment in the Large, numpy archive", bal.read_bal_npz, bal.write_bal_npz
+            "bal",
+            "Bundle Adjustment in the Large, text",
+            bal.read_bal,
+            bal.write_bal,
+            check=bal.problem_of,
+        ),
+        Format(
+            "bal_npz",
+            "Bundle Adjustment in the Large, numpy archive",
+            bal.read_bal_npz,
+            bal.write_bal_npz,
+            check=bal.problem_of,
         ),
         Format(
             "bal_fixed_k",
@@ -102,29 +124,39 @@ def detect_format(path: PathLike) -> str:
     return "colmap" if colmap_folder(path) is not None else detect(files.read_bytes(path), path)
 
 
-def read(path: PathLike, format: str | None = None) -> Graph:
-    """Read a graph; format None: found from content and suffix. .gz .bz2 .xz are unpacked.
+def read(path: PathLike, format: str | None = None, dialect: str | None = None) -> Graph:
+    """Read a graph; format and dialect None: found from content and suffix. .gz .bz2 .xz are unpacked.
 
-    Raises FormatError (`path:line: ...`) for a file that does not follow its format, OSError for one that
-    cannot be read.
+    `dialect` is one of `io.DIALECTS`: which program's layout the file is in. Raises FormatError
+    (`path:line: ...`) for a file that does not follow its format, OSError for one that cannot be read,
+    OptionError for a format or dialect that does not exist or does not fit.
     """
-    return read_with_report(path, format)[0]
+    return read_with_report(path, format, dialect)[0]
 
 
-def read_with_report(path: PathLike, format: str | None = None) -> tuple[Graph, ReadReport]:
-    """Like `read`, with a report of what was found: counts, unknown lines, warnings."""
+def read_with_report(
+    path: PathLike, format: str | None = None, dialect: str | None = None
+) -> tuple[Graph, ReadReport]:
+    """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
     start = time.perf_counter()
     asked = None if format is None else _look_up(format)
+    if dialect is not None:
+        look_up_dialect(dialect, format)
     folder = colmap_folder(path)
     if folder is not None and (asked is None or asked.is_folder):
+        if dialect is not None:
+            look_up_dialect(dialect, "colmap")
         report = ReadReport(os.fspath(path), "colmap")
         graph = colmap.read_colmap_graph(folder, report)
     else:
         if asked is not None and asked.is_folder:
             raise FormatError(f"{os.fspath(path)}: a COLMAP model is a folder")
         data = files.read_bytes(path)
-        chosen = asked or FORMATS[detect(data, path)]
-        report = ReadReport(os.fspath(path), chosen.name)
+        preferred = None if dialect is None else look_up_dialect(dialect).format
+        chosen = asked or FORMATS[detect(data, path, preferred)]
+        if dialect is not None:
+            look_up_dialect(dialect, chosen.name)
+        report = ReadReport(os.fspath(path), chosen.name, dialect)
         graph = read_content(chosen, data, report)
     report.seconds = time.perf_counter() - start
     return graph, report
@@ -145,29 +177,55 @@ def read_content(one: Format, data: bytes, report: ReadReport) -> Graph:
         raise FormatError(f"{report.path}: {error}") from error
 
 
-def content_of(graph: Graph, one: Format) -> tuple[bytes, list[str]]:
-    """Content of a file of a graph, and what the format does not hold. Raises FormatError."""
+def content_of(graph: Graph, one: Format, dialect: str | None = None) -> tuple[bytes, list[str]]:
+    """Content of a file of a graph, and what the format does not hold. Raises FormatError, OptionError."""
     assert one.write is not None
+    chosen = for_writing(graph, one.name, dialect)
     with np.errstate(all="ignore"):  # numbers are checked for being finite
-        return one.write(graph)
+        return one.write(graph) if chosen is None else one.write(graph, chosen)
 
 
-def write(graph: Graph, path: PathLike, format: str | None = None) -> list[str]:
+def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str | None = None) -> list[str]:
     """Write a graph; format None: the one that `format_for_writing` names.
 
-    .gz .bz2 .xz pack the file.
-    The file is whole or not there: it is written beside its target and renamed. Returns sentences about what
-    the format does not hold. Raises FormatError if it cannot hold the graph at all (nothing is written then),
-    OSError if the path cannot be written.
+    `dialect` is one of `io.DIALECTS`, None: the one the graph was read in, else the format's default. .gz
+    .bz2 .xz pack the file. The file is whole or not there: it is written beside its target and renamed.
+    Returns sentences about what the format does not hold. Raises FormatError if it cannot hold the graph at
+    all (nothing is written then), OSError if the path cannot be written, OptionError for a format or dialect
+    that does not exist or does not fit.
     """
-    chosen = _look_up(format or format_for_writing(graph, path))
+    chosen = _writable(graph, path, format, dialect)
     if chosen.is_folder:
         return colmap.write_colmap_graph(graph, path, as_text=chosen.name == "colmap_text")
-    if chosen.write is None:
-        raise FormatError(f"{os.fspath(path)}: {chosen.description} can be read but not written")
-    data, warnings = content_of(graph, chosen)
+    data, warnings = content_of(graph, chosen, dialect)
     files.write_bytes(path, data)
     return warnings
+
+
+def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | None) -> Format:
+    """Format to write in, which can be written and has the dialect."""
+    chosen = _look_up(format or format_for_writing(graph, path))
+    if dialect is not None:
+        look_up_dialect(dialect, chosen.name)
+    if chosen.write is None and not chosen.is_folder:
+        raise FormatError(f"{os.fspath(path)}: {chosen.description} can be read but not written")
+    return chosen
+
+
+def check_representable(
+    graph: Graph, path: PathLike, format: str | None = None, dialect: str | None = None
+) -> None:
+    """Raise now what `write` would raise for this graph, whatever its estimates will be; writes nothing.
+
+    For callers that compute for a long time before they write. Raises FormatError, OptionError.
+    """
+    chosen = _writable(graph, path, format, dialect)
+    if chosen.is_folder:
+        colmap.model_of(graph)
+    elif chosen.check is not None:
+        chosen.check(graph)
+    else:
+        content_of(graph, chosen, dialect)
 
 
 def format_for_writing(graph: Graph, path: PathLike) -> str:
@@ -193,10 +251,9 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
     For callers that compute for a long time before they write.
     """
     asked = None if format is None else _look_up(format)
-    if Path(path).is_dir() and (asked is None or asked.is_folder):
-        colmap.check_folder_writable(path)
-    elif asked is not None and asked.is_folder:
-        colmap.check_folder_writable(path)
+    as_text = asked is not None and asked.name == "colmap_text"
+    if (asked is None and Path(path).is_dir()) or (asked is not None and asked.is_folder):
+        colmap.check_folder_writable(path, as_text)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

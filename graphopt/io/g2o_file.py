@@ -3,7 +3,7 @@
     TAG id <numbers>                              a vertex
     TAG id <numbers>                              a parameter (PARAMS_...)
     TAG vertex ids, parameter ids, <numbers>      an edge
-    TAG n, n vertex ids, <numbers>                an edge of any arity (g2o 1.x: TAG vertex ids || <numbers>)
+    TAG n, n vertex ids, <numbers>                an edge of any arity (C++ g2o: TAG vertex ids || <numbers>)
     FIX id id ...                                 vertices to hold constant
 
 The numbers are laid out by `types`. Order does not matter: edges may stand before their vertices. Lines with
@@ -22,12 +22,14 @@ from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import extra_types  # noqa: F401 - registers the types
 from graphopt.io.build import GraphBuilder
+from graphopt.io.dialect_choice import marked, settle, token_evidence
+from graphopt.io.dialects import ATTACHMENT, DIALECTS, Dialect, look_up
 from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_tagged, tag_of
 from graphopt.types import EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
 
 FIX = "FIX"
-_POSE_DIM = 7
+POSE_DIM = 7
 ReadableType = VertexType | ParameterType | EdgeType | VariadicEdgeType
 
 
@@ -65,7 +67,15 @@ def _rule(kind: ReadableType, tag: str) -> TagRule:
 
 
 def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
-    """Make a graph of a .g2o text. Raises FormatError with path and line."""
+    """Make a graph of a .g2o text, in `report.dialect` or the one found (`dialect_choice`).
+
+    Raises FormatError with path and line.
+    """
+    asked = None if report.dialect is None else look_up(report.dialect, "g2o")
+    named = marked(data) if asked is None else None
+    if asked or named:
+        report.dialect_reason = "as asked for" if asked else "a comment in the file names it"
+    dialect = asked or named or DIALECTS["g2opy"]
     types, rules = tag_table()
     text = read_tagged(data, path, rules)
     report.num_lines = text.num_lines
@@ -75,10 +85,14 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
         if group.tag == FIX:
             add_fix(builder, group)
         else:
-            add_group(builder, types[group.tag], group)
+            add_group(builder, types[group.tag], group, dialect)
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
-    return builder.build()
+    graph = builder.build()
+    settle(graph, dialect, bool(asked or named), token_evidence(text.groups), report)
+    if report.dialect is not None:
+        graph.attachments[ATTACHMENT] = report.dialect
+    return graph
 
 
 def add_fix(builder: GraphBuilder, group: TaggedRows) -> None:
@@ -90,20 +104,24 @@ def add_fix(builder: GraphBuilder, group: TaggedRows) -> None:
 
 def refuse_foreign(groups: list[TaggedRows], unknown: list[tuple[int, str]], path: str) -> None:
     """Raise FormatError for a text of which no line is known: it is something else."""
-    if groups:
+    if any(group.tag != FIX for group in groups):
         return
+    if groups:
+        raise FormatError(f"{path}:{groups[0].lines[0]}: FIX lines, but no vertex or edge of a known type")
     if unknown:
         line, text = unknown[0]
         raise FormatError(f"{path}:{line}: no line has a known tag, the first is {tag_of(text)[:40]!r}")
     raise FormatError(f"{path}:1: the file is empty")
 
 
-def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> None:
+def add_group(
+    builder: GraphBuilder, kind: ReadableType, group: TaggedRows, dialect: Dialect | None = None
+) -> None:
     """Decode the lines of one tag and hand them to the builder."""
     if isinstance(kind, VariadicEdgeType):
         _add_variadic(builder, kind, group)
         return
-    layout, group = _choose_layout(kind.file_for(group.tag), builder, group)
+    layout, group = _choose_layout(kind, dialect, builder, group)
     _check_quaternions(kind, builder, group)
     if isinstance(kind, VertexType):
         builder.add_vertices(kind, group.ids[:, 0], layout.decode(group.values), group.lines)
@@ -116,9 +134,9 @@ def add_group(builder: GraphBuilder, kind: ReadableType, group: TaggedRows) -> N
 def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedRows) -> None:
     """Refuse a pose x y z qx qy qz qw whose quaternion has no direction: g2o takes it for no rotation."""
     length = getattr(kind, "measurement_dim", getattr(kind, "storage_dim", 0))
-    if length != _POSE_DIM or group.tag in getattr(kind, "alias_files", ()):
+    if length != POSE_DIM or group.tag in getattr(kind, "alias_files", ()):
         return
-    q = group.values[:, 3:_POSE_DIM]
+    q = group.values[:, 3:POSE_DIM]
     with np.errstate(over="ignore"):
         squared = np.einsum("ni,ni->n", q, q)
     bad = np.flatnonzero((squared < 1e-12) | ~np.isfinite(squared))
@@ -129,8 +147,11 @@ def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedR
         )
 
 
-def _choose_layout(layout: Any, builder: GraphBuilder, group: TaggedRows) -> tuple[Any, TaggedRows]:
+def _choose_layout(
+    kind: Any, dialect: Dialect | None, builder: GraphBuilder, group: TaggedRows
+) -> tuple[Any, TaggedRows]:
     """Layout of lines of this length; what stands behind the longest one is ignored, as g2o does."""
+    layout = kind.file_for(group.tag)
     count, longest = group.values.shape[1], max(layout.token_counts)
     if count > longest:
         builder.report.warnings.append(
@@ -139,7 +160,9 @@ def _choose_layout(layout: Any, builder: GraphBuilder, group: TaggedRows) -> tup
             f"first in line {group.lines[0]}"
         )
         group = group._replace(values=group.values[:, :longest])
-    chosen = layout.for_tokens(group.values.shape[1])
+    count = group.values.shape[1]
+    own = dialect.layout(kind, group.tag).for_tokens(count) if dialect is not None else None
+    chosen = own or layout.for_tokens(count)
     assert chosen is not None, "the tokenizer lets only token_counts pass"
     return chosen, group
 

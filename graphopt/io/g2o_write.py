@@ -8,12 +8,15 @@ edges. FIX lines stand last. Numbers are the shortest decimals that read back to
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.graph import EdgeSet, Graph, ParameterSet, VertexSet
+from graphopt.io.dialect_choice import mark
+from graphopt.io.dialects import ATTACHMENT, Dialect, differs_between_dialects, for_writing
+from graphopt.io.numbers import format_table
 from graphopt.io.tagged import format_rows
 from graphopt.types import registry
 
@@ -44,19 +47,23 @@ class Block(NamedTuple):
     text: bytes
 
 
-def write_g2o(graph: Graph) -> tuple[bytes, list[str]]:
+def write_g2o(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list[str]]:
     """Text of a graph, and sentences about what g2o will not find in it.
 
-    FormatError for numbers that are not finite.
+    None: the dialect the graph was read in, else C++ g2o's. Where lines differ between dialects, a comment in
+    front names it. FormatError for numbers that are not finite.
     """
+    dialect = dialect or for_writing(graph, "g2o", None)
+    assert dialect is not None
     check_finite(graph)
     blocks = [_parameter_block(one) for one in graph.parameter_sets if len(one)]
-    blocks += [_vertex_block(one) for one in graph.vertex_sets if len(one)]
-    blocks += [_edge_block(one) for one in graph.edge_sets if len(one)]
+    blocks += [_vertex_block(one, dialect) for one in graph.vertex_sets if len(one)]
+    blocks += [_edge_block(one, dialect) for one in graph.edge_sets if len(one)]
     if graph.unparsed:
         blocks.append(unparsed_block(graph))
     text = join_blocks(blocks, keep_order=_order_is_readable(graph))
-    return text + fix_lines(graph), losses(graph)
+    head = mark(dialect) if differs_between_dialects(graph) else b""
+    return head + text + fix_lines(graph), losses(graph) + ignored_numbers(graph, dialect)
 
 
 def check_finite(graph: Graph) -> None:
@@ -76,16 +83,51 @@ def _parameter_block(one: ParameterSet) -> Block:
     return Block(0, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
 
 
-def _vertex_block(one: VertexSet) -> Block:
-    tokens = one.type.file.lossless(one.estimate).encode(one.estimate)
+def _vertex_block(one: VertexSet, dialect: Dialect) -> Block:
+    tokens = _vertex_layout(one, dialect).encode(one.estimate)
     return Block(1, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
 
 
-def _edge_block(one: EdgeSet) -> Block:
-    tokens = one.type.file.lossless(one.measurement, one.information).encode(one.measurement, one.information)
+def _vertex_layout(one: VertexSet, dialect: Dialect) -> Any:
+    layout = dialect.layout(one.type, one.type.tag)
+    return layout.lossless(one.estimate) if layout.alternatives else layout
+
+
+def _edge_layout(one: EdgeSet, dialect: Dialect) -> Any:
+    layout = dialect.layout(one.type, one.type.tag)
+    return layout.lossless(one.measurement, one.information) if layout.alternatives else layout
+
+
+def _edge_block(one: EdgeSet, dialect: Dialect) -> Block:
+    tokens = _edge_layout(one, dialect).encode(one.measurement, one.information)
     ids = np.concatenate([one.vertices, one.parameters], axis=1)
     counted = hasattr(registry.edge_type(one.type.tag), "instantiate")
+    if counted and dialect.ids_before_bars:
+        return Block(2, one.sequence, _rows_with_bars(one.type.tag, ids, tokens))
     return Block(2, one.sequence, format_rows(one.type.tag, ids, tokens, with_count=counted))
+
+
+def _rows_with_bars(tag: str, ids: np.ndarray, tokens: np.ndarray) -> bytes:
+    """Lines `tag ids || numbers`."""
+    heads = format_rows(tag, ids, np.empty((len(ids), 0))).split(b"\n")[:-1]
+    tails = format_table(tokens).split(b"\n")[:-1]
+    return b"".join(b"%s || %s\n" % (head.rstrip(), tail) for head, tail in zip(heads, tails, strict=True))
+
+
+def ignored_numbers(graph: Graph, dialect: Dialect) -> list[str]:
+    """Sentences about numbers that are written behind those that g2o reads: intrinsics, a fixed scale."""
+    found = []
+    for one in (*graph.vertex_sets, *graph.edge_sets):
+        if len(one) == 0 or one.type.tag not in G2O_TAGS:
+            continue
+        chosen = _vertex_layout(one, dialect) if isinstance(one, VertexSet) else _edge_layout(one, dialect)
+        extra = chosen.num_tokens - dialect.layout(one.type, one.type.tag).num_tokens
+        if extra > 0:
+            found.append(
+                f"{extra} constants at the end of each of {len(one)} {one.type.tag} lines (camera "
+                "intrinsics and the like) are read by graphopt; g2o ignores them and takes its defaults"
+            )
+    return found
 
 
 def unparsed_block(graph: Graph) -> Block:
@@ -152,8 +194,9 @@ def losses(graph: Graph) -> list[str]:
     marginalized = sum(int(one.marginalized.sum()) for one in graph.vertex_sets)
     if marginalized:
         found.append(f"the marginalized flags of {marginalized} vertices are not kept")
-    if graph.attachments:
-        found.append(f"what only {', '.join(sorted(graph.attachments))} files hold is not kept")
+    others = sorted(set(graph.attachments) - {ATTACHMENT})
+    if others:
+        found.append(f"what only {', '.join(others)} files hold is not kept")
     for one in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
         if len(one) and one.type.tag not in G2O_TAGS:
             found.append(f"{one.type.tag} is a tag of this package: g2o skips its {len(one)} lines")

@@ -10,9 +10,11 @@ fills the rotation's part backwards: its R is of (x, y, z, yaw, pitch, roll), wi
 in the place of i44 i45 i46 / i55 i56 / i66. g2o's rotation error is the quaternion's vector part, half of a
 small angle, so the rotation's rows and columns of the information double.
 
-GTSAM ships files with these tags that hold covariances instead (victoria_park.txt). Square roots of
-informations are above 1 for every sensor better than 1 m or 1 rad, covariances below: where all diagonal
-entries of the odometry are below 1 they are taken as covariances, and the report says so.
+In the dialect isam-covariance the numbers are the upper triangle of a covariance instead, in EDGE3 of (x, y,
+z, roll, pitch, yaw): GTSAM ships such files (victoria_park.txt). Without a dialect the numbers are R, iSAM's
+documented format, unless that cannot be meant: where the angle of the odometry would have a standard
+deviation of more than half a turn (1 / |R_tt| > pi) and all triangles are covariances, they are taken for
+covariances. The report says so, and warns where both readings are possible.
 
 Poses and landmarks are numbered apart; where the numbers overlap, landmark l becomes vertex l + 1 + largest
 pose number.
@@ -22,9 +24,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt import _native
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io.build import GraphBuilder
+from graphopt.io.dialects import ATTACHMENT, DIALECTS, Dialect, look_up
 from graphopt.io.g2o_file import refuse_foreign
 from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import TaggedRows, TaggedText, TagRule, read_tagged
@@ -46,6 +50,13 @@ _TARGET = {
     "EDGE3": "EDGE_SE3:QUAT",
     "POINT3": "EDGE_SE3_TRACKXYZ",
 }
+_DIAGONAL = {
+    "ODOMETRY": [3, 6, 8],
+    "EDGE2": [3, 6, 8],
+    "LANDMARK": [2, 4],
+}
+"""Positions of the diagonal of R on a line."""
+_PLANAR = ("ODOMETRY", "EDGE2")
 _LANDMARKS = ("LANDMARK", "POINT3")
 ISAM_ROTATION = [(3, 3, 20), (3, 4, 19), (3, 5, 17), (4, 4, 18), (4, 5, 16), (5, 5, 15)]
 """(row, column of iSAM's R, position in the file's triangle of 21): i66 i56 i46 i55 i45 i44."""
@@ -61,7 +72,7 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
     report.num_lines = text.num_lines
     report.warnings += text.warnings
     builder = GraphBuilder(path, report)
-    covariance = _holds_covariances(text, report)
+    covariance = _find_dialect(text, report).holds_covariances
     shift = _landmark_shift(text, report)
     for group in text.groups:
         _add(builder, group, covariance, shift)
@@ -72,7 +83,9 @@ def read_isam(data: bytes, path: str, report: ReadReport) -> Graph:
         )
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
-    return builder.build()
+    graph = builder.build()
+    graph.attachments[ATTACHMENT] = report.dialect
+    return graph
 
 
 def _add(builder: GraphBuilder, group: TaggedRows, covariance: bool, shift: int) -> None:
@@ -82,7 +95,12 @@ def _add(builder: GraphBuilder, group: TaggedRows, covariance: bool, shift: int)
     num_measured = {"EDGE3": 6, "LANDMARK": 2}.get(group.tag, 3)
     measurement, triangle = group.values[:, :num_measured], group.values[:, num_measured:]
     if group.tag == "EDGE3":
-        measurement, information = pose_from_euler(measurement), _information3(triangle, len(group.lines))
+        measurement = pose_from_euler(measurement)
+        if covariance and triangle.shape[1]:
+            information = _invert(triangle_to_matrix(triangle, 6), builder.path, group)
+            information *= np.outer(HALF_ANGLES, HALF_ANGLES)
+        else:
+            information = _information3(triangle, len(group.lines))
     elif triangle.shape[1] == 0:
         information = identity_matrices(len(group.lines), edge_type.residual_dim)
     elif covariance:
@@ -124,15 +142,40 @@ def _invert(covariance: np.ndarray, path: str, group: TaggedRows) -> np.ndarray:
     return 0.5 * (inverse + np.swapaxes(inverse, 1, 2))
 
 
-def _holds_covariances(text: TaggedText, report: ReadReport) -> bool:
-    odometry = [group.values[:, [3, 6, 8]] for group in text.with_tag("ODOMETRY", "EDGE2")]
-    if not odometry or max(float(np.abs(part).max()) for part in odometry) >= 1.0:
-        return False
-    report.warnings.append(
-        "all noise entries of the odometry are below 1: ODOMETRY, EDGE2 and LANDMARK lines are taken to hold "
-        "covariances (as GTSAM's files do), not square roots of informations"
-    )
-    return True
+def _find_dialect(text: TaggedText, report: ReadReport) -> Dialect:
+    """Dialect that was asked for, else what the numbers say; fills in the report."""
+    if report.dialect is not None:
+        report.dialect_reason = "as asked for"
+        return look_up(report.dialect, "isam")
+    groups = [group for group in text.groups if group.tag in _DIAGONAL and group.values.shape[1] > 3]
+    factors = [np.abs(group.values[:, _DIAGONAL[group.tag]]) for group in groups]
+    odometry = [part for group, part in zip(groups, factors, strict=True) if group.tag in _PLANAR]
+    chosen, report.dialect_reason = DIALECTS["isam"], "iSAM's documented format"
+    if odometry and all(map(_are_covariances, groups)):
+        angle = 1.0 / max(float(np.median(np.concatenate(odometry)[:, 2])), 1e-300)
+        if angle > np.pi:
+            chosen = DIALECTS["isam-covariance"]
+            report.dialect_reason = (
+                f"as R the odometry's angle would have a standard deviation of {angle:.3g} rad"
+            )
+            report.warnings.append(
+                f"the noise of the odometry is taken for covariances: {report.dialect_reason}. "
+                "If it is the square root of the information: dialect='isam'"
+            )
+        elif max(float(part.max()) for part in factors) < 1.0:
+            report.warnings.append(
+                "all noise entries are below 1: they are read as R, the square root of the information, and "
+                "could be covariances as well. If so: dialect='isam-covariance'"
+            )
+    report.dialect = chosen.name
+    return chosen
+
+
+def _are_covariances(group: TaggedRows) -> bool:
+    """Tell whether all triangles of these lines are positive definite matrices."""
+    dim = len(_DIAGONAL[group.tag])
+    matrices = triangle_to_matrix(group.values[:, -dim * (dim + 1) // 2 :], dim)
+    return bool(_native.positive_definite(np.ascontiguousarray(matrices)).all())
 
 
 def _landmark_shift(text: TaggedText, report: ReadReport) -> int:

@@ -6,9 +6,11 @@ import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.graph import EdgeSet, Graph
+from graphopt.io.dialects import Dialect
 from graphopt.io.g2o_write import Block, join_blocks, losses, unparsed_block
 from graphopt.io.isam import HALF_ANGLES, ISAM_ROTATION, TO_ROLL_PITCH_YAW
 from graphopt.io.tagged import format_rows
+from graphopt.io.toro import unit_poses
 from graphopt.types.files import matrix_to_triangle
 from graphopt.types.toro import euler_from_pose
 
@@ -20,8 +22,12 @@ _TAGS = {
 }
 
 
-def write_isam(graph: Graph) -> tuple[bytes, list[str]]:
-    """Text of a graph of poses and landmarks. FormatError names what iSAM cannot hold."""
+def write_isam(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list[str]]:
+    """Text of a graph of poses and landmarks, in iSAM's dialect or in that of covariances.
+
+    FormatError names what iSAM cannot hold.
+    """
+    covariance = dialect is not None and dialect.holds_covariances
     warnings = [line for line in losses(graph) if "g2o" not in line]
     blocks = []
     for one in graph.edge_sets:
@@ -34,7 +40,7 @@ def write_isam(graph: Graph) -> tuple[bytes, list[str]]:
             )
         if one.type.parameters:
             _refuse_offsets(graph, one)
-        values = np.concatenate(_tokens(one), axis=1)
+        values = np.concatenate(_tokens(one, covariance), axis=1)
         blocks.append(Block(2, one.sequence, format_rows(_TAGS[one.type.tag], one.vertices, values)))
     if not blocks:
         raise FormatError("iSAM's format holds edges only, and the graph has none")
@@ -57,8 +63,15 @@ def _refuse_offsets(graph: Graph, one: EdgeSet) -> None:
             )
 
 
-def _tokens(one: EdgeSet) -> tuple[np.ndarray, np.ndarray]:
-    """Measurement and triangle of R of each edge."""
+def _tokens(one: EdgeSet, covariance: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Measurement and triangle of R, or of the covariance, of each edge."""
+    if covariance:
+        _factor(one.information, one)  # refuses what has no inverse
+        spread = np.linalg.inv(one.information)
+        if one.type.tag != "EDGE_SE3:QUAT":
+            return one.measurement, matrix_to_triangle(spread)
+        spread *= np.outer(HALF_ANGLES, HALF_ANGLES)
+        return euler_from_pose(unit_poses(one.measurement)), matrix_to_triangle(spread)
     if one.type.tag != "EDGE_SE3:QUAT":
         return one.measurement, matrix_to_triangle(_factor(one.information, one))
     information = one.information / np.outer(HALF_ANGLES, HALF_ANGLES)
@@ -66,7 +79,7 @@ def _tokens(one: EdgeSet) -> tuple[np.ndarray, np.ndarray]:
     triangle = matrix_to_triangle(factor)
     for row, column, position in ISAM_ROTATION:
         triangle[:, position] = factor[:, row, column]
-    return euler_from_pose(one.measurement), triangle
+    return euler_from_pose(unit_poses(one.measurement)), triangle
 
 
 def _factor(information: np.ndarray, one: EdgeSet) -> np.ndarray:

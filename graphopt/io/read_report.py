@@ -13,6 +13,10 @@ class ReadReport:
     path: str
     format: str
     """Name of the format as in `io.FORMATS`."""
+    dialect: str | None = None
+    """Name of the dialect (`io.DIALECTS`) that was asked for or found; None where it makes no difference."""
+    dialect_reason: str = ""
+    """Why this dialect."""
     seconds: float = 0.0
     """[s] wall time, unpacking included."""
     num_lines: int = 0
@@ -41,6 +45,9 @@ class ReadReport:
             if counts:
                 parts = ", ".join(f"{count} {tag}" for tag, count in counts.most_common())
                 lines.append(f"  {title}: {parts}")
+        if self.dialect is not None:
+            why = f" ({self.dialect_reason})" if self.dialect_reason else ""
+            lines.append(f"  dialect: {self.dialect}{why}")
         if self.needs_initialization:
             lines.append("  no vertices in the file: identity estimates, to be initialized from the edges")
         lines += [f"  warning: {warning}" for warning in self.warnings]

@@ -18,7 +18,8 @@ from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
-from graphopt.io.g2o_file import ReadableType, add_fix, add_group, refuse_foreign, tag_table
+from graphopt.io.dialects import Dialect
+from graphopt.io.g2o_file import POSE_DIM, ReadableType, add_fix, add_group, refuse_foreign, tag_table
 from graphopt.io.g2o_write import Block, check_finite, join_blocks, losses, unparsed_block
 from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import TaggedRows, TagRule, format_rows, read_tagged
@@ -101,7 +102,7 @@ def _add_points(
     builder.add_vertices(point_type, point_ids[by_line], points[by_line], group.lines[first][by_line])
 
 
-def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
+def write_toro(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list[str]]:
     """Text of a graph of 2-D or 3-D poses (and bearing-range points).
 
     FormatError names what TORO cannot hold.
@@ -115,7 +116,7 @@ def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
             warnings.append(f"estimates of {len(one)} points are not kept: BR lines alone hold them")
         elif len(one):
             tag = _toro_tag(one.type.tag)
-            tokens = one.type.file_for(tag).encode(one.estimate)
+            tokens = one.type.file_for(tag).encode(unit_poses(one.estimate))
             blocks.append(Block(1, one.sequence, format_rows(tag, one.ids[:, None], tokens)))
     for one in graph.edge_sets:
         if len(one) == 0:
@@ -129,7 +130,7 @@ def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
             )
         else:
             tag = _toro_tag(one.type.tag)
-            tokens = one.type.file_for(tag).encode(one.measurement, one.information)
+            tokens = one.type.file_for(tag).encode(unit_poses(one.measurement), one.information)
             blocks.append(Block(2, one.sequence, format_rows(tag, one.vertices, tokens)))
     fixed = sum(int(one.fixed.sum()) for one in graph.vertex_sets)
     if fixed:
@@ -137,6 +138,14 @@ def write_toro(graph: Graph) -> tuple[bytes, list[str]]:
     if graph.unparsed:
         blocks.append(unparsed_block(graph))
     return join_blocks(blocks, keep_order=False), warnings
+
+
+def unit_poses(values: np.ndarray) -> np.ndarray:
+    """(n, 7) poses with quaternions of length 1, of which alone the angles are exact; others as they are."""
+    if values.shape[1] != POSE_DIM:
+        return values
+    length = np.linalg.norm(values[:, 3:], axis=1, keepdims=True)
+    return np.concatenate([values[:, :3], values[:, 3:] / length], axis=1)
 
 
 def _toro_tag(tag: str) -> str:

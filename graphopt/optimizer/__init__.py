@@ -8,7 +8,7 @@ from graphopt.optimizer.options import (
     LevenbergMarquardtOptions,
     StopRules,
 )
-from graphopt.optimizer.signals import StopFlag
+from graphopt.optimizer.signals import Interrupted, StopFlag
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "AutoOptions",
     "DoglegOptions",
     "GaussNewtonOptions",
+    "Interrupted",
     "Iteration",
     "LevenbergMarquardtOptions",
     "StopFlag",

@@ -34,12 +34,19 @@ class Dogleg:
 
     def __init__(self, options: DoglegOptions):
         self.options = options
+        self.last_step = "Undefined"
+        """g2o's name of the last step tried: GN, Descent or Dogleg."""
         self.resume()
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
         self._solver = solver
         self._chi2 = chi2
+
+    @property
+    def delta(self) -> float:
+        """Radius of the trust region."""
+        return self._delta
 
     def damping(self) -> Damping:
         """Nothing, while H is positive definite."""
@@ -64,6 +71,7 @@ class Dogleg:
         trials, accepted, step = 0, False, newton
         while not accepted and trials < options.max_trials and not (trials and signals.should_stop()):
             trials += 1
+            self.last_step = _step_type(steepest, newton, self._delta)
             step = _dogleg_step(steepest, newton, self._delta)
             accepted, chi2 = self._trial(step, current, b)
             if accepted:
@@ -109,6 +117,13 @@ class Dogleg:
         elif not rho >= 0.25:  # also NaN
             self._delta *= 0.5
         return rho > 0.0, chi2
+
+
+def _step_type(steepest: np.ndarray, newton: np.ndarray, delta: float) -> str:
+    """g2o's name of the part of the dogleg path that ends at radius delta."""
+    if norm(newton) < delta:
+        return "GN"
+    return "Descent" if norm(steepest) > delta else "Dogleg"
 
 
 def _dogleg_step(steepest: np.ndarray, newton: np.ndarray, delta: float) -> np.ndarray:

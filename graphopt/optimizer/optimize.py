@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from graphopt.errors import OptionError, SolverError
+from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import Graph, Selection
+from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
@@ -62,6 +63,7 @@ def optimize(
     time_limit: float | None = None,
     callback: Callback | None = None,
     stop: Settable | None = None,
+    on_interrupt: str = "raise",
     throw: bool = False,
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
@@ -77,35 +79,56 @@ def optimize(
     call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
-    time_limit: seconds from the call on; checked before each trial.
+    time_limit: seconds from the call on; checked before each trial, and inside long ones.
     callback: called with each finished `Iteration`, in which the graph may not be changed; `False` stops. One
         with an attribute `looks_at_graph = False` does not find the present estimates in the graph.
-    stop: an object with `is_set()`, checked before each trial; another thread may set it.
+    stop: an object with `is_set()`, checked before each trial and inside long ones; another thread may set
+        it.
+    on_interrupt: "raise": Ctrl-C raises `KeyboardInterrupt` (with the `summary` so far as an attribute) once
+        the best estimate so far is in the graph; "stop": it ends the optimization like `stop`, and the
+        termination is USER_INTERRUPT. A program that has its own handler of SIGINT keeps it.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
-
-    Ctrl-C ends it like `stop`: the best estimate so far is in the graph and the termination is
-    USER_INTERRUPT.
     """
     start = time.perf_counter()
     rules, algorithm = _algorithm(method, options, max_iterations)
     if time_limit is not None and not time_limit > 0.0:
         raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
-    selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
-    signals = StopSignals(stop, time_limit, start)
-    summary = Summary(selection.num_active_vertices, selection.num_active_edges, method)
-    summary.fixed_by_gauge = held
-    summary.seconds["analyze"] = time.perf_counter() - start
+    signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
     asked = SolverOptions(
         device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
     )
     solver_options = configured(configuration, asked)
-    solver = prepared_solver(graph, selection, solver_options, summary.seconds)
-    run(algorithm, rules, solver, summary, signals, callback)
+    summary = Summary(0, 0, method)
+    with signals.catching_interrupts(at_once=True):
+        try:
+            with signals.watching():
+                selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
+                signals.check()
+                summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
+                summary.fixed_by_gauge = held
+                summary.seconds["analyze"] = time.perf_counter() - start
+                solver = prepared_solver(graph, selection, solver_options, summary.seconds)
+        except Stopped:
+            part = graph.select(level, vertices, edges).edges
+            chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
+            summary.initial_chi2 = summary.final_chi2 = chi2
+            return _stopped_early(summary, signals, start)
+        run(algorithm, rules, solver, summary, signals, callback)
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
+    return summary
+
+
+def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summary:
+    """The summary of an optimization that was asked to stop before its first iteration."""
+    assert signals.reason is not None
+    summary.termination = signals.reason
+    summary.message = "That was during the set-up: no iteration was done."
+    _close_seconds(summary.seconds, time.perf_counter() - start)
+    signals.raise_if_interrupted(summary)
     return summary
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from graphopt.errors import Stopped
 from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
 from graphopt.optimizer.meter import MeteredSolver
 from graphopt.optimizer.native_loop import NativeLoop, native_loop_for
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.precision import PrecisionGuard
-from graphopt.optimizer.signals import StopSignals
+from graphopt.optimizer.signals import StopSignals, UsersCode
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 from graphopt.solver.block_solver import BlockSolver
 
@@ -34,19 +35,44 @@ def run(
     signals: StopSignals,
     callback: Callback | None = None,
 ) -> Summary:
-    """Optimize until something ends it; fills `summary` and leaves the estimates in the graph."""
+    """Optimize until something ends it; fills `summary` and leaves the estimates in the graph.
+
+    Raises `Interrupted` after Ctrl-C, where the signals say so.
+    """
     native = native_loop_for(algorithm, solver) if callback is None else None
     if native is not None:
         return _run_native(native, rules, solver, summary, signals)
     metered = MeteredSolver(solver, summary.seconds)
     try:
         with signals.catching_interrupts():
-            _loop(algorithm, rules, metered, summary, signals, callback)
+            try:
+                with signals.watching():
+                    _loop(algorithm, rules, metered, summary, signals, callback)
+            except (Stopped, KeyboardInterrupt) as error:
+                if isinstance(error, KeyboardInterrupt):  # in the program's own code
+                    signals.note_interrupt()
+                _end_within_a_step(metered, summary, signals)
     finally:
-        while metered.depth > 0:  # an exception in the middle of a trial: back to the last accepted estimate
-            metered.pop()
+        _take_back(metered)
         metered.finish()
+    signals.raise_if_interrupted(summary)
     return summary
+
+
+def _take_back(solver: MeteredSolver) -> None:
+    """After an end in the middle of a trial: back to the last accepted estimate."""
+    while solver.depth > 0:
+        solver.pop()
+
+
+def _end_within_a_step(solver: MeteredSolver, summary: Summary, signals: StopSignals) -> None:
+    """Native code has ended early: what the step had begun is taken back, what it had accepted stays."""
+    _take_back(solver)
+    summary.final_chi2 = solver.chi2()
+    if not np.isfinite(summary.initial_chi2):
+        summary.initial_chi2 = summary.final_chi2
+    assert signals.reason is not None
+    summary.termination = signals.reason
 
 
 def _run_native(
@@ -64,6 +90,7 @@ def _run_native(
         summary.message = solver.first_non_finite() or overflow
     elif signals.reason is not None and outcome is Outcome.CONTINUE:
         summary.termination = signals.reason
+    signals.raise_if_interrupted(summary)
     return summary
 
 
@@ -112,11 +139,9 @@ def _loop(
 
 
 def _tell(callback: Callback, done: Iteration, signals: StopSignals) -> None:
-    try:
+    with UsersCode():
         if callback(done) is False:
             signals.ask(TerminationType.USER_STOP)
-    except KeyboardInterrupt:
-        signals.ask(TerminationType.USER_INTERRUPT)
 
 
 def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) -> TerminationType | None:

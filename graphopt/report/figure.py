@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.errors import OptionError
+from graphopt.io.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,4 +44,6 @@ def new_figure(width: float, height: float) -> Figure:
 def save(figure: Figure, path: str | Path) -> None:
     """Write the figure in the format that the path's ending names."""
     require_matplotlib(str(path))
-    figure.savefig(path)
+    buffer = BytesIO()
+    figure.savefig(buffer, format=Path(path).suffix[1:].lower())
+    write_bytes(path, buffer.getvalue())

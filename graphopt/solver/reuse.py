@@ -16,7 +16,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph, Selection
+from graphopt.graph.residuals import errors
+from graphopt.graph.sets import EdgeSet
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -58,6 +61,7 @@ def prepared_solver(
         _last[graph] = last
         return last.solver
     structure = Structure(selection)
+    kernels.check_stop()
     analyzed = time.perf_counter()
     seconds["analyze"] += analyzed - start
     solver = create_block_solver(graph, structure, options)
@@ -72,6 +76,24 @@ def prepared_solver(
         solver,
     )
     return solver
+
+
+def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
+    """Errors (n, residual_dim) of all edges of a set at the graph's estimates.
+
+    Natively where the graph's last block solver is the CPU's and the graph has not changed since; edges that
+    took no part in it, and on other devices all, by way of the residual function.
+    """
+    found = np.empty((len(edge_set), edge_set.type.residual_dim))
+    known = np.zeros(len(edge_set), bool)
+    last = _last.get(graph)
+    if last is not None and last.version == graph.version and isinstance(last.solver, CpuBlockSolver):
+        for group, values in last.solver.errors_of(edge_set):
+            found[group.rows], known[group.rows] = values, True
+    rows = np.flatnonzero(~known)
+    if len(rows):
+        found[rows] = errors(graph, edge_set, rows)
+    return found
 
 
 def forget(graph: Graph) -> None:

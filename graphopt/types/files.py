@@ -25,6 +25,9 @@ import numpy as np
 
 Array = Any
 
+_ROUNDING = 1e-9
+"""Difference of computed tokens that is no loss."""
+
 
 @dataclass(frozen=True, eq=False)
 class VertexFile:
@@ -36,6 +39,8 @@ class VertexFile:
     encode: Callable[[Array], Array]
     """(n, storage_dim) -> (n, num_tokens)."""
     alternatives: tuple[VertexFile, ...] = ()
+    rounds: bool = False
+    """The tokens are computed (a logarithm), not picked."""
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -48,9 +53,15 @@ class VertexFile:
         return next((layout for layout in layouts if layout.num_tokens == count), None)
 
     def lossless(self, storage: Array) -> VertexFile:
-        """First layout that loses nothing of these numbers; g2o's own if all do."""
+        """First layout that loses nothing of these numbers; g2o's own if all do.
+
+        Compared are the tokens of the longest layout: a pose has two quaternions, and logarithms round.
+        """
+        longest = max((self, *self.alternatives), key=lambda layout: layout.num_tokens)
+        tokens = longest.encode(storage)
         for layout in (self, *self.alternatives):
-            if np.allclose(layout.decode(layout.encode(storage)), storage, rtol=1e-12, atol=0.0):
+            again = longest.encode(layout.decode(layout.encode(storage)))
+            if np.allclose(again, tokens, rtol=1e-12, atol=_ROUNDING * layout.rounds):
                 return layout
         return self
 

@@ -21,7 +21,6 @@ from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
 from graphopt.types.files import (
-    EdgeFile,
     VertexFile,
     measurement_then_information,
     picked,
@@ -54,7 +53,7 @@ VertexSE3Expmap = register(
         SE3.identity_storage,
         ISOMETRY_FILE,
         ("VERTEX_SE3_EXPMAP",),
-        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. In files of g2o 1.x: the inverse.",
+        doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. In files of C++ g2o: the inverse.",
     )
 )
 
@@ -64,7 +63,7 @@ def _inverse_pose(storage: Array) -> Array:
 
 
 INVERSE_FILE = VertexFile(7, _inverse_pose, _inverse_pose)
-"""Pose written as its inverse."""
+"""Pose written as its inverse: C++ g2o's layout of VERTEX_SE3:EXPMAP (`vertex_se3_expmap.cpp`)."""
 
 
 class SbaCamera:
@@ -97,8 +96,8 @@ def oplus_cam(storage: Array, delta: Array) -> Array:
 _CAM_DEFAULTS = (*SE3.identity_storage, *INTRINSICS, 0.0)
 
 
-def _cam_layout(num_tokens: int) -> VertexFile:
-    layout = picked(range(num_tokens), _CAM_DEFAULTS)
+def _cam_layout(num_tokens: int, defaults: tuple[float, ...] = _CAM_DEFAULTS) -> VertexFile:
+    layout = picked(range(num_tokens), defaults)
     return VertexFile(num_tokens, lambda tokens: tidy_quaternions(layout.decode(tokens)), layout.encode)
 
 
@@ -115,6 +114,13 @@ VertexCam = register(
         doc="Camera world_T_cam (7), fx, fy, cx, cy, baseline. Files: 7 tokens (g2o 2.x) or 12 (g2o 1.x).",
     )
 )
+
+
+_CPP_DEFAULTS = (*SE3.identity_storage, 300.0, 300.0, 320.0, 320.0, 0.1)
+CAM_WITH_INTRINSICS_FILE = VertexFile(
+    12, _cam_layout(12).decode, _cam_layout(12).encode, (_cam_layout(7, _CPP_DEFAULTS),)
+)
+"""C++ g2o's layout of VERTEX_CAM, with what it takes where a line ends after the pose (`vertex_cam.cpp`)."""
 
 
 def oplus_intrinsics(storage: Array, delta: Array) -> Array:
@@ -332,9 +338,5 @@ EdgeSBACam = define_edge(
 )
 EdgeSBAScale = define_edge("EdgeSBAScale", "EDGE_SCALE", (VertexCam, VertexCam), 1, edge_sba_scale, scalar)
 
-G2O_1X_FILES: dict[str, VertexFile | EdgeFile] = {
-    VertexSE3Expmap.tag: INVERSE_FILE,
-    EdgeSE3Expmap.tag: measurement_then_information(INVERSE_FILE, 6),
-}
-"""Layouts by tag for files of g2o 1.x, which writes these poses as their inverse. Tag and number of tokens
-are those of g2o 2.x, so a reader cannot tell; the user has to say so."""
+INVERSE_EDGE_FILE = measurement_then_information(INVERSE_FILE, 6)
+"""C++ g2o's layout of EDGE_SE3:EXPMAP (`edge_se3_expmap.cpp`); lines look like g2opy's, see `io.dialects`."""

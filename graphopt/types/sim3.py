@@ -4,12 +4,13 @@ VertexSim3Expmap holds cam_S_world and is updated from the left with g2o's expon
 S <- exp(omega, upsilon, sigma) S; sigma is ignored if the scale is fixed.
 
     stored   x, y, z, qx, qy, qz, qw, scale, fx1, fy1, cx1, cy1, fx2, fy2, cx2, cy2, fix_scale (0 or 1)
-    g2o 2.x  qx qy qz qw x y z scale
-    g2o 1.x  logarithm (7) of the inverse, fx1 fy1 cx1 cy1        EDGE_SIM3: logarithm (7) of the inverse
+    g2opy    qx qy qz qw x y z scale
+    C++ g2o  logarithm (7) of the inverse, fx1 fy1 cx1 cy1        EDGE_SIM3: logarithm (7) of the inverse
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -91,14 +92,24 @@ def _vertex_from(similarity: Array) -> Array:
     return np.concatenate([similarity, np.tile(_DEFAULTS[8:], (len(similarity), 1))], axis=-1)
 
 
-def _decode_vertex_old(tokens: Array) -> Array:
-    storage = _vertex_from(_decode_logarithm(tokens[:, :7]))
-    storage[:, 8:12] = tokens[:, 7:11]
-    return storage
+def _logarithm_vertex(num_tokens: int) -> VertexFile:
+    """Logarithm of the inverse, then the first num_tokens - 7 numbers behind the similarity."""
+    end = num_tokens + 1
+
+    def decode(tokens: Array) -> Array:
+        storage = _vertex_from(_decode_logarithm(tokens[:, :7]))
+        storage[:, 8:end] = tokens[:, 7:]
+        return storage
+
+    def encode(storage: Array) -> Array:
+        return np.concatenate([_encode_logarithm(storage[:, :8]), storage[:, 8:end]], axis=-1)
+
+    return VertexFile(num_tokens, decode, encode, rounds=True)
 
 
-def _encode_vertex_old(storage: Array) -> Array:
-    return np.concatenate([_encode_logarithm(storage[:, :8]), storage[:, 8:12]], axis=-1)
+LOGARITHM_VERTEX_FILE = replace(_logarithm_vertex(11), alternatives=(_logarithm_vertex(16),))
+"""C++ g2o's layout of VERTEX_SIM3:EXPMAP (`types_seven_dof_expmap.cpp`); the longer line, which it reads too,
+keeps the second camera and the flag."""
 
 
 VertexSim3Expmap = register(
@@ -115,7 +126,8 @@ VertexSim3Expmap = register(
             lambda tokens: _vertex_from(_decode_similarity(tokens)),
             lambda storage: _encode_similarity(np.asarray(storage)[:, :8]),
             (
-                VertexFile(11, _decode_vertex_old, _encode_vertex_old),
+                _logarithm_vertex(11),
+                _logarithm_vertex(16),
                 VertexFile(
                     17,
                     lambda tokens: np.concatenate(
@@ -135,16 +147,20 @@ VertexSim3Expmap = register(
 _SIMILARITY_FILE = VertexFile(8, _decode_similarity, _encode_similarity)
 
 
+LOGARITHM_EDGE_FILE = EdgeFile(
+    7 + triangle_size(7),
+    lambda tokens: (_decode_logarithm(tokens[:, :7]), triangle_to_matrix(tokens[:, 7:], 7)),
+    lambda values, information: np.concatenate(
+        [_encode_logarithm(values), matrix_to_triangle(information)], axis=-1
+    ),
+)
+"""C++ g2o's layout of EDGE_SIM3:EXPMAP: logarithm of the inverse, information."""
+
+
 def _edge_file() -> EdgeFile:
     standard = measurement_then_information(_SIMILARITY_FILE, 7)
-    old = EdgeFile(
-        7 + triangle_size(7),
-        lambda tokens: (_decode_logarithm(tokens[:, :7]), triangle_to_matrix(tokens[:, 7:], 7)),
-        lambda values, information: np.concatenate(
-            [_encode_logarithm(values), matrix_to_triangle(information)], axis=-1
-        ),
-    )
-    return EdgeFile(standard.num_tokens, standard.decode, standard.encode, (old, *standard.alternatives))
+    alternatives = (LOGARITHM_EDGE_FILE, *standard.alternatives)
+    return EdgeFile(standard.num_tokens, standard.decode, standard.encode, alternatives)
 
 
 def edge_sim3(first: Sim3Camera, second: Sim3Camera, measured: Sim3) -> Array:

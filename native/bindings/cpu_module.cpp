@@ -10,6 +10,7 @@ void bind_linear(py::module_& m);           // linear.cpp: block linear algebra
 void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizations of small systems
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
+void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
@@ -20,6 +21,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.def(
       "set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
+  bind_stopping(m);
   bind_vm(m);
   bind_linear(m);
   bind_block_structure(m);

@@ -144,7 +144,7 @@ def test_debugging_shows_the_traceback(tmp_path, monkeypatch):
 def test_a_bug_is_called_one(monkeypatch, sphere_file, capsys):
     """An unexpected exception becomes a sentence that says how to report it, and status 1."""
 
-    def broken(path, format=None):
+    def broken(path, format=None, dialect=None):
         raise ZeroDivisionError("boom")
 
     monkeypatch.setattr(io, "read_with_report", broken)

@@ -259,10 +259,30 @@ def test_unknown_tags_are_kept_and_counted(source, tmp_path, capsys):
     assert "MY_TAG 1 2 three\n" in out.read_text()
 
 
-def test_a_result_that_its_format_cannot_hold_is_rescued(tmp_path, capsys):
-    """Where the output's format cannot hold the graph, the result goes to a .g2o beside it."""
+def test_a_graph_that_the_output_cannot_hold_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
+    """Nothing is optimized and nothing written; the error says what the format holds."""
     path, out = tmp_path / "scene.g2o", tmp_path / "out.graph"
     io.write(datasets.ba(cameras=4, points=40, camera="expmap"), path)
+    monkeypatch.setattr(graphopt, "optimize", lambda *words, **named: pytest.fail("optimized"))
     assert main(["optimize", str(path), "-i", "2", "-o", str(out)]) == 2
-    assert f"{out}.g2o" in capsys.readouterr().err
-    assert io.read(f"{out}.g2o").num_edges == io.read(path).num_edges
+    assert "TORO's format has no line for" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["scene.g2o"]
+    with_roots = tmp_path / "singular.g2o"
+    lines = "VERTEX_SE2 0 0 0 0\nVERTEX_SE2 1 1 0 0\nEDGE_SE2 0 1 1 0 0 1 0 0 1 0 0\n"
+    with_roots.write_text(lines)
+    assert main(["optimize", str(with_roots), "-o", str(tmp_path / "out.isam")]) == 2
+    assert "not positive definite" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("method", ["auto", "lm", "gn", "dogleg"])
+def test_zero_iterations_only_evaluate(method, tmp_path, capsys):
+    """`-i 0` gives chi2 and leaves every estimate as it is."""
+    path, out = tmp_path / "in.g2o", tmp_path / "out.g2o"
+    io.write(datasets.sphere(nodes_per_level=8, laps=4), path)
+    assert main(["optimize", str(path), "-i", "0", "--method", method, "-o", str(out), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["iterations"] == [] and document["final_chi2"] == document["initial_chi2"]
+    assert document["initial_chi2"] == pytest.approx(io.read(path).chi2(), rel=1e-9)
+    assert [line for line in out.read_text().splitlines() if not line.startswith("FIX")] == [
+        line for line in path.read_text().splitlines() if not line.startswith("FIX")
+    ]

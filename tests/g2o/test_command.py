@@ -163,14 +163,85 @@ def test_types_library(graph_file, tmp_path, capsys):
     assert "libtypes.so" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import numpy\n\nnumpy.no_such_name\n", ":3: AttributeError: "),
+        ("x = (\n", ":1: SyntaxError: "),
+        ("raise SystemExit(3)\n", ":1: SystemExit: 3"),
+        (None, ": No such file"),
+    ],
+)
+def test_an_error_in_a_types_library_is_the_files(text, expected, graph_file, tmp_path, capsys):
+    """The message names the file and its line; the status is that of bad input."""
+    library = tmp_path / "library.py"
+    if text is not None:
+        library.write_text(text)
+    assert main(["-typeslib", str(library), str(graph_file)]) == 2
+    assert f"-typeslib {library}{expected}" in capsys.readouterr().err
+
+
+def test_unknown_lines_stay(graph_file, tmp_path, capsys):
+    """Lines of unknown types are named, and written back at their place; JSON has no place for them."""
+    lines = graph_file.read_text().splitlines()
+    lines.insert(1, "ROBOTLASER1 1 2 3")
+    graph_file.write_text("\n".join([*lines, "EDGE_FOO 0 1 2"]) + "\n")
+    out = tmp_path / "out.g2o"
+    assert main(["-i", "2", "-o", str(out), str(graph_file)]) == 0
+    text = capsys.readouterr().err
+    assert "unknown type EDGE_FOO: 1 lines" in text and "2 lines of unknown types are kept" in text
+    written = out.read_text().splitlines()
+    assert written[1] == "ROBOTLASER1 1 2 3" and "EDGE_FOO 0 1 2" in written
+    assert written[2].split()[:2] == lines[2].split()[:2] and written[2] != lines[2]
+    assert main(["-i", "1", "-o", str(tmp_path / "out.json"), str(graph_file)]) == 0
+    assert "2 lines of unknown types have no place in JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["-h", "-help", "--help"])
+def test_help_is_for_users(flag, capsys):
+    """All three spellings show the flags; no word of how the command is built."""
+    with pytest.raises(SystemExit) as ended:
+        main([flag])
+    text = capsys.readouterr().out
+    assert ended.value.code == 0 and "-guessOdometry" in text and "exit status" in text
+    assert "add_parser" not in text and "main(words)" not in text
+
+
+def test_verbose_shows_the_guess_and_the_trust_region(graph_file, capsys):
+    """g2o's line of iteration -1 after a guess, and Delta, step and tries of the dogleg."""
+    assert main(["-guess", "-v", "-solver", "dl_var", "-i", "3", str(graph_file)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    guess = next(line for line in lines if line.startswith("iteration= -1"))
+    assert guess.endswith("(using initial guess from spanning tree)") and "chi2= " in guess
+    first = next(line for line in lines if line.startswith("iteration= 0"))
+    assert "\t Delta= " in first and "\t step= GN\t tries= 1" in first
+    assert main(["-guessOdometry", "-v", "-i", "1", str(graph_file)]) == 0
+    assert "(using initial guess from odometry)" in capsys.readouterr().err
+
+
+def test_files_are_in_the_layout_of_the_cpp_program(tmp_path, capsys):
+    """Poses of VERTEX_SE3:EXPMAP are inverses, unless another dialect is asked for or found."""
+    from tests.io.test_dialects import cpp_text, pose_graph
+
+    graph, path, out = pose_graph(), tmp_path / "cpp.g2o", tmp_path / "out.g2o"
+    path.write_text(cpp_text(graph))
+    for words, dialect in (([], "g2o"), (["-dialect", "auto"], "g2o")):
+        assert main([*words, "-i", "0", "-o", str(out), str(path)]) == 0
+        assert f"Initial chi2 = {graph.chi2():.6f}" in capsys.readouterr().err
+        assert io.read_with_report(out)[1].dialect == dialect
+    assert main(["--dialect", "g2opy", "-i", "0", str(path)]) == 0
+    text = capsys.readouterr().err
+    assert "looks like g2o" in text and f"Initial chi2 = {graph.chi2():.6f}" not in text
+
+
 def test_properties_and_suitability(graph_file, capsys):
     """Properties are set and printed; a solver for planar poses does not take poses in space."""
     words = ["-solver", "lm_var", "-solverProperties", "initialLambda=1e-3,maxTrialsAfterFailure=2"]
     assert main([*words, "-i", "1", "-v", str(graph_file)]) == 0
     text = capsys.readouterr().err
     assert "initialLambda\t0.001\nmaxTrialsAfterFailure\t2\n" in text and "lambda= 0.000" in text
-    assert main(["-solver", "lm_var", "-solverProperties", "speed=3", str(graph_file)]) == 2
-    assert "initialLambda" in capsys.readouterr().err
+    assert main(["-solver", "lm_var", "-solverProperties", "speed=3", str(graph_file)]) == 0
+    assert "has no property 'speed', it is ignored. Known: initialLambda" in capsys.readouterr().err
     assert main(["-solver", "gn_fix3_2", str(graph_file)]) == 3
     assert main(["-graphSummary", str(graph_file)]) == 0
     assert "connected_components: 1" in capsys.readouterr().out
@@ -232,7 +303,9 @@ def test_special_solvers(tmp_path, capsys):
         (["-solver", "lm_foo", "x"], 2, "lm_var_cholmod"),
         (["/no/such/file"], 2, "Error loading"),
         ([], 2, "no graph file"),
-        (["-robustKernel", "Hubris"], 2, "Huber"),
+        (["-robustKernel", "Hubris"], 0, "Unknown Robust Kernel: Hubris. Known: Cauchy"),
+        (["-dialect", "g2opi"], 2, "Known dialects: g2o (C++ g2o), g2opy"),
+        (["-o", "/no/such/folder/x.g2o"], 1, "Nothing was optimized"),
         (["-gaugeId", "77"], 2, "not found the vertex of id 77"),
         (["-listSolvers"], 0, "gn_fix6_3_csparse"),
         (["-listTypes"], 0, "EDGE_SE3:QUAT"),
@@ -241,7 +314,7 @@ def test_special_solvers(tmp_path, capsys):
 )
 def test_messages(words, status, text, graph_file, capsys):
     """What goes wrong is said; lists are printed."""
-    if words and words[0] in ("-robustKernel", "-gaugeId"):
+    if words and words[0] in ("-robustKernel", "-gaugeId", "-dialect", "-o"):
         words = [*words, str(graph_file)]
     assert main(words) == status
     printed = capsys.readouterr()

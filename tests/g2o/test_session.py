@@ -12,6 +12,7 @@ import pytest
 from both import ring
 
 import graphopt.g2o as ours
+from graphopt.types import EdgeType
 
 
 def test_flag_from_another_thread():
@@ -131,7 +132,6 @@ NOT_THERE = {
     "private",
 }
 MEMBERS_NOT_THERE = {
-    "DataContainer",
     "EdgeIDCompare",
     "EstimatePropagatorVertexIDHashFunction",
     "VertexIDCompare",
@@ -170,6 +170,18 @@ def test_names_of_other_bindings():
         "Edge_V_V_GICP Edge_XYZ_VSC Rotation2D RobustKernel"
     ).split():
         assert hasattr(ours, name), name
+
+
+def test_names_are_listed():
+    """`__all__` has every class of the module, and no edge whose vertices the module does not have."""
+    classes = {name for name, one in vars(ours).items() if isinstance(one, type)}
+    assert classes <= set(ours.__all__), sorted(classes - set(ours.__all__))
+    assert len(set(ours.__all__)) == len(ours.__all__)
+    for name in ours.__all__:
+        kind = getattr(getattr(ours, name), "_type", None)
+        if name.startswith("Edge") and isinstance(kind, EdgeType):
+            assert {one.name for one in kind.vertices} <= set(ours.__all__), name
+    assert not hasattr(ours, "EdgeInertial")
 
 
 def test_install_as():

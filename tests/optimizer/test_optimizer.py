@@ -1,12 +1,12 @@
 """The optimizer's loop: stop rules, signals, failures, reuse, the summary."""
 
 import json
-import signal
 import threading
 import time
 
 import numpy as np
 import pytest
+from optimizer_graphs import noisy_ring
 from reference import ReferenceSolver
 
 import graphopt
@@ -18,26 +18,6 @@ from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver import reuse
 from graphopt.solver.structure import Structure
-
-
-def noisy_ring(num_vertices=40, seed=0, noise=0.05):
-    """Poses on a circle, noisy odometry and loop closures, a start from the odometry."""
-    rng = np.random.default_rng(seed)
-    angle = 2.0 * np.pi / num_vertices
-    step = np.array([0.5, 0.0, angle])
-    poses = [np.zeros(3)]
-    measurements = step + noise * rng.normal(size=(num_vertices - 1, 3)) * [1.0, 1.0, 0.3]
-    for x, y, theta in measurements:
-        px, py, pt = poses[-1]
-        poses.append(
-            np.array([px + np.cos(pt) * x - np.sin(pt) * y, py + np.sin(pt) * x + np.cos(pt) * y, pt + theta])
-        )
-    graph = Graph()
-    ids = np.arange(num_vertices)
-    graph.add_vertices("VERTEX_SE2", ids, np.array(poses))
-    graph.add_edges("EDGE_SE2", np.stack([ids[:-1], ids[1:]], 1), measurements, np.diag([50.0, 50.0, 200.0]))
-    graph.add_edges("EDGE_SE2", [[num_vertices - 1, 0]], step[None], np.diag([50.0, 50.0, 200.0]))
-    return graph
 
 
 def gradient(graph, fixed):
@@ -165,24 +145,6 @@ def test_a_stop_flag_that_another_thread_sets_ends_the_run():
     assert summary.termination is TerminationType.USER_STOP
     assert len(summary.iterations) == 1
     assert summary.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
-
-
-def test_control_c_keeps_the_best_estimate():
-    """SIGINT in the middle ends the run without an exception; Python's own handler is back afterwards."""
-    graph = noisy_ring()
-    start = graph.chi2()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def callback(iteration):
-        if iteration.iteration == 1:
-            signal.raise_signal(signal.SIGINT)
-
-    summary = optimize(graph, "lm", 100, callback=callback)
-    assert summary.termination is TerminationType.USER_INTERRUPT
-    assert len(summary.iterations) == 2
-    assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-12)
-    assert graph.chi2() < start
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_exception_in_the_callback_leaves_a_consistent_graph():

@@ -158,7 +158,7 @@ def test_toro_information_in_space():
 
 
 def test_old_sim3_layouts():
-    """g2o 1.x writes the logarithm of the inverse, and the first camera's intrinsics."""
+    """C++ g2o writes the logarithm of the inverse, and the first camera's intrinsics."""
     rng = np.random.default_rng(2)
     tokens = rng.uniform(-0.5, 0.5, (6, 11))
     values = sim3.VertexSim3Expmap.file.for_tokens(11).decode(tokens)
@@ -171,11 +171,11 @@ def test_old_sim3_layouts():
 
 
 def test_old_expmap_layout_is_the_inverse():
-    """G2O_1X_FILES reads poses and measurements that g2o 1.x wrote as their inverse."""
+    """C++ g2o writes poses and measurements as their inverse."""
     values = stored(sba.VertexSE3Expmap)
-    pose = SE3(sba.G2O_1X_FILES["VERTEX_SE3:EXPMAP"].decode(values))
+    pose = SE3(sba.INVERSE_FILE.decode(values))
     tokens = np.concatenate([values, np.zeros((5, 21))], axis=-1)
-    measurement, _ = sba.G2O_1X_FILES["EDGE_SE3:EXPMAP"].decode(tokens)
+    measurement, _ = sba.INVERSE_EDGE_FILE.decode(tokens)
     np.testing.assert_array_equal(measurement, pose.storage)
     np.testing.assert_allclose(
         (pose * SE3(values)).to_matrix(), np.broadcast_to(np.eye(4), (5, 4, 4)), atol=1e-15

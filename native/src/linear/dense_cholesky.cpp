@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "linear/errors.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
@@ -44,6 +45,7 @@ bool DenseCholesky::factorize(const double* values, const double* damping) {
       done = pool.run_exactly(threads, std::ref(body));
     }
   }
+  throw_if_stopped();
   factorized_ = failed < 0;
   failed_block_ = factorized_ ? -1 : pattern_->block_of(failed);
   return factorized_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/stopping.h"
+
 namespace graphopt {
 namespace {
 
@@ -296,10 +298,14 @@ void for_own_groups(int begin, int end, const Team& team, const Body& body) {
 int factor_front(const Front& front, const double* min_pivot, const Team& team, int* failed_pivot) {
   const FrontStrips strips(front);
   const int n = front.num_pivots;
-  const int panel = strips.size() * kStrip > 1500 ? kLargePanel : kPanel;
+  const bool large = strips.size() * kStrip > 1500;  // a panel takes longer than a look at the clock
+  const int panel = large ? kLargePanel : kPanel;
   for (int first = 0; first < n; first += panel) {
     const int last = std::min(n, first + panel);
-    if (team.thread == 0) *failed_pivot = factor_diagonal_block(strips, first, last, min_pivot);
+    if (team.thread == 0) {
+      const bool stops = large && stop_requested();
+      *failed_pivot = stops ? kStopped : factor_diagonal_block(strips, first, last, min_pivot);
+    }
     team.wait();
     if (*failed_pivot >= 0) return *failed_pivot;
     const int rest = static_cast<int>(num_strips(last));

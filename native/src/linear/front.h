@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "linear/strips.h"
 #include "parallel/thread_pool.h"
@@ -40,8 +41,9 @@ struct Team {
   }
 };
 
-// min_pivot (n): a pivot must be finite and larger. Returns the first failing pivot or -1. The threads of a
-// team share `failed_pivot`, which the caller sets to -1.
+// min_pivot (n): a pivot must be finite and larger. Returns the first failing pivot, or -1, or kStopped. The
+// threads of a team share `failed_pivot`, which the caller sets to -1.
+constexpr int kStopped = std::numeric_limits<int>::max();
 int factor_front(const Front& front, const double* min_pivot, const Team& team, int* failed_pivot);
 
 // y := L11^-1 y (n);  then  accumulate (m, padded to strips) := L21 y.

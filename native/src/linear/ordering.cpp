@@ -6,10 +6,12 @@
 #include <Eigen/SparseCore>
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
 
 #include "linear/errors.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
@@ -17,6 +19,9 @@ namespace {
 // METIS takes about 2.5 microseconds per block. It pays if ten factorisations at 30 GFLOP/s, a quarter
 // faster, save more than that.
 constexpr double kMetisFlopsPerBlock = 3e4;
+
+// Blocks from which on an ordering may take longer than somebody who wants to stop should wait.
+constexpr int kWorthAThread = 20000;
 
 std::vector<std::int32_t> natural_order(const BlockGraph& graph) {
   std::vector<std::int32_t> order(graph.size());
@@ -50,7 +55,7 @@ std::vector<std::int32_t> amd_order(const BlockGraph& graph) {
 
 std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
   // METIS draws from the C library's generator, which it seeds itself: one call at a time.
-  static std::mutex guard;
+  static std::mutex& guard = *new std::mutex;  // a call that nobody waits for may outlive static objects
   std::lock_guard<std::mutex> lock(guard);
   idx_t n = graph.size();
   std::vector<idx_t> begin(graph.begin.begin(), graph.begin.end());
@@ -232,14 +237,17 @@ EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_
   return tree;
 }
 
-EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
+namespace {
+
+EliminationTree ordered(const BlockGraph& graph, std::string& name) {
+  if (name == "dense") return eliminate(graph, natural_order(graph));
   if (name == "natural" || graph.size() < 2 || graph.neighbor.empty()) {
     if (name == "auto") name = "natural";
     return eliminate(graph, natural_order(graph));
   }
   if (name == "metis") return eliminate(graph, metis_order(graph));
   if (name != "amd" && name != "auto") {
-    throw LinearShapeError("The ordering is '" + name + "', expected auto, amd, metis or natural.");
+    throw LinearShapeError("The ordering is '" + name + "', expected auto, amd, metis, natural or dense.");
   }
   EliminationTree amd = eliminate(graph, amd_order(graph));
   if (name == "amd" || amd.flops < kMetisFlopsPerBlock * graph.size()) {
@@ -249,6 +257,18 @@ EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
   EliminationTree metis = eliminate(graph, metis_order(graph));
   name = metis.flops < amd.flops ? "metis" : "amd";
   return name == "metis" ? metis : amd;
+}
+
+}  // namespace
+
+EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
+  if (Watch::current() == nullptr || graph.size() < kWorthAThread) return ordered(graph, name);
+  const auto own = std::make_shared<const BlockGraph>(graph);
+  const auto own_name = std::make_shared<std::string>(name);
+  const std::function<EliminationTree()> task = [own, own_name] { return ordered(*own, *own_name); };
+  EliminationTree tree = stoppable(task);
+  name = *own_name;
+  return tree;
 }
 
 }  // namespace graphopt

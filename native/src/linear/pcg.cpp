@@ -6,6 +6,7 @@
 
 #include "linear/errors.h"
 #include "linear/small_blocks.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
@@ -130,6 +131,7 @@ void Pcg::solve(const double* b, double* x) {
     if (static_cast<int>(partial_.size()) < threads) partial_.resize(threads);
   };
   run_team(matrix_->worth_threads(), prepare, [&](const Team& team) { solve_team(b, x_.data(), team); });
+  throw_if_stopped();
   std::copy(x_.begin(), x_.end(), x);
   previous_residual_ = 0.5 * residual_;
 }
@@ -147,9 +149,11 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
   std::int64_t iteration = 0;
   for (; iteration < max_iterations_ && residual > bound; ++iteration) {
+    if (team.thread == 0) stops_ = stop_requested();
     matrix_->multiply(d, q, team);
     team.wait();  // q is complete: its parts are not those of `begin .. end`
     const double curvature = dot(d, q, begin, end, team);
+    if (stops_) break;
     if (!(curvature > 0.0) || !std::isfinite(curvature)) break;
     const double alpha = residual / curvature;
     for (std::int64_t i = begin; i < end; ++i) {

@@ -118,6 +118,7 @@ class Pcg {
   double previous_residual_ = -1.0, residual_ = 0.0;
   std::int64_t iterations_ = 0;
   bool converged_ = false, ready_ = false;
+  bool stops_ = false;  // the caller was asked to stop; written between two barriers
   int failed_block_ = -1;
   std::mutex mutex_;
 };

@@ -150,6 +150,7 @@ void SchurComplement::require_threads(int num_threads) {
 
 bool SchurComplement::form(const double* values, const double* damping, const double* b) {
   std::lock_guard<std::mutex> lock(mutex_);
+  formed_ = false;
   values_ = values;
   damping_ = damping;
   b_ = b;
@@ -167,6 +168,7 @@ bool SchurComplement::form(const double* values, const double* damping, const do
     team.wait();
     kernels_->reduce(*this, team);
   });
+  throw_if_stopped();
   const int failed = *std::min_element(failed_.begin(), failed_.end());
   formed_ = failed == std::numeric_limits<int>::max();
   failed_block_ = formed_ ? -1 : failed;
@@ -200,6 +202,7 @@ void SchurComplement::diagonal_blocks(double* out, bool of_kept) {
   run_team(
       worth_threads(), [&](int threads) { require_threads(threads); },
       [&](const Team& team) { kernels_->diagonal_blocks(*this, of_kept, out, team); });
+  throw_if_stopped();
 }
 
 const SchurComplement::Kernels& SchurComplement::choose_kernels() const {

@@ -6,6 +6,7 @@
 
 #include "linear/schur_complement.h"
 #include "linear/small_blocks.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 
@@ -85,7 +86,7 @@ struct SchurComplement::Loops {
   static void reduce(SchurComplement& self, const Team& team) {
     for (;;) {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
-      if (next >= self.num_kept_) return;
+      if (next >= self.num_kept_ || stop_requested()) return;
       const int col = self.columns_by_cost_[next];
       const std::int64_t row = self.pattern_->offset(col);
       const int dim = kept_dim(*self.pattern_, col);
@@ -167,7 +168,7 @@ struct SchurComplement::Loops {
     const Scratch& scratch = self.scratch_[team.worker];
     for (;;) {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
-      if (next >= self.num_kept_) return;
+      if (next >= self.num_kept_ || stop_requested()) return;
       const int col = self.columns_by_cost_[next], dim = kept_dim(pattern, col), ld = padded(dim);
       std::fill(scratch.diagonal, scratch.diagonal + ld * dim, 0.0);
       const Observation* const end =

@@ -8,6 +8,7 @@
 
 #include "linear/errors.h"
 #include "linear/selected_inverse.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 
@@ -71,6 +72,7 @@ bool SparseCholesky::factorize(const double* values, const double* damping) {
   for (int pivot : failed_pivot_) {
     if (pivot >= 0) failed = std::min(failed, pivot);
   }
+  throw_if_stopped();
   factorized_ = failed == std::numeric_limits<int>::max();
   failed_block_ = factorized_ ? -1 : pattern_->block_of(symbolic_.scalar_source[failed]);
   return factorized_;
@@ -81,8 +83,10 @@ void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const do
   if (thread == 0) top_failed_pivot_ = -1;
   failed_pivot_[thread] = -1;
   const Team alone{0, 1, nullptr, thread}, team{thread, schedule_.num_threads, &barrier, thread};
+  PatientStop stop;
   for (int s : schedule_.own[thread]) {
-    failed_pivot_[thread] = factorize_supernode(s, alone, values, damping);
+    failed_pivot_[thread] =
+        stop.after(symbolic_.supernodes[s].cost) ? kStopped : factorize_supernode(s, alone, values, damping);
     if (failed_pivot_[thread] >= 0) break;
   }
   team.wait();
@@ -97,7 +101,8 @@ void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const do
     } else if (thread != 0) {
       continue;
     }
-    const int failed = factorize_supernode(s, shared ? team : alone, values, damping);
+    const bool stops = !shared && stop.after(symbolic_.supernodes[s].cost);
+    const int failed = stops ? kStopped : factorize_supernode(s, shared ? team : alone, values, damping);
     if (failed >= 0 && thread == 0) top_failed_pivot_ = failed;
     if (failed >= 0 && shared) return;
     if (failed >= 0) break;
@@ -116,6 +121,7 @@ int SparseCholesky::factorize_supernode(int s, const Team& team, const double* v
   int failed_alone = -1;
   int* failed = team.num_threads > 1 ? &front_failed_pivot_ : &failed_alone;
   const int pivot = factor_front(front(s), min_pivot_.data() + node.first_pivot, team, failed);
+  if (pivot == kStopped) return kStopped;
   if (pivot >= 0) return node.first_pivot + pivot;
   extend_add(s, true, team);
   return -1;

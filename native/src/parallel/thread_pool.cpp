@@ -5,13 +5,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
 
 // About 20 microseconds.
 constexpr int kSpins = 1500;
+
+// How often the caller of a region looks at its watch while it waits for the others.
+constexpr std::chrono::milliseconds kWatchful{10};
 
 int default_num_threads() {
   if (const char* text = std::getenv("GRAPHOPT_NUM_THREADS")) {
@@ -89,6 +95,7 @@ void ThreadPool::run_locked(const std::function<void(int)>& task) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     task_ = &task;
+    watch_ = Watch::current();
     pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
     error_ = nullptr;
     generation_.fetch_add(1, std::memory_order_release);
@@ -103,7 +110,16 @@ void ThreadPool::run_locked(const std::function<void(int)>& task) {
   for (int spin = 0; spin < kSpins && pending_.load(std::memory_order_acquire) != 0; ++spin) spin_pause();
   if (pending_.load(std::memory_order_acquire) != 0) {
     std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return pending_.load(std::memory_order_acquire) == 0; });
+    const auto done = [this] { return pending_.load(std::memory_order_acquire) == 0; };
+    if (watch_ == nullptr) {
+      done_.wait(lock, done);
+    } else {
+      while (!done_.wait_for(lock, kWatchful, done)) {
+        lock.unlock();
+        watch_->poll();
+        lock.lock();
+      }
+    }
   }
   task_ = nullptr;
   if (own_error) std::rethrow_exception(own_error);
@@ -126,12 +142,14 @@ bool ThreadPool::wait_for_work(std::uint64_t& seen_generation) {
 
 void ThreadPool::work(int index, std::uint64_t seen_generation) {
   while (wait_for_work(seen_generation)) {
+    Watch::make_current(watch_);
     try {
       (*task_)(index);
     } catch (...) {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!error_) error_ = std::current_exception();
     }
+    Watch::make_current(nullptr);
     if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       std::lock_guard<std::mutex> lock(mutex_);  // the caller is either before its check or asleep
       done_.notify_one();

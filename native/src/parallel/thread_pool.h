@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "parallel/stopping.h"
+
 namespace graphopt {
 
 // Tell the processor that this is a waiting loop.
@@ -57,6 +59,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   const std::function<void(int)>* task_ = nullptr;
+  Watch* watch_ = nullptr;  // of the caller of the region
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<int> pending_{0};
   std::atomic<bool> stopping_{false};
@@ -82,6 +85,7 @@ class SpinBarrier {
         spin_pause();
       } else {
         std::this_thread::yield();
+        stop_requested();  // the caller keeps asking while it waits
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "parallel/stopping.h"
 #include "parallel/thread_pool.h"
 #include "vm/compensated.h"
 #include "vm/transpose.h"
@@ -64,6 +65,7 @@ inline void put(double* d, const double* s, const Piece& piece, std::int64_t cod
 
 // Edges between the one that is added and the one whose destinations are fetched into the cache.
 constexpr int kPrefetchDistance = 3;
+constexpr double kChunkNanoseconds = 5e3;  // a usual chunk of edges, for looks at the watch
 
 inline void prefetch(const double* p, int length) {
   for (int i = 0; i < length; i += 8) __builtin_prefetch(p + i, 1);
@@ -162,7 +164,8 @@ void Linearizer::run_program(const EdgeGroup& g, const ProgramPtr& compiled, std
   RobustContext robust;
   robust.kernel = g.kernel.get();
   robust.frame = workspace.kernel_frame.data();
-  for (std::int64_t chunk = begin; chunk < end; ++chunk) {
+  PatientStop stop;
+  for (std::int64_t chunk = begin; chunk < end && !stop.after(kChunkNanoseconds); ++chunk) {
     load_chunk(g, program, chunk, frame);
     if (g.kernel) robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
     execute(program, frame, robust, g.num_lanes(chunk));
@@ -267,6 +270,7 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
   });
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) { sums[static_cast<std::size_t>(t)] = linearize_partition(t, values, b); });
+  throw_if_stopped();
   if (!reductions_.empty())
     for_each_partition([&](int t) {
       share(static_cast<std::int64_t>(reductions_.size()), t, [&](std::int64_t begin, std::int64_t end) {
@@ -292,6 +296,7 @@ double Linearizer::chi2() {
     }
     sums[static_cast<std::size_t>(t)] = total.value();
   });
+  throw_if_stopped();
   return sum_partitions(sums);
 }
 
@@ -307,6 +312,7 @@ void Linearizer::edge_chi2(int index, double* out) {
                     out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
                 });
   });
+  throw_if_stopped();
 }
 
 void Linearizer::errors(int index, double* out) {
@@ -322,6 +328,7 @@ void Linearizer::errors(int index, double* out) {
                           frame[static_cast<std::size_t>(g.chi2->output_registers[k + 2]) * kLanes + l];
                 });
   });
+  throw_if_stopped();
 }
 
 void Linearizer::oplus(const double* dx, std::int64_t size) {

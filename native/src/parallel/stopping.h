@@ -1,0 +1,81 @@
+// Ending long loops early: whoever calls native code may have a watch, which is asked now and then whether to
+// stop.
+//
+// The watch belongs to the calling thread; the workers of a parallel region see the watch of its caller. Only
+// the caller asks (the answer may need Python), all see what it was told. A loop that ends early leaves its
+// result unusable and throws `Stopped` after its region, never within.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+
+namespace graphopt {
+
+class Stopped : public std::exception {
+ public:
+  const char* what() const noexcept override { return "asked to stop"; }
+};
+
+class Watch {
+ public:
+  // ask() is called on the thread that made the watch, at most once per `period` seconds, until it says true.
+  Watch(std::function<bool()> ask, double period);
+
+  // Ask if it is time and this is the watch's own thread; true once the answer was true.
+  bool poll();
+
+  // The watch of this thread, null: none.
+  static Watch* current();
+  static void make_current(Watch* watch);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const std::function<bool()> ask_;
+  const Clock::duration period_;
+  const std::thread::id owner_;
+  Clock::time_point last_;
+  std::atomic<bool> stopped_{false};
+};
+
+// True once this thread's watch, if it has one, was told to stop.
+inline bool stop_requested() {
+  Watch* const watch = Watch::current();
+  return watch != nullptr && watch->poll();
+}
+
+inline void throw_if_stopped() {
+  if (stop_requested()) throw Stopped();
+}
+
+// task() on a thread of its own, which is left to itself if this thread's watch says stop: for library calls
+// that cannot be asked. The task must own everything that it refers to.
+template <class Result>
+Result stoppable(std::function<Result()> task) {
+  std::packaged_task<Result()> packaged(std::move(task));
+  std::future<Result> result = packaged.get_future();
+  std::thread(std::move(packaged)).detach();
+  while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) throw_if_stopped();
+  return result.get();
+}
+
+// Counts work in nanoseconds and asks once per millisecond: for loops whose rounds are shorter than a look at
+// the clock.
+class PatientStop {
+ public:
+  bool after(double nanoseconds) {
+    work_ += nanoseconds;
+    if (work_ < 1e6) return false;
+    work_ = 0.0;
+    return stop_requested();
+  }
+
+ private:
+  double work_ = 0.0;
+};
+
+}  // namespace graphopt
