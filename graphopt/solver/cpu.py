@@ -85,6 +85,15 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's estimates of some rows of a vertex set."""
         self._estimates[number].read(rows)
 
+    def snapshot(self) -> list[np.ndarray]:
+        """Copies of all estimates, in the form that steps are taken in."""
+        return [working.array.copy() for working in self._estimates]
+
+    def restore(self, estimates: list[np.ndarray]) -> None:
+        """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
+        for working, estimate in zip(self._estimates, estimates, strict=True):
+            working.array[:] = estimate
+
     @contextmanager
     def changing_equations(self) -> Iterator[None]:
         """Within it `values` and `b` may be changed, after `linearize`."""
