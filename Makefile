@@ -6,8 +6,8 @@
 
 SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
 GPU_PACKAGES = libvulkan-dev glslang-dev glslang-tools spirv-tools
-# a software driver, and the layer that finds wrong use of Vulkan
-TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers
+# a software driver, the layer that finds wrong use of Vulkan, and a browser that opens the pages of graphopt view
+TEST_PACKAGES = mesa-vulkan-drivers vulkan-validationlayers chromium
 # to build Kompute's Python package, which is optional for users and tested here
 KOMPUTE_PACKAGES = libfmt-dev
 
@@ -15,7 +15,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
-SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge native shaders cmake -type f \
+SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge datasets native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
 .PHONY: demo test check format bench dev clean
@@ -58,7 +58,7 @@ $(VENV)/.test-system: $(VENV)/.system
 # A demo needs the code for this processor only, tests need all variants.
 # The build requirements live in the environment, so that rebuilding after a change is incremental.
 $(VENV)/.build-requirements: $(VENV)/.system
-	$(PIP) install "scikit-build-core>=0.10" "pybind11>=2.12" "numpy>=1.24"
+	$(PIP) install "scikit-build-core>=0.11" "pybind11>=2.12" "numpy>=1.24"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)

@@ -18,12 +18,13 @@ LAYERS = (
     "datasets",
     "io",
     "report",
+    "eval",
     "g2o",
     "cli",
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "_native"}
+FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "html", "_native"}
 ROOT = Path(graphopt.__file__).parent
 
 

@@ -192,7 +192,7 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
-    from graphopt.cli.devices import describe_cpu
+    from graphopt.eval.machine import describe_cpu
     from graphopt.solver.linear_systems import choose_system
     from graphopt.solver.registry import SolverOptions
 

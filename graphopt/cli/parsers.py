@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from graphopt.cli import g2o_command
+from graphopt.cli import eval_parser, g2o_command
 from graphopt.cli.schedules import SCHEDULES, ScheduleAction
 from graphopt.cli.suggestions import did_you_mean
 
@@ -444,6 +444,11 @@ def build_parser(version: str) -> Parser:
         g2o_command.add_parser,
     ):
         add(commands)
+    types = sys.modules[__name__]
+    eval_parser.add_eval(commands, types)
+    eval_parser.add_datasets(commands)
+    eval_parser.add_view(commands)
+    eval_parser.add_compare(commands, types)
     return parser
 
 

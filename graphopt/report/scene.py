@@ -58,6 +58,8 @@ class Scene:
     """More edges see points than join poses: drawn as a cloud with cameras, without the edges."""
     lines: NDArray[np.int64]
     """(m, 2): rows of `positions` that an edge of two vertices joins."""
+    ids: NDArray[np.int64]
+    """(n,) of the vertices."""
 
     @property
     def dim(self) -> int:
@@ -95,7 +97,7 @@ def scene(graph: Graph) -> Scene:
     order = np.concatenate([np.argsort(ids[:num_poses], kind="stable"), np.arange(num_poses, len(ids))])
     lines = _lines(graph, ids[order])
     is_ba = dim == 3 and int((lines >= num_poses).any(axis=1).sum()) > 4 * num_poses
-    return Scene(np.concatenate(padded)[order], num_poses, is_ba, lines)
+    return Scene(np.concatenate(padded)[order], num_poses, is_ba, lines, ids[order])
 
 
 def _lines(graph: Graph, ids: NDArray[np.int64]) -> NDArray[np.int64]:

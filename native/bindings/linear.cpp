@@ -244,6 +244,77 @@ std::shared_ptr<BlockPattern> shared(const std::shared_ptr<const BlockPattern>& 
   return std::const_pointer_cast<BlockPattern>(pattern);  // Python sees read-only attributes
 }
 
+// The structure of a factorisation for a device, as arrays with one entry per front.
+struct DeviceSymbolic {
+  std::shared_ptr<const BlockPattern> pattern;
+  SymbolicFactor factor;
+  std::vector<std::int32_t> first_pivot, num_pivots, num_below, parent;
+  std::vector<std::int64_t> rows_begin;
+
+  DeviceSymbolic(std::shared_ptr<const BlockPattern> of, const std::string& ordering)
+      : pattern(std::move(of)), factor(*pattern, ordering, kDeviceModel) {
+    for (const Supernode& node : factor.supernodes) {
+      first_pivot.push_back(node.first_pivot);
+      num_pivots.push_back(node.num_pivots);
+      num_below.push_back(node.num_below);
+      parent.push_back(node.parent);
+      rows_begin.push_back(node.rows_begin);
+    }
+  }
+};
+
+void bind_symbolic(py::module_& m) {
+  const auto view = [](auto member) {
+    return [member](const py::object& self) {
+      return view_of(self.cast<const DeviceSymbolic&>().*member, self);
+    };
+  };
+  const auto factor_view = [](auto member) {
+    return [member](const py::object& self) {
+      return view_of(self.cast<const DeviceSymbolic&>().factor.*member, self);
+    };
+  };
+  py::class_<DeviceSymbolic>(m, "DeviceSymbolic")
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering) {
+             py::gil_scoped_release release;
+             return std::make_unique<DeviceSymbolic>(std::move(pattern), ordering);
+           }),
+           py::arg("pattern"), py::arg("ordering"))
+      .def_property_readonly("ordering", [](const DeviceSymbolic& s) { return s.factor.ordering; })
+      .def_property_readonly("flops", [](const DeviceSymbolic& s) { return s.factor.flops; })
+      .def_property_readonly("nonzeros", [](const DeviceSymbolic& s) { return s.factor.nonzeros; })
+      .def_property_readonly("first_pivot", view(&DeviceSymbolic::first_pivot))
+      .def_property_readonly("num_pivots", view(&DeviceSymbolic::num_pivots))
+      .def_property_readonly("num_below", view(&DeviceSymbolic::num_below))
+      .def_property_readonly("parent", view(&DeviceSymbolic::parent))
+      .def_property_readonly("rows_begin", view(&DeviceSymbolic::rows_begin))
+      .def_property_readonly("permutation", factor_view(&SymbolicFactor::perm))
+      .def_property_readonly("scalar_source", factor_view(&SymbolicFactor::scalar_source))
+      .def_property_readonly("children_begin", factor_view(&SymbolicFactor::children_begin))
+      .def_property_readonly("children", factor_view(&SymbolicFactor::children))
+      .def_property_readonly("rows", factor_view(&SymbolicFactor::rows))
+      .def_property_readonly("parent_row", factor_view(&SymbolicFactor::parent_row))
+      .def(
+          "places",
+          [](const DeviceSymbolic& s, const py::object& offsets) {
+            const std::vector<std::int64_t> first = vector_of<std::int64_t>(offsets, "offsets");
+            if (first.size() != s.factor.supernodes.size()) {
+              throw_shape("offsets",
+                          "one entry per front (" + std::to_string(s.factor.supernodes.size()) + ")",
+                          offsets);
+            }
+            std::vector<std::uint32_t> places;
+            {
+              py::gil_scoped_release release;
+              places = column_major_places(s.factor, *s.pattern, first);
+            }
+            py::array_t<std::uint32_t> result(static_cast<py::ssize_t>(places.size()));
+            std::copy(places.begin(), places.end(), result.mutable_data());
+            return result;
+          },
+          py::arg("offsets"));
+}
+
 void bind_schur(py::module_& m) {
   py::class_<BoundSchur>(m, "SchurComplement")
       .def(py::init([](const std::shared_ptr<BlockPattern>& pattern, int num_kept, const std::string& mode) {
@@ -360,6 +431,7 @@ void bind_linear(py::module_& m) {
           "num_nonzeros",
           [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })
       .def_property_readonly("flops", &DenseCholesky::flops);
+  bind_symbolic(m);
   bind_schur(m);
   bind_pcg(m);
 }

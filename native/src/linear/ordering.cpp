@@ -240,13 +240,14 @@ EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_
 namespace {
 
 EliminationTree ordered(const BlockGraph& graph, std::string& name) {
+  if (name == "dense") return eliminate(graph, natural_order(graph));
   if (name == "natural" || graph.size() < 2 || graph.neighbor.empty()) {
     if (name == "auto") name = "natural";
     return eliminate(graph, natural_order(graph));
   }
   if (name == "metis") return eliminate(graph, metis_order(graph));
   if (name != "amd" && name != "auto") {
-    throw LinearShapeError("The ordering is '" + name + "', expected auto, amd, metis or natural.");
+    throw LinearShapeError("The ordering is '" + name + "', expected auto, amd, metis, natural or dense.");
   }
   EliminationTree amd = eliminate(graph, amd_order(graph));
   if (name == "amd" || amd.flops < kMetisFlopsPerBlock * graph.size()) {

@@ -32,7 +32,7 @@ struct EliminationTree {
 // Tree, postorder and counts of an ordering (Gilbert, Ng and Peyton 1994, weighted by block dimensions).
 EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_t>& order);
 
-// name: auto, amd, metis, natural. On return `name` is the ordering that was taken.
+// name: auto, amd, metis, natural, dense (natural, for one front). On return the ordering that was taken.
 EliminationTree order_blocks(const BlockGraph& graph, std::string& name);
 
 }  // namespace graphopt

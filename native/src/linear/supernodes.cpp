@@ -1,6 +1,7 @@
 #include "linear/supernodes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -19,9 +20,9 @@ struct Node {
   std::vector<std::int32_t> children;  // ascending
 };
 
-double merge_gain(const Node& child, const Node& node) {
-  return front_cost(child.num_pivots, child.num_below) + front_cost(node.num_pivots, node.num_below) -
-         front_cost(child.num_pivots + node.num_pivots, node.num_below);
+double merge_gain(const FrontModel& model, const Node& child, const Node& node) {
+  return model.cost(child.num_pivots, child.num_below) + model.cost(node.num_pivots, node.num_below) -
+         model.cost(child.num_pivots + node.num_pivots, node.num_below);
 }
 
 std::vector<Node> fundamental_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims) {
@@ -48,17 +49,27 @@ std::vector<Node> fundamental_supernodes(const EliminationTree& tree, const std:
   return nodes;
 }
 
+// Everything in one dense front.
+std::vector<Node> one_supernode(const EliminationTree& tree, const std::vector<std::int32_t>& dims) {
+  std::vector<Node> nodes(tree.perm.empty() ? 0 : 1);
+  for (std::size_t k = 0; k < tree.perm.size(); ++k) {
+    nodes[0].steps.push_back(static_cast<std::int32_t>(k));
+    nodes[0].num_pivots += dims[tree.perm[k]];
+  }
+  return nodes;
+}
+
 // Merge children into `nodes[s]` while the estimated time shrinks. The explicit zeros this stores cost less
 // than another front.
-void amalgamate(std::vector<Node>& nodes, int s) {
+void amalgamate(std::vector<Node>& nodes, int s, const FrontModel& model) {
   Node& node = nodes[s];
   std::vector<std::pair<double, std::int32_t>> candidates;
-  for (int child : node.children) candidates.emplace_back(-merge_gain(nodes[child], node), child);
+  for (int child : node.children) candidates.emplace_back(-merge_gain(model, nodes[child], node), child);
   std::stable_sort(candidates.begin(), candidates.end());
   std::vector<std::int32_t> remaining, steps;
   for (const auto& candidate : candidates) {
     Node& child = nodes[candidate.second];
-    if (merge_gain(child, node) <= 0.0) {
+    if (merge_gain(model, child, node) <= 0.0) {
       remaining.push_back(candidate.second);
       continue;
     }
@@ -100,20 +111,21 @@ std::vector<std::int32_t> postorder_of(const std::vector<Node>& nodes) {
 
 }  // namespace
 
-double front_cost(double n, double m) {
-  // Measured shape: a constant, moving the Schur complement to the parent, clearing and filling the pivots'
-  // columns, arithmetic (at less than peak while fronts are small).
+double FrontModel::cost(double n, double m) const {
   const double flops = n * n * n / 3.0 + n * n * m + n * m * m;
-  return 250.0 + 12.0 * n + 0.5 * m * m + 0.25 * n * (n + 2.0 * m) + flops / 30.0;
+  const double panels = n + m > small_rows ? per_panel * std::ceil(n / 32.0) : 0.0;
+  return front + panels + per_pivot * n + per_update * m * m + per_entry * n * (n + 2.0 * m) +
+         flops / flops_per_ns;
 }
 
-SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& ordering_name)
+SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& ordering_name,
+                               const FrontModel& model)
     : ordering(ordering_name) {
   const BlockGraph graph(pattern);
   const EliminationTree tree = order_blocks(graph, ordering);
   flops = tree.flops;
   nonzeros = tree.nonzeros;
-  find_supernodes(tree, pattern.dims());
+  find_supernodes(tree, pattern.dims(), model);
   scalar_source.reserve(pattern.dim());
   for (int block : perm) {
     for (int i = 0; i < pattern.block_dim(block); ++i) {
@@ -124,9 +136,11 @@ SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& o
   place_blocks(pattern);
 }
 
-void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims) {
-  std::vector<Node> nodes = fundamental_supernodes(tree, dims);
-  for (std::size_t s = 0; s < nodes.size(); ++s) amalgamate(nodes, static_cast<int>(s));
+void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
+                                     const FrontModel& model) {
+  std::vector<Node> nodes =
+      ordering == "dense" ? one_supernode(tree, dims) : fundamental_supernodes(tree, dims);
+  for (std::size_t s = 0; s < nodes.size(); ++s) amalgamate(nodes, static_cast<int>(s), model);
   const std::vector<std::int32_t> order = postorder_of(nodes);
   std::vector<std::int32_t> new_number(nodes.size(), -1);
   for (std::size_t k = 0; k < order.size(); ++k) new_number[order[k]] = static_cast<std::int32_t>(k);
@@ -183,7 +197,7 @@ void SymbolicFactor::find_rows(const BlockGraph& graph) {
     node.below = node.diagonal + triangle_size(num_strips(node.num_pivots));
     factor_size = node.below + rectangle_size(node.num_below, node.num_pivots);
     factor_size = (factor_size + 7) / 8 * 8;
-    node.cost = front_cost(node.num_pivots, node.num_below);
+    node.cost = kCoreModel.cost(node.num_pivots, node.num_below);
   }
   std::vector<std::int32_t> front_row(scalar_source.size(), 0);
   parent_row.resize(rows.size());
@@ -241,6 +255,28 @@ void SymbolicFactor::place_blocks(const BlockPattern& pattern) {
       blocks[fill[&node - supernodes.data()]++] = block;
     }
   }
+}
+
+std::vector<std::uint32_t> column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
+                                               const std::vector<std::int64_t>& offsets) {
+  std::vector<std::uint32_t> places(static_cast<std::size_t>(pattern.values_size()), kNowhere);
+  const int num = static_cast<int>(symbolic.supernodes.size());
+  for (int s = 0; s < num; ++s) {
+    const Supernode& node = symbolic.supernodes[s];
+    const std::int64_t rows = node.num_pivots + node.num_below;
+    for (std::int64_t k = symbolic.blocks_begin[s]; k < symbolic.blocks_begin[s + 1]; ++k) {
+      const AssemblyBlock& block = symbolic.blocks[k];
+      const int row_step = block.transposed ? block.num_cols : 1;
+      const int col_step = block.transposed ? 1 : block.num_rows;
+      for (int c = 0; c < block.num_cols; ++c) {
+        const std::int64_t column = offsets[s] + (block.col + c) * rows + block.row;
+        for (int r = std::max(0, block.col + c - block.row); r < block.num_rows; ++r) {
+          places[block.source + r * row_step + c * col_step] = static_cast<std::uint32_t>(column + r);
+        }
+      }
+    }
+  }
+  return places;
 }
 
 }  // namespace graphopt

@@ -30,8 +30,27 @@ struct AssemblyBlock {
   bool transposed;  // the stored block is num_cols x num_rows
 };
 
+// What fronts cost: supernodes are merged while the sum shrinks. Nanoseconds.
+struct FrontModel {
+  double front, per_pivot;       // a front, a pivot
+  double per_update, per_entry;  // an entry of the square of the rows below, of the pivots' columns
+  double flops_per_ns;           // arithmetic
+  double per_panel;              // 32 pivots of a front of more than small_rows rows
+  std::int32_t small_rows;
+  double cost(double num_pivots, double num_below) const;
+};
+
+// One core: measured shape. A constant, moving the Schur complement to the parent, clearing and filling the
+// pivots' columns, arithmetic (at less than peak while fronts are small).
+constexpr FrontModel kCoreModel{250.0, 12.0, 0.5, 0.25, 30.0, 0.0, 0};
+
+// A GPU: a front occupies a workgroup for as long as its pivots take, one after the other, and each level of
+// the tree costs a dispatch; arithmetic is cheap.
+constexpr FrontModel kDeviceModel{4000.0, 30.0, 0.05, 0.05, 250.0, 6000.0, 64};
+
 struct SymbolicFactor {
-  SymbolicFactor(const BlockPattern& pattern, const std::string& ordering);
+  SymbolicFactor(const BlockPattern& pattern, const std::string& ordering,
+                 const FrontModel& model = kCoreModel);
 
   std::string ordering;                     // the one that was taken
   std::vector<std::int32_t> perm, inverse;  // (nb) step <-> block
@@ -49,12 +68,16 @@ struct SymbolicFactor {
   double nonzeros = 0.0;         // of the ordering
 
  private:
-  void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims);
+  void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
+                       const FrontModel& model);
   void find_rows(const BlockGraph& graph);
   void place_blocks(const BlockPattern& pattern);
 };
 
-// Estimated time of a front with n pivots and m rows below, in nanoseconds.
-double front_cost(double num_pivots, double num_below);
+// Where each scalar of `values` belongs if front s is a column-major matrix of num_pivots + num_below rows
+// that starts at offsets[s]; kNowhere: above the diagonal. (values_size)
+constexpr std::uint32_t kNowhere = 0xffffffffu;
+std::vector<std::uint32_t> column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
+                                               const std::vector<std::int64_t>& offsets);
 
 }  // namespace graphopt

@@ -1,0 +1,309 @@
+"""Cholesky on a device beside the CPU's, on dense systems and on the structures of pose graphs.
+
+    python benchmarks/device_cholesky.py [CASE ...] [--precision double mixed] [--repeats N] [--no-cpu]
+                                         [--json FILE] [--profile] [--list]
+
+Without names: everything up to 10^5 poses and 16,002 dense rows (about 12 GB of device memory). Names:
+dense-N, manhattan-N, sphere-N, torus-N, grid2d-N, grid3d-N (N poses). The numbers are random and diagonally
+dominant: only linear algebra is timed. Needs numpy and the package, no peers.
+
+Per case: rows, operations counted with the zeros that merged fronts store, fronts, levels; analysis (once per
+structure); the device's own time of a factorisation and of a solve (timestamps, median), with GFLOP/s;
+`floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
+the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
+--profile adds the device time by kind of step (each kind in a submission of its own).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt import datasets
+from graphopt.cpu_kernels import kernels
+from graphopt.device.figures import device_figures
+from graphopt.device.shared import shared_device
+from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse
+
+DEFAULT = (
+    "dense-441 dense-1000 dense-2000 dense-4000 dense-8721 dense-16002 sphere-2500 manhattan-10000 "
+    "torus-5000 grid2d-100000 manhattan-100000 grid3d-8000 sphere-100000"
+).split()
+
+
+def make_pattern(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:
+    """Pattern of all diagonal blocks and the blocks of `edges` (n, 2)."""
+    num = len(dims)
+    keys = np.concatenate([edges.max(axis=1) * num + edges.min(axis=1), np.arange(num) * (num + 1)])
+    col, row = np.divmod(np.unique(keys), num)
+    return BlockPattern(dims, np.searchsorted(col, np.arange(num + 1)), row)
+
+
+def dense(rows: int) -> BlockPattern:
+    """Blocks of up to 9 rows, all there."""
+    dims = np.full(-(-rows // 9), 9)
+    dims[-1] -= dims.sum() - rows
+    col_ptr = np.concatenate([[0], np.cumsum(np.arange(1, len(dims) + 1))])
+    return BlockPattern(dims, col_ptr, np.concatenate([np.arange(k + 1) for k in range(len(dims))]))
+
+
+def planar_grid(poses: int) -> BlockPattern:
+    """Poses of three rows on a square lattice, joined to their neighbours."""
+    side = int(np.ceil(np.sqrt(poses)))
+    index = np.arange(side * side).reshape(side, side)
+    edges = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in edges])
+    return make_pattern(np.full(side * side, 3), pairs)
+
+
+def pattern_of(name: str) -> BlockPattern:
+    """The block pattern of a case."""
+    kind, text = name.rsplit("-", 1)
+    size = int(text)
+    side = round(np.sqrt(size))
+    if kind == "dense":
+        return dense(size)
+    if kind == "grid2d":
+        return planar_grid(size)
+    makers: dict[str, Callable[[], Any]] = {
+        "manhattan": lambda: datasets.manhattan(size),
+        "sphere": lambda: datasets.sphere(side, side),
+        "torus": lambda: datasets.torus(side, side),
+        "grid3d": lambda: datasets.grid(round(size ** (1 / 3)), closures=1.0),
+    }
+    structure = Structure(makers[kind]().select())
+    return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+
+
+def dominant_values(pattern: BlockPattern) -> np.ndarray:
+    """Random values whose diagonal exceeds the length of the row."""
+    values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size)
+    dims = pattern.dims.astype(np.int64)
+    columns = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
+    length = np.bincount(pattern.row_idx, dims[columns], pattern.num_blocks)
+    length += np.bincount(columns, dims[pattern.row_idx], pattern.num_blocks)
+    starts = pattern.value_offsets[pattern.col_ptr[1:] - 1]
+    for dim in np.unique(dims):
+        own = np.flatnonzero(dims == dim)
+        places = starts[own, None] + np.arange(dim * dim)
+        blocks = values[places].reshape(-1, dim, dim)
+        blocks = 0.5 * (blocks + blocks.transpose(0, 2, 1)) + (1.0 + length[own, None, None]) * np.eye(dim)
+        values[places] = blocks.reshape(len(own), -1)
+    return values
+
+
+def residual(pattern: BlockPattern, values: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
+    """Largest entry of b - H x, relative."""
+    product = kernels.SymmetricProduct(pattern).multiply(values, x)
+    return float(np.abs(b - product).max() / (np.abs(values).max() * np.abs(x).max() + np.abs(b).max()))
+
+
+class Counting:
+    """Passes commands on; counts dispatches and barriers."""
+
+    def __init__(self, recorder: Any):
+        self._recorder = recorder
+        self.dispatches = self.barriers = 0
+
+    def dispatch(self, *arguments: Any) -> None:
+        """Count and record."""
+        self.dispatches += 1
+        self._recorder.dispatch(*arguments)
+
+    def barrier(self) -> None:
+        """Count and record."""
+        self.barriers += 1
+        self._recorder.barrier()
+
+    def fill(self, *arguments: Any) -> None:
+        """Record."""
+        self._recorder.fill(*arguments)
+
+
+class Profile(Counting):
+    """Gives every run between two barriers timestamps of its own, by the names of its kernels."""
+
+    def __init__(self, recorder: Any):
+        super().__init__(recorder)
+        self.names: list[str] = []
+        self._current: list[str] = []
+        recorder.timestamp()
+
+    def dispatch(self, kernel: Any, *arguments: Any) -> None:
+        """Note the kernel's name."""
+        self._current.append(kernel.name if hasattr(kernel, "name") else str(kernel))
+        super().dispatch(kernel, *arguments)
+
+    def barrier(self) -> None:
+        """End a run."""
+        super().barrier()
+        self._recorder.timestamp()
+        self.names.append("+".join(sorted(set(self._current))) or "fill")
+        self._current = []
+
+
+class DeviceCase:
+    """One factorisation on the device."""
+
+    def __init__(self, device: Any, pattern: BlockPattern, precision: Any, values: np.ndarray, b: np.ndarray):
+        begin = time.perf_counter()
+        self.analysis = analyse(pattern)
+        analysed = time.perf_counter()
+        self.solver = DeviceCholesky(device, pattern, precision, analysis=self.analysis)
+        self.analyse_seconds, self.prepare_seconds = analysed - begin, time.perf_counter() - analysed
+        self.device, self.pattern = device, pattern
+        real = self.solver.real
+        self.values = device.upload(values.astype(real))
+        self.b, self.x = device.upload(b.astype(real)), self.solver.reals(pattern.dim)
+        begin = time.perf_counter()
+        self.factorize = self._program(lambda recorder: self.solver.record_factorize(recorder, self.values))
+        self.barriers = self._count.barriers
+        self.solve = self._program(lambda recorder: self.solver.record_solve(recorder, self.b, self.x))
+        self.record_seconds = time.perf_counter() - begin
+
+    def _program(self, record: Callable[[Any], None]) -> Any:
+        recorder = self.device.record()
+        recorder.timestamp()
+        self._count = Counting(recorder)
+        record(self._count)
+        return recorder.timestamp().finish()
+
+    def seconds(self, program: Any, repeats: int) -> float:
+        """Median of the device's time."""
+        times = []
+        for _ in range(repeats + 2):
+            self.device.submit(program).wait()
+            stamps = program.timestamps()
+            times.append(1e-9 * (stamps[-1] - stamps[0]))
+        return float(np.median(times[2:]))
+
+    def solution(self) -> np.ndarray:
+        """x, after both programs have run."""
+        return self.device.download(self.x, self.solver.real, self.pattern.dim).astype(float)
+
+    def profile(self) -> dict[str, tuple[int, float]]:
+        """Milliseconds by kind of step."""
+        recorder = self.device.record()
+        watch = Profile(recorder)
+        self.solver.record_factorize(watch, self.values)
+        program = recorder.finish()
+        for _ in range(3):
+            self.device.submit(program).wait()
+        stamps = program.timestamps()
+        found: dict[str, tuple[int, float]] = {}
+        for name, begin, end in zip(watch.names, stamps[:-1], stamps[1:], strict=True):
+            num, spent = found.get(name, (0, 0.0))
+            found[name] = num + 1, spent + 1e-6 * (end - begin)
+        return found
+
+
+def wall_seconds(call: Callable[[], object], repeats: int) -> float:
+    """Median after one run to warm up."""
+    call()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return float(np.median(times))
+
+
+def run_cpu(name: str, pattern: BlockPattern, values: np.ndarray, b: np.ndarray, repeats: int) -> dict:
+    """Times of the CPU's solver."""
+    solver = (DenseCholesky if name.startswith("dense") else SparseCholesky)(pattern)
+    factorize = wall_seconds(lambda: solver.factorize(values), repeats)
+    return {
+        "cpu_ms": 1e3 * factorize,
+        "cpu_solve_ms": 1e3 * wall_seconds(lambda: solver.solve(b), repeats),
+        "cpu_gflops": 1e-9 * solver.flops / factorize,
+        "cpu_residual": residual(pattern, values, solver.solve(b), b),
+    }
+
+
+def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int, profile: bool) -> dict:
+    """Times of one case in one precision."""
+    values, b = dominant_values(pattern), np.random.default_rng(1).standard_normal(pattern.dim)
+    case = DeviceCase(device, pattern, precision, values, b)
+    factorize, solve = case.seconds(case.factorize, repeats), case.seconds(case.solve, repeats)
+    own, figures = case.analysis, device_figures(device)
+    rate = figures.flops(precision)
+    row = {
+        "rows": pattern.dim,
+        "gflop": 1e-9 * own.flops,
+        "ordering": own.symbolic.ordering,
+        "fronts": len(own.level),
+        "levels": own.num_levels,
+        "barriers": case.barriers,
+        "device_mb": case.solver.memory_bytes / 1e6,
+        "analyse_ms": 1e3 * case.analyse_seconds,
+        "prepare_ms": 1e3 * case.prepare_seconds,
+        "record_ms": 1e3 * case.record_seconds,
+        "factorize_ms": 1e3 * factorize,
+        "gflops": 1e-9 * own.flops / factorize,
+        "floor_ms": 1e3 * (own.flops / rate + case.barriers * figures.dispatch_seconds),
+        "solve_ms": 1e3 * solve,
+        "residual": residual(pattern, values, case.solution(), b),
+    }
+    if profile:
+        for kind, (num, spent) in sorted(case.profile().items(), key=lambda item: -item[1][1]):
+            print(f"      {kind:40} {num:5} times  {spent:9.3f} ms")
+    return row
+
+
+def show(name: str, row: dict) -> None:
+    """One line."""
+    text = "  ".join(f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
+    print(f"{name:18} {text}", flush=True)
+
+
+def main() -> None:
+    """Run the cases."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("cases", nargs="*", default=DEFAULT, metavar="CASE")
+    parser.add_argument("--precision", nargs="+", default=["double", "mixed"], choices=("double", "mixed"))
+    parser.add_argument("--device", help="number or part of the name")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-cpu", action="store_true")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--list", action="store_true", help="print the default cases")
+    args = parser.parse_args()
+    if args.list:
+        print(*DEFAULT)
+        return
+    device = shared_device(args.device)
+    figures = device_figures(device)
+    rates = figures.float64_flops / 1e12, figures.float32_flops / 1e12
+    print(
+        f"{device.name}: float64 {rates[0]:.2f}, float32 {rates[1]:.2f} TFLOP/s, dispatch "
+        f"{1e6 * figures.dispatch_seconds:.1f} us; CPU {kernels.num_threads()} threads"
+    )
+    results = {}
+    for name in args.cases:
+        pattern = pattern_of(name)
+        for precision in args.precision:
+            try:
+                row = run_device(device, pattern, precision, args.repeats, args.profile)
+            except Exception as error:  # the other cases still count
+                row = {"error": f"{type(error).__name__}: {error}"}
+            results[f"{name} {precision}"] = row
+            show(f"{name} {precision}", row)
+        if not args.no_cpu:
+            values, b = dominant_values(pattern), np.random.default_rng(1).standard_normal(pattern.dim)
+            row = run_cpu(name, pattern, values, b, min(3, args.repeats))
+            results[f"{name} cpu"] = row
+            show(f"{name} cpu", row)
+        if args.json is not None:
+            args.json.write_text(json.dumps({"device": device.name, "results": results}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""`graphopt compare`: the differences of two results of `graphopt eval`."""
+
+from __future__ import annotations
+
+import argparse
+
+from graphopt.cli import output
+
+_MARKS = {"better": "+", "worse": "-", "failed": "-", "mended": "+"}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what changed; return 1 if anything got worse, else 0."""
+    from graphopt.eval.compare import compare
+    from graphopt.eval.results import load
+
+    changes = compare(load(args.before), load(args.after), args.tolerance)
+    if args.json:
+        output.print_json({"changes": [{**vars(one), "ratio": one.ratio} for one in changes]})
+    else:
+        rows = [
+            (_MARKS.get(one.verdict, ""), one.key, one.column, one.text, _ratio(one.ratio), one.verdict)
+            for one in changes
+            if one.verdict != "same"
+        ]
+        if rows:
+            output.print_table(("", "entry", "number", "A -> B", "B / A", "verdict"), rows, ("B / A",))
+        same = sum(one.verdict == "same" for one in changes)
+        print(f"{len(rows)} differences, {same} numbers within the tolerance")
+    return 1 if any(one.verdict in ("worse", "failed") for one in changes) else 0
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,120 @@
+"""`graphopt datasets`: which public data sets there are, where they are here, and how to get them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from graphopt.cli import output
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run list, info, fetch or path; return 0, or 1 where a download failed."""
+    return {"list": _list, "info": _info, "fetch": _fetch, "path": _path}[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from graphopt.datasets.registry import collections, datasets, find
+
+    names = {args.collection} if args.collection in collections() else None
+    if args.collection and names is None:
+        names = {find(args.collection).collection.name}
+    chosen = [one for one in datasets().values() if names is None or one.collection.name in names]
+    if args.json:
+        output.print_json({"datasets": [_facts(one) for one in chosen]})
+        return 0
+    rows = [(one.name, one.collection.name, one.collection.format, one.path() or "") for one in chosen]
+    output.print_table(("name", "collection", "format", "here"), rows)
+    return 0
+
+
+def _info(args: argparse.Namespace) -> int:
+    from graphopt.datasets.registry import collections, datasets, find
+
+    if args.name in collections():
+        collection = collections()[args.name]
+        members = [one.name for one in datasets().values() if one.collection == collection]
+        facts = {**_collection_facts(collection), "data sets": ", ".join(members)}
+    else:
+        facts = _facts(find(args.name))
+    if args.json:
+        output.print_json(facts)
+    else:
+        output.print_facts([(name, str(value)) for name, value in facts.items() if value])
+    return 0
+
+
+def _fetch(args: argparse.Namespace) -> int:
+    from graphopt.datasets.fetch import DownloadError, fetch
+    from graphopt.datasets.registry import find
+
+    chosen = [find(name) for name in args.names]
+    failed = 0
+    for dataset in chosen:
+        try:
+            with _Bar(dataset.name) as bar:
+                print(fetch(dataset, bar.update))
+        except DownloadError as error:
+            print(f"graphopt: {error}", file=sys.stderr)
+            failed += 1
+    return 1 if failed else 0
+
+
+def _path(args: argparse.Namespace) -> int:
+    from graphopt.datasets.registry import find, missing_message
+
+    dataset = find(args.name)
+    found = dataset.path()
+    if found is None:
+        print(f"graphopt: {missing_message(dataset)}", file=sys.stderr)
+        return 1
+    print(found)
+    return 0
+
+
+def _collection_facts(collection: Any) -> dict[str, Any]:
+    fields = ("name", "title", "homepage", "licence", "citation", "format")
+    return {name: getattr(collection, name) for name in fields}
+
+
+def _facts(dataset: Any) -> dict[str, Any]:
+    found = dataset.path()
+    return {
+        **_collection_facts(dataset.collection),
+        "name": dataset.name,
+        "collection": dataset.collection.name,
+        "url": dataset.url,
+        "hash": dataset.hash or (f"published at {dataset.hash_url}" if dataset.hash_url else None),
+        "here": str(found) if found else None,
+        "fetched to": str(dataset.destination()),
+    }
+
+
+class _Bar:
+    """Progress of a download on a terminal's stderr; nothing elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (TextColumn("{task.description}"), DownloadColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(self._name, total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int | None) -> None:
+        """Show that `done` bytes of `total` have arrived."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)

@@ -1,0 +1,191 @@
+"""`graphopt eval`: run the units of a kind, show what is running and how long it takes, report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from graphopt.cli import output
+from graphopt.errors import OptionError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the evaluation; return 0, or 1 where a unit failed."""
+    from graphopt.eval import report, runner
+    from graphopt.eval.results import Results
+
+    units, options = _KINDS[args.kind](args)
+    folder = Path(args.output or f"eval-{args.kind}")
+    _check_folder(folder)
+    watcher = Watcher(len(units))
+    with watcher:
+        results = runner.run(
+            Results(args.kind, options), units, folder, jobs=args.jobs, fresh=args.fresh, watcher=watcher
+        )
+    written = report.write(folder)
+    if args.json:
+        output.print_json(vars(results))
+    else:
+        _print(results, written)
+    failed = [key for key in results.failed if any(key == unit.key for unit in units)]
+    for key in failed:
+        print(f"graphopt: {key}: {results.entries[key]['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _bal(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import bal
+
+    paths = _paths(args.inputs)
+    _check_configurations(args.config)
+    options = _solver_options(args)
+    found = bal.units(paths, args.config, args.peer, options, args.runs)
+    return found, {**options, "runs": args.runs}
+
+
+def _pose_graph(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import pose_graphs
+
+    paths = _paths(args.inputs)
+    _check_configurations(args.config)
+    options = _solver_options(args)
+    found = pose_graphs.units(paths, args.config, args.peer, options, args.runs)
+    return found, {**options, "runs": args.runs}
+
+
+def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import trajectories
+
+    options = {
+        "align": args.align,
+        "delta": args.delta,
+        "delta_unit": args.delta_unit,
+        "tolerance": args.max_time_difference,
+    }
+    found = trajectories.units(_paths(args.inputs), Path(args.truth), options)
+    return found, {**options, "truth": args.truth}
+
+
+_KINDS = {"bal": _bal, "pose-graph": _pose_graph, "trajectory": _trajectory}
+
+
+def _solver_options(args: argparse.Namespace) -> dict[str, Any]:
+    named = {
+        "method": args.method,
+        "max_iterations": args.iterations,
+        "device": args.device,
+        "precision": args.precision,
+        "time_limit": args.time_limit,
+    }
+    return {name: value for name, value in named.items() if value not in (None, "auto")}
+
+
+def _check_configurations(names: list[str]) -> None:
+    """Refuse a mistyped configuration before anything runs."""
+    from graphopt.solver.configurations import configured
+    from graphopt.solver.registry import SolverOptions
+
+    for name in names:
+        if name != "auto":
+            configured(name, SolverOptions())
+
+
+def _paths(inputs: list[str]) -> dict[str, Path]:
+    """Files by the names that the report gives them: paths as they are, others from the registry."""
+    found: dict[str, Path] = {}
+    for word in inputs:
+        path = Path(word)
+        name = path.name
+        if not path.exists():
+            path, name = _registered(word)
+        while Path(name).suffix in (".xz", ".gz", ".bz2", ".txt", ".g2o", ".graph", ".csv", ".npz"):
+            name = Path(name).stem
+        if name in found:
+            name = str(path)
+        found[name] = path
+    return found
+
+
+def _registered(word: str) -> tuple[Path, str]:
+    from graphopt.datasets.registry import find, missing_message
+
+    if "/" in word or "\\" in word:
+        raise OptionError(f"{word}: no such file.")
+    try:
+        dataset = find(word)
+    except OptionError as error:
+        raise OptionError(f"{word}: no such file, and {str(error)[:1].lower()}{str(error)[1:]}") from None
+    path = dataset.path()
+    if path is None:
+        raise OptionError(missing_message(dataset))
+    return path, dataset.name
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{folder} is a file, expected a folder for the report.")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _print(results: Any, written: list[Path]) -> None:
+    from graphopt.eval.tables import columns, rows
+
+    shown = columns(results)
+    if shown:
+        output.print_table(
+            [one.title for one in shown], rows(results), [one.title for one in shown if one.is_number]
+        )
+    output.print_facts([("written", str(path)) for path in written])
+
+
+class Watcher:
+    """Shows on stderr what runs, what is done, and how long the rest will take."""
+
+    def __init__(self, num_units: int) -> None:
+        self._num_units = num_units
+        self._done = 0
+        self._start = time.perf_counter()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Watcher:
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("starting", total=self._num_units)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, key: str) -> None:
+        """A unit starts."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=key)
+
+    def end(self, key: str, entry: dict[str, Any]) -> None:
+        """A unit has ended."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+            return
+        spent = time.perf_counter() - self._start
+        left = spent / self._done * (self._num_units - self._done)
+        state = "failed" if "error" in entry else output.seconds(entry["wall_seconds"])
+        print(
+            f"[{self._done}/{self._num_units}] {key}: {state}, about {output.seconds(left)} to go",
+            file=sys.stderr,
+        )

@@ -1,0 +1,57 @@
+"""`graphopt view`: one interactive page of a graph file, a trajectory, or a folder of `graphopt eval`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from graphopt.cli import output
+from graphopt.errors import OptionError
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page; return 0."""
+    from graphopt.io import check_writable
+    from graphopt.io.files import write_bytes
+
+    source = Path(args.input)
+    target = Path(args.output or f"{source.name.split('.')[0]}.html")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise OptionError(f"{target}: the page's name must end in .html.")
+    check_writable(target)
+    page = _result_page(source) if _is_result(source) else _graph_page(source, args.before)
+    write_bytes(target, page.encode())
+    output.print_facts([("written", str(target))])
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(target.resolve().as_uri())
+    return 0
+
+
+def _is_result(source: Path) -> bool:
+    """A folder of graphopt eval, or its results.json; a COLMAP model is a folder too."""
+    return source.name == "results.json" or (source / "results.json").exists()
+
+
+def _graph_page(source: Path, before: str | None) -> str:
+    import graphopt
+    from graphopt.io.trajectory import TIMESTAMPS
+    from graphopt.report.viewer import graph_page
+
+    graph = graphopt.read(source)
+    old = None if before is None else graphopt.read(before)
+    times = graph.attachments.get(TIMESTAMPS)
+    return graph_page(graph, source.name, before=old, times=times if isinstance(times, dict) else None)
+
+
+def _result_page(source: Path) -> str:
+    from graphopt.eval.results import load
+    from graphopt.report.viewer import trajectory_page
+
+    curves = {key: entry["curve"] for key, entry in load(source).entries.items() if entry.get("curve")}
+    if not curves:
+        raise OptionError(
+            f"{source}: no entry has a trajectory to show. View a graph, or open {source}/report.html."
+        )
+    return trajectory_page(curves, source.name)

@@ -1,0 +1,167 @@
+"""The structure of a factorisation on a device: fronts, levels of the tree, where everything is kept.
+
+    P (H + D) P' = L S L'      front s:  n pivots, m rows below, f = n + m
+
+    factor    [f x n] column-major, for good, at `factor_offset`
+    update    [m x m] column-major: the front's Schur complement, in the arena of its level's parity, until
+              the parent, one level further up, has taken it
+
+Levels are counted from the roots down and numbered from the leaves up, so that a parent is always exactly one
+level above its children: two arenas suffice. Ordering, tree and supernodes come from native code
+(native/src/linear/supernodes.cpp), with the front costs of a device.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import OptionError, SolverError
+from graphopt.solver.linear import BlockPattern
+
+ORDERINGS = ("auto", "amd", "metis", "natural", "dense")
+SMALL_ROWS = 64
+"""Rows of a front that one workgroup factors in shared memory."""
+BLOCK = 32
+"""Columns of a panel; `BLOCK` of chol.glsl."""
+DENSE_FILL = 0.5
+"""Share of the lower triangle from which on the system counts as dense: one front, no levels."""
+NOWHERE = 0xFFFFFFFF
+_ALIGN = 16  # scalars: a front starts on a cache line
+_LEVEL_SECONDS = 2e-5  # of a level: its dispatches and its longest chain of pivots
+_RATE = 2e12  # operations per second, to choose between orderings
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Fronts in elimination order, children before parents. Arrays have one entry per front."""
+
+    symbolic: Any
+    """Native: permutation, tree, rows."""
+    pattern: BlockPattern
+    level: np.ndarray
+    """int64; 0: the leaves furthest from their root."""
+    factor_offset: np.ndarray
+    """(fronts + 1,) int64 scalars."""
+    update_offset: np.ndarray
+    """int64 scalars, in the arena of the level's parity."""
+    arena_size: tuple[int, int]
+    """Scalars of the arenas of even and odd levels."""
+
+    @cached_property
+    def num_pivots(self) -> np.ndarray:
+        """n, int64."""
+        return self.symbolic.num_pivots.astype(np.int64)
+
+    @cached_property
+    def num_below(self) -> np.ndarray:
+        """m, int64."""
+        return self.symbolic.num_below.astype(np.int64)
+
+    @cached_property
+    def num_rows(self) -> np.ndarray:
+        """f = n + m, int64."""
+        return self.num_pivots + self.num_below
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of the tree."""
+        return int(self.level.max(initial=-1)) + 1
+
+    @property
+    def dim(self) -> int:
+        """Scalar rows of the matrix."""
+        return self.pattern.dim
+
+    @property
+    def factor_size(self) -> int:
+        """Scalars of all factors."""
+        return int(self.factor_offset[-1])
+
+    @property
+    def num_carried(self) -> int:
+        """Rows below of all fronts."""
+        return len(self.symbolic.rows)
+
+    @cached_property
+    def flops(self) -> float:
+        """Multiplications and additions of a factorisation, with the zeros that merging fronts has stored."""
+        n, m = self.num_pivots.astype(float), self.num_below.astype(float)
+        return float((n**3 / 3 + n**2 * m + n * m**2).sum())
+
+    @cached_property
+    def is_small(self) -> np.ndarray:
+        """Whether one workgroup takes the front in shared memory."""
+        return self.num_rows <= SMALL_ROWS
+
+    def diagonal_places(self) -> np.ndarray:
+        """(dim,) int64: where each pivot is in the factor, in the order of elimination."""
+        n, f = self.num_pivots, self.num_rows
+        within = np.arange(self.dim) - np.repeat(self.symbolic.first_pivot.astype(np.int64), n)
+        return np.repeat(self.factor_offset[:-1], n) + within * (np.repeat(f, n) + 1)
+
+    def expected_seconds(self) -> float:
+        """Rough time on a large GPU, to choose an ordering."""
+        n_max = np.zeros(self.num_levels)
+        np.maximum.at(n_max, self.level, self.num_pivots)
+        return self.flops / _RATE + float((1.0 + n_max / BLOCK).sum()) * _LEVEL_SECONDS
+
+
+def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
+    """Choose the order of elimination and lay everything out.
+
+    ordering: "amd", "metis", "natural", "dense" (natural, all in one front), or "auto": AMD and METIS at the
+    same time, the one with the shorter expected time, and "dense" where the factor is full anyway.
+    """
+    if ordering not in ORDERINGS:
+        raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
+    if ordering != "auto":
+        return _lay_out(pattern, ordering)
+    full = 0.5 * pattern.dim * (pattern.dim + 1.0)
+    if pattern.dim <= SMALL_ROWS or pattern.values_size >= DENSE_FILL * full:
+        return _lay_out(pattern, "dense")
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda name: _lay_out(pattern, name), ("amd", "metis")))
+    best = min(found, key=Analysis.expected_seconds)
+    return best if best.factor_size < DENSE_FILL * full else _lay_out(pattern, "dense")
+
+
+def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:
+    symbolic = kernels.DeviceSymbolic(pattern, ordering)
+    n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
+    factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
+    if factor_offset[-1] >= NOWHERE:
+        raise SolverError(
+            f"The factor has {factor_offset[-1]} scalars; a device counts to {NOWHERE - 1}. "
+            "Use linear_solver='pcg', or device='cpu'."
+        )
+    level = _levels(symbolic.parent)
+    order = np.argsort(level, kind="stable")
+    sizes = _aligned(m * m)[order]
+    ends = np.cumsum(sizes)
+    first = np.searchsorted(level[order], np.arange(level.max(initial=-1) + 2))
+    starts = np.concatenate([[0], ends])
+    update_offset = np.empty(len(n), np.int64)
+    update_offset[order] = ends - sizes - starts[first[level[order]]]
+    totals = np.diff(starts[first])
+    arenas = int(totals[0::2].max(initial=0)), int(totals[1::2].max(initial=0))
+    return Analysis(symbolic, pattern, level, factor_offset, update_offset, arenas)
+
+
+def _aligned(sizes: np.ndarray) -> np.ndarray:
+    return (sizes + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+def _levels(parent: np.ndarray) -> np.ndarray:
+    """Distance from the deepest leaf's level, roots last."""
+    depth = np.zeros(len(parent), np.int64)
+    above = parent.astype(np.int64)
+    while (alive := np.flatnonzero(above >= 0)).size:
+        depth[alive] += 1
+        above[alive] = parent[above[alive]]
+    return depth.max(initial=0) - depth

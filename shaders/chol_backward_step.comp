@@ -1,0 +1,53 @@
+#version 450
+// Large fronts, one block of 32 columns: x = L11^-T z of the block, which every workgroup solves for itself, and
+// z of 128 columns before it -= L(block, columns)' x.
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 5
+#include "common.glsl"
+#include "chol.glsl"
+PARAMETERS(uint first; uint num; uint num_sides; uint column; uint dim;)
+INPUT(0, uint, list)  // (front, tile of 128 columns)
+INPUT(1, uint, fronts)
+LARGE_INPUT(2, factor)
+INOUT(3, real, z)
+OUTPUT(4, real, x)
+
+// 128 invocations
+const uint LINE = BLOCK + 1;
+shared real v[BLOCK], block[BLOCK * LINE];
+
+void main() {
+  const uint side = WORKGROUP / push.num;
+  if (side >= push.num_sides) return;  // rows of workgroups are filled up
+  const uint entry = push.first + 2 * (WORKGROUP % push.num);
+  const Front f = LOAD_FRONT(list.at[entry]);
+  const uint tile = list.at[entry + 1], own = side * push.dim + f.first_pivot;
+  const uint width = min(BLOCK, f.n - push.column);
+  for (uint e = LANE; e < BLOCK * width; e += 128) {
+    const uint r = e % BLOCK, c = e / BLOCK;
+    if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (push.column + c) * f.f + push.column + r);
+  }
+  if (LANE < width) v[LANE] = z.at[own + push.column + LANE];
+  const uint col = 128 * tile + LANE;
+  const bool inside = col < push.column;
+  real entries[BLOCK];
+  [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
+    entries[r] = r < width && inside ? AT(factor, f.factor, col * f.f + push.column + r) : ZERO;
+  }
+  barrier();
+  for (uint back = width; back > 0; --back) {
+    const uint c = back - 1;
+    const real solved = v[c] / block[c * LINE + c];
+    barrier();
+    if (LANE == c) v[c] = solved;
+    if (LANE < c) v[LANE] -= block[LANE * LINE + c] * solved;
+    barrier();
+  }
+  if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = v[LANE];
+  if (!inside) return;
+  real sum = ZERO;
+  [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
+    if (r < width) sum += entries[r] * v[r];
+  }
+  z.at[own + col] -= sum;
+}

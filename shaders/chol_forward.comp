@@ -1,0 +1,64 @@
+#version 450
+// L z = y of one front and one side per workgroup, in shared memory:
+//   v = [y of the pivots; 0] + what the children carry up;  z = L11^-1 v1;  carry = v2 - L21 z
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 8
+#include "common.glsl"
+#include "chol.glsl"
+layout(constant_id = 1) const uint CAPACITY = 64;  // rows of a front at most
+PARAMETERS(uint first; uint num; uint num_sides; uint dim; uint num_carried;)
+INPUT(0, uint, list)
+INPUT(1, uint, fronts)
+INPUT(2, uint, children)
+INPUT(3, uint, parent_row)
+LARGE_INPUT(4, factor)
+INPUT(5, real, y)      // (sides, dim)
+OUTPUT(6, real, z)     // (sides, dim)
+INOUT(7, real, carry)  // (sides, num_carried)
+
+const uint LINE = BLOCK + 1;
+shared real v[CAPACITY], block[BLOCK * LINE];
+
+void main() {
+  const uint side = WORKGROUP / push.num;
+  if (side >= push.num_sides) return;  // rows of workgroups are filled up
+  const Front f = LOAD_FRONT(list.at[push.first + WORKGROUP % push.num]);
+  const uint own = side * push.dim + f.first_pivot, carried = side * push.num_carried;
+  for (uint r = LANE; r < f.f; r += WORKGROUP_SIZE) v[r] = r < f.n ? y.at[own + r] : ZERO;
+  barrier();
+  for (uint k = f.children_begin; k < f.children_end; ++k) {
+    const Front child = LOAD_FRONT(children.at[k]);
+    for (uint r = LANE; r < child.m; r += WORKGROUP_SIZE) {
+      v[parent_row.at[child.rows + r]] += carry.at[carried + child.rows + r];
+    }
+    barrier();
+  }
+  for (uint column = 0; column < f.n; column += BLOCK) {
+    const uint width = min(BLOCK, f.n - column);
+    for (uint e = LANE; e < BLOCK * width; e += WORKGROUP_SIZE) {
+      const uint r = e % BLOCK, c = e / BLOCK;
+      if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (column + c) * f.f + column + r);
+    }
+    barrier();
+    for (uint c = 0; c < width; ++c) {
+      const real solved = v[column + c] / block[c * LINE + c];
+      barrier();
+      if (LANE == c) v[column + c] = solved;
+      if (LANE > c && LANE < width) v[column + LANE] -= block[c * LINE + LANE] * solved;
+      barrier();
+    }
+    for (uint r = column + width + LANE; r < f.f; r += WORKGROUP_SIZE) {
+      real sum = ZERO;
+      for (uint c = 0; c < width; ++c) sum += AT(factor, f.factor, (column + c) * f.f + r) * v[column + c];
+      v[r] -= sum;
+    }
+    barrier();
+  }
+  for (uint r = LANE; r < f.f; r += WORKGROUP_SIZE) {
+    if (r < f.n) {
+      z.at[own + r] = v[r];
+    } else {
+      carry.at[carried + f.rows + r - f.n] = v[r];
+    }
+  }
+}

@@ -1,0 +1,196 @@
+"""Evaluations resume, keep failures apart, run in processes, and their report says what the JSON says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import eval_units
+import pytest
+
+import graphopt
+from graphopt.cli.main import main
+from graphopt.errors import FormatError, OptionError
+from graphopt.eval import report, results, runner
+from graphopt.eval.results import Results
+from graphopt.eval.runner import Unit
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, key: str) -> None:
+        """A unit starts."""
+
+    def end(self, key: str, entry: dict[str, Any]) -> None:
+        """A unit has ended."""
+
+
+def units(folder: Path, names: str) -> list[Unit]:
+    return [
+        Unit(name, "eval_units:count_calls", {"folder": str(folder), "name": name}) for name in names.split()
+    ]
+
+
+def test_failures_do_not_stop_the_others_and_are_tried_again(tmp_path: Path) -> None:
+    first = runner.run(Results("pose-graph", {}), units(tmp_path, "a bad b"), tmp_path, watcher=Silent())
+    assert list(first.entries) == ["a", "bad", "b"]
+    assert first.failed == ["bad"]
+    assert "this one fails" in first.entries["bad"]["error"]
+    runner.run(Results("pose-graph", {}), units(tmp_path, "a bad b c"), tmp_path, watcher=Silent())
+    assert (tmp_path / "calls").read_text().split() == ["a", "bad", "b", "bad", "c"]
+    assert list(results.load(tmp_path).entries) == ["a", "bad", "b", "c"]
+
+
+def test_a_bug_in_a_unit_is_kept_with_its_traceback(tmp_path: Path) -> None:
+    found = runner.run(Results("pose-graph", {}), units(tmp_path, "worse a"), tmp_path, watcher=Silent())
+    assert "ZeroDivisionError" in found.entries["worse"]["traceback"]
+    assert found.entries["a"]["seconds"] == 1.0
+
+
+def test_other_options_do_not_mix(tmp_path: Path) -> None:
+    runner.run(Results("pose-graph", {"runs": 1}), units(tmp_path, "a"), tmp_path, watcher=Silent())
+    with pytest.raises(OptionError, match="another evaluation"):
+        runner.run(Results("pose-graph", {"runs": 2}), units(tmp_path, "a"), tmp_path, watcher=Silent())
+    fresh = runner.run(
+        Results("pose-graph", {"runs": 2}), units(tmp_path, "a"), tmp_path, fresh=True, watcher=Silent()
+    )
+    assert fresh.options == {"runs": 2}
+
+
+def test_processes_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "PYTHONPATH", f"{Path(eval_units.__file__).parent}:{Path(graphopt.__file__).parents[1]}"
+    )
+    found = runner.run(
+        Results("pose-graph", {}), units(tmp_path, "a bad b"), tmp_path, jobs=2, watcher=Silent()
+    )
+    assert found.failed == ["bad"]
+    assert {key: entry["chi2"] for key, entry in found.entries.items() if key != "bad"} == {
+        "a": 2.0,
+        "b": 2.0,
+    }
+
+
+def test_damaged_results_are_named(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"graphopt eval wrote"):
+        results.load(tmp_path)
+    for text, words in (("{", "no results.json"), ("[]", "no results.json"), ('{"kind": 1}', "missing")):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(FormatError, match=words):
+            results.load(tmp_path)
+
+
+def graph_file(folder: Path) -> Path:
+    path = folder / "square.g2o"
+    graphopt.write(graphopt.datasets.manhattan(nodes=60, seed=1), path)
+    return path
+
+
+def test_a_pose_graph_from_the_command_line_to_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = graph_file(tmp_path)
+    folder = tmp_path / "out"
+    arguments = [
+        "eval",
+        "pose-graph",
+        str(path),
+        "--config",
+        "auto,llt-cpu",
+        "--runs",
+        "1",
+        "-o",
+        str(folder),
+    ]
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    found = results.load(folder)
+    assert list(found.entries) == ["square auto", "square llt-cpu"]
+    solved = graphopt.read(path)
+    graphopt.optimize(solved)
+    for entry in found.entries.values():
+        assert entry["chi2"] == pytest.approx(solved.chi2(), rel=1e-6)
+        assert f"{entry['chi2']:.8g}" in table
+        assert f"{entry['chi2']:.8g}" in (folder / "report.html").read_text()
+        times = [seconds for seconds, _ in entry["convergence"]]
+        assert times == sorted(times) and times[-1] <= entry["seconds"]
+    page = (folder / "report.html").read_text()
+    assert "http" not in page.replace("http-equiv", "").split("<pre>")[0]
+    assert {path.name for path in folder.glob("*.png")} >= {
+        "time.png",
+        "phases.png",
+        "convergence-square.png",
+    }
+    # again: nothing is left to do
+    before = (folder / "results.json").read_bytes()
+    assert main(arguments) == 0
+    assert results.load(folder).entries == json.loads(before)["entries"]
+
+
+def test_sparsity_is_that_of_the_matrices() -> None:
+    from graphopt.eval.sparsity import patterns, raster
+
+    graph = graphopt.datasets.ba(cameras=4, points=30, seed=0)
+    found = patterns(graph)
+    for name, pattern in found.items():
+        image = raster(pattern)
+        assert (image == image.T).all() and image.diagonal().all(), name
+    kept = found["H_schur"]["rows"]
+    assert 0 < kept < found["H"]["rows"]
+    # every camera sees most points: the Schur complement is full
+    assert found["H_schur"]["nonzeros"] == kept * kept
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
+    path = graph_file(tmp_path)
+    script = (
+        "import signal, sys, threading, _thread, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from graphopt.eval import runner, results\n"
+        "from graphopt.eval.runner import Unit\n"
+        "from pathlib import Path\n"
+        "class Watcher:\n"
+        "    def begin(self, key): print(key, flush=True)\n"
+        "    def end(self, key, entry): pass\n"
+        f"sys.path.insert(0, {str(Path(eval_units.__file__).parent)!r})\n"
+        "unit = lambda key, seconds: Unit(key, 'eval_units:slow', {'seconds': seconds})\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "both = [unit('quick', 0.0), unit('long', 60.0)]\n"
+        "runner.run(results.Results('pose-graph', {}), both, folder, watcher=Watcher())\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        while "long" not in process.stdout.readline():
+            pass
+        process.send_signal(2)
+        process.communicate(timeout=30)
+    assert list(results.load(tmp_path).entries) == ["quick"]
+    assert path.exists()
+
+
+def test_report_is_made_from_the_json_alone(tmp_path: Path) -> None:
+    entry = {"problem": "a <b>", "solver": "auto", "seconds": 0.5, "mse": 1.25, "observations": 10}
+    Results(
+        "bal", {}, "graphopt eval bal x", "now", {"graphopt": "0"}, {"a": entry, "c": {"error": "no & such"}}
+    ).save(tmp_path)
+    written = report.write(tmp_path)
+    page = written[0].read_text()
+    assert "a &lt;b&gt;" in page and "no &amp; such" in page and "1.25" in page
+
+
+def test_typos_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = str(graph_file(tmp_path))
+    for arguments, words in (
+        (["eval", "pose-graf", path], "pose-graph"),
+        (["eval", "pose-graph", "nothere.g2o"], "no such file"),
+        (["eval", "pose-graph", path, "--config", "llt-cpuu"], "Did you mean"),
+        (["eval", "bal", path, "--peer", "cerse"], "Known: pyceres"),
+        (["eval", "pose-graph", path, "-o", path], "expected a folder"),
+    ):
+        assert main(arguments) == 2
+        assert words in capsys.readouterr().err

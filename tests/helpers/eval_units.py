@@ -1,0 +1,32 @@
+"""Units of evaluation for tests, in a module that other processes can import."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import OptionError
+
+
+def count_calls(folder: str, name: str) -> dict[str, Any]:
+    """A unit that leaves a trace of each call; "bad" fails, "worse" has a bug."""
+    with Path(folder, "calls").open("a") as file:
+        file.write(f"{name}\n")
+    if name == "bad":
+        raise OptionError("this one fails")
+    if name == "worse":
+        raise ZeroDivisionError("a bug")
+    return {
+        "problem": name,
+        "solver": "auto",
+        "seconds": 1.0,
+        "chi2": np.float64(2.0),
+        "vertices": np.int64(3),
+    }
+
+
+def slow(seconds: float) -> dict[str, Any]:
+    """A unit that takes its time."""
+    time.sleep(seconds)
+    return {"seconds": seconds}

@@ -1,0 +1,220 @@
+"""Cholesky on a device: L S L' = P (H + D) P' for every structure, against dense LAPACK and the CPU's solver.
+
+Residuals are at the level of the arithmetic (float64, float32), a bad pivot is found and its block named,
+equal input gives equal bits, and memory that is not there is said before anything is taken.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from linear_problems import from_dense, make_pattern, spd_values, to_dense
+from vulkan_devices import VARIANTS, shared_device
+
+from graphopt.device.errors import DeviceMemoryError
+from graphopt.errors import OptionError, ShapeError, SolverError
+from graphopt.solver.linear import SparseCholesky
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse, memory
+
+UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
+
+
+def lattice(*sides: int) -> np.ndarray:
+    """Pairs of neighbours."""
+    index = np.arange(np.prod(sides)).reshape(sides)
+    pairs = []
+    for axis in range(len(sides)):
+        first = np.take(index, range(sides[axis] - 1), axis)
+        second = np.take(index, range(1, sides[axis]), axis)
+        pairs.append(np.stack([first.ravel(), second.ravel()], axis=1))
+    return np.concatenate(pairs)
+
+
+def everyone(num: int) -> np.ndarray:
+    """All pairs."""
+    return np.stack(np.triu_indices(num, 1), axis=1)
+
+
+def scattered(num: int, pairs: int) -> np.ndarray:
+    """Random pairs."""
+    return np.random.default_rng(3).integers(0, num, (pairs, 2))
+
+
+PATTERNS = {
+    "one block": ([3], np.empty((0, 2)), "auto"),
+    "nothing but diagonal blocks": ([2, 5, 1, 15], np.empty((0, 2)), "amd"),
+    "two chains": ([6] * 60, np.delete(lattice(60), 29, axis=0), "metis"),
+    "arrow": ([3] * 40 + [7], np.stack([np.arange(40), np.full(40, 40)], axis=1), "amd"),
+    "grid": ([3] * 324, lattice(18, 18), "metis"),
+    "cube": ([6] * 125, lattice(5, 5, 5), "amd"),
+    "mixed sizes": (list(np.random.default_rng(1).integers(1, 21, 50)), scattered(50, 110), "metis"),
+    "full, below one panel": ([5] * 6, everyone(6), "auto"),
+    "full, beyond a group of panels": ([7] * 47, everyone(47), "auto"),
+    "natural": ([2] * 100, lattice(10, 10), "natural"),
+}
+
+
+CASES = [(*VARIANTS[0], name) for name in PATTERNS]
+CASES += [
+    (*variant, name)
+    for variant in VARIANTS[1:]
+    for name in ("two chains", "cube", "full, beyond a group of panels")
+]
+
+
+@pytest.fixture(params=[VARIANTS[0], VARIANTS[3]], ids="-".join)
+def variant(request):
+    """Device and precision; no validation message may be left after a test."""
+    access, precision = request.param
+    device = shared_device(access)
+    yield device, precision
+    assert device.messages == []
+
+
+def residual(dense: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:
+    """Backward error of a solution."""
+    return float(np.abs(b - dense @ x).max() / (np.abs(dense).max() * np.abs(x).max() + np.abs(b).max()))
+
+
+def damped(pattern, values, damping):
+    """H + D."""
+    return to_dense(pattern, values) + np.diag(damping)
+
+
+@pytest.mark.parametrize(("access", "precision", "name"), CASES)
+def test_solutions_have_small_residuals(access, precision, name):
+    """One and three right-hand sides, with damping, on every structure."""
+    device = shared_device(access)
+    dims, edges, ordering = PATTERNS[name]
+    rng = np.random.default_rng(0)
+    pattern = make_pattern(dims, edges)
+    values, damping = spd_values(pattern, rng), rng.random(pattern.dim)
+    solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
+    assert solver.factorize(values, damping) and solver.failed is None
+    dense = damped(pattern, values, damping)
+    for shape in ((pattern.dim,), (pattern.dim, 3)):
+        b = rng.standard_normal(shape)
+        x = solver.solve(b)
+        assert x.shape == shape
+        assert residual(dense, x, b) < 20 * UNIT[precision]
+    assert device.messages == []
+
+
+@pytest.mark.parametrize("name", ["cube", "full, beyond a group of panels"])
+def test_indefinite_systems_by_ldlt(variant, name):
+    """LDL' solves systems with pivots of both signs and counts the negative eigenvalues."""
+    device, precision = variant
+    dims, edges, ordering = PATTERNS[name]
+    rng = np.random.default_rng(5)
+    pattern = make_pattern(dims, edges)
+    dense = to_dense(pattern, spd_values(pattern, rng))
+    dense[np.diag_indices_from(dense)] *= np.where(rng.random(pattern.dim) < 0.3, -1.0, 1.0)
+    solver = DeviceCholesky(device, pattern, precision, "ldlt", ordering=ordering)
+    assert solver.factorize(from_dense(pattern, dense))
+    assert solver.num_negative == (np.linalg.eigvalsh(dense) < 0.0).sum() > 0
+    b = rng.standard_normal(pattern.dim)
+    assert residual(dense, solver.solve(b), b) < 50 * UNIT[precision]
+
+
+@pytest.mark.parametrize("name", ["two chains", "full, beyond a group of panels"])
+def test_a_bad_pivot_names_its_block(variant, name):
+    """An indefinite, a singular and a non-finite block are found; the next good system is solved."""
+    device, precision = variant
+    dims, edges, ordering = PATTERNS[name]
+    pattern = make_pattern(dims, edges)
+    good = spd_values(pattern, np.random.default_rng(0))
+    solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
+    block = pattern.num_blocks // 3
+    rows = np.s_[pattern.offsets[block] : pattern.offsets[block + 1]]
+    for bad in (-1.0, 0.0, np.nan):
+        dense = to_dense(pattern, good)
+        dense[rows, :] = dense[:, rows] = 0.0
+        dense[rows, rows] = bad * np.eye(pattern.dims[block])
+        assert not solver.factorize(from_dense(pattern, dense))
+        assert solver.failed == block
+        with pytest.raises(SolverError, match="there is no factorisation"):
+            solver.solve(np.ones(pattern.dim))
+    assert solver.factorize(good)
+    b = np.ones(pattern.dim)
+    assert residual(to_dense(pattern, good), solver.solve(b), b) < 20 * UNIT[precision]
+
+
+def test_an_indefinite_coupling_fails(variant):
+    """Good diagonal blocks whose coupling is too strong: as on the CPU."""
+    device, precision = variant
+    pattern = make_pattern([3, 3], [(0, 1)])
+    dense = np.kron([[1.0, 2.0], [2.0, 1.0]], np.eye(3))
+    values = from_dense(pattern, dense)
+    assert not DeviceCholesky(device, pattern, precision).factorize(values)
+    assert not SparseCholesky(pattern).factorize(values)
+
+
+def test_equal_input_gives_equal_bits():
+    """Two factorisations and solves of the same numbers, bit by bit."""
+    dims, edges, ordering = PATTERNS["cube"]
+    pattern = make_pattern(dims, edges)
+    values = spd_values(pattern, np.random.default_rng(0))
+    solver = DeviceCholesky(shared_device("address"), pattern, ordering=ordering)
+    found = []
+    for _ in range(2):
+        assert solver.factorize(values)
+        factor = solver.device.download(solver.factor, np.float64, solver.analysis.factor_size)
+        found.append((factor, solver.solve(np.ones(pattern.dim))))
+    assert all(np.array_equal(first, second) for first, second in zip(*found, strict=True))
+
+
+def test_auto_takes_one_front_for_full_systems():
+    """A full system has no tree; a sparse one has, and its levels connect parents with children."""
+    full = analyse(make_pattern([3] * 40, everyone(40)))
+    assert full.symbolic.ordering == "dense" and len(full.level) == full.num_levels == 1
+    sparse = analyse(make_pattern([3] * 900, lattice(30, 30)))
+    assert sparse.symbolic.ordering in ("amd", "metis") and sparse.num_levels > 1
+    child = np.flatnonzero(sparse.symbolic.parent >= 0)
+    assert np.array_equal(sparse.level[child] + 1, sparse.level[sparse.symbolic.parent[child]])
+    assert sparse.num_pivots.sum() == sparse.dim == 2700
+
+
+def test_memory_is_predicted(monkeypatch):
+    """What is reserved is what was said; a device that is too small is told apart before."""
+    device = shared_device("address")
+    pattern = make_pattern([6] * 125, lattice(5, 5, 5))
+    gc.collect()  # what earlier tests left goes now
+    gc.collect()  # what earlier tests left goes now
+    before = device.memory_statistics()["used"]
+    solver = DeviceCholesky(device, pattern)
+    taken = device.memory_statistics()["used"] - before
+    assert solver.memory_bytes == pytest.approx(taken, rel=0.25)
+    monkeypatch.setattr(device, "info", {**device.info, "max_allocation": 1 << 16})
+    gc.collect()
+    gc.collect()
+    before = device.memory_statistics()["used"]
+    with pytest.raises(DeviceMemoryError, match=r"one buffer may have 0 MiB.*precision='mixed'"):
+        DeviceCholesky(device, pattern)
+    assert device.memory_statistics()["used"] == before
+    parts = memory.predict(solver.analysis, 8)
+    assert parts["factor"] == 8 * solver.analysis.factor_size
+    assert memory.predict(solver.analysis, 4)["factor"] == parts["factor"] // 2
+
+
+def test_wrong_input_is_refused():
+    """Methods, orderings and shapes."""
+    device, pattern = shared_device("address"), make_pattern([3, 3], [(0, 1)])
+    with pytest.raises(OptionError, match="expected 'llt' or 'ldlt'"):
+        DeviceCholesky(device, pattern, method="lu")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="expected one of auto"):
+        DeviceCholesky(device, pattern, ordering="best")
+    solver = DeviceCholesky(device, pattern)
+    with pytest.raises(ShapeError, match=r"values: expected an array of shape \(27,\)"):
+        solver.factorize(np.ones(5))
+    assert solver.factorize(spd_values(pattern, np.random.default_rng(0)))
+    with pytest.raises(ShapeError, match=r"b: expected shape \(6,\)"):
+        solver.solve(np.ones(5))
+
+
+def test_an_empty_system():
+    """No rows: nothing to do."""
+    pattern = make_pattern([], np.empty((0, 2)))
+    solver = DeviceCholesky(shared_device("address"), pattern)
+    assert solver.factorize(np.empty(0)) and solver.solve(np.empty(0)).shape == (0,)

@@ -1,0 +1,109 @@
+"""The page of a graph opens from a file in headless Chromium, draws, and knows its vertices."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.cli.main import main
+from graphopt.errors import GraphError
+from graphopt.report.viewer import graph_page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --use-gl=angle --use-angle=swiftshader "
+    "--enable-unsafe-swiftshader --virtual-time-budget=20000"
+).split()
+
+
+def dump(page: Path, folder: Path, script: str) -> dict:
+    """What a script that is appended to the page leaves as JSON in its title."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    probe = f"<script>{{ {script} }}</script></body>"
+    copy = folder / "probed.html"
+    copy.write_text(page.read_text().replace("</body>", probe))
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'chromium'}", "--dump-dom", copy.as_uri()]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    found = re.search(r"<title>(.*?)</title>", text)
+    assert found is not None
+    return json.loads(found.group(1).replace("&lt;", "<").replace("&amp;", "&"))
+
+
+DRAWN = """
+paint();
+const pixels = new Uint8Array(4 * canvas.width * canvas.height);
+gl.readPixels(0, 0, canvas.width, canvas.height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
+let filled = 0;
+for (let k = 3; k < pixels.length; k += 4) if (pixels[k]) filled++;
+viewer.select(ids.indexOf(7));
+document.title = JSON.stringify({ ...viewer.counts, filled, error: gl.getError(),
+  found: document.getElementById("found").textContent });
+"""
+
+
+def test_a_pose_graph_is_drawn(tmp_path: Path) -> None:
+    graph = graphopt.datasets.sphere(nodes_per_level=12, laps=8)
+    graphopt.write(graph, tmp_path / "sphere.g2o")
+    assert main(["view", str(tmp_path / "sphere.g2o"), "-o", str(tmp_path / "page.html")]) == 0
+    found = dump(tmp_path / "page.html", tmp_path, DRAWN)
+    assert found["poses"] == graph.num_vertices and found["edges"] == graph.num_edges
+    assert found["filled"] > 500 and found["error"] == 0
+    assert found["found"].startswith("vertex 7: pose")
+    place = [float(word) for word in found["found"].splitlines()[1].split()[1:]]
+    middle = np.median(np.asarray(graph.vertex_sets[0].estimate)[:, :3], axis=0)
+    np.testing.assert_allclose(place, graph.vertex(7).estimate[:3] - middle, rtol=1e-4, atol=1e-3)
+
+
+def test_two_hundred_thousand_points_are_drawn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", [7, 8], [[0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 1]])
+    graph.add_vertices("VERTEX_TRACKXYZ", np.arange(10, 200_010), rng.normal(0, 5, (200_000, 3)))
+    graph.add_edges("EDGE_SE3:QUAT", [(7, 8)], [[1, 0, 0, 0, 0, 0, 1]])
+    page = tmp_path / "many.html"
+    page.write_text(graph_page(graph, "many"))
+    found = dump(page, tmp_path, DRAWN)
+    assert found["points"] == 200_000 and found["filled"] > 10_000 and found["error"] == 0
+
+
+def test_colours_before_and_time(tmp_path: Path) -> None:
+    before = graphopt.datasets.manhattan(nodes=80, seed=2)
+    after = before.copy()
+    graphopt.optimize(after)
+    page = tmp_path / "page.html"
+    page.write_text(graph_page(after, "x", before=before, times={k: 0.5 * k for k in range(80)}))
+    found = dump(
+        page,
+        tmp_path,
+        """
+document.getElementById("by-chi2").click(); document.getElementById("show-before").click();
+document.getElementById("until").value = 11; until.oninput(); paint();
+document.title = JSON.stringify({ now: document.getElementById("now").textContent, error: gl.getError(),
+  hidden: document.getElementById("legend").hidden, edges: edgesUntil(11) });
+""",
+    )
+    assert found == {"now": "5.00 s", "error": 0, "hidden": False, "edges": found["edges"]}
+    ends = after.edge_sets[0].vertices
+    assert found["edges"] == int((ends.max(axis=1) < 11).sum())
+
+
+def test_pages_hold_what_they_need(tmp_path: Path) -> None:
+    graph = graphopt.datasets.ba(cameras=3, points=20)
+    page = graph_page(graph, "a </script> b")
+    assert page.count("</script>") == 2 and "http" not in page
+    other = graphopt.datasets.ba(cameras=4, points=20)
+    with pytest.raises(GraphError, match="other vertices"):
+        graph_page(graph, "x", before=other)
+
+
+def test_typos(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["view", str(tmp_path / "none.g2o"), "-o", str(tmp_path / "x.html")]) == 2
+    assert main(["view", str(tmp_path), "-o", str(tmp_path / "x.txt")]) == 2
+    assert "must end in .html" in capsys.readouterr().err
