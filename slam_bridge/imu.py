@@ -9,7 +9,7 @@ equations 27, 28 and 46 to 48).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,15 @@ from graphopt.errors import GraphOptError, OptionError, ShapeError
 GRAVITY = np.array([0.0, 0.0, -9.81])
 """Gravity [m/s^2] in a world with z up."""
 GRAVITY.setflags(write=False)
+
+
+def gravity_of(magnitude: float) -> np.ndarray:
+    """Gravity (3,) [m/s^2] of a place where it has this magnitude, in a world with z up."""
+    if not 9.0 < magnitude < 10.0:
+        raise OptionError(
+            f"gravity magnitude is {magnitude}, expected 9.0 to 10.0 m/s^2 (9.78 to 9.83 on Earth)."
+        )
+    return np.array([0.0, 0.0, -magnitude])
 
 
 class ImuDataError(GraphOptError, ValueError):
@@ -48,6 +57,51 @@ class ImuNoise:
     def scaled(self, factor: float) -> ImuNoise:
         """All densities times a factor. Pipelines trust real sensors less than their data sheets."""
         return ImuNoise(**{name: factor * value for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True, eq=False)
+class ImuCalibration:
+    """Scale, misalignment and sensitivity of an IMU, Kalibr's `scale-misalignment` model.
+
+    gyro_raw = gyro_matrix omega + gyro_D_acc a + b_g,     acc_raw = acc_matrix a + b_a
+    """
+
+    gyro_matrix: np.ndarray = field(default_factory=lambda: np.eye(3))
+    """(3, 3); Kalibr: gyroscopes M C_gyro_i."""
+    acc_matrix: np.ndarray = field(default_factory=lambda: np.eye(3))
+    """(3, 3); Kalibr: accelerometers M."""
+    gyro_D_acc: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
+    """(3, 3) [rad s/m]; Kalibr: gyroscopes A."""
+
+    def __post_init__(self) -> None:
+        for name in ("gyro_matrix", "acc_matrix", "gyro_D_acc"):
+            matrix = np.array(getattr(self, name), float)
+            if matrix.shape != (3, 3) or not np.isfinite(matrix).all():
+                raise ShapeError(f"ImuCalibration.{name} has shape {matrix.shape}, expected finite (3, 3).")
+            if name != "gyro_D_acc" and abs(np.linalg.det(matrix)) < 0.1:
+                raise OptionError(
+                    f"ImuCalibration.{name} has determinant {np.linalg.det(matrix):.3g}: no sensor scales by "
+                    "that. Near 1 is expected; what Kalibr calls M, not its inverse or its errors."
+                )
+            object.__setattr__(self, name, matrix)
+
+    def corrected(self, samples: ImuSamples) -> ImuSamples:
+        """Samples of a sensor without these errors; biases then are those of the corrected sensor."""
+        acc = samples.acc @ np.linalg.inv(self.acc_matrix).T
+        gyro = (samples.gyro - acc @ self.gyro_D_acc.T) @ np.linalg.inv(self.gyro_matrix).T
+        return ImuSamples(samples.stamps, gyro, acc)
+
+
+@dataclass(frozen=True)
+class ImuTidied:
+    """What `ImuSamples.tidy` left out or moved."""
+
+    unsorted: int
+    """Samples that came before their predecessor."""
+    duplicates: int
+    """Left out: their stamp was there already."""
+    non_finite: int
+    """Left out: NaN or infinity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +142,28 @@ class ImuSamples:
         """Samples with times (n,) in seconds, rounded to nanoseconds."""
         return cls(np.rint(np.asarray(times, dtype=float) * 1e9).astype(np.int64), gyro, acc)
 
+    @classmethod
+    def tidy(cls, stamps: Any, gyro: Any, acc: Any) -> tuple[ImuSamples, ImuTidied]:
+        """Samples of a recording that is not in order: sorted, repeated and non-finite ones left out.
+
+        stamps (n,) int64 [ns], gyro (n, 3), acc (n, 3). Of samples with one stamp the first is kept.
+        """
+        stamps = np.asarray(stamps)
+        values = [np.asarray(one, float) for one in (gyro, acc)]
+        if stamps.dtype.kind != "i" or any(one.shape != (len(stamps), 3) for one in values):
+            raise ShapeError(
+                f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes "
+                f"{[one.shape for one in values]}, expected int64 nanoseconds and ({len(stamps)}, 3) twice."
+            )
+        finite = np.isfinite(values[0]).all(axis=1) & np.isfinite(values[1]).all(axis=1)
+        late = int(np.count_nonzero(np.diff(stamps) < 0))
+        kept = np.flatnonzero(finite)
+        kept = kept[np.argsort(stamps[kept], kind="stable")]
+        fresh = np.concatenate([[True], np.diff(stamps[kept]) > 0])[: len(kept)]
+        report = ImuTidied(late, int(np.count_nonzero(~fresh)), int(np.count_nonzero(~finite)))
+        kept = kept[fresh]
+        return cls(stamps[kept], values[0][kept], values[1][kept]), report
+
     def __len__(self) -> int:
         return len(self.stamps)
 
@@ -95,6 +171,39 @@ class ImuSamples:
     def steps(self) -> np.ndarray:
         """(n - 1,) times between samples [s]."""
         return np.diff(self.stamps) * 1e-9
+
+    def joined(self, later: ImuSamples) -> ImuSamples:
+        """These samples and later ones; the one that both have, at the joint, once."""
+        first = int(len(self) > 0 and len(later) > 0 and self.stamps[-1] == later.stamps[0])
+        return ImuSamples(
+            np.concatenate([self.stamps, later.stamps[first:]]),
+            np.concatenate([self.gyro, later.gyro[first:]]),
+            np.concatenate([self.acc, later.acc[first:]]),
+        )
+
+    def saturated(self, gyro_range: float = np.inf, acc_range: float = np.inf) -> np.ndarray:
+        """(n,) bool: a component reaches the sensor's range [rad/s, m/s^2]."""
+        return (np.abs(self.gyro) >= gyro_range).any(axis=1) | (np.abs(self.acc) >= acc_range).any(axis=1)
+
+    def refuse_saturated(self, gyro_range: float = np.inf, acc_range: float = np.inf) -> ImuSamples:
+        """These samples; `ImuDataError` where one reaches the sensor's range [rad/s, m/s^2]."""
+        bad = np.flatnonzero(self.saturated(gyro_range, acc_range))
+        if len(bad):
+            k = bad[0]
+            raise ImuDataError(
+                f"{len(bad)} of {len(self)} samples are saturated, the first at {self.stamps[k]} ns: gyro "
+                f"{self.gyro[k]} rad/s, acc {self.acc[k]} m/s^2; the ranges are {gyro_range} and "
+                f"{acc_range}. The true motion is unknown there: do not link the states "
+                "on both sides by an IMU factor."
+            )
+        return self
+
+    def between_or_none(self, start: int, end: int, max_gap: float = 0.1) -> ImuSamples | None:
+        """As `between`; None where it would refuse because samples are missing."""
+        try:
+            return self.between(start, end, max_gap)
+        except ImuDataError:
+            return None
 
     def between(self, start: int, end: int, max_gap: float = 0.1) -> ImuSamples:
         """Samples from start to end [ns]; those at both ends are interpolated linearly.

@@ -30,9 +30,9 @@ import numpy as np
 import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
+from slam_bridge.arrays import Keyframes, PosePriors, Visual, WindowError
 from slam_bridge.imu import GRAVITY
 from slam_bridge.preintegration import Preintegrated
-from slam_bridge.window import Keyframes, PosePriors, Visual, WindowError
 
 POSE, VELOCITY, GYRO_BIAS, ACC_BIAS = range(4)
 """Vertex id of a part of keyframe k: 4 k + part. Landmark p has id 4 num_keyframes + p."""
@@ -190,7 +190,11 @@ def _add_bias_priors(graph: graphopt.Graph, options: InertialOptions) -> None:
 
 
 def _add_visual(graph: graphopt.Graph, visual: Visual, num_frames: int, options: InertialOptions) -> None:
-    graph.add_parameters("PARAMS_CAMERACALIB", [_CAMERA], [visual.camera.storage])
+    graph.add_parameters(
+        "PARAMS_CAMERACALIB",
+        [_CAMERA],
+        [np.concatenate([visual.camera.body_T_cam, visual.camera.intrinsics])],
+    )
     ids = 4 * num_frames + np.arange(len(visual.points))
     graph.add_vertices("VERTEX_TRACKXYZ", ids, visual.points, marginalized=True)
     measured, information = visual.disparity_measurements()

@@ -18,9 +18,9 @@ import numpy as np
 
 import graphopt
 from graphopt.geometry import SE3, SO3
+from slam_bridge.arrays import Keyframes, WindowError
 from slam_bridge.imu import GRAVITY
 from slam_bridge.preintegration import Preintegrated
-from slam_bridge.window import Keyframes, WindowError
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
 

@@ -18,8 +18,8 @@ import numpy as np
 import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
+from slam_bridge.arrays import WindowError, _expect_shape
 from slam_bridge.imu import GRAVITY
-from slam_bridge.window import WindowError, _expect_shape
 
 _BODY = 0  # parameter id
 

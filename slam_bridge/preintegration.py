@@ -2,37 +2,48 @@
 
     dR = prod Exp(omega_k dt)         dv = sum a_k dt         dp = sum dv_k dt + a_k dt^2 / 2         (33)
 
-with the bias-free rate omega_k and a_k = dR_k Exp(omega_k dt / 2) acc_k, in the frame of the first state.
-*Midpoint rule*: omega_k and acc_k are the means of the two samples around step k, and acc_k is turned by the
-rotation in the middle of the step; the error falls with dt^2. The paper holds each sample for one step.
+with the bias-free rate omega_k and a_k in the frame of the first state. Two rules say what a step sees:
+
+    midpoint   omega_k, acc_k: means of the two samples around the step; a_k = dR_k Exp(omega_k dt / 2) acc_k.
+               The error falls with dt^2.
+    constant   the first of the two samples is held; a_k = dR_k acc_k: the paper's rule, and GTSAM's.
 
 How a disturbance of omega_k and acc_k in step k arrives at the end is known in closed form. It turns what
 comes after by theta = dR_{k+1} Jr dt, so with tau the time left after the step and [.] the vector product,
 
     dR: dR' theta      dv: -[dv - dv_{k+1}] theta      dp: -[dp - dp_{k+1} - dv_{k+1} tau] theta
 
-plus the half turn within its own step; acc_k adds dR_k dt to dv and dR_k dt (tau + dt / 2) to dp. These 9 x 6
-matrices G_k give everything, without a loop over samples:
+plus, by the midpoint rule, the half turn within its own step; acc_k adds dR_k dt to dv and
+dR_k dt (tau + dt / 2) to dp. These 9 x 6 matrices G_k give everything, without a loop over samples:
 
-    bias Jacobians   J = -sum G_k                                  (44), appendix B; exact for the sums above
-    covariance       sum G_k diag(sigma_g^2, sigma_a^2) G_k' / dt  (42, 43), appendix A
+    bias Jacobians   J = -sum G_k                                    (44), appendix B; exact for these sums
+    covariance       sum G_k diag(sigma_g^2, sigma_a^2) G_k' / dt    (42, 43), appendix A
+    bias walks       the walk of step k disturbs all later ones by W_k = -sum_{l > k} G_l, and itself:
+                     sum (W_k; I) diag(sigma_bg^2, sigma_ba^2) dt (W_k; I)'    the last 6 of 15 rows
 
-Order of all nine-vectors: rotation (in the frame of the second state), velocity, position.
+Order: rotation (in the frame of the second state), velocity, position, bias of gyroscope, of accelerometer.
+All intervals of a call are integrated at once: arrays (n, steps, ...), short intervals padded with steps of
+no duration, which change nothing. `Preintegrator` takes samples one by one instead.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ShapeError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SE3, SO3, matvec, skew
 from graphopt.geometry.so3 import exp_coefficients
 from graphopt.types.inertial import FIELDS, InertialMeasurement
 from slam_bridge.imu import GRAVITY, ImuDataError, ImuNoise, ImuSamples
+
+RULES = ("midpoint", "constant")
+_STEPS_AT_ONCE = 1 << 16  # bounds the memory of a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +68,24 @@ class Preintegrated:
     delta_D_bias: np.ndarray
     """(9, 6): rotation, velocity, position by gyro_bias, acc_bias."""
     covariance: np.ndarray
-    """(9, 9)."""
+    """(9, 9) of rotation, velocity, position from the white noise: the biases do not walk."""
+    combined_covariance: np.ndarray
+    """(15, 15) with the walk of both biases in the last six rows, coupled."""
+    rule: str = "midpoint"
+    """How it was integrated, see `RULES`."""
 
     @cached_property
     def information(self) -> np.ndarray:
         """(9, 9) inverse of the covariance."""
-        size = np.sqrt(np.diag(self.covariance))
-        inverse = np.linalg.inv(self.covariance / np.outer(size, size)) / np.outer(size, size)
-        return 0.5 * (inverse + inverse.T)
+        return inverse_of_covariance(self.covariance)
+
+    @cached_property
+    def combined_information(self) -> np.ndarray:
+        """(15, 15) inverse of the combined covariance."""
+        return inverse_of_covariance(self.combined_covariance)
 
     def measurement(self, gravity: Any = GRAVITY) -> np.ndarray:
-        """(65,) measurement of EdgeInertial and EdgeInertialGravityScale."""
+        """(65,) measurement of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
         blocks = {
             f"{what}_D_{bias}_bias": self.delta_D_bias[3 * row : 3 * row + 3, 3 * col : 3 * col + 3]
             for row, what in enumerate(("rotation", "velocity", "position"))
@@ -83,7 +101,7 @@ class Preintegrated:
 
     def reintegrated(self, gyro_bias: Any, acc_bias: Any) -> Preintegrated:
         """The same samples integrated with other biases."""
-        return preintegrate(self.samples, self.noise, gyro_bias, acc_bias)
+        return preintegrate(self.samples, self.noise, gyro_bias, acc_bias, self.rule)
 
     def is_far(
         self, gyro_bias: Any, acc_bias: Any, gyro_tolerance: float = 0.01, acc_tolerance: float = 0.1
@@ -103,80 +121,304 @@ class Preintegrated:
         new_velocity = v + t * g + pose.rotation.act(self.delta_velocity)
         return SE3.from_parts(position, rotation.quaternion).storage, new_velocity
 
+    def joined(self, later: Preintegrated) -> Preintegrated:
+        """This one and the next, which begins where this one ends, as one: integrated with its biases."""
+        return preintegrate(
+            self.samples.joined(later.samples), self.noise, self.gyro_bias, self.acc_bias, self.rule
+        )
+
 
 def preintegrate(
-    samples: ImuSamples, noise: ImuNoise, gyro_bias: Any = (0.0, 0.0, 0.0), acc_bias: Any = (0.0, 0.0, 0.0)
+    samples: ImuSamples,
+    noise: ImuNoise,
+    gyro_bias: Any = (0.0, 0.0, 0.0),
+    acc_bias: Any = (0.0, 0.0, 0.0),
+    rule: str = "midpoint",
 ) -> Preintegrated:
     """Integrate all samples, from the first one's time to the last one's (`ImuSamples.between` cuts them)."""
-    b_g, b_a = _vector("gyro_bias", gyro_bias), _vector("acc_bias", acc_bias)
-    if len(samples) < 2:
-        raise ImuDataError(f"preintegrate got {len(samples)} samples, needs at least 2: a step has two ends.")
-    dt = samples.steps
-    turn = (0.5 * (samples.gyro[1:] + samples.gyro[:-1]) - b_g) * dt[:, None]  # [rad]
-    acc = 0.5 * (samples.acc[1:] + samples.acc[:-1]) - b_a
-    half, half_jacobian = _exp_and_right_jacobian(0.5 * turn)
-    _, full_jacobian = _exp_and_right_jacobian(turn)
+    return preintegrate_many([samples], noise, gyro_bias, acc_bias, rule)[0]
+
+
+def preintegrate_intervals(
+    samples: ImuSamples,
+    stamps: Any,
+    noise: ImuNoise,
+    gyro_bias: Any = (0.0, 0.0, 0.0),
+    acc_bias: Any = (0.0, 0.0, 0.0),
+    rule: str = "midpoint",
+    max_gap: float = 0.1,
+) -> list[Preintegrated | None]:
+    """One measurement between each two of n stamps [ns], in one pass; biases (3,) or (n - 1, 3).
+
+    None where the samples do not cover the interval or pause for longer than max_gap [s].
+    """
+    ends = np.asarray(stamps, np.int64)
+    parts = [samples.between_or_none(a, b, max_gap) for a, b in pairwise(ends)]
+    covered = np.flatnonzero([part is not None for part in parts])
+    biases = [_of_each(name, one, len(parts))[covered] for name, one in _named(gyro_bias, acc_bias)]
+    found = preintegrate_many([part for part in parts if part is not None], noise, *biases, rule=rule)
+    result: list[Preintegrated | None] = [None] * len(parts)
+    for place, one in zip(covered.tolist(), found, strict=True):
+        result[place] = one
+    return result
+
+
+def preintegrate_many(
+    parts: Sequence[ImuSamples],
+    noise: ImuNoise,
+    gyro_bias: Any = (0.0, 0.0, 0.0),
+    acc_bias: Any = (0.0, 0.0, 0.0),
+    rule: str = "midpoint",
+) -> list[Preintegrated]:
+    """Integrate n intervals in one pass; biases (3,) or (n, 3) [rad/s, m/s^2]."""
+    if rule not in RULES:
+        raise OptionError(f"rule is {rule!r}, expected one of {', '.join(RULES)}.")
+    short = [k for k, part in enumerate(parts) if len(part) < 2]
+    if short:
+        raise ImuDataError(
+            f"preintegrate got {len(parts[short[0]])} samples, needs at least 2: a step has two ends."
+        )
+    b_g, b_a = (_of_each(name, one, len(parts)) for name, one in _named(gyro_bias, acc_bias))
+    result: list[Preintegrated] = []
+    for chunk in _chunks([len(part) for part in parts]):
+        result += _integrate(parts[chunk], noise, b_g[chunk], b_a[chunk], rule)
+    return result
+
+
+def _chunks(lengths: list[int]) -> list[slice]:
+    """Runs of intervals whose padded steps fit into `_STEPS_AT_ONCE`."""
+    ends, first, longest = [], 0, 0
+    for k, length in enumerate(lengths):
+        longest = max(longest, length)
+        if k > first and (k + 1 - first) * longest > _STEPS_AT_ONCE:
+            ends.append(slice(first, k))
+            first, longest = k, length
+    return [*ends, slice(first, len(lengths))] if lengths else []
+
+
+def _padded(
+    parts: Sequence[ImuSamples], b_g: np.ndarray, b_a: np.ndarray, rule: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Duration (n, s), rate and specific force (n, s, 3) of each step, without the biases."""
+    steps = max(len(part) for part in parts) - 1
+    dt, gyro, acc = np.zeros((len(parts), steps)), *np.zeros((2, len(parts), steps, 3))
+    for k, part in enumerate(parts):
+        count = len(part) - 1
+        dt[k, :count] = part.steps
+        if rule == "constant":
+            gyro[k, :count], acc[k, :count] = part.gyro[:-1], part.acc[:-1]
+        else:
+            gyro[k, :count] = 0.5 * (part.gyro[1:] + part.gyro[:-1])
+            acc[k, :count] = 0.5 * (part.acc[1:] + part.acc[:-1])
+    return dt, gyro - b_g[:, None], acc - b_a[:, None]
+
+
+def _integrate(
+    parts: Sequence[ImuSamples], noise: ImuNoise, b_g: np.ndarray, b_a: np.ndarray, rule: str
+) -> list[Preintegrated]:
+    dt, gyro, acc = _padded(parts, b_g, b_a, rule)
+    t = dt[..., None]
+    half, half_jacobian = _exp_and_right_jacobian(0.5 * gyro * t)
+    _, full_jacobian = _exp_and_right_jacobian(gyro * t)
     after = _running_product(half @ half)
-    middle = np.concatenate([np.eye(3)[None], after[:-1]]) @ half
-    dv = matvec(middle, acc) * dt[:, None]  # of each step
-    velocity = np.cumsum(dv, axis=0)
-    position = np.cumsum((velocity - 0.5 * dv) * dt[:, None], axis=0)
-    left = (np.cumsum(dt[::-1])[::-1] - dt)[:, None]  # tau [s]
-    lever = left + 0.5 * dt[:, None]
+    at = np.concatenate([np.broadcast_to(np.eye(3), (len(parts), 1, 3, 3)), after[:, :-1]], axis=1)
+    own = np.zeros_like(at)
+    if rule == "midpoint":
+        at = at @ half
+        own = at @ half_jacobian * (0.5 * t)[..., None]
+    dv = matvec(at, acc) * t  # of each step
+    velocity = np.cumsum(dv, axis=1)
+    position = np.cumsum((velocity - 0.5 * dv) * t, axis=1)
+    left = np.cumsum(t[:, ::-1], axis=1)[:, ::-1] - t  # tau [s]
+    lever = left + 0.5 * t
+    end = after[:, -1:], velocity[:, -1:], position[:, -1:]
 
-    own = middle @ half_jacobian * (0.5 * dt)[:, None, None]
-    theta = after @ full_jacobian * dt[:, None, None]
-    push = middle * dt[:, None, None]
-    g = np.zeros((len(dt), 9, 6))
-    g[:, 0:3, 0:3] = after[-1].T @ theta
-    g[:, 3:6, 0:3] = -skew(velocity[-1] - velocity) @ theta - skew(dv) @ own
-    g[:, 6:9, 0:3] = -skew(position[-1] - position - velocity * left) @ theta - skew(dv * lever) @ own
-    g[:, 3:6, 3:6] = push
-    g[:, 6:9, 3:6] = push * lever[..., None]
+    theta = after @ full_jacobian * t[..., None]
+    push = at * t[..., None]
+    g = np.zeros((*dt.shape, 9, 6))
+    g[..., 0:3, 0:3] = np.swapaxes(end[0], -1, -2) @ theta
+    g[..., 3:6, 0:3] = -skew(end[1] - velocity) @ theta - skew(dv) @ own
+    g[..., 6:9, 0:3] = -skew(end[2] - position - velocity * left) @ theta - skew(dv * lever) @ own
+    g[..., 3:6, 3:6] = push
+    g[..., 6:9, 3:6] = push * lever[..., None]
 
-    return Preintegrated(
-        samples,
-        noise,
-        float(dt.sum()),
-        b_g,
-        b_a,
-        np.asarray(SO3.from_matrix(after[-1]).storage),
-        velocity[-1],
-        position[-1],
-        -g.sum(axis=0),
-        _covariance(g, dt, noise),
-    )
+    duration = dt.sum(axis=1)
+    rotation = np.asarray(SO3.from_matrix(after[:, -1]).storage)
+    by_bias = -g.sum(axis=1)
+    covariance = _white(g, dt, noise)
+    combined = _with_walks(covariance, g, dt, noise)
+    return [
+        Preintegrated(
+            part, noise, float(duration[k]), b_g[k], b_a[k], rotation[k], velocity[k, -1], position[k, -1],
+            by_bias[k], covariance[k], combined[k], rule,
+        )
+        for k, part in enumerate(parts)
+    ]  # fmt: skip
 
 
-def _covariance(g: np.ndarray, dt: np.ndarray, noise: ImuNoise) -> np.ndarray:
-    """Sum of what the noise of each step contributes, (9, 9)."""
+def _white(g: np.ndarray, dt: np.ndarray, noise: ImuNoise) -> np.ndarray:
+    """What the white noise of each step contributes, (n, 9, 9)."""
     density = np.repeat([noise.gyro_density, noise.acc_density], 3)
-    root = g * (density / np.sqrt(dt)[:, None])[:, None, :]
-    flat = root.transpose(1, 0, 2).reshape(9, -1)
-    covariance = flat @ flat.T
-    covariance[6:, 6:] += noise.integration_density**2 * dt.sum() * np.eye(3)
+    per_step = 1.0 / np.sqrt(np.where(dt > 0.0, dt, np.inf))
+    covariance = _outer(g * (density * per_step[..., None])[..., None, :])
+    covariance[:, 6:, 6:] += noise.integration_density**2 * dt.sum(axis=1)[:, None, None] * np.eye(3)
     return covariance
 
 
+def _with_walks(white: np.ndarray, g: np.ndarray, dt: np.ndarray, noise: ImuNoise) -> np.ndarray:
+    """(n, 15, 15): the white part, and the walk of each step with what it does to all later steps."""
+    density = np.repeat([noise.gyro_bias_density, noise.acc_bias_density], 3)
+    walk = np.zeros((*dt.shape, 15, 6))
+    walk[..., :9, :] = g - np.cumsum(g[:, ::-1], axis=1)[:, ::-1]
+    walk[..., 9:, :] = np.eye(6)
+    combined = _outer(walk * (density * np.sqrt(dt)[..., None])[..., None, :])
+    combined[:, :9, :9] += white
+    return combined
+
+
+def _outer(columns: np.ndarray) -> np.ndarray:
+    """Sum over the steps of c c' for (n, s, d, k): (n, d, d)."""
+    flat = np.moveaxis(columns, 1, 2).reshape(len(columns), columns.shape[2], -1)
+    return flat @ np.swapaxes(flat, -1, -2)
+
+
+def inverse_of_covariance(covariance: np.ndarray) -> np.ndarray:
+    """Inverse (..., d, d) by way of the correlations, symmetric."""
+    size = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+    scale = size[..., :, None] * size[..., None, :]
+    inverse = np.linalg.inv(covariance / scale) / scale
+    return 0.5 * (inverse + np.swapaxes(inverse, -1, -2))
+
+
 def _exp_and_right_jacobian(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Exp (3) and Jr (8) of rotation vectors (n, 3): (n, 3, 3) each."""
-    a, b, c = (one[:, None, None] for one in exp_coefficients(np.einsum("ni,ni->n", turn, turn)))
+    """Exp (3) and Jr (8) of rotation vectors (..., 3): (..., 3, 3) each."""
+    a, b, c = (one[..., None, None] for one in exp_coefficients(np.einsum("...i,...i->...", turn, turn)))
     hat = skew(turn)
     squared = hat @ hat
     return np.eye(3) + a * hat + b * squared, np.eye(3) - b * hat + c * squared
 
 
 def _running_product(factors: np.ndarray) -> np.ndarray:
-    """products[k] = factors[0] ... factors[k] for (n, 3, 3), in log2(n) steps (Hillis and Steele 1986)."""
+    """products[:, k] = factors[:, 0] ... factors[:, k] for (n, s, 3, 3), in log2(s) steps."""
     products, reach = factors, 1
-    while reach < len(products):
-        products = np.concatenate([products[:reach], products[:-reach] @ products[reach:]])
+    while reach < products.shape[1]:
+        later = products[:, :-reach] @ products[:, reach:]
+        products = np.concatenate([products[:, :reach], later], axis=1)
         reach *= 2
     return products
 
 
-def _vector(name: str, value: Any) -> np.ndarray:
+def _named(gyro_bias: Any, acc_bias: Any) -> tuple[tuple[str, Any], tuple[str, Any]]:
+    return ("gyro_bias", gyro_bias), ("acc_bias", acc_bias)
+
+
+def _of_each(name: str, value: Any, count: int) -> np.ndarray:
+    """(count, 3) of one (3,) or one each."""
     array = np.array(value, dtype=float)
-    if array.shape != (3,):
-        raise ShapeError(f"{name} has shape {array.shape}, expected (3,).")
-    return array
+    if array.shape not in ((3,), (count, 3)):
+        raise ShapeError(f"{name} has shape {array.shape}, expected (3,) or ({count}, 3).")
+    return np.broadcast_to(array, (count, 3)).copy()
+
+
+class Preintegrator:
+    """Preintegration of one interval as its samples arrive: equations 33, 42 and appendix A step by step.
+
+    The numbers are those of `preintegrate` on the same samples, to rounding.
+    """
+
+    def __init__(
+        self,
+        noise: ImuNoise,
+        gyro_bias: Any = (0.0, 0.0, 0.0),
+        acc_bias: Any = (0.0, 0.0, 0.0),
+        rule: str = "midpoint",
+    ):
+        if rule not in RULES:
+            raise OptionError(f"rule is {rule!r}, expected one of {', '.join(RULES)}.")
+        self.noise, self.rule = noise, rule
+        self.gyro_bias, self.acc_bias = (
+            _of_each(name, one, 1)[0] for name, one in _named(gyro_bias, acc_bias)
+        )
+        self._stamps: list[int] = []
+        self._gyro: list[np.ndarray] = []
+        self._acc: list[np.ndarray] = []
+        self._rotation = np.eye(3)
+        self._velocity, self._position = np.zeros(3), np.zeros(3)
+        self._by_bias = np.zeros((9, 6))
+        self._white, self._combined = np.zeros((9, 9)), np.zeros((15, 15))
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    def add(self, stamp: int, gyro: Any, acc: Any) -> None:
+        """Add a sample: stamp [ns] after the last one's, gyro (3,) [rad/s], acc (3,) [m/s^2]."""
+        one = ImuSamples(np.array([stamp]), np.asarray(gyro, float)[None], np.asarray(acc, float)[None])
+        if self._stamps and stamp <= self._stamps[-1]:
+            raise ImuDataError(f"sample at {stamp} ns follows {self._stamps[-1]} ns: stamps have to ascend.")
+        if self._stamps:
+            self._step(1e-9 * (stamp - self._stamps[-1]), one)
+        self._stamps.append(int(stamp))
+        self._gyro.append(one.gyro[0])
+        self._acc.append(one.acc[0])
+
+    def _step(self, dt: float, new: ImuSamples) -> None:
+        gyro, acc = self._gyro[-1], self._acc[-1]
+        if self.rule == "midpoint":
+            gyro, acc = 0.5 * (gyro + new.gyro[0]), 0.5 * (acc + new.acc[0])
+        turn, acc = (gyro - self.gyro_bias) * dt, acc - self.acc_bias
+        half, half_jacobian = _exp_and_right_jacobian(0.5 * turn)
+        step, jacobian = half @ half, _exp_and_right_jacobian(turn)[1]
+        at, own = self._rotation, np.zeros((3, 3))
+        if self.rule == "midpoint":
+            at, own = self._rotation @ half, half_jacobian * (0.5 * dt)
+        push = at @ acc
+        # the error (rotation in the present frame, velocity, position) before -> after the step: A; noise: B
+        a, b = np.eye(9), np.zeros((9, 6))
+        a[:3, :3] = step.T
+        turned = -at @ skew(acc)
+        a[3:6, :3] = (turned @ half.T if self.rule == "midpoint" else turned) * dt
+        a[6:, :3] = 0.5 * dt * a[3:6, :3]
+        a[6:, 3:6] = dt * np.eye(3)
+        b[:3, :3] = jacobian * dt
+        b[3:6, :3], b[3:6, 3:] = turned @ own * dt, at * dt
+        b[6:, :3], b[6:, 3:] = 0.5 * dt * b[3:6, :3], 0.5 * dt * b[3:6, 3:]
+        self._propagate(a, b, dt)
+        self._position = self._position + self._velocity * dt + 0.5 * push * dt * dt
+        self._velocity = self._velocity + push * dt
+        self._rotation = self._rotation @ step
+
+    def _propagate(self, a: np.ndarray, b: np.ndarray, dt: float) -> None:
+        noise = self.noise
+        white = b * (np.repeat([noise.gyro_density, noise.acc_density], 3) / np.sqrt(dt))
+        added = white @ white.T
+        added[6:, 6:] += noise.integration_density**2 * dt * np.eye(3)
+        self._white = a @ self._white @ a.T + added
+        whole = np.eye(15)
+        whole[:9, :9], whole[:9, 9:] = a, -b
+        self._combined = whole @ self._combined @ whole.T
+        self._combined[:9, :9] += added
+        walk = np.repeat([noise.gyro_bias_density, noise.acc_bias_density], 3)
+        self._combined[9:, 9:] += np.diag(walk**2 * dt)
+        self._by_bias = a @ self._by_bias - b
+
+    def result(self) -> Preintegrated:
+        """The measurement so far; `ImuDataError` with fewer than two samples."""
+        if len(self) < 2:
+            raise ImuDataError(
+                f"Preintegrator has {len(self)} samples, needs at least 2: a step has two ends."
+            )
+        samples = ImuSamples(np.array(self._stamps), np.stack(self._gyro), np.stack(self._acc))
+        return Preintegrated(
+            samples,
+            self.noise,
+            1e-9 * (self._stamps[-1] - self._stamps[0]),
+            self.gyro_bias,
+            self.acc_bias,
+            np.asarray(SO3.from_matrix(self._rotation).storage),
+            self._velocity,
+            self._position,
+            self._by_bias,
+            self._white,
+            self._combined,
+            self.rule,
+        )

@@ -1,4 +1,21 @@
-"""Arrays of a window: keyframe states, landmarks with their observations, measured poses."""
+"""The graph of a selection of a map, kept from call to call: only values change where the structure repeats.
+
+    vertex                        id                      edges
+    pose of keyframe k            4 k                     EDGE_VI_PIXEL_*, EDGE_VI_STEREO, EDGE_VI_DEPTH
+    velocity, gyro, acc bias      4 k + 1, 2, 3           EDGE_IMU_INERTIAL_COMBINED, EDGE_VI_PRIOR_*
+    landmark p                    4 K + p                 EDGE_SE3_PRIOR: measured poses, the gauge
+    of camera c: mounting,        4 K + M + 3 c           EDGE_VI_CALIB_PIXEL_* where calibration is estimated
+    intrinsics, time offset       ... + 1, + 2
+
+K keyframes, M landmarks. *Gauge*: IMU and cameras see down, but neither north nor the origin: four
+directions. Where no keyframe is fixed and no pose measured, the first free keyframe's position and its turn
+about gravity are held by a prior that is zero at the start and at the answer. Without inertial states all
+of its pose is fixed.
+
+Outliers stay in the graph with an information of zero: their places in H stay, so that another judgement
+changes values only, not the structure, whose analysis (and memory on a device) is kept by
+`graphopt.solver.reuse`.
+"""
 
 from __future__ import annotations
 
@@ -7,192 +24,479 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import GraphOptError
+import graphopt
+from graphopt.errors import OptionError
 from graphopt.geometry import SE3
+from graphopt.graph.columns import Columns
+from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.solver.reuse import edge_errors
+from graphopt.types import inertial, marginal, slam3d, visual_inertial
+from graphopt.types.base import EdgeType, VertexType
+from graphopt.types.robust_kernels import robust_kernel
+from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
+from slam_bridge.problems.options import SolveOptions
+from slam_bridge.quantiles import chi2_quantile
+from slam_bridge.selection import Selection
+
+CALIBRATION = ("extrinsics", "intrinsics", "time_offset")
+"""What of the cameras may be estimated."""
+_STATES = (
+    (inertial.VertexVelocity, "velocity"),
+    (inertial.VertexGyroBias, "gyro_bias"),
+    (inertial.VertexAccBias, "acc_bias"),
+)
+_BODY = 0  # parameter: identity; camera c has mounting 1 + 3 c, intrinsics 2 + 3 c, stereo 3 + 3 c
 
 
-class WindowError(GraphOptError, ValueError):
-    """The arrays of a window do not fit together."""
+@dataclass(eq=False)
+class _Pixels:
+    """Edges of observations: rows of the selection's observations, and the edge set they are in."""
+
+    edge_set: EdgeSet
+    rows: np.ndarray
+    """(e,) which observation each edge is of."""
+    weight: np.ndarray
+    """(e, d) 1 / sigma^2 of each number."""
 
 
-def world_T_body_from_cam_T_world(cam_T_world: Any, body_T_cam: Any) -> np.ndarray:
-    """Convert cam_T_world (n, 7) of VertexSE3Expmap to world_T_body (n, 7) of VertexSE3."""
-    return np.asarray((SE3(_mounting(body_T_cam)) * SE3(np.asarray(cam_T_world, float))).inverse().storage)
+class Window:
+    """A graph that follows selections of a map.
 
+    Keep one per kind of problem. `load` swaps new values into the graph where a selection has the structure
+    of the last one, and builds a new graph where it has not.
+    """
 
-def cam_T_world_from_world_T_body(world_T_body: Any, body_T_cam: Any) -> np.ndarray:
-    """Convert world_T_body (n, 7) of VertexSE3 to cam_T_world (n, 7) of VertexSE3Expmap."""
-    return np.asarray((SE3(np.asarray(world_T_body, float)) * SE3(_mounting(body_T_cam))).inverse().storage)
+    def __init__(self) -> None:
+        self.graph = graphopt.Graph()
+        self.num_built = 0
+        """Graphs that were built; the other loads found theirs."""
+        self._shape: tuple[Any, ...] = ()
+        self._pixels: list[_Pixels] = []
 
+    def load(
+        self,
+        selection: Selection,
+        options: SolveOptions,
+        inliers: np.ndarray | None = None,
+        imu_inliers: np.ndarray | None = None,
+        estimate: tuple[str, ...] = (),
+    ) -> graphopt.Graph:
+        """The graph of a selection. inliers (o,) and imu_inliers (i,) bool: who takes part; None: all.
 
-def _mounting(body_T_cam: Any) -> np.ndarray:
-    mounting = np.asarray(body_T_cam, float)
-    if mounting.shape != (7,):
-        raise WindowError(f"body_T_cam has shape {mounting.shape}, expected (7,): x, y, z, qx, qy, qz, qw.")
-    return mounting
-
-
-@dataclass(frozen=True, eq=False)
-class Keyframes:
-    """States of n keyframes in order of time."""
-
-    world_T_body: np.ndarray
-    """(n, 7) x, y, z, qx, qy, qz, qw; body is the IMU's frame."""
-    velocity: np.ndarray
-    """(n, 3) in the world's frame [m/s]."""
-    gyro_bias: np.ndarray
-    """(n, 3) [rad/s]."""
-    acc_bias: np.ndarray
-    """(n, 3) [m/s^2]."""
-    fixed: np.ndarray
-    """(n,) bool: all of the keyframe's state is held."""
-
-    @classmethod
-    def start(
-        cls,
-        world_T_body: Any,
-        velocity: Any = None,
-        gyro_bias: Any = (0.0, 0.0, 0.0),
-        acc_bias: Any = (0.0, 0.0, 0.0),
-        fixed: Any = False,
-    ) -> Keyframes:
-        """Keyframes of poses (n, 7); the rest is broadcast, velocities are zero if not given."""
-        poses = np.array(world_T_body, dtype=float)
-        n = len(poses)
-        vectors = [np.zeros(3) if one is None else one for one in (velocity, gyro_bias, acc_bias)]
-        v, b_g, b_a = (np.broadcast_to(np.asarray(one, float), (n, 3)).copy() for one in vectors)
-        return cls(poses, v, b_g, b_a, np.broadcast_to(np.asarray(fixed, bool), (n,)).copy())
-
-    def __post_init__(self) -> None:
-        n = len(self.world_T_body)
-        for name, shape in (
-            ("world_T_body", (n, 7)),
-            ("velocity", (n, 3)),
-            ("gyro_bias", (n, 3)),
-            ("acc_bias", (n, 3)),
-            ("fixed", (n,)),
-        ):
-            _expect_shape(f"Keyframes.{name}", getattr(self, name), shape)
-
-    def __len__(self) -> int:
-        return len(self.world_T_body)
-
-
-@dataclass(frozen=True, eq=False)
-class PosePriors:
-    """Measured poses of some keyframes."""
-
-    keyframe: np.ndarray
-    """(k,) int."""
-    world_T_body: np.ndarray
-    """(k, 7)."""
-    information: np.ndarray
-    """(k, 6, 6) of (translation, quaternion's vector part) in the body's frame, as EdgeSE3Prior has it."""
-
-    @classmethod
-    def isotropic(
-        cls, keyframe: Any, world_T_body: Any, position_sigma: float, rotation_sigma: float
-    ) -> PosePriors:
-        """Priors with standard deviations [m] and [rad]; the residual has half the rotation vector."""
-        numbers = np.asarray(keyframe)
-        diagonal = np.repeat([position_sigma**-2, 4.0 * rotation_sigma**-2], 3)
-        return cls(numbers, np.asarray(world_T_body, float), np.tile(np.diag(diagonal), (len(numbers), 1, 1)))
-
-    def __post_init__(self) -> None:
-        k = len(self.keyframe)
-        _expect_shape("PosePriors.world_T_body", self.world_T_body, (k, 7))
-        _expect_shape("PosePriors.information", self.information, (k, 6, 6))
-
-    @property
-    def max_keyframe(self) -> int:
-        """Largest keyframe number, -1 if there is none."""
-        return int(np.max(self.keyframe, initial=-1))
-
-
-@dataclass(frozen=True, eq=False)
-class Camera:
-    """Rectified pinhole camera on the body; with a baseline the left one of a stereo pair."""
-
-    body_T_cam: np.ndarray
-    """(7,) the camera looks along its z."""
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    """All in pixels."""
-    baseline: float | None = None
-    """Distance of the right camera along x [m]; None: mono."""
-
-    @property
-    def storage(self) -> np.ndarray:
-        """(11,) numbers of ParameterCamera."""
-        return np.concatenate([_mounting(self.body_T_cam), [self.fx, self.fy, self.cx, self.cy]])
-
-
-@dataclass(frozen=True, eq=False)
-class Visual:
-    """m landmarks and o observations of them."""
-
-    camera: Camera
-    points: np.ndarray
-    """(m, 3) in the world's frame [m]."""
-    keyframe: np.ndarray
-    """(o,) int: who observes."""
-    point: np.ndarray
-    """(o,) int: what."""
-    pixel: np.ndarray
-    """(o, 2) undistorted and, for stereo, rectified [px]."""
-    right: np.ndarray | None = None
-    """(o,) column in the right image [px], NaN where it was not seen there; None: mono."""
-    sigma: np.ndarray | float = 1.0
-    """(o,) or one: standard deviation of u, v and the right column [px]."""
-
-    def __post_init__(self) -> None:
-        o, m = len(self.keyframe), len(self.points)
-        _expect_shape("Visual.points", self.points, (m, 3))
-        _expect_shape("Visual.point", self.point, (o,))
-        _expect_shape("Visual.pixel", self.pixel, (o, 2))
-        if self.right is not None:
-            _expect_shape("Visual.right", self.right, (o,))
-        if o and not (0 <= np.min(self.point) and np.max(self.point) < m and np.min(self.keyframe) >= 0):
-            raise WindowError(
-                f"Visual: points {np.min(self.point)} to {np.max(self.point)} and keyframes from "
-                f"{np.min(self.keyframe)} are observed; there are {m} points, and numbers start at 0."
-            )
-        if self.is_stereo.any() and not (self.camera.baseline or 0.0) > 0.0:
-            raise WindowError(
-                f"Visual: {int(self.is_stereo.sum())} observations have a right column, but the camera's "
-                f"baseline is {self.camera.baseline}, expected a positive length in metres."
-            )
-
-    @property
-    def is_stereo(self) -> np.ndarray:
-        """(o,) bool: seen in the right image."""
-        return np.zeros(len(self.keyframe), bool) if self.right is None else np.isfinite(self.right)
-
-    @property
-    def max_keyframe(self) -> int:
-        """Largest keyframe number, -1 if there is none."""
-        return int(np.max(self.keyframe, initial=-1))
-
-    def disparity_measurements(self) -> tuple[np.ndarray, np.ndarray]:
-        """(u, v, 1/z) (o, 3) and information (o, 3, 3) of EdgeSE3PointXYZDisparity.
-
-        With bf = fx baseline, (u, v, u_right) = B (u, v, 1/z), B = [1 0 0; 0 1 0; 1 0 -bf]; the information
-        is B' B / sigma^2.
+        estimate: which of `CALIBRATION` is free.
         """
-        o, stereo = len(self.keyframe), self.is_stereo
-        bf = self.camera.fx * (self.camera.baseline or 0.0)
-        measured = np.concatenate([np.asarray(self.pixel, float), np.zeros((o, 1))], axis=1)
-        rows = np.zeros((o, 3, 3))
-        rows[:, 0, 0] = rows[:, 1, 1] = 1.0
-        if self.right is not None:
-            measured[stereo, 2] = (measured[stereo, 0] - self.right[stereo]) / bf
-            rows[stereo, 2] = [1.0, 0.0, -bf]
-        rows /= np.broadcast_to(np.asarray(self.sigma, float), (o,))[:, None, None]
-        return measured, rows.transpose(0, 2, 1) @ rows
+        shape = _shape_of(selection, options, estimate)
+        if not _same(shape, self._shape):
+            self._build(selection, options, estimate)
+            self._shape = shape
+            self.num_built += 1
+        self._fill(selection, inliers, imu_inliers)
+        return self.graph
+
+    # ---------------------------------------------------------------- building
+
+    def _build(self, s: Selection, options: SolveOptions, estimate: tuple[str, ...]) -> None:
+        self.graph = graph = graphopt.Graph()
+        k, m = len(s.keyframes), len(s.landmarks)
+        numbers = np.arange(k)
+        held = s.fixed.copy()
+        moving = ~_without_gauge(s)
+        if not moving.any() and k:
+            held[np.argmax(~held)] = True  # nothing else holds a purely visual problem
+        mountings = _calibration_vertices(s, 4 * k + m, estimate)
+        poses = np.concatenate([s.world_T_body, mountings[0][1]]) if mountings else s.world_T_body
+        pose_ids = np.concatenate([4 * numbers, mountings[0][0]]) if mountings else 4 * numbers
+        pose_fixed = np.concatenate([held, mountings[0][2]]) if mountings else held
+        _adopt_vertices(graph, slam3d.VertexSE3, pose_ids, poses, pose_fixed)
+        with_states = np.flatnonzero(s.inertial)
+        for part, (kind, name) in enumerate(_STATES, 1):
+            if len(with_states):
+                values = getattr(s, name)[with_states]
+                _adopt_vertices(graph, kind, 4 * with_states + part, values, s.fixed[with_states])
+        if m:
+            fixed = np.full(m, s.points_fixed)
+            _adopt_vertices(graph, slam3d.VertexPointXYZ, 4 * k + np.arange(m), s.points, fixed, True)
+        self._add_calibration(s, mountings)
+        self._add_observations(s, options, bool(estimate))
+        if len(s.imu):
+            states = 4 * s.imu_ends[:, :, None] + np.arange(4)
+            self._adopt_edges(inertial.EdgeInertialCombined, states.reshape(-1, 8), kernel=options.kernel,
+                              width=chi2_quantile(options.imu_confidence, 15) ** 0.5)  # fmt: skip
+        if len(s.pose_prior_keyframe) or _needs_gauge_prior(s):
+            count = len(s.pose_prior_keyframe) + int(_needs_gauge_prior(s))
+            holders = np.append(s.pose_prior_keyframe, [np.argmax(~s.fixed)])[:count]
+            body = np.full((count, 1), _BODY)
+            self._adopt_edges(slam3d.EdgeSE3Prior, 4 * holders[:, None], parameters=body)
+        for prior in s.priors:
+            self._add_prior(prior, s)
+
+    def _adopt_edges(
+        self,
+        kind: EdgeType,
+        vertices: np.ndarray,
+        parameters: np.ndarray | None = None,
+        kernel: str | None = None,
+        width: float = 1.0,
+    ) -> EdgeSet:
+        """Add an edge set without measurements and information yet."""
+        count, dim = len(vertices), kind.residual_dim
+        first = self.graph.next_order()
+        columns = {
+            "sequence": np.arange(first, first + count),
+            "vertices": np.ascontiguousarray(vertices, np.int64),
+            "measurement": np.zeros((count, kind.measurement_dim)),
+            "information": np.zeros((count, dim, dim)),
+            "kernel": np.full(count, robust_kernel(kernel).number, np.int32),
+            "kernel_width": np.full(count, float(width)),
+            "level": np.zeros(count, np.int32),
+            "parameters": np.zeros((count, 0), np.int64) if parameters is None else parameters,
+        }
+        made = EdgeSet(kind, Columns.holding(columns))
+        self.graph.adopt(made)
+        return made
+
+    def _add_calibration(self, s: Selection, mountings: list[Any]) -> None:
+        graph = self.graph
+        graph.add_parameters(slam3d.ParameterSE3Offset, [_BODY], [SE3.identity_storage])
+        if s.rig is None:
+            return
+        if mountings:
+            for kind, ids, values, fixed in mountings[1]:
+                _adopt_vertices(graph, kind, ids, values, fixed)
+        for c, camera in enumerate(s.rig):
+            graph.add_parameters(slam3d.ParameterSE3Offset, [1 + 3 * c], [camera.body_T_cam])
+            kind = visual_inertial.INTRINSICS_PARAMETERS[camera.model]
+            graph.add_parameters(kind, [2 + 3 * c], [camera.intrinsics])
+            if camera.baseline is not None:
+                stereo = [np.append(camera.intrinsics, camera.baseline)]
+                graph.add_parameters(visual_inertial.ParameterStereoCamera, [3 + 3 * c], stereo)
+
+    def _add_observations(self, s: Selection, options: SolveOptions, calibrating: bool) -> None:
+        self._pixels = []
+        if s.rig is None:
+            return
+        seen = s.observations
+        k, m = len(s.keyframes), len(s.landmarks)
+        vertices = np.stack([4 * seen.keyframe, 4 * k + seen.landmark], axis=1)
+        stereo = np.isfinite(seen.right)
+        if calibrating and stereo.any():
+            raise OptionError(
+                f"{np.count_nonzero(stereo)} observations are of a rectified pair, whose calibration cannot "
+                "be estimated: rectified pixels were made with it. Observe with two cameras of the rig "
+                "instead."
+            )
+        for model in dict.fromkeys(camera.model for camera in s.rig):
+            rows = np.flatnonzero(~stereo & np.isin(seen.camera, _cameras_of(s, model)))
+            camera = seen.camera[rows, None].astype(np.int64)
+            if calibrating:
+                kind, parameters = visual_inertial.CALIB_PIXEL_EDGES[model], None
+                ends = np.concatenate([vertices[rows], 4 * k + m + 3 * camera + np.arange(3)], axis=1)
+            else:
+                kind, parameters = visual_inertial.PIXEL_EDGES[model], 3 * camera + [1, 2]
+                ends = vertices[rows]
+            self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows, None] ** -2.0)
+        rows = np.flatnonzero(stereo)
+        parameters = 3 * seen.camera[rows, None].astype(np.int64) + [1, 3]
+        weight = seen.sigma[rows, None] ** -2.0
+        self._add_pixels(visual_inertial.EdgeStereo, rows, vertices[rows], parameters, options, weight)
+        rows = np.flatnonzero(np.isfinite(seen.depth))
+        parameters = 3 * seen.camera[rows, None].astype(np.int64) + 1
+        weight = seen.depth_sigma[rows, None] ** -2.0
+        self._add_pixels(visual_inertial.EdgeDepth, rows, vertices[rows], parameters, options, weight)
+
+    def _add_pixels(
+        self,
+        kind: EdgeType,
+        rows: np.ndarray,
+        vertices: np.ndarray,
+        parameters: np.ndarray | None,
+        options: SolveOptions,
+        weight: np.ndarray,
+    ) -> None:
+        if not len(rows):
+            return
+        width = chi2_quantile(options.confidence, kind.residual_dim) ** 0.5
+        edges = self._adopt_edges(kind, vertices, parameters, options.kernel, width)
+        self._pixels.append(_Pixels(edges, rows, np.repeat(weight, kind.residual_dim, axis=1)))
+
+    def _add_prior(self, prior: MarginalPrior, s: Selection) -> None:
+        """A dense edge of one prior, or an edge per state and pair of a large one, see `_prior_parts`."""
+        for states in _prior_parts(prior):
+            kind = marginal.prior_edge(*(_state_type(prior, one) for one in states))
+            ids = np.array([[_state_id(prior, one, s) for one in states]])
+            self._adopt_or_extend(kind, ids)
+
+    def _adopt_or_extend(self, kind: EdgeType, vertices: np.ndarray) -> None:
+        if any(one.type is kind for one in self.graph.edge_sets):
+            self.graph.add_edges(kind, vertices, np.zeros(kind.measurement_dim), np.eye(kind.residual_dim))
+        else:
+            self._adopt_edges(kind, vertices)
+
+    # ---------------------------------------------------------------- values
+
+    def _fill(self, s: Selection, inliers: np.ndarray | None, imu_inliers: np.ndarray | None) -> None:
+        graph, k = self.graph, len(s.keyframes)
+        graph.vertex_set(slam3d.VertexSE3).estimate[:k] = s.world_T_body
+        with_states = np.flatnonzero(s.inertial)
+        for kind, name in _STATES:
+            if len(with_states):
+                graph.vertex_set(kind).estimate = getattr(s, name)[with_states]
+        if len(s.landmarks):
+            graph.vertex_set(slam3d.VertexPointXYZ).estimate = s.points
+        for pixels in self._pixels:
+            _fill_pixels(pixels, s, inliers)
+        if len(s.imu):
+            edges = graph.edge_set(inertial.EdgeInertialCombined)
+            edges.measurement = s.imu_measurement
+            takes_part = 1.0 if imu_inliers is None else imu_inliers[:, None, None].astype(float)
+            edges.information = s.imu_information * takes_part
+        self._fill_pose_priors(s)
+        self._fill_priors(s)
+
+    def _fill_pose_priors(self, s: Selection) -> None:
+        gauge = _needs_gauge_prior(s)
+        count = len(s.pose_prior_keyframe)
+        if not count and not gauge:
+            return
+        edges = self.graph.edge_set(slam3d.EdgeSE3Prior)
+        edges.measurement[:count] = s.pose_prior
+        edges.information[:count] = s.pose_prior_information
+        if gauge:
+            pose = s.world_T_body[np.argmax(~s.fixed)]
+            edges.measurement[count] = pose
+            edges.information[count] = gauge_information(pose, s.gravity)
+
+    def _fill_priors(self, s: Selection) -> None:
+        used: dict[int, int] = {}
+        for prior in s.priors:
+            for states in _prior_parts(prior):
+                kind = marginal.prior_edge(*(_state_type(prior, one) for one in states))
+                edges = self.graph.edge_set(kind)
+                row = used[id(edges)] = used.get(id(edges), -1) + 1
+                edges.measurement[row], edges.information[row] = _prior_numbers(prior, states)
+
+    # ---------------------------------------------------------------- results
+
+    def states(self, s: Selection) -> Selection:
+        """The selection with the graph's estimates."""
+        graph, k = self.graph, len(s.keyframes)
+        poses = graph.vertex_set(slam3d.VertexSE3).estimate[:k].copy()
+        poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
+        poses[s.fixed] = s.world_T_body[s.fixed]
+        changes: dict[str, np.ndarray] = {"world_T_body": poses}
+        with_states = np.flatnonzero(s.inertial)
+        for kind, name in _STATES:
+            if len(with_states):
+                changes[name] = getattr(s, name).copy()
+                changes[name][with_states] = graph.vertex_set(kind).estimate
+        if len(s.landmarks):
+            changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
+        return s.with_changes(**changes)
+
+    def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
+        """Per camera mounting (7,), intrinsics and time offset [s] as estimated."""
+        assert s.rig is not None
+        first = 4 * len(s.keyframes) + len(s.landmarks)
+        values = [self.graph.vertex(first + one).estimate.copy() for one in range(3 * len(s.rig))]
+        return [(values[3 * c], values[3 * c + 1], float(values[3 * c + 2][0])) for c in range(len(s.rig))]
+
+    def observation_chi2(self, s: Selection) -> tuple[np.ndarray, np.ndarray]:
+        """chi2 (o,) of each observation at the graph's estimates, outliers too, and its dimension (o,)."""
+        total, dims = np.zeros(len(s.observations)), np.zeros(len(s.observations), np.int64)
+        for pixels in self._pixels:
+            error = edge_errors(self.graph, pixels.edge_set)
+            total[pixels.rows] += np.einsum("ed,ed,ed->e", pixels.weight, error, error)
+            dims[pixels.rows] += pixels.weight.shape[1]
+        return total, dims
+
+    def imu_chi2(self, s: Selection) -> np.ndarray:
+        """chi2 (i,) of each IMU measurement at the graph's estimates, rejected ones too."""
+        if not len(s.imu):
+            return np.zeros(0)
+        error = edge_errors(self.graph, self.graph.edge_set(inertial.EdgeInertialCombined))
+        return np.einsum("id,ide,ie->i", error, s.imu_information, error)
+
+    def chi2_by_edge_set(self) -> dict[str, float]:
+        """Robustified chi2 of each edge set by tag."""
+        result = {}
+        for edges in self.graph.edge_sets:
+            error = edge_errors(self.graph, edges)
+            chi2 = np.einsum("ed,edf,ef->e", error, edges.information, error)
+            number = int(edges.kernel[0]) if len(edges) else 0
+            if number:
+                chi2 = robust_kernel(number).function(chi2, edges.kernel_width)[0]
+            result[edges.type.tag] = result.get(edges.type.tag, 0.0) + float(np.sum(chi2))
+        return result
 
 
-def _expect_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
-    if np.shape(array) != shape:
-        raise WindowError(f"{name} has shape {np.shape(array)}, expected {shape}.")
+# ------------------------------------------------------------------------ structure
+
+
+def _shape_of(s: Selection, options: SolveOptions, estimate: tuple[str, ...]) -> tuple[Any, ...]:
+    """Everything that the graph's structure, and its constants, depend on."""
+    seen = s.observations
+    return (
+        s.fixed, s.inertial, len(s.landmarks), s.points_fixed, s.imu_ends, seen.keyframe, seen.landmark,
+        seen.camera, np.isfinite(seen.right), np.isfinite(seen.depth), seen.sigma, seen.depth_sigma,
+        s.pose_prior_keyframe, _prior_shape(s), s.rig, options.kernel, options.confidence,
+        options.imu_confidence, estimate,
+    )  # fmt: skip
+
+
+def _prior_shape(s: Selection) -> np.ndarray:
+    parts = [
+        [k, kind, owner]
+        for k, one in enumerate(s.priors)
+        for kind, owner in zip(one.kind, one.owner, strict=True)
+    ]
+    names = np.array(parts, np.int64).reshape(-1, 3)
+    if len(names):  # by number in the selection: ids move on with a sliding window
+        is_point = names[:, 1] == LANDMARK
+        places = np.where(
+            is_point, np.searchsorted(s.landmarks, names[:, 2]), np.searchsorted(s.keyframes, names[:, 2])
+        )
+        names[:, 2] = places
+    return names
+
+
+def _same(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    return len(first) == len(second) and all(map(_equal, first, second))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return a.shape == b.shape and (a.tobytes() == b.tobytes())
+    return a is b or a == b
+
+
+def _cameras_of(s: Selection, model: str) -> list[int]:
+    return [c for c, camera in enumerate(s.rig or ()) if camera.model == model]
+
+
+def _without_gauge(s: Selection) -> np.ndarray:
+    """(k,) bool: nothing holds the gauge, and there are no inertial states (then all True)."""
+    held = s.fixed.any() or len(s.pose_prior_keyframe) or any((one.kind == POSE).any() for one in s.priors)
+    return np.full(len(s.keyframes), not held and not s.inertial.any())
+
+
+def _needs_gauge_prior(s: Selection) -> bool:
+    held = s.fixed.any() or len(s.pose_prior_keyframe) or any((one.kind == POSE).any() for one in s.priors)
+    return bool(s.inertial.any() and not held)
+
+
+def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float = 1e-3) -> np.ndarray:
+    """(6, 6) information of a pose prior on position and the turn about gravity, to sigma [m, rad]."""
+    down = np.asarray(SE3(world_T_body).rotation.inverse().act(gravity / np.linalg.norm(gravity)))
+    information = np.zeros((6, 6))
+    information[:3, :3] = np.eye(3) / sigma**2
+    information[3:, 3:] = 4.0 * np.outer(down, down) / sigma**2  # the residual is half the turn
+    return information
+
+
+def _adopt_vertices(
+    graph: graphopt.Graph,
+    kind: VertexType,
+    ids: np.ndarray,
+    estimates: np.ndarray,
+    fixed: np.ndarray,
+    marginalized: bool = False,
+) -> None:
+    first = graph.next_order()
+    columns = {
+        "sequence": np.arange(first, first + len(ids)),
+        "ids": np.array(ids, np.int64),
+        "estimate": np.array(estimates, float),
+        "fixed": np.array(fixed, bool),
+        "marginalized": np.full(len(ids), marginalized),
+    }
+    graph.adopt(VertexSet(kind, Columns.holding(columns)))
+
+
+def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:
+    """[(ids, mountings, fixed), [(type, ids, values, fixed) of intrinsics and time offsets]]; [] for none."""
+    unknown = [one for one in estimate if one not in CALIBRATION]
+    if unknown:
+        raise OptionError(f"cannot estimate {', '.join(unknown)}; possible are {', '.join(CALIBRATION)}.")
+    if not estimate:
+        return []
+    if s.rig is None:
+        raise OptionError("there are no cameras whose calibration could be estimated: Map(rig).")
+    numbers = np.arange(len(s.rig))
+    mountings = np.stack([camera.body_T_cam for camera in s.rig])
+    others: list[Any] = []
+    for model in dict.fromkeys(camera.model for camera in s.rig):
+        of = np.array(_cameras_of(s, model))
+        values = np.stack([s.rig[c].intrinsics for c in of])
+        held = np.full(len(of), "intrinsics" not in estimate)
+        others.append((visual_inertial.INTRINSICS_VERTICES[model], first + 3 * of + 1, values, held))
+    # the stamps were already moved by what was known of the offset
+    held = np.full(len(numbers), "time_offset" not in estimate)
+    others.append(
+        (visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, np.zeros((len(numbers), 1)), held)
+    )
+    return [(first + 3 * numbers, mountings, np.full(len(numbers), "extrinsics" not in estimate)), others]
+
+
+# ------------------------------------------------------------------------ values
+
+
+def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:
+    edges, rows, seen = pixels.edge_set, pixels.rows, s.observations
+    if edges.type is visual_inertial.EdgeDepth:
+        edges.measurement[:, 0] = seen.depth[rows]
+    else:
+        edges.measurement[:, :2] = seen.pixel[rows]
+        if edges.type is visual_inertial.EdgeStereo:
+            edges.measurement[:, 2] = seen.right[rows]
+        elif edges.measurement.shape[1] == 4:
+            edges.measurement[:, 2:] = seen.flow[rows]
+    weight = pixels.weight if inliers is None else pixels.weight * inliers[rows, None]
+    for d in range(weight.shape[1]):
+        edges.information[:, d, d] = weight[:, d]
+
+
+_DENSE_UP_TO = 30
+
+
+def _prior_parts(prior: MarginalPrior) -> list[tuple[int, ...]]:
+    """Which states each edge of a prior holds: all, or one and two each.
+
+    Of a large prior the information is shared out: an edge per state has its diagonal block, an edge per pair
+    the blocks between them. These alone are indefinite; their sum is the prior.
+    """
+    count = len(prior.kind)
+    if int(prior.dims.sum()) <= _DENSE_UP_TO:
+        return [tuple(range(count))]
+    pairs = [(i, j) for i in range(count) for j in range(i + 1, count) if _block(prior, i, j).any()]
+    return [*((i,) for i in range(count)), *pairs]
+
+
+def _block(prior: MarginalPrior, i: int, j: int) -> np.ndarray:
+    first = prior.starts
+    return prior.information[first[i] : first[i + 1], first[j] : first[j + 1]]
+
+
+_KINDS = (*marginal.STATE_TYPES, slam3d.VertexPointXYZ)
+
+
+def _state_type(prior: MarginalPrior, state: int) -> VertexType:
+    return _KINDS[int(prior.kind[state])]
+
+
+def _state_id(prior: MarginalPrior, state: int, s: Selection) -> int:
+    kind, owner = int(prior.kind[state]), int(prior.owner[state])
+    if kind == LANDMARK:
+        return 4 * len(s.keyframes) + int(np.searchsorted(s.landmarks, owner))
+    return 4 * int(np.searchsorted(s.keyframes, owner)) + kind
+
+
+def _prior_numbers(prior: MarginalPrior, states: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Measurement and information of one edge of a prior."""
+    first = prior.starts
+    rows = np.concatenate([np.arange(first[one], first[one + 1]) for one in states])
+    references = [prior.reference[one, : _state_type(prior, one).storage_dim] for one in states]
+    information = prior.information[np.ix_(rows, rows)].copy()
+    if len(states) == 2 and len(prior.kind) > 2:  # of a pair only what is between the two
+        size = int(prior.dims[states[0]])
+        information[:size, :size] = information[size:, size:] = 0.0
+    return np.concatenate([*references, prior.offset[rows]]), information

@@ -3,6 +3,8 @@
     EDGE_BEARING_RANGE_SE2_XY   GTSAM's BR lines: angle and distance from a 2-D pose to a point
     VERTEX_CAMERA_<MODEL>       intrinsics of a camera that several images share
     EDGE_PROJECT_<MODEL>        pixel of a point: pose cam_T_world (VERTEX_SE3:EXPMAP), point, intrinsics
+    EDGE_PROJECT_<MODEL>_RIG    the same of a camera on a rig: pose rig_T_world, point, intrinsics, and as
+                                parameter rig_T_cam (PARAMS_SE3OFFSET)
 
 MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP
 does by default, the update of the intrinsics moves focal lengths and distortion and leaves the principal
@@ -75,12 +77,34 @@ def _define_projection(model: str, project: Callable[[Array, Array], Array], cam
     return define(residual)
 
 
+def _define_rig_projection(
+    model: str, project: Callable[[Array, Array], Array], camera: VertexType
+) -> EdgeType:
+    def residual(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
+        """Projected minus measured pixel."""
+        return project(intrinsics, rig_T_cam.inverse_act(rig_T_world.act(point_world))) - pixel
+
+    define = edge_type(
+        tag=f"EDGE_PROJECT_{model}_RIG",
+        vertices=(POSE_TAG, POINT_TAG, camera),
+        parameters=("PARAMS_SE3OFFSET",),
+        measurement_dim=2,
+        name=f"EdgeProject{model.title().replace('_', '')}Rig",
+    )
+    return define(residual)
+
+
 CAMERA_VERTEX: dict[str, VertexType] = {}
 """Camera model -> type of its intrinsics."""
 PROJECTION_EDGE: dict[str, EdgeType] = {}
 """Camera model -> type of its observations."""
+RIG_PROJECTION_EDGE: dict[str, EdgeType] = {}
+"""Camera model -> type of its observations from a place on a rig."""
 for _name in COLMAP_MODELS:
     CAMERA_VERTEX[_name] = _define_camera(_name, CAMERA_MODELS[_name].parameter_names)
     PROJECTION_EDGE[_name] = _define_projection(_name, CAMERA_MODELS[_name].project, CAMERA_VERTEX[_name])
+    RIG_PROJECTION_EDGE[_name] = _define_rig_projection(
+        _name, CAMERA_MODELS[_name].project, CAMERA_VERTEX[_name]
+    )
 CAMERA_VERTEX["LIBMV"] = _define_camera("LIBMV", ("f", "cx", "cy", "k1", "k2", "k3", "p1", "p2"))
 PROJECTION_EDGE["LIBMV"] = _define_projection("LIBMV", project_libmv, CAMERA_VERTEX["LIBMV"])

@@ -251,10 +251,9 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
     For callers that compute for a long time before they write.
     """
     asked = None if format is None else _look_up(format)
-    if Path(path).is_dir() and (asked is None or asked.is_folder):
-        colmap.check_folder_writable(path)
-    elif asked is not None and asked.is_folder:
-        colmap.check_folder_writable(path)
+    as_text = asked is not None and asked.name == "colmap_text"
+    if (asked is None and Path(path).is_dir()) or (asked is not None and asked.is_folder):
+        colmap.check_folder_writable(path, as_text)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

@@ -77,6 +77,8 @@ class TrustRegion:
 
     def __init__(self, options: AutoOptions):
         self.options = options
+        self.was_limited = False
+        """Some step was not that of Gauss-Newton."""
         self._radius = np.inf
         self._damping = 0.0
 
@@ -132,6 +134,7 @@ class TrustRegion:
         if model.newton_newton > self._radius**2 and model.bHb is None:
             model.bHb = dot(model.b, solver.multiply(model.b))
         p, q = model.coefficients(self._radius)
+        self.was_limited |= p != 0.0 or q != 1.0 or model.damping != 0.0
         step = q * model.newton if p == 0.0 else p * model.b + q * model.newton
         length = norm(step)
         gain = model.gain(p, q)

@@ -18,6 +18,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
+from graphopt.graph.sets import EdgeSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -83,6 +84,15 @@ class CpuBlockSolver(TrialsByParts):
     def take_estimates(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set."""
         self._estimates[number].read(rows)
+
+    def snapshot(self) -> list[np.ndarray]:
+        """Copies of all estimates, in the form that steps are taken in."""
+        return [working.array.copy() for working in self._estimates]
+
+    def restore(self, estimates: list[np.ndarray]) -> None:
+        """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
+        for working, estimate in zip(self._estimates, estimates, strict=True):
+            working.array[:] = estimate
 
     @contextmanager
     def changing_equations(self) -> Iterator[None]:
@@ -194,6 +204,12 @@ class CpuBlockSolver(TrialsByParts):
             if known is group:
                 return self._linearizer.edge_chi2(number)
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
+
+    def errors_of(self, edge_set: EdgeSet) -> Iterator[tuple[EdgeGroup, np.ndarray]]:
+        """Groups of an edge set, and the errors (m, residual_dim) of their edges at the last estimates."""
+        for number, group in self._groups:
+            if group.edge_set is edge_set:
+                yield group, self._linearizer.errors(number)
 
 
 def make_linearizer(

@@ -18,6 +18,8 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph, Selection
+from graphopt.graph.residuals import errors
+from graphopt.graph.sets import EdgeSet
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -74,6 +76,24 @@ def prepared_solver(
         solver,
     )
     return solver
+
+
+def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
+    """Errors (n, residual_dim) of all edges of a set at the graph's estimates.
+
+    Natively where the graph's last block solver is the CPU's and the graph has not changed since; edges that
+    took no part in it, and on other devices all, by way of the residual function.
+    """
+    found = np.empty((len(edge_set), edge_set.type.residual_dim))
+    known = np.zeros(len(edge_set), bool)
+    last = _last.get(graph)
+    if last is not None and last.version == graph.version and isinstance(last.solver, CpuBlockSolver):
+        for group, values in last.solver.errors_of(edge_set):
+            found[group.rows], known[group.rows] = values, True
+    rows = np.flatnonzero(~known)
+    if len(rows):
+        found[rows] = errors(graph, edge_set, rows)
+    return found
 
 
 def forget(graph: Graph) -> None:

@@ -1,6 +1,18 @@
 """Vertex, edge and parameter types: one residual function each, one file per g2o domain."""
 
-from graphopt.types import bal, icp, inertial, registry, robust_kernels, sba, sim3, slam2d, slam3d
+from graphopt.types import (
+    bal,
+    icp,
+    inertial,
+    marginal,
+    registry,
+    robust_kernels,
+    sba,
+    sim3,
+    slam2d,
+    slam3d,
+    visual_inertial,
+)
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
@@ -27,6 +39,7 @@ __all__ = [
     "icp",
     "image_type",
     "inertial",
+    "marginal",
     "parameter_type",
     "registry",
     "robust_kernel_type",
@@ -37,4 +50,5 @@ __all__ = [
     "slam3d",
     "unwrapped",
     "vertex_type",
+    "visual_inertial",
 ]

@@ -13,6 +13,9 @@ On-Manifold Preintegration for Real-Time Visual-Inertial Odometry, TRO 2017; equ
 
 The biases are those of state i. A measurement has 65 numbers (`FIELDS`).
 
+EdgeInertialCombined adds how far the biases walked, b_gj - b_gi and b_aj - b_ai: with the 15 x 15 information
+of Forster's section VII-B, whose blocks couple the walk with the motion.
+
 EdgeInertialGravityScale finds where down is and how long a metre is, for a monocular map at start: positions
 and velocities are in the map's unit, s metres each; gravity is R_g g. In e_v and e_p, v and p are replaced by
 s v and s p (Campos et al., Inertial-Only Optimization for Visual-Inertial Initialization, ICRA 2020).
@@ -188,6 +191,22 @@ def edge_inertial(
     return _motion_error(first, second, measured.corrected(gyro_bias, acc_bias), change, way)
 
 
+def edge_inertial_combined(
+    first: SE3,
+    velocity: Array,
+    gyro_bias: Array,
+    acc_bias: Array,
+    second: SE3,
+    second_velocity: Array,
+    second_gyro_bias: Array,
+    second_acc_bias: Array,
+    measured: InertialMeasurement,
+) -> Array:
+    """(e_R, e_v, e_p) and the change of both biases."""
+    motion = edge_inertial(first, velocity, gyro_bias, acc_bias, second, second_velocity, measured)
+    return concatenate(motion, second_gyro_bias - gyro_bias, second_acc_bias - acc_bias)
+
+
 def edge_inertial_gravity_scale(
     first: SE3,
     velocity: Array,
@@ -226,6 +245,15 @@ EdgeInertial = define_edge(
     _STATE_CHANGE,
     9,
     edge_inertial,
+    InertialMeasurement,
+    measurement=plain(MEASUREMENT_DIM),
+)
+EdgeInertialCombined = define_edge(
+    "EdgeInertialCombined",
+    "EDGE_IMU_INERTIAL_COMBINED",
+    (*_STATE_CHANGE, VertexGyroBias, VertexAccBias),
+    15,
+    edge_inertial_combined,
     InertialMeasurement,
     measurement=plain(MEASUREMENT_DIM),
 )

@@ -64,7 +64,7 @@ def residual(measured, first, second, gyro_bias=(0.0,) * 3, acc_bias=(0.0,) * 3,
     return EdgeInertial.error((*first, *biases, *second), (), measured.measurement(gravity))
 
 
-CAMERA = sb.Camera(
+CAMERA = sb.Camera.pinhole(
     np.array([0.05, -0.02, 0.01, *SO3.exp(np.array([-1.5, 0.1, 0.2])).storage]),
     450.0,
     460.0,
@@ -80,8 +80,7 @@ def observe(world_T_body, points, camera=CAMERA):
     for k, pose in enumerate(world_T_body):
         x, y, z = (SE3(pose) * SE3(camera.body_T_cam)).inverse_act(points).T
         seen = np.flatnonzero((z > 1.0) & (z < 20.0) & (np.abs(x) < z) & (np.abs(y) < z))
-        u = camera.fx * x[seen] / z[seen] + camera.cx
-        v = camera.fy * y[seen] / z[seen] + camera.cy
-        right = u - camera.fx * camera.baseline / z[seen]
-        found.append((np.full(len(seen), k), seen, np.stack([u, v], axis=1), right))
+        local = np.stack([x, y, z], axis=1)[seen]
+        right = camera.right_column(local) if camera.baseline else np.full(len(seen), np.nan)
+        found.append((np.full(len(seen), k), seen, camera.project(local), right))
     return tuple(np.concatenate(part) for part in zip(*found, strict=True))

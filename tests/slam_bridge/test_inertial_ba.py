@@ -62,9 +62,10 @@ def test_disparity_edge_has_the_chi2_of_the_stereo_pixels():
     pixel, right = pixel + rng.normal(size=pixel.shape), right + rng.normal(size=right.shape)
     visual = sb.Visual(CAMERA, points, keyframe, point, pixel, right, sigma=1.7)
     measured, information = visual.disparity_measurements()
-    camera = np.tile(CAMERA.storage, (len(keyframe), 1))
+    fx, fy, cx, cy = CAMERA.intrinsics
+    camera = np.tile([*CAMERA.body_T_cam, fx, fy, cx, cy], (len(keyframe), 1))
     error = EdgeSE3PointXYZDisparity.error((poses[keyframe], points[point]), (camera,), measured)
-    intrinsics = [CAMERA.fx, CAMERA.fy, CAMERA.cx, CAMERA.cy, CAMERA.fx * CAMERA.baseline]
+    intrinsics = [fx, fy, cx, cy, fx * CAMERA.baseline]
     stored = np.concatenate([pixel, right[:, None], np.tile(intrinsics, (len(right), 1))], axis=1)
     cam_T_world = sb.cam_T_world_from_world_T_body(poses, CAMERA.body_T_cam)[keyframe]
     pixels = EdgeStereoSE3ProjectXYZ.error((points[point], cam_T_world), (), stored)
@@ -165,7 +166,7 @@ def test_misuse_is_named():
         sb.InertialWindow(window.keyframes, window.imu[:-1])
     with pytest.raises(sb.WindowError, match=r"velocity has shape \(2, 3\), expected \(13, 3\)"):
         sb.Keyframes(poses, np.zeros((2, 3)), np.zeros((13, 3)), np.zeros((13, 3)), np.zeros(13, bool))
-    mono = sb.Camera(CAMERA.body_T_cam, 450.0, 460.0, 370.0, 240.0)
+    mono = sb.Camera.pinhole(CAMERA.body_T_cam, 450.0, 460.0, 370.0, 240.0)
     with pytest.raises(sb.WindowError, match="baseline is None"):
         sb.Visual(mono, np.zeros((1, 3)), [0], [0], np.zeros((1, 2)), np.zeros(1))
     priors = sb.PosePriors.isotropic([13], poses[:1], 0.1, 0.1)

@@ -144,10 +144,10 @@ def random_case(kind, rng):
         random_poses(rng, N) if one is slam3d.VertexSE3 else rng.normal(size=(N, one.storage_dim))
         for one in kind.vertices
     ]
-    parameters = [
-        np.concatenate([random_poses(rng, N), rng.uniform(0.5, 1.5, (N, one.storage_dim - 7))], axis=-1)
-        for one in kind.parameters
-    ]
+    parameters = [rng.uniform(0.5, 1.5, (N, one.storage_dim)) for one in kind.parameters]
+    for one, values in zip(kind.parameters, parameters, strict=True):
+        if tuple(one.identity[:7]) == SE3.identity_storage:
+            values[:, :7] = random_poses(rng, N)
     measurement = rng.normal(size=(N, kind.measurement_dim))
     if kind.wrap_measurement is SE3:
         measurement = random_poses(rng, N)

@@ -410,9 +410,9 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
 @pytest.mark.parametrize("scheme", ["single", "staged", "rebar"])
 @pytest.mark.parametrize("num_blocks", [0, 1, 7, 8])
 def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
-    """What `DeviceArray.fill` has written arrives, through staging buffers of three blocks too."""
-    monkeypatch.setattr(transfer, "STAGING_BYTES", 3 * 64)
+    """What `DeviceArray.fill` has written arrives, through staging pieces of three blocks too."""
     device = VulkanDevice(validation=True, memory_scheme=scheme)
+    monkeypatch.setattr(device.runtime, "MAX_STAGED", 3 * 64)
     expected = np.random.default_rng(0).integers(256, size=(8, 64), dtype=np.uint8)
     array = transfer.DeviceArray(Context(device, "double"), 8 * 64)
     array.write([np.zeros(8 * 64, np.uint8)])

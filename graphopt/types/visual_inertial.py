@@ -1,0 +1,260 @@
+"""Cameras on a body: pixels of landmarks in any camera of a rig. g2o has no such types.
+
+    point_cam = inv(body_T_cam) inv(world_T_body) point_world,     e = project(intrinsics, point_cam) - pixel
+
+Poses are VertexSE3, world_T_body; the models and the order of their intrinsics are those of
+`geometry.rig_cameras`. Per model (PINHOLE, RADTAN, KB8, DOUBLE_SPHERE, OMNI) there are
+
+    EDGE_VI_PIXEL_*         2-D   pose, landmark; mounting and intrinsics are parameters
+    EDGE_VI_POSE_PIXEL_*    2-D   pose; the landmark is part of the measurement: u, v, x, y, z
+    EDGE_VI_CALIB_PIXEL_*   2-D   pose, landmark, mounting, intrinsics, time offset: all may be estimated
+
+and for a rectified stereo pair, and the depth of an RGB-D camera (with any model),
+
+    EDGE_VI_STEREO, EDGE_VI_POSE_STEREO   3-D   u, v and u_right = u - fx baseline / z
+    EDGE_VI_DEPTH, EDGE_VI_POSE_DEPTH     1-D   z - measured [m]
+
+Time offset td: an image stamped t was taken at t + td of the IMU's clock. The state is that at t, the pixel
+that of t + td; with the pixel's velocity f [px/s] the pixel at t is pixel - td f (Qin and Shen, IROS 2018). A
+measurement of EDGE_VI_CALIB_PIXEL_* is u, v, f_u, f_v.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt.geometry import SE3, components, stack
+from graphopt.geometry.cameras import project_pinhole
+from graphopt.geometry.rig_cameras import RIG_CAMERA_MODELS, RigCameraModel
+from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
+from graphopt.types.define import add, define_edge, scalar
+from graphopt.types.files import plain
+from graphopt.types.registry import register
+from graphopt.types.slam3d import ParameterSE3Offset, VertexPointXYZ, VertexSE3
+
+Array = Any
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _intrinsics_parameter(model: RigCameraModel) -> ParameterType:
+    return register(
+        ParameterType(
+            f"ParameterIntrinsics{_camel(model.name)}",
+            f"PARAMS_VI_{model.name.upper()}",
+            len(model.parameter_names),
+            unwrapped,
+            model.identity,
+            plain(len(model.parameter_names)),
+            doc=f"Intrinsics: {', '.join(model.parameter_names)}.",
+        )
+    )
+
+
+def _intrinsics_vertex(model: RigCameraModel) -> VertexType:
+    dim = len(model.parameter_names)
+    return register(
+        VertexType(
+            f"VertexIntrinsics{_camel(model.name)}",
+            f"VERTEX_VI_{model.name.upper()}",
+            dim,
+            dim,
+            add,
+            unwrapped,
+            model.identity,
+            plain(dim),
+            doc=f"Intrinsics: {', '.join(model.parameter_names)}.",
+        )
+    )
+
+
+VertexTimeOffset = register(
+    VertexType(
+        "VertexTimeOffset",
+        "VERTEX_VI_TIME_OFFSET",
+        1,
+        1,
+        add,
+        scalar,
+        (0.0,),
+        plain(1),
+        doc="Time of the IMU - stamp of the image [s].",
+    )
+)
+
+ParameterStereoCamera = register(
+    ParameterType(
+        "ParameterStereoCamera",
+        "PARAMS_VI_STEREO",
+        5,
+        unwrapped,
+        (1.0, 1.0, 0.0, 0.0, 0.1),
+        plain(5),
+        doc="Rectified stereo pair: fx, fy, cx, cy, baseline [m].",
+    )
+)
+
+
+def _in_camera(pose: SE3, mounting: SE3, point: Array) -> Array:
+    return mounting.inverse_act(pose.inverse_act(point))
+
+
+def _stereo(camera: Array, point_cam: Array) -> Array:
+    u, v = components(project_pinhole(camera[..., :4], point_cam))
+    fx, baseline = camera[..., 0][()], camera[..., 4][()]
+    return stack(u, v, u - fx * baseline / components(point_cam)[2])
+
+
+class KnownPoint:
+    """Measurement of a landmark whose place is known: numbers of the image, then x, y, z of the world."""
+
+    __slots__ = ("storage",)
+
+    def __init__(self, storage: Array) -> None:
+        self.storage = storage
+
+    @property
+    def image(self) -> Array:
+        """Pixel, pixel and right column, or depth."""
+        return self.storage[..., :-3]
+
+    @property
+    def point(self) -> Array:
+        """Landmark in the world (..., 3)."""
+        return self.storage[..., -3:]
+
+
+def _known(num_image: int) -> type[KnownPoint]:
+    """The class with a point ahead of the camera as its default."""
+    name, values = (
+        f"KnownPoint{num_image}",
+        {"identity_storage": (*(0.0,) * (num_image + 2), 1.0), "__slots__": ()},
+    )
+    return type(name, (KnownPoint,), values)
+
+
+def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, EdgeType, EdgeType, EdgeType]:
+    """Parameter, vertex and edge types of one camera model."""
+    parameter, vertex = _intrinsics_parameter(model), _intrinsics_vertex(model)
+    label, tag, project = _camel(model.name), model.name.upper(), model.project
+
+    def pixel(pose: SE3, point: Array, mounting: SE3, intrinsics: Array, measured: Array) -> Array:
+        return project(intrinsics, _in_camera(pose, mounting, point)) - measured
+
+    def pose_pixel(pose: SE3, mounting: SE3, intrinsics: Array, measured: KnownPoint) -> Array:
+        return project(intrinsics, _in_camera(pose, mounting, measured.point)) - measured.image
+
+    def calib_pixel(
+        pose: SE3, point: Array, mounting: SE3, intrinsics: Array, offset: Array, measured: Array
+    ) -> Array:
+        u, v = components(project(intrinsics, _in_camera(pose, mounting, point)))
+        at_u, at_v, flow_u, flow_v = components(measured)
+        return stack(u - (at_u - offset * flow_u), v - (at_v - offset * flow_v))
+
+    pixel.__doc__ = f"Projection of a landmark into a {model.name} camera on the body - pixel."
+    pose_pixel.__doc__ = f"The same of a known landmark; measured: u, v, x, y, z ({model.name})."
+    calib_pixel.__doc__ = (
+        f"The same with calibration and time offset; measured: u, v and their velocity ({model.name})."
+    )
+    constants = (ParameterSE3Offset, parameter)
+    return (
+        parameter,
+        vertex,
+        define_edge(
+            f"EdgePixel{label}",
+            f"EDGE_VI_PIXEL_{tag}",
+            (VertexSE3, VertexPointXYZ),
+            2,
+            pixel,
+            parameters=constants,
+        ),
+        define_edge(
+            f"EdgePosePixel{label}",
+            f"EDGE_VI_POSE_PIXEL_{tag}",
+            (VertexSE3,),
+            2,
+            pose_pixel,
+            _known(2),
+            parameters=constants,
+            measurement=plain(5),
+        ),
+        define_edge(
+            f"EdgeCalibPixel{label}",
+            f"EDGE_VI_CALIB_PIXEL_{tag}",
+            (VertexSE3, VertexPointXYZ, VertexSE3, vertex, VertexTimeOffset),
+            2,
+            calib_pixel,
+            measurement=plain(4),
+        ),
+    )
+
+
+_TYPES = {name: _define_model(model) for name, model in RIG_CAMERA_MODELS.items()}
+
+INTRINSICS_PARAMETERS: dict[str, ParameterType] = {name: types[0] for name, types in _TYPES.items()}
+INTRINSICS_VERTICES: dict[str, VertexType] = {name: types[1] for name, types in _TYPES.items()}
+PIXEL_EDGES: dict[str, EdgeType] = {name: types[2] for name, types in _TYPES.items()}
+POSE_PIXEL_EDGES: dict[str, EdgeType] = {name: types[3] for name, types in _TYPES.items()}
+CALIB_PIXEL_EDGES: dict[str, EdgeType] = {name: types[4] for name, types in _TYPES.items()}
+
+
+def edge_stereo(pose: SE3, point: Array, mounting: SE3, camera: Array, measured: Array) -> Array:
+    """(u, v, column in the right image) - measured, of a rectified pair; mounting of the left camera."""
+    return _stereo(camera, _in_camera(pose, mounting, point)) - measured
+
+
+def edge_pose_stereo(pose: SE3, mounting: SE3, camera: Array, measured: KnownPoint) -> Array:
+    """The same of a known landmark; measured: u, v, u_right, x, y, z."""
+    return _stereo(camera, _in_camera(pose, mounting, measured.point)) - measured.image
+
+
+def edge_depth(pose: SE3, point: Array, mounting: SE3, measured: Array) -> Array:
+    """z of a landmark in a camera - measured [m]."""
+    return stack(components(_in_camera(pose, mounting, point))[2] - measured)
+
+
+def edge_pose_depth(pose: SE3, mounting: SE3, measured: KnownPoint) -> Array:
+    """The same of a known landmark; measured: depth, x, y, z."""
+    depth = components(_in_camera(pose, mounting, measured.point))[2]
+    return stack(depth - components(measured.image)[0])
+
+
+EdgeStereo = define_edge(
+    "EdgeStereo",
+    "EDGE_VI_STEREO",
+    (VertexSE3, VertexPointXYZ),
+    3,
+    edge_stereo,
+    parameters=(ParameterSE3Offset, ParameterStereoCamera),
+)
+EdgePoseStereo = define_edge(
+    "EdgePoseStereo",
+    "EDGE_VI_POSE_STEREO",
+    (VertexSE3,),
+    3,
+    edge_pose_stereo,
+    _known(3),
+    parameters=(ParameterSE3Offset, ParameterStereoCamera),
+    measurement=plain(6),
+)
+EdgeDepth = define_edge(
+    "EdgeDepth",
+    "EDGE_VI_DEPTH",
+    (VertexSE3, VertexPointXYZ),
+    1,
+    edge_depth,
+    scalar,
+    parameters=(ParameterSE3Offset,),
+)
+EdgePoseDepth = define_edge(
+    "EdgePoseDepth",
+    "EDGE_VI_POSE_DEPTH",
+    (VertexSE3,),
+    1,
+    edge_pose_depth,
+    _known(1),
+    parameters=(ParameterSE3Offset,),
+    measurement=plain(4),
+)

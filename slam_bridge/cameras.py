@@ -1,0 +1,193 @@
+"""Cameras on a body: models, mounting, time offset; from landmarks to pixels and back.
+
+    point_cam = inv(body_T_cam) inv(world_T_body) point_world,     pixel = project(intrinsics, point_cam)
+
+Body is the IMU's frame. A stereo pair is either one `Camera` with a baseline (rectified: the right camera has
+the same intrinsics and stands at +baseline along x) or two cameras of a `Rig` that observe for themselves.
+The models and the order of their intrinsics are those of `graphopt.geometry.rig_cameras`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphOptError
+from graphopt.geometry import SE3, SO3
+from graphopt.geometry.rig_cameras import RigCameraModel, rig_camera_model
+
+
+class CameraError(GraphOptError, ValueError):
+    """A calibration that no camera has."""
+
+
+def pose_of_matrix(matrix: Any, name: str = "matrix") -> np.ndarray:
+    """Pose (7,) x, y, z, qx, qy, qz, qw of a rigid motion (4, 4); the rotation may have few digits."""
+    rows = np.asarray(matrix, float)
+    if rows.shape != (4, 4) or not np.isfinite(rows).all():
+        raise CameraError(f"{name} has shape {rows.shape}, expected a finite (4, 4) matrix.")
+    left, size, right = np.linalg.svd(rows[:3, :3])
+    if np.abs(size - 1.0).max() > 1e-2 or np.linalg.det(rows[:3, :3]) < 0.0:
+        raise CameraError(
+            f"{name}: the upper left 3 x 3 block is no rotation (singular values {np.round(size, 4)}, "
+            f"determinant {np.linalg.det(rows[:3, :3]):.4f}), expected 1."
+        )
+    return np.concatenate([rows[:3, 3], np.asarray(SO3.from_matrix(left @ right).storage)])
+
+
+@dataclass(frozen=True, eq=False)
+class Camera:
+    """One camera of a rig."""
+
+    body_T_cam: np.ndarray
+    """(7,) x, y, z, qx, qy, qz, qw; the camera looks along its z."""
+    model: str
+    """"pinhole", "radtan", "kb8", "double_sphere" or "omni"."""
+    intrinsics: np.ndarray
+    """Numbers of the model, in the order of `parameter_names` [px and none]."""
+    baseline: float | None = None
+    """Distance of the right camera of a rectified pair along x [m]; None: no pair. Only with "pinhole"."""
+    resolution: tuple[int, int] | None = None
+    """Width, height [px]."""
+    name: str = ""
+    time_offset: float = 0.0
+    """Time of the IMU - stamp of the image [s], as in Kalibr (t_imu = t_cam + offset)."""
+
+    def __post_init__(self) -> None:
+        model = rig_camera_model(self.model)
+        for label, shape in (("body_T_cam", (7,)), ("intrinsics", (len(model.parameter_names),))):
+            value = np.array(getattr(self, label), float)
+            if value.shape != shape or not np.isfinite(value).all():
+                raise CameraError(
+                    f"Camera.{label} has shape {value.shape}, expected {shape} finite numbers"
+                    + (f": {', '.join(model.parameter_names)}." if label == "intrinsics" else ".")
+                )
+            object.__setattr__(self, label, value)
+        length = np.linalg.norm(self.body_T_cam[3:])
+        if abs(length - 1.0) > 1e-2:
+            raise CameraError(f"Camera.body_T_cam: its quaternion has length {length:.4f}, expected 1.")
+        self.body_T_cam[3:] /= length
+        if not (self.intrinsics[:2] > 0.0).all():
+            raise CameraError(f"Camera: focal lengths are {self.intrinsics[:2]} px, must be > 0.")
+        if self.baseline is not None and not (self.baseline > 0.0 and self.model == "pinhole"):
+            raise CameraError(
+                f"Camera.baseline is {self.baseline} with model {self.model!r}: a rectified pair is a "
+                "pinhole camera with a positive baseline [m]. An unrectified pair is two cameras of a Rig."
+            )
+
+    @classmethod
+    def pinhole(
+        cls,
+        body_T_cam: Any,
+        fx: float,
+        fy: float,
+        cx: float,
+        cy: float,
+        baseline: float | None = None,
+        **rest: Any,
+    ) -> Camera:
+        """Pinhole camera; with a baseline [m] the left one of a rectified stereo pair."""
+        return cls(np.asarray(body_T_cam, float), "pinhole", np.array([fx, fy, cx, cy]), baseline, **rest)
+
+    @property
+    def kind(self) -> RigCameraModel:
+        """The model's functions."""
+        return rig_camera_model(self.model)
+
+    def project(self, point_cam: Any) -> np.ndarray:
+        """Pixels (..., 2) of points of the camera's frame (..., 3) [m]; see `sees`."""
+        return np.asarray(self.kind.project(self.intrinsics, np.asarray(point_cam, float)))
+
+    def unproject(self, pixel: Any) -> np.ndarray:
+        """Unit rays (..., 3) in the camera's frame; NaN where no ray has the pixel."""
+        return self.kind.unproject(self.intrinsics, np.asarray(pixel, float))
+
+    def sees(self, point_cam: Any) -> np.ndarray:
+        """(...,) bool: the model holds there and, with a resolution, the pixel lies in the image."""
+        point = np.asarray(point_cam, float)
+        with np.errstate(all="ignore"):
+            seen = self.kind.sees(self.intrinsics, point)
+            if self.resolution is not None:
+                pixel = self.project(point)
+                seen = seen & ((pixel >= -0.5) & (pixel <= np.array(self.resolution) - 0.5)).all(axis=-1)
+        return seen
+
+    def in_camera(self, world_T_body: Any, point_world: Any) -> np.ndarray:
+        """Points (..., 3) of the world in the camera's frame, seen from poses (..., 7)."""
+        body = SE3(np.asarray(world_T_body, float)).inverse_act(np.asarray(point_world, float))
+        return np.asarray(SE3(self.body_T_cam).inverse_act(body))
+
+    def right_column(self, point_cam: Any) -> np.ndarray:
+        """Columns (...,) in the right image of a rectified pair [px]."""
+        if self.baseline is None:
+            raise CameraError(f"camera {self.name!r} has no baseline, so there is no right image.")
+        point = np.asarray(point_cam, float)
+        return self.project(point)[..., 0] - self.intrinsics[0] * self.baseline / point[..., 2]
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """Cameras on one body; an observation names its camera by number."""
+
+    cameras: tuple[Camera, ...]
+    names: tuple[str, ...] = field(init=False)
+
+    def __init__(self, cameras: Camera | Sequence[Camera]) -> None:
+        given = (cameras,) if isinstance(cameras, Camera) else tuple(cameras)
+        wrong = [type(one).__name__ for one in given if not isinstance(one, Camera)]
+        if not given or wrong:
+            raise CameraError(f"Rig got {wrong or 'no cameras'}, expected one or more Camera.")
+        object.__setattr__(self, "cameras", given)
+        object.__setattr__(self, "names", tuple(one.name or f"cam{k}" for k, one in enumerate(given)))
+
+    def __len__(self) -> int:
+        return len(self.cameras)
+
+    def __getitem__(self, number: int) -> Camera:
+        return self.cameras[number]
+
+    def __iter__(self) -> Iterator[Camera]:
+        return iter(self.cameras)
+
+    def with_camera(self, number: int, **changes: Any) -> Rig:
+        """The same rig with fields of one camera changed."""
+        cameras = list(self.cameras)
+        cameras[number] = replace(cameras[number], **changes)
+        return Rig(cameras)
+
+    def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Points (o, 3) [m] in the frames of cameras (o,) at poses (o, 7)."""
+        mountings = np.stack([one.body_T_cam for one in self.cameras])[camera]
+        return np.asarray(SE3(mountings).inverse_act(SE3(world_T_body).inverse_act(points)))
+
+    def project(self, camera: np.ndarray, point_cam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pixels (o, 2) and (o,) bool where the camera's model holds; pixels are NaN where it doesn't."""
+        pixels = np.full((len(camera), 2), np.nan)
+        valid = np.zeros(len(camera), bool)
+        for number, one in enumerate(self.cameras):
+            rows = np.flatnonzero(camera == number)
+            with np.errstate(all="ignore"):
+                valid[rows] = one.kind.sees(one.intrinsics, point_cam[rows])
+                pixels[rows] = one.project(point_cam[rows])
+        pixels[~valid] = np.nan
+        return pixels, valid
+
+
+def cam_T_world_from_world_T_body(world_T_body: Any, body_T_cam: Any) -> np.ndarray:
+    """Convert world_T_body (n, 7) of VertexSE3 to cam_T_world (n, 7) of VertexSE3Expmap."""
+    return np.asarray((SE3(np.asarray(world_T_body, float)) * SE3(_mounting(body_T_cam))).inverse().storage)
+
+
+def world_T_body_from_cam_T_world(cam_T_world: Any, body_T_cam: Any) -> np.ndarray:
+    """Convert cam_T_world (n, 7) of VertexSE3Expmap to world_T_body (n, 7) of VertexSE3."""
+    return np.asarray((SE3(_mounting(body_T_cam)) * SE3(np.asarray(cam_T_world, float))).inverse().storage)
+
+
+def _mounting(body_T_cam: Any) -> np.ndarray:
+    mounting = np.asarray(body_T_cam, float)
+    if mounting.shape != (7,):
+        raise CameraError(f"body_T_cam has shape {mounting.shape}, expected (7,): x, y, z, qx, qy, qz, qw.")
+    return mounting

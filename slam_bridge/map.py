@@ -1,0 +1,561 @@
+"""The map of a visual-inertial SLAM: keyframes, landmarks, observations, IMU measurements, loops.
+
+    map = Map(rig)
+    k = map.add_keyframe(stamp, world_T_body, velocity)
+    points = map.add_landmarks(positions, reference=k)
+    map.add_observations(k, points, pixels, camera=0)
+    map.add_imu(before, k, preintegrated)
+
+Everything is arrays in `Table`s: rows have ids that stay (`map.landmarks.ids`), columns are live numpy views
+(`map.keyframes["world_T_body"]`). Frames: body is the IMU's; poses are world_T_body x, y, z, qx, qy, qz, qw;
+velocities are in the world [m/s], biases in the body [rad/s, m/s^2]; gravity is (0, 0, -9.81) unless given.
+
+Threads: every method holds `map.lock`, a re-entrant lock. An optimization of `slam_bridge.problems` takes
+what it needs in one go, computes without the lock and writes back what still exists; `snapshot` does the same
+for whatever else wants to read in peace. Hold the lock while you write into columns yourself.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from graphopt.geometry import SE3, Sim3
+from slam_bridge.cameras import Camera, Rig
+from slam_bridge.imu import GRAVITY
+from slam_bridge.tables import MapError, Table
+
+if TYPE_CHECKING:
+    from slam_bridge.marginal_prior import MarginalPrior
+    from slam_bridge.preintegration import Preintegrated
+
+_POSE, _VECTOR, _FLAG, _NUMBER, _ID = ((7,), float), ((3,), float), ((), bool), ((), float), ((), np.int64)
+
+KEYFRAME_COLUMNS = {
+    "stamp": _ID,  # [ns]
+    "world_T_body": _POSE,
+    "velocity": _VECTOR,  # in the world [m/s]
+    "gyro_bias": _VECTOR,  # [rad/s]
+    "acc_bias": _VECTOR,  # [m/s^2]
+    "has_states": _FLAG,  # velocity and biases mean something
+    "fixed": _FLAG,  # held by every optimization
+}
+LANDMARK_COLUMNS = {
+    "position": _VECTOR,  # in the world [m]
+    "reference": _ID,  # keyframe that it moves with, -1: none
+}
+OBSERVATION_COLUMNS = {
+    "keyframe": _ID,
+    "landmark": _ID,
+    "camera": ((), np.int32),
+    "pixel": ((2,), float),  # [px]
+    "right": _NUMBER,  # column in the right image of a rectified pair [px], NaN: not seen there
+    "depth": _NUMBER,  # z in the camera [m], NaN: not measured
+    "sigma": _NUMBER,  # of u, v and the right column [px]
+    "depth_sigma": _NUMBER,  # [m], NaN where there is no depth
+    "flow": ((2,), float),  # velocity of the pixel [px/s]; for the time offset of the camera
+    "inlier": _FLAG,  # as the last optimization that saw it judged
+}
+IMU_COLUMNS = {
+    "first": _ID,
+    "second": _ID,
+    "measurement": ((65,), float),  # of EdgeInertialCombined, with gravity zero
+    "information": ((15, 15), float),
+}
+LOOP_COLUMNS = {
+    "first": _ID,
+    "second": _ID,
+    "first_S_second": ((8,), float),  # Sim3: x, y, z, qx, qy, qz, qw, scale
+    "information": ((7, 7), float),  # of (rotation, translation, log of scale) as EdgeSim3 has it
+    "inlier": _FLAG,
+}
+POSE_PRIOR_COLUMNS = {
+    "keyframe": _ID,
+    "world_T_body": _POSE,
+    "information": ((6, 6), float),  # of (translation, quaternion's vector part) in the body, as EdgeSE3Prior
+}
+
+_Method = TypeVar("_Method", bound=Any)
+
+
+def _locked(method: _Method) -> _Method:
+    """Hold the map's lock while the method runs."""
+
+    @wraps(method)
+    def holding(self: Map, *arguments: Any, **named: Any) -> Any:
+        with self.lock:
+            return method(self, *arguments, **named)
+
+    return holding  # type: ignore[return-value]
+
+
+class Map:
+    """Keyframes, landmarks, observations, IMU measurements, loops and priors of one world."""
+
+    def __init__(self, rig: Rig | Camera | Sequence[Camera] | None = None, gravity: Any = GRAVITY):
+        self.rig: Rig | None = rig if rig is None or isinstance(rig, Rig) else Rig(rig)
+        """Cameras; None where there are no observations."""
+        self.gravity = np.array(gravity, float)
+        """(3,) in the world [m/s^2]."""
+        if self.gravity.shape != (3,) or not np.linalg.norm(self.gravity) > 0.0:
+            raise MapError(f"Map: gravity is {gravity!r}, expected three numbers [m/s^2], not all zero.")
+        self.keyframes = Table("keyframe", KEYFRAME_COLUMNS)
+        self.landmarks = Table("landmark", LANDMARK_COLUMNS)
+        self.observations = Table("observation", OBSERVATION_COLUMNS)
+        self.imu = Table("IMU measurement", IMU_COLUMNS)
+        self.loops = Table("loop", LOOP_COLUMNS)
+        self.pose_priors = Table("pose prior", POSE_PRIOR_COLUMNS)
+        self.preintegrated: dict[int, Preintegrated] = {}
+        """Per id of `imu` the measurement with its samples."""
+        self.priors: list[MarginalPrior] = []
+        """What marginalized states left behind, see `problems.marginalize`."""
+        self.lock = threading.RLock()
+
+    def __repr__(self) -> str:
+        parts = (
+            (self.keyframes, "keyframes"),
+            (self.landmarks, "landmarks"),
+            (self.observations, "observations"),
+        )
+        named = ", ".join(f"{len(table)} {name}" for table, name in parts)
+        return f"<Map: {named}, {len(self.imu)} IMU measurements, {len(self.loops)} loops>"
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """All tables by name."""
+        names = ("keyframes", "landmarks", "observations", "imu", "loops", "pose_priors")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all tables."""
+        return sum(table.nbytes for table in self.tables.values())
+
+    # ---------------------------------------------------------------- adding
+
+    @_locked
+    def add_keyframes(
+        self,
+        stamps: Any,
+        world_T_body: Any,
+        velocity: Any = None,
+        gyro_bias: Any = (0.0, 0.0, 0.0),
+        acc_bias: Any = (0.0, 0.0, 0.0),
+        fixed: Any = False,
+    ) -> np.ndarray:
+        """Add n keyframes and return their ids (n,).
+
+        stamps (n,) int64 [ns]; world_T_body (n, 7); velocity (n, 3) [m/s], None: without inertial states;
+        biases (3,) or (n, 3) [rad/s, m/s^2]; fixed (n,) or one bool.
+        """
+        poses = _numbers("world_T_body", np.atleast_2d(np.asarray(world_T_body, float)), (-1, 7))
+        count = len(poses)
+        poses = poses.copy()
+        length = np.linalg.norm(poses[:, 3:], axis=1)
+        if count and (np.abs(length - 1.0) > 1e-2).any():
+            row = int(np.argmax(np.abs(length - 1.0)))
+            raise MapError(
+                f"world_T_body of row {row}: its quaternion has length {length[row]:.4f}, expected 1."
+            )
+        poses[:, 3:] /= length[:, None]
+        has_states = velocity is not None
+        states = {
+            name: _numbers(name, np.broadcast_to(np.asarray(one, float), (count, 3)), (count, 3))
+            for name, one in (
+                ("velocity", velocity if has_states else (0.0, 0.0, 0.0)),
+                ("gyro_bias", gyro_bias),
+                ("acc_bias", acc_bias),
+            )
+        }
+        values = {"stamp": _stamps(stamps, count), "world_T_body": poses, **states}
+        return self.keyframes.append(count, {**values, "has_states": has_states, "fixed": fixed})
+
+    def add_keyframe(self, stamp: int, world_T_body: Any, velocity: Any = None, **rest: Any) -> int:
+        """Add one keyframe and return its id; see `add_keyframes`."""
+        one = None if velocity is None else np.reshape(velocity, (1, 3))
+        return int(self.add_keyframes([stamp], np.reshape(world_T_body, (1, -1)), one, **rest)[0])
+
+    @_locked
+    def add_landmarks(self, positions: Any, reference: Any = -1) -> np.ndarray:
+        """Add m landmarks (m, 3) [m] and return their ids; reference: keyframe each moves with, -1: none."""
+        points = _numbers("positions", np.atleast_2d(np.asarray(positions, float)), (-1, 3))
+        keyframe = np.broadcast_to(np.asarray(reference, np.int64), (len(points),))
+        self.keyframes.rows(keyframe[keyframe >= 0])
+        return self.landmarks.append(len(points), {"position": points, "reference": keyframe})
+
+    @_locked
+    def add_observations(
+        self,
+        keyframe: Any,
+        landmark: Any,
+        pixel: Any,
+        camera: Any = 0,
+        right: Any = np.nan,
+        depth: Any = np.nan,
+        sigma: Any = 1.0,
+        depth_sigma: Any = np.nan,
+        flow: Any = (0.0, 0.0),
+    ) -> np.ndarray:
+        """Add o observations and return their ids.
+
+        keyframe, landmark: ids (o,) or one; pixel (o, 2) [px] as the camera's model has it; camera: number in
+        the rig. right (o,): column in the right image of a rectified pair [px], NaN where not seen. depth
+        (o,) [m] with depth_sigma [m] for RGB-D. sigma (o,) [px] > 0. flow (o, 2) [px/s], for
+        `Camera.time_offset`.
+        """
+        pixels = _numbers("pixel", np.atleast_2d(np.asarray(pixel, float)), (-1, 2))
+        count = len(pixels)
+        values = {
+            name: np.broadcast_to(np.asarray(value, dtype), (count, *shape))
+            for name, value, dtype, shape in (
+                ("keyframe", keyframe, np.int64, ()),
+                ("landmark", landmark, np.int64, ()),
+                ("camera", camera, np.int32, ()),
+                ("right", right, float, ()),
+                ("depth", depth, float, ()),
+                ("sigma", sigma, float, ()),
+                ("depth_sigma", depth_sigma, float, ()),
+                ("flow", flow, float, (2,)),
+            )
+        }
+        self.keyframes.rows(values["keyframe"])
+        self.landmarks.rows(values["landmark"])
+        self._check_observations(values)
+        return self.observations.append(count, {**values, "pixel": pixels, "inlier": True})
+
+    def _check_observations(self, values: dict[str, np.ndarray]) -> None:
+        if self.rig is None:
+            raise MapError("this map has no cameras, so it takes no observations: Map(rig).")
+        camera, stereo = values["camera"], np.isfinite(values["right"])
+        depth = np.isfinite(values["depth"])
+        pairs = np.array([one.baseline is not None for one in self.rig])
+        if len(camera) and not (camera.min() >= 0 and camera.max() < len(self.rig)):
+            raise MapError(
+                f"camera is {camera.min()} to {camera.max()}; the rig has 0 to {len(self.rig) - 1}."
+            )
+        for bad, text in (
+            (~(values["sigma"] > 0.0), "sigma is {sigma}, must be > 0 px"),
+            (stereo & ~pairs[camera], "right is {right} px, but camera {camera} has no baseline"),
+            (depth & ~(values["depth_sigma"] > 0.0), "depth is {depth} m with depth_sigma {depth_sigma} m"),
+            (depth & stereo, "right is {right} px and depth {depth} m: give one of the two"),
+            (~np.isfinite(values["flow"]).all(axis=1), "flow is {flow} px/s, must be finite"),
+        ):
+            if bad.any():
+                row = int(np.argmax(bad))
+                named = {name: value[row] for name, value in values.items()}
+                raise MapError(f"observation in row {row}: {text.format(**named)}.")
+
+    @_locked
+    def add_imu(
+        self, first: Any, second: Any, measured: Preintegrated | Sequence[Preintegrated]
+    ) -> np.ndarray:
+        """Add preintegrated measurements from keyframes `first` to `second` (k,); return their ids."""
+        ends = [np.atleast_1d(np.asarray(one, np.int64)) for one in (first, second)]
+        given = list(measured) if isinstance(measured, Sequence) else [measured]
+        if not len(ends[0]) == len(ends[1]) == len(given):
+            raise MapError(
+                f"add_imu: {len(ends[0])} first, {len(ends[1])} second keyframes, {len(given)} measurements."
+            )
+        if (ends[0] == ends[1]).any():
+            raise MapError("add_imu: a measurement links two different keyframes.")
+        for one in ends:
+            self.keyframes["has_states"][self.keyframes.rows(one)] = True
+        ids = self.imu.append(len(given), {"first": ends[0], "second": ends[1], **_imu_columns(given)})
+        self.preintegrated.update(zip(ids.tolist(), given, strict=True))
+        return ids
+
+    @_locked
+    def set_imu(self, ids: Any, measured: Sequence[Preintegrated]) -> None:
+        """Replace measurements, as after integrating with other biases."""
+        rows = self.imu.rows(ids)
+        for name, values in _imu_columns(list(measured)).items():
+            self.imu[name][rows] = values
+        self.preintegrated.update(zip(np.ravel(ids).tolist(), measured, strict=True))
+
+    @_locked
+    def add_loops(
+        self, first: Any, second: Any, first_T_second: Any, information: Any, scale: Any = 1.0
+    ) -> np.ndarray:
+        """Add k loop closures and return their ids.
+
+        first_T_second (k, 7) relative poses; information (7, 7) or (k, 7, 7) of (rotation, translation, log
+        of scale) [rad, m]; scale (k,): metres of the first per metre of the second, 1 where both are metric.
+        """
+        poses = _numbers("first_T_second", np.atleast_2d(np.asarray(first_T_second, float)), (-1, 7))
+        count = len(poses)
+        ends = [np.broadcast_to(np.asarray(one, np.int64), (count,)) for one in (first, second)]
+        for one in ends:
+            self.keyframes.rows(one)
+        scales = np.broadcast_to(np.asarray(scale, float), (count,))[:, None]
+        matrices = _numbers(
+            "information", np.broadcast_to(np.asarray(information, float), (count, 7, 7)), (count, 7, 7)
+        )
+        values = {
+            "first": ends[0],
+            "second": ends[1],
+            "first_S_second": np.concatenate([poses, scales], axis=1),
+        }
+        return self.loops.append(count, {**values, "information": matrices, "inlier": True})
+
+    @_locked
+    def add_pose_priors(
+        self, keyframe: Any, world_T_body: Any, position_sigma: Any, rotation_sigma: Any
+    ) -> np.ndarray:
+        """Add measured poses (k, 7) of keyframes, with standard deviations [m, rad]; return ids."""
+        poses = _numbers("world_T_body", np.atleast_2d(np.asarray(world_T_body, float)), (-1, 7))
+        count = len(poses)
+        self.keyframes.rows(keyframe)
+        information = np.zeros((count, 6, 6))
+        for first, sigma, factor in ((0, position_sigma, 1.0), (3, rotation_sigma, 2.0)):
+            weights = (
+                factor / np.broadcast_to(np.asarray(sigma, float), (count,))
+            ) ** 2  # residual: half the turn
+            for k in range(first, first + 3):
+                information[:, k, k] = weights
+        values = {"keyframe": keyframe, "world_T_body": poses, "information": information}
+        return self.pose_priors.append(count, values)
+
+    # ---------------------------------------------------------------- removing and joining
+
+    @_locked
+    def remove_keyframes(self, ids: Any, join_imu: bool = True) -> None:
+        """Remove keyframes, what they observe, their loops and priors.
+
+        join_imu: the IMU measurements before and after a removed keyframe become one, integrated anew from
+        the samples of both, with the biases of the earlier one; otherwise they go. Landmarks that referred to
+        a removed keyframe refer to the first one left that observes them.
+        """
+        gone = np.atleast_1d(np.asarray(ids, np.int64))
+        self.keyframes.rows(gone)
+        for keyframe in gone.tolist():
+            self._unlink(keyframe, join_imu)
+        self.observations.keep(~np.isin(self.observations["keyframe"], gone))
+        self.pose_priors.keep(~np.isin(self.pose_priors["keyframe"], gone))
+        self.loops.keep(~(np.isin(self.loops["first"], gone) | np.isin(self.loops["second"], gone)))
+        self.priors = [one for one in self.priors if not np.isin(one.keyframes, gone).any()]
+        self.keyframes.remove(gone)
+        lost = np.isin(self.landmarks["reference"], gone)
+        self.landmarks["reference"][lost] = self._first_observers(self.landmarks.ids[lost])
+
+    def _unlink(self, keyframe: int, join: bool) -> None:
+        before = self.imu.ids[self.imu["second"] == keyframe]
+        after = self.imu.ids[self.imu["first"] == keyframe]
+        if join and len(before) == 1 and len(after) == 1:
+            pair = self.preintegrated[int(before[0])], self.preintegrated[int(after[0])]
+            ends = self.imu["first"][self.imu.rows(before)], self.imu["second"][self.imu.rows(after)]
+            self.remove_imu([*before, *after])
+            self.add_imu(*ends, pair[0].joined(pair[1]))
+        else:
+            self.remove_imu([*before, *after])
+
+    def _first_observers(self, landmarks: np.ndarray) -> np.ndarray:
+        """The smallest keyframe that observes each landmark, -1: none."""
+        first = np.full(len(self.landmarks), np.iinfo(np.int64).max)
+        np.minimum.at(
+            first, self.landmarks.rows(self.observations["landmark"]), self.observations["keyframe"]
+        )
+        found = first[self.landmarks.rows(landmarks)]
+        return np.where(found == np.iinfo(np.int64).max, -1, found)
+
+    @_locked
+    def remove_landmarks(self, ids: Any) -> None:
+        """Remove landmarks and the observations of them."""
+        gone = np.atleast_1d(np.asarray(ids, np.int64))
+        mask = np.zeros(len(self.landmarks), bool)
+        mask[self.landmarks.rows(gone).astype(int)] = True
+        seen = self.landmarks.rows(self.observations["landmark"])
+        self.observations.keep(~mask[seen] if len(seen) else np.zeros(0, bool))
+        self.landmarks.keep(~mask)
+
+    @_locked
+    def remove_unseen_landmarks(self, min_observations: int = 1) -> np.ndarray:
+        """Remove landmarks with fewer observations than that, and their observations; return their ids."""
+        seen = self.landmarks.rows(self.observations["landmark"])
+        few = self.landmarks.ids[np.bincount(seen, minlength=len(self.landmarks)) < min_observations]
+        self.remove_landmarks(few)
+        return few
+
+    @_locked
+    def remove_observations(self, ids: Any) -> None:
+        """Remove observations."""
+        self.observations.remove(ids)
+
+    @_locked
+    def remove_imu(self, ids: Any) -> None:
+        """Remove IMU measurements."""
+        self.imu.remove(ids)
+        for one in np.ravel(ids).tolist():
+            del self.preintegrated[int(one)]
+
+    @_locked
+    def remove_loops(self, ids: Any) -> None:
+        """Remove loop closures."""
+        self.loops.remove(ids)
+
+    @_locked
+    def merge_landmarks(self, kept: Any, gone: Any) -> None:
+        """Landmarks `gone` (k,) are those of `kept` (k,): the latter take over the observations.
+
+        Where one camera of a keyframe sees both, the observation of the kept one stays. Chains (a into b, b
+        into c) are followed; a cycle is a `MapError`.
+        """
+        target = dict(zip(np.ravel(gone).tolist(), np.ravel(kept).tolist(), strict=True))
+        self.landmarks.rows([*target, *target.values()])
+        final = {one: _followed(target, one) for one in target}
+        column = self.observations["landmark"]
+        is_gone = np.isin(column, list(final))
+        renamed = column.copy()
+        renamed[is_gone] = [final[one] for one in column[is_gone].tolist()]
+        places = np.stack([self.observations["keyframe"], self.observations["camera"], renamed], axis=1)
+        order = np.argsort(is_gone, kind="stable")  # those of the kept ones come first and win
+        _, first = np.unique(places[order], axis=0, return_index=True)
+        mask = np.zeros(len(column), bool)
+        mask[order[first]] = True
+        mask |= ~(is_gone | np.isin(renamed, list(final.values())))
+        column[:] = renamed
+        self.observations.keep(mask)
+        self.landmarks.remove(list(final))
+
+    @_locked
+    def change_reference(self, landmarks: Any, keyframe: Any) -> None:
+        """Let landmarks move with other keyframes (one or one each); -1: with none."""
+        wanted = np.asarray(keyframe, np.int64)
+        self.keyframes.rows(wanted[wanted >= 0])
+        self.landmarks["reference"][self.landmarks.rows(landmarks)] = wanted
+
+    # ---------------------------------------------------------------- questions
+
+    @_locked
+    def observed_landmarks(self, keyframes: Any) -> np.ndarray:
+        """Ids of the landmarks that these keyframes observe, ascending."""
+        rows = self._of_keyframes(keyframes)
+        return np.unique(self.observations["landmark"][rows])
+
+    @_locked
+    def covisible(self, keyframes: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Other keyframes that observe landmarks of these, and how many observations, most first."""
+        own = np.zeros(len(self.landmarks), bool)
+        own[self.landmarks.rows(self.observed_landmarks(keyframes))] = True
+        shared = own[self.landmarks.rows(self.observations["landmark"])]
+        counts = np.bincount(
+            self.keyframes.rows(self.observations["keyframe"][shared]), minlength=len(self.keyframes)
+        )
+        counts[self.keyframes.rows(keyframes)] = 0
+        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        return self.keyframes.ids[order], counts[order]
+
+    def _of_keyframes(self, keyframes: Any) -> np.ndarray:
+        """Rows of the observations that these keyframes make."""
+        mask = np.zeros(len(self.keyframes), bool)
+        mask[self.keyframes.rows(keyframes)] = True
+        return np.flatnonzero(mask[self.keyframes.rows(self.observations["keyframe"])])
+
+    # ---------------------------------------------------------------- whole maps
+
+    @_locked
+    def snapshot(self) -> Map:
+        """Independent copy, for a thread that reads or optimizes while others go on; ids are the same."""
+        other = Map(self.rig, self.gravity)
+        for name, table in self.tables.items():
+            setattr(other, name, table.copy())
+        other.preintegrated = dict(self.preintegrated)
+        other.priors = list(self.priors)
+        return other
+
+    @_locked
+    def apply(self, changed: Map, keyframes: Iterable[int] | None = None) -> None:
+        """Take states, positions and inliers from a snapshot that was optimized, where both still have them.
+
+        Keyframes and landmarks that were added meanwhile stay as they are. `keyframes`: only these of them.
+        """
+        for name, columns in (
+            ("keyframes", ("world_T_body", "velocity", "gyro_bias", "acc_bias")),
+            ("landmarks", ("position",)),
+            ("observations", ("inlier",)),
+            ("loops", ("inlier",)),
+        ):
+            mine, theirs = self.tables[name], changed.tables[name]
+            ids = theirs.ids
+            if name == "keyframes" and keyframes is not None:
+                ids = np.asarray(list(keyframes), np.int64)
+            ids = ids[mine.find(ids) >= 0]
+            for column in columns:
+                mine[column][mine.find(ids)] = theirs[column][theirs.rows(ids)]
+
+    @_locked
+    def transform(self, new_S_old: Any) -> None:
+        """Move the whole map: a Sim3 (8,) or a pose (7,) from the present world to the new one.
+
+        Gravity stays: it is that of the new world. IMU measurements, which know metres, stay as well.
+        """
+        motion = np.asarray(new_S_old, float)
+        if motion.shape not in ((7,), (8,)):
+            raise MapError(f"transform got shape {motion.shape}, expected (7,) or (8,): x, y, z, q, scale.")
+        motion = motion if len(motion) == 8 else np.append(motion, 1.0)
+        similarity, rotation = Sim3(motion), SE3(motion[:7]).rotation
+        poses = self.keyframes["world_T_body"]
+        turned = (rotation * SE3(poses).rotation).storage if len(poses) else poses[:, 3:]
+        poses[:, :3] = similarity.act(poses[:, :3])
+        poses[:, 3:] = turned
+        self.keyframes["velocity"][:] = motion[7] * np.asarray(rotation.act(self.keyframes["velocity"]))
+        self.landmarks["position"][:] = similarity.act(self.landmarks["position"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the map to a file (numpy's .npz); all of it, or nothing."""
+        from slam_bridge.map_file import write_map
+
+        write_map(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Map:
+        """Read a map that `save` wrote; `FormatError` says what is wrong with a file."""
+        from slam_bridge.map_file import read_map
+
+        return read_map(path)
+
+
+def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array if it is finite and has the shape (-1: any length)."""
+    if array.ndim != len(shape) or any(
+        have != want for have, want in zip(array.shape, shape, strict=True) if want >= 0
+    ):
+        raise MapError(f"{name} has shape {array.shape}, expected {str(shape).replace('-1', 'n')}.")
+    bad = ~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise MapError(f"{name} of row {row} is {array[row]}: not finite. Leave such rows out.")
+    return array
+
+
+def _stamps(stamps: Any, count: int) -> np.ndarray:
+    given = np.atleast_1d(np.asarray(stamps))
+    if given.dtype.kind not in "iu" or given.shape != (count,):
+        raise MapError(
+            f"stamps have shape {given.shape} and type {given.dtype}, expected ({count},) int64 nanoseconds."
+        )
+    return given.astype(np.int64)
+
+
+def _imu_columns(measured: list[Preintegrated]) -> dict[str, np.ndarray]:
+    zero = np.zeros(3)
+    return {
+        "measurement": np.stack([one.measurement(zero) for one in measured]).reshape(-1, 65),
+        "information": np.stack([one.combined_information for one in measured]).reshape(-1, 15, 15),
+    }
+
+
+def _followed(target: dict[int, int], one: int) -> int:
+    seen = {one}
+    while one in target:
+        one = target[one]
+        if one in seen:
+            raise MapError(
+                f"merge_landmarks: landmark {one} would be merged into itself, by way of {sorted(seen)}."
+            )
+        seen.add(one)
+    return one

@@ -1,0 +1,140 @@
+"""Maps in files: numpy's .npz with one array per column, written whole or not at all.
+
+format                 "slam_bridge map"; version 1
+rig/k/...              cameras
+keyframes/world_T_body, landmarks/position, ...    columns of the tables; */id, */next_id
+samples/stamps, gyro, acc, ends                    IMU samples of all measurements, one after the other
+measured/...                                       what was integrated from them
+priors/k/...                                       marginal priors
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from graphopt.disk_cache import write_atomically
+from graphopt.errors import FormatError, GraphOptError
+from slam_bridge.cameras import Camera, Rig
+from slam_bridge.imu import ImuNoise, ImuSamples
+from slam_bridge.map import Map
+from slam_bridge.marginal_prior import MarginalPrior
+from slam_bridge.preintegration import Preintegrated
+
+FORMAT, VERSION = "slam_bridge map", 1
+_MEASURED = (
+    "dt", "gyro_bias", "acc_bias", "delta_rotation", "delta_velocity", "delta_position",
+    "delta_D_bias", "covariance", "combined_covariance",
+)  # fmt: skip
+_NOISE = tuple(ImuNoise.__dataclass_fields__)
+
+
+def write_map(map: Map, path: str | os.PathLike[str]) -> None:
+    """Write a map; a file that is there stays until the new one is complete."""
+    with map.lock:
+        arrays: dict[str, Any] = {"format": FORMAT, "version": VERSION, "gravity": map.gravity}
+        for name, table in map.tables.items():
+            arrays |= {f"{name}/{column}": values for column, values in table.arrays().items()}
+        arrays |= _rig_arrays(map.rig) | _measured_arrays(map) | _prior_arrays(map.priors)
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+    write_atomically(Path(path), buffer.getvalue())
+
+
+def read_map(path: str | os.PathLike[str]) -> Map:
+    """Read a map that `write_map` wrote."""
+    name = os.fspath(path)
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = {key: found[key] for key in found.files}
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, BadZipFile, EOFError) as error:
+        raise FormatError(f"{name}: no map of slam_bridge, or a damaged one ({error}).") from error
+    if str(arrays.get("format")) != FORMAT or int(arrays.get("version", 0)) != VERSION:
+        raise FormatError(
+            f"{name}: format {arrays.get('format')}, version {arrays.get('version')}; "
+            f"expected '{FORMAT}' of version {VERSION}."
+        )
+    try:
+        return _map_of(arrays)
+    except KeyError as error:
+        raise FormatError(f"{name}: the array {error} is missing.") from error
+    except GraphOptError as error:
+        raise FormatError(f"{name}: {error}") from error
+
+
+def _map_of(arrays: dict[str, np.ndarray]) -> Map:
+    map = Map(_rig_of(arrays), arrays["gravity"])
+    for name, table in map.tables.items():
+        table.fill({column: arrays[f"{name}/{column}"] for column in ("id", "next_id", *table.columns)})
+    map.preintegrated = _measured_of(arrays, map.imu.ids)
+    map.priors = _priors_of(arrays)
+    return map
+
+
+def _rig_arrays(rig: Rig | None) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"rig/count": 0 if rig is None else len(rig)}
+    for k, camera in enumerate(rig or ()):
+        arrays |= {f"rig/{k}/{name}": value for name, value in vars(camera).items() if value is not None}
+    return arrays
+
+
+def _rig_of(arrays: dict[str, np.ndarray]) -> Rig | None:
+    cameras = []
+    for k in range(int(arrays["rig/count"])):
+        given = {key.split("/")[2]: value for key, value in arrays.items() if key.startswith(f"rig/{k}/")}
+        for name, convert in (("model", str), ("name", str), ("baseline", float), ("time_offset", float)):
+            if name in given:
+                given[name] = convert(given[name])
+        if "resolution" in given:
+            given["resolution"] = tuple(given["resolution"].tolist())
+        cameras.append(Camera(**given))
+    return Rig(cameras) if cameras else None
+
+
+def _measured_arrays(map: Map) -> dict[str, Any]:
+    given = [map.preintegrated[one] for one in map.imu.ids.tolist()]
+    arrays = {f"measured/{name}": np.array([getattr(one, name) for one in given]) for name in _MEASURED}
+    arrays["measured/noise"] = np.array([[getattr(one.noise, name) for name in _NOISE] for one in given])
+    arrays["measured/rule"] = np.array([one.rule for one in given], dtype="U16")
+    arrays["samples/ends"] = np.cumsum([len(one.samples) for one in given], dtype=np.int64)
+    for name, empty in (
+        ("stamps", np.zeros(0, np.int64)),
+        ("gyro", np.zeros((0, 3))),
+        ("acc", np.zeros((0, 3))),
+    ):
+        arrays[f"samples/{name}"] = np.concatenate([empty, *(getattr(one.samples, name) for one in given)])
+    return arrays
+
+
+def _measured_of(arrays: dict[str, np.ndarray], ids: np.ndarray) -> dict[int, Preintegrated]:
+    ends = arrays["samples/ends"].tolist()
+    result = {}
+    for k, (one, first, last) in enumerate(zip(ids.tolist(), [0, *ends[:-1]], ends, strict=True)):
+        samples = ImuSamples(*(arrays[f"samples/{name}"][first:last] for name in ("stamps", "gyro", "acc")))
+        noise = ImuNoise(*arrays["measured/noise"][k].tolist())
+        numbers = {name: arrays[f"measured/{name}"][k] for name in _MEASURED}
+        numbers["dt"] = float(numbers["dt"])
+        result[one] = Preintegrated(samples, noise, **numbers, rule=str(arrays["measured/rule"][k]))
+    return result
+
+
+def _prior_arrays(priors: list[MarginalPrior]) -> dict[str, Any]:
+    arrays: dict[str, Any] = {"priors/count": len(priors)}
+    for k, one in enumerate(priors):
+        arrays |= {f"priors/{k}/{name}": value for name, value in one.arrays().items()}
+    return arrays
+
+
+def _priors_of(arrays: dict[str, np.ndarray]) -> list[MarginalPrior]:
+    names = MarginalPrior.ARRAYS
+    return [
+        MarginalPrior(**{name: arrays[f"priors/{k}/{name}"] for name in names})
+        for k in range(int(arrays["priors/count"]))
+    ]

@@ -1,0 +1,241 @@
+"""Bundle adjustment of a selection of a map: rounds of optimization, between which outliers are told apart.
+
+    round 1      all observations whose camera model holds at the start, robust kernel
+    round 2...   those whose chi2 lies below the quantile of `SolveOptions.confidence`, both ways: an
+                 outlier may come back; IMU measurements are integrated anew where the biases moved far
+
+An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at the end of a round, or if the
+point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
+its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.solver.marginals import compute_marginals
+from slam_bridge.map import Map
+from slam_bridge.problems.options import Clock, SolveOptions, optimize
+from slam_bridge.problems.result import Covariances, Result, States
+from slam_bridge.quantiles import chi2_quantile
+from slam_bridge.selection import Selection
+from slam_bridge.window import Window
+
+GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
+"""Integrate again where a bias moved by more [rad/s, m/s^2]."""
+_MIN_SEEN = 3
+"""Observations that a keyframe needs, to be held without its IMU measurement."""
+_FAR = 9.0
+
+
+@dataclass(eq=False)
+class Judgement:
+    """Who takes part, and what speaks against the others."""
+
+    inliers: np.ndarray
+    """(o,) bool."""
+    imu_inliers: np.ndarray
+    """(i,) bool."""
+    holds: np.ndarray
+    """(o,) bool: the camera's model holds."""
+    chi2: np.ndarray
+    """(o,)."""
+
+
+def bundle(
+    name: str,
+    world: Map | None,
+    selection: Selection,
+    options: SolveOptions,
+    window: Window | None,
+    clock: Clock,
+    estimate: tuple[str, ...] = (),
+) -> Result:
+    """Optimize a selection and, if asked, write the result into the map."""
+    if selection.fixed.all() and (selection.points_fixed or not len(selection.landmarks)):
+        raise OptionError(
+            f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
+        )
+    window = window or Window()
+    start = selection
+    holds = selection.holds()
+    now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
+    summary, rounds = None, 0
+    clock.lap("judge")
+    while rounds < options.rounds and not (rounds and clock.is_over):
+        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate)
+        clock.lap("build")
+        summary = optimize(graph, options, clock)
+        rounds += 1
+        selection = window.states(selection)
+        before, now = now, _judged(window, selection, options)
+        selection, again = _reintegrated(selection)
+        clock.lap("judge")
+        if not summary.is_usable or (
+            not again and _agree(before, now) and rounds > 0 and _converged(summary)
+        ):
+            break
+    assert summary is not None
+    result = _result(name, window, selection, start, now, summary, rounds, options)
+    if estimate:
+        result.extra["calibration"] = window.calibration(selection)
+    if options.update and world is not None and summary.is_usable:
+        write_back(world, selection, now)
+    clock.lap("write")
+    result.seconds.update(clock.total())
+    return result
+
+
+def _converged(summary: graphopt.Summary) -> bool:
+    return summary.termination in (
+        graphopt.TerminationType.CONVERGENCE,
+        graphopt.TerminationType.NO_IMPROVEMENT,
+    )
+
+
+def _agree(before: Judgement, now: Judgement) -> bool:
+    same = np.array_equal(before.inliers, now.inliers)
+    return same and np.array_equal(before.imu_inliers, now.imu_inliers)
+
+
+def _judged(window: Window, s: Selection, options: SolveOptions) -> Judgement:
+    chi2, dims = window.observation_chi2(s)
+    holds = s.holds()
+    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 4)])
+    with np.errstate(invalid="ignore"):
+        inliers = holds & (chi2 <= limits[dims])
+    return Judgement(inliers, _imu_inliers(window, s, inliers, options), holds, np.where(holds, chi2, np.inf))
+
+
+def _imu_inliers(window: Window, s: Selection, inliers: np.ndarray, options: SolveOptions) -> np.ndarray:
+    """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
+    chi2 = window.imu_chi2(s)
+    far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
+    seen = np.bincount(s.observations.keyframe[inliers], minlength=len(s.keyframes)) >= _MIN_SEEN
+    seen[s.pose_prior_keyframe] = True
+    return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
+
+
+def _reintegrated(s: Selection) -> tuple[Selection, bool]:
+    """The selection with measurements integrated anew where the biases moved far, and whether any did."""
+    if not len(s.imu):
+        return s, False
+    first = s.imu_ends[:, 0]
+    g, a = s.gyro_bias[first], s.acc_bias[first]
+    d_g = np.linalg.norm(g - s.imu_measurement[:, 11:14], axis=1)
+    d_a = np.linalg.norm(a - s.imu_measurement[:, 14:17], axis=1)
+    far = np.flatnonzero((d_g > GYRO_TOLERANCE) | (d_a > ACC_TOLERANCE))
+    if not len(far) or not np.isfinite(g).all() or not np.isfinite(a).all():
+        return s, False
+    measured = list(s.preintegrated)
+    measurement, information = s.imu_measurement.copy(), s.imu_information.copy()
+    for k in far.tolist():
+        measured[k] = measured[k].reintegrated(g[k], a[k])
+        measurement[k], information[k] = measured[k].measurement(s.gravity), measured[k].combined_information
+    changes = {
+        "imu_measurement": measurement,
+        "imu_information": information,
+        "preintegrated": tuple(measured),
+    }
+    return s.with_changes(**changes), True
+
+
+def write_back(world: Map, s: Selection, judgement: Judgement | None = None) -> None:
+    """Write states, positions, inliers and measurements into the map, where it still has them."""
+    with world.lock:
+        free = s.free
+        for rows in (world.keyframes.find(s.keyframes[free]),):
+            there = rows >= 0
+            world.keyframes["world_T_body"][rows[there]] = s.world_T_body[free[there]]
+            inertial = there & s.inertial[free]
+            for name in ("velocity", "gyro_bias", "acc_bias"):
+                world.keyframes[name][rows[inertial]] = getattr(s, name)[free[inertial]]
+        if not s.points_fixed:
+            rows = world.landmarks.find(s.landmarks)
+            world.landmarks["position"][rows[rows >= 0]] = s.points[rows >= 0]
+        if judgement is not None:
+            rows = world.observations.find(s.observations.ids)
+            world.observations["inlier"][rows[rows >= 0]] = judgement.inliers[rows >= 0]
+        changed = [
+            (one, measured)
+            for one, measured in zip(s.imu.tolist(), s.preintegrated, strict=True)
+            if one in world.preintegrated and world.preintegrated[one] is not measured
+        ]
+        if changed:
+            world.set_imu([one for one, _ in changed], [measured for _, measured in changed])
+
+
+def _result(
+    name: str,
+    window: Window,
+    s: Selection,
+    start: Selection,
+    now: Judgement,
+    summary: graphopt.Summary,
+    rounds: int,
+    options: SolveOptions,
+) -> Result:
+    free = s.free
+    states = States(
+        s.keyframes[free], s.world_T_body[free], s.velocity[free], s.gyro_bias[free], s.acc_bias[free]
+    )
+    landmarks = np.zeros(0, np.int64) if s.points_fixed else s.landmarks
+    points = np.zeros((0, 3)) if s.points_fixed else s.points
+
+    def covariance_of(wanted: list[tuple[str, int]]) -> Covariances:
+        return _covariances(s, now, options, wanted)
+
+    return Result(
+        name,
+        summary,
+        states,
+        landmarks,
+        points,
+        s.observations.ids,
+        now.inliers,
+        now.chi2,
+        window.chi2_by_edge_set(),
+        _rejected(s, now),
+        {},
+        rounds,
+        {"imu": s.imu, "imu_inliers": now.imu_inliers},
+        covariance_of,
+    )
+
+
+def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
+    seen, o = s.observations, s.observations.ids
+    of_point = np.bincount(seen.landmark[now.inliers], minlength=len(s.landmarks))
+    of_frame = np.bincount(seen.keyframe[now.inliers], minlength=len(s.keyframes))
+    unseen = ~s.fixed & (of_frame == 0) & (len(o) > 0)
+    return {
+        "behind camera": o[~now.holds],
+        "chi2": o[now.holds & ~now.inliers],
+        "imu": s.imu[~now.imu_inliers],
+        "landmark without inliers": s.landmarks[of_point == 0],
+        "keyframe without inliers": s.keyframes[unseen],
+    }
+
+
+def _covariances(
+    s: Selection, now: Judgement, options: SolveOptions, wanted: list[tuple[str, int]]
+) -> Covariances:
+    """Marginal covariances on a graph of its own, at the result; weights as without robust kernel."""
+    graph = Window().load(s, options.with_changes(kernel=None), now.inliers, now.imu_inliers)
+    parts: dict[tuple[str, int], list[int]] = {}
+    for kind, one in wanted:
+        ids = s.keyframes if kind == "keyframe" else s.landmarks
+        place = int(np.searchsorted(ids, one))
+        if place == len(ids) or ids[place] != one:
+            raise OptionError(f"{kind} {one} took no part in this optimization.")
+        if kind == "keyframe":
+            parts[kind, one] = [4 * place + part for part in range(4 if s.inertial[place] else 1)]
+        else:
+            parts[kind, one] = [4 * len(s.keyframes) + place]
+    pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
+    blocks = compute_marginals(graph, pairs)
+    return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}

@@ -1,0 +1,34 @@
+"""Bundle adjustment of a whole map, without IMU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from slam_bridge.map import Map
+from slam_bridge.problems.bundle import bundle
+from slam_bridge.problems.options import Clock, SolveOptions
+from slam_bridge.problems.result import Result
+from slam_bridge.selection import select
+from slam_bridge.window import Window
+
+
+def global_ba(
+    world: Map,
+    fixed: Any = (),
+    options: SolveOptions | None = None,
+    window: Window | None = None,
+    estimate: tuple[str, ...] = (),
+) -> Result:
+    """Optimize all keyframes and landmarks. fixed: ids of keyframes that stay, beside those the map fixes.
+
+    Where none stays and no pose was measured, the first keyframe does; the scale of a monocular map is then
+    free to drift along the optimization, as no measurement knows it. estimate: as in `local_ba`.
+    """
+    options = options or SolveOptions()
+    clock = Clock(options)
+    held = np.asarray(fixed, np.int64)
+    selection = select(world, np.setdiff1d(world.keyframes.ids, held), held)
+    clock.lap("select")
+    return bundle("global_ba", world, selection, options, window, clock, estimate)

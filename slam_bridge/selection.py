@@ -1,0 +1,219 @@
+"""What takes part in an optimization of a map: a selection, as arrays that no longer depend on the map.
+
+Keyframes and landmarks of a selection have numbers 0, 1, ... in ascending order of their ids. What is
+fixed, and who has inertial states, is said per keyframe. `select` holds the map's lock while it copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from slam_bridge.cameras import Rig
+from slam_bridge.map import Map
+from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
+from slam_bridge.preintegration import Preintegrated
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """o observations of a selection."""
+
+    ids: np.ndarray
+    """(o,) int64: in the map."""
+    keyframe: np.ndarray
+    """(o,) int64: number in the selection."""
+    landmark: np.ndarray
+    """(o,) int64: number in the selection."""
+    camera: np.ndarray
+    """(o,) int32."""
+    pixel: np.ndarray
+    """(o, 2) [px]."""
+    right: np.ndarray
+    """(o,) [px], NaN: none."""
+    depth: np.ndarray
+    """(o,) [m], NaN: none."""
+    sigma: np.ndarray
+    """(o,) [px]."""
+    depth_sigma: np.ndarray
+    """(o,) [m]."""
+    flow: np.ndarray
+    """(o, 2) [px/s]."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Arrays of one optimization problem."""
+
+    keyframes: np.ndarray
+    """(k,) int64 ids, ascending."""
+    world_T_body: np.ndarray
+    """(k, 7)."""
+    velocity: np.ndarray
+    """(k, 3)."""
+    gyro_bias: np.ndarray
+    """(k, 3)."""
+    acc_bias: np.ndarray
+    """(k, 3)."""
+    fixed: np.ndarray
+    """(k,) bool: pose and states are held."""
+    inertial: np.ndarray
+    """(k,) bool: velocity and biases take part."""
+    landmarks: np.ndarray
+    """(m,) int64 ids, ascending."""
+    points: np.ndarray
+    """(m, 3)."""
+    points_fixed: bool
+    observations: Observations
+    rig: Rig | None
+    gravity: np.ndarray
+    imu: np.ndarray
+    """(i,) int64 ids of IMU measurements."""
+    imu_ends: np.ndarray
+    """(i, 2) int64: numbers of their keyframes."""
+    imu_measurement: np.ndarray
+    """(i, 65), gravity included."""
+    imu_information: np.ndarray
+    """(i, 15, 15)."""
+    preintegrated: tuple[Preintegrated, ...] = ()
+    """(i) with their samples."""
+    priors: tuple[MarginalPrior, ...] = ()
+    pose_prior_keyframe: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(p,) number of a keyframe whose pose was measured."""
+    pose_prior: np.ndarray = field(default_factory=lambda: np.zeros((0, 7)))
+    pose_prior_information: np.ndarray = field(default_factory=lambda: np.zeros((0, 6, 6)))
+
+    def with_changes(self, **changes: Any) -> Selection:
+        """The same selection with other arrays."""
+        return replace(self, **changes)
+
+    @property
+    def free(self) -> np.ndarray:
+        """Numbers of the keyframes that are not fixed."""
+        return np.flatnonzero(~self.fixed)
+
+    def points_in_cameras(self) -> np.ndarray:
+        """(o, 3) observed points in the frames of their cameras."""
+        seen = self.observations
+        assert self.rig is not None
+        return self.rig.in_cameras(seen.camera, self.world_T_body[seen.keyframe], self.points[seen.landmark])
+
+    def holds(self, at: np.ndarray | None = None) -> np.ndarray:
+        """(o,) bool: the camera's model holds where the observed point is."""
+        if self.rig is None or not len(self.observations):
+            return np.zeros(len(self.observations), bool)
+        points = self.points_in_cameras() if at is None else at
+        result = np.isfinite(points).all(axis=1)
+        for number, camera in enumerate(self.rig):
+            if len(self.rig) == 1:
+                return result & camera.kind.sees(camera.intrinsics, points)
+            rows = self.observations.camera == number
+            result[rows] &= camera.kind.sees(camera.intrinsics, points[rows])
+        return result
+
+
+def select(
+    world: Map,
+    free: Any,
+    fixed: Any = (),
+    *,
+    inertial: Any = (),
+    landmarks: Any = None,
+    points_fixed: bool = False,
+    visual: bool = True,
+) -> Selection:
+    """Copy a part of a map.
+
+    free, fixed: ids of keyframes; those that the map itself fixes are fixed in any case. inertial: ids of
+    those whose velocity and biases take part. landmarks: ids, by default all that free keyframes observe. All
+    observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
+    measured poses between and of them.
+    """
+    with world.lock:
+        frames = world.keyframes
+        free_ids = np.unique(np.asarray(free, np.int64))
+        ids = np.union1d(free_ids, np.asarray(fixed, np.int64))
+        rows = frames.rows(ids)
+        number = np.full(len(frames), -1)
+        number[rows] = np.arange(len(ids))
+        held = frames["fixed"][rows] | ~np.isin(ids, free_ids)
+        seen, point_rows = _observations(world, number, np.flatnonzero(~held), landmarks, visual)
+        imu_rows, ends = _imu(world, number, np.isin(ids, np.asarray(inertial, np.int64)))
+        measurement = world.imu["measurement"][imu_rows].copy()
+        measurement[:, 62:65] = world.gravity
+        prior_number = number[frames.rows(world.pose_priors["keyframe"])]
+        measured = np.flatnonzero(prior_number >= 0)
+        states = {name: frames[name][rows] for name in ("velocity", "gyro_bias", "acc_bias")}
+        return Selection(
+            ids,
+            frames["world_T_body"][rows],
+            **states,
+            fixed=held,
+            inertial=np.isin(ids, np.asarray(inertial, np.int64)),
+            landmarks=world.landmarks.ids[point_rows],
+            points=world.landmarks["position"][point_rows],
+            points_fixed=points_fixed,
+            observations=seen,
+            rig=world.rig,
+            gravity=world.gravity.copy(),
+            imu=world.imu.ids[imu_rows],
+            imu_ends=ends,
+            imu_measurement=measurement,
+            imu_information=world.imu["information"][imu_rows],
+            preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
+            priors=tuple(one for one in world.priors if _covered(one, ids, world.landmarks.ids[point_rows])),
+            pose_prior_keyframe=prior_number[measured],
+            pose_prior=world.pose_priors["world_T_body"][measured],
+            pose_prior_information=world.pose_priors["information"][measured],
+        )
+
+
+def _observations(
+    world: Map, number: np.ndarray, free: np.ndarray, landmarks: Any, visual: bool
+) -> tuple[Observations, np.ndarray]:
+    """Observations between keyframes with a number and landmarks, and the rows of the landmarks."""
+    table = world.observations
+    if not visual or not len(table):
+        rows, points = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return _taken(world, rows, rows, rows), points
+    frame = number[world.keyframes.rows(table["keyframe"])]
+    row = world.landmarks.rows(table["landmark"])
+    wanted = np.zeros(len(world.landmarks), bool)
+    if landmarks is None:
+        is_free = np.zeros(int(number.max()) + 2, bool)  # the last entry: keyframes without a number
+        is_free[free] = True
+        wanted[row[is_free[frame]]] = True
+    else:
+        wanted[world.landmarks.rows(np.asarray(landmarks, np.int64))] = True
+    rows = np.flatnonzero((frame >= 0) & wanted[row])
+    points = np.flatnonzero(wanted)
+    point_number = np.zeros(len(wanted), np.int64)
+    point_number[points] = np.arange(len(points))
+    return _taken(world, rows, frame[rows], point_number[row[rows]]), points
+
+
+def _taken(world: Map, rows: np.ndarray, keyframe: np.ndarray, landmark: np.ndarray) -> Observations:
+    table = world.observations
+    names = ("camera", "pixel", "right", "depth", "sigma", "depth_sigma", "flow")
+    return Observations(table.ids[rows], keyframe, landmark, *(table[name][rows] for name in names))
+
+
+def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the IMU measurements between keyframes with inertial states, and the numbers of their ends."""
+    ends = np.stack([number[world.keyframes.rows(world.imu[name])] for name in ("first", "second")], axis=1)
+    has = np.append(inertial, False)
+    rows = np.flatnonzero(has[ends].all(axis=1)) if len(ends) else np.zeros(0, np.int64)
+    return rows, ends[rows].reshape(-1, 2)
+
+
+def _covered(prior: MarginalPrior, keyframes: np.ndarray, landmarks: np.ndarray) -> bool:
+    """All states of a prior take part."""
+    is_point = prior.kind == LANDMARK
+    return bool(
+        np.isin(prior.owner[~is_point], keyframes).all() and np.isin(prior.owner[is_point], landmarks).all()
+    )
