@@ -24,7 +24,7 @@ LAYERS = (
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "_native"}
+FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "html", "_native"}
 ROOT = Path(graphopt.__file__).parent
 
 

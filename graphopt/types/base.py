@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphError
 from graphopt.types.files import EdgeFile, VertexFile
+from graphopt.types.identity import KnownByTag
 
 if TYPE_CHECKING:
     from graphopt.types.images import ImageFormat
@@ -52,7 +53,7 @@ class WorkingForm:
 
 
 @dataclass(frozen=True, eq=False)
-class VertexType:
+class VertexType(KnownByTag):
     """A kind of vertex."""
 
     name: str
@@ -78,6 +79,8 @@ class VertexType:
     doc: str = ""
     working: WorkingForm | None = None
     """Form of the estimates while they are optimized, None: the storage."""
+    home: str = ""
+    """Of a user's type "module:qualified name" of its definition: a definition from there replaces it."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -96,12 +99,15 @@ class VertexType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.storage_dim, self.tangent_dim)
+
     def __repr__(self) -> str:
         return f"<VertexType {self.name} {self.tag}>"
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterType:
+class ParameterType(KnownByTag):
     """A kind of parameter: constants that edges share, addressed by id (`PARAMS_*`)."""
 
     name: str
@@ -118,6 +124,8 @@ class ParameterType:
     doc: str = ""
     image: ImageFormat | None = None
     """Set where the values are images, whose handles are the stored numbers (`types.images`)."""
+    home: str = ""
+    """As `VertexType.home`."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -135,12 +143,15 @@ class ParameterType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.storage_dim,)
+
     def __repr__(self) -> str:
         return f"<ParameterType {self.name} {self.tag}>"
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeType:
+class EdgeType(KnownByTag):
     """A kind of edge with a fixed number of vertices."""
 
     name: str
@@ -172,6 +183,10 @@ class EdgeType:
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    home: str = ""
+    """As `VertexType.home`."""
+    made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
+    """Function and arguments that made this type of another one, where it is not registered itself."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""
@@ -203,6 +218,12 @@ class EdgeType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (len(self.vertices), len(self.parameters), self.measurement_dim, self.residual_dim)
+
+    def _derivation(self) -> tuple[Any, ...] | None:
+        return self.made_by
+
     def __repr__(self) -> str:
         return f"<EdgeType {self.name} {self.tag}>"
 
@@ -229,11 +250,12 @@ def working_edge_type(kind: EdgeType) -> EdgeType:
         parameters=tuple(replace(one, wrap=wraps.get(one.wrap, one.wrap)) for one in kind.parameters),
         wrap_measurement=wraps.get(kind.wrap_measurement, kind.wrap_measurement),
         jacobian=kind.working_jacobian or kind.jacobian,
+        made_by=None,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class VariadicEdgeType:
+class VariadicEdgeType(KnownByTag):
     """A kind of edge from one vertex to any number of vertices of another type (`EDGE_SE2_LOTSOFXY`)."""
 
     name: str
@@ -248,6 +270,8 @@ class VariadicEdgeType:
     """(this type, number of vertices) -> its edge type."""
     aliases: tuple[str, ...] = ()
     doc: str = ""
+    home: str = ""
+    """As `VertexType.home`."""
 
     def instantiate(self, num_vertices: int) -> EdgeType:
         """Edge type for a number of vertices; the same object for the same number."""
@@ -271,13 +295,16 @@ class VariadicEdgeType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.residual_dim_per_vertex,)
+
     def __repr__(self) -> str:
         return f"<VariadicEdgeType {self.name} {self.tag}>"
 
 
 @cache
 def _instantiate(variadic: VariadicEdgeType, num_vertices: int) -> EdgeType:
-    return variadic.make(variadic, num_vertices)
+    return replace(variadic.make(variadic, num_vertices), made_by=(_instantiate, (variadic, num_vertices)))
 
 
 AnyEdgeType = EdgeType | VariadicEdgeType

@@ -31,6 +31,7 @@ from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
 from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
+from graphopt.types.identity import home_of
 
 Array = Any
 
@@ -79,6 +80,7 @@ def vertex_type(
             layout,
             tuple(aliases),
             doc=_doc(oplus),
+            home=home_of(oplus),
         )
         return registry.register(kind)
 
@@ -113,6 +115,7 @@ def parameter_type(
             layout,
             tuple(aliases),
             doc=_doc(wrap),
+            home=home_of(wrap),
         )
         return registry.register(kind)
 
@@ -166,6 +169,7 @@ def edge_type(
             layout,
             tuple(aliases),
             doc=_doc(function),
+            home=home_of(function),
         )
         return registry.register(replace(kind, is_batched=works_on_batches(kind, samples)))
 

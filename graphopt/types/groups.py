@@ -21,6 +21,7 @@ from graphopt.types import registry
 from graphopt.types.base import VertexType, unwrapped
 from graphopt.types.decorators import default_tag
 from graphopt.types.files import VertexFile, plain
+from graphopt.types.identity import home_of_caller
 
 Array = Any
 SIDES = ("right", "left")
@@ -67,6 +68,7 @@ def group_type(
         _file(made),
         tuple(aliases),
         doc=(made.__doc__ or "").strip(),
+        home=home_of_caller(name),
     )
     return registry.register(kind)
 
