@@ -384,6 +384,7 @@ class ResidentBlockSolver:
         configuration = self.system.configuration
         return {
             "linear_solver": configuration.linear_solver,
+            "factorized_on": self.system.factorized_on,
             "schur": configuration.schur,
             "schedule": self.schedule,
             "device": self.device.spec,
