@@ -237,7 +237,7 @@ def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F8
 def test_mixed_precision(on_device, monkeypatch):  # noqa: F811
     """Contributions are rounded to H's float32; the minimum is the same."""
     monkeypatch.setattr(
-        "graphopt.g2o.devices._options",
+        "graphopt.g2o.engine.devices._options",
         lambda device, linear, schedule: SolverOptions(
             device, linear, precision="mixed" if device == "vulkan" else "auto", schedule=schedule
         ),

@@ -3,12 +3,14 @@
 // module. tools/wheel_symbols.py finds what is missing here.
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 
 #define GRAPHOPT_HIDDEN extern "C" __attribute__((visibility("hidden")))
 
@@ -84,6 +86,28 @@ GRAPHOPT_HIDDEN std::uint32_t arc4random() noexcept {
     if (errno != EINTR) abort();
   }
   return result;
+}
+
+// Since 2.30: std::condition_variable's waits until a time of the steady clock. Older ones wait by the clock
+// of the day; the deadline is moved there. Who waits looks at the steady clock again, so a change of the
+// day's clock only wakes it early, or late by as much.
+GRAPHOPT_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
+                                           const timespec* deadline) {
+  constexpr long BILLION = 1000000000L;
+  timespec now{}, today{};
+  clock_gettime(clock, &now);
+  clock_gettime(CLOCK_REALTIME, &today);
+  timespec moved{deadline->tv_sec - now.tv_sec + today.tv_sec,
+                 deadline->tv_nsec - now.tv_nsec + today.tv_nsec};
+  while (moved.tv_nsec < 0) {
+    moved.tv_nsec += BILLION;
+    --moved.tv_sec;
+  }
+  while (moved.tv_nsec >= BILLION) {
+    moved.tv_nsec -= BILLION;
+    ++moved.tv_sec;
+  }
+  return pthread_cond_timedwait(condition, mutex, &moved);
 }
 
 // Since 2.35: the unwinder's way from an address to the table of exception frames. 0: found.
