@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE2, SE3, Sim3
+from graphopt.geometry import SE2, SE3, Sim3, quaternion
 from graphopt.graph import Graph
 
 Array = Any
 Pose = Any
 """SE2, SE3 or Sim3."""
 
-_STEP = 1e-4  # [m] by which `translation_rows` moves a vertex
+_STEP = 1e-4  # [m], [rad] by which `part_rows` moves a vertex
 
 
 @dataclass
@@ -64,33 +64,51 @@ def parameter_values(graph: Graph, edge_set: Any) -> list[Array]:
     return values
 
 
-def translation_rows(kind: Any, parameters: list[Array], measurement: Array) -> Array:
-    """(residual_dim,) bool: entries of the error that a translation of the second vertex changes.
+def part_rows(kind: Any, parameters: list[Array], measurement: Array) -> tuple[Array, Array]:
+    """Entries of the error that moving, and turning, the second vertex changes: (residual_dim,) bool each.
 
-    Where the error is zero the others belong to the rotation. The order differs: VertexSE3 has the
-    translation first, the EXPMAP types have the rotation first. `parameters` and `measurement` are those of
-    one edge.
+    Found by trying where the error is zero: a translation changes entries of the translation only, a rotation
+    perhaps both. The order differs: VertexSE3 has the translation first, the EXPMAP types the rotation, a
+    similarity has its scale besides. `parameters` and `measurement` are those of one edge.
     """
     first = np.array(kind.vertices[0].identity)
     second = kind.predicted(1, (first, np.array(kind.vertices[1].identity)), tuple(parameters), measurement)
     pose = kind.vertices[1].pose(second)
-    dim = 2 if isinstance(pose, SE2) else 3
     here = kind.error((first, second), tuple(parameters), measurement)
-    touched = np.zeros(kind.residual_dim, bool)
-    for axis in range(dim):
+
+    def touched(moved: list[Pose]) -> Array:
+        stored = (kind.vertices[1].place(one, second) for one in moved)
+        errors = [kind.error((first, one), tuple(parameters), measurement) for one in stored]
+        return (np.abs(np.array(errors) - here) > 1e-3 * _STEP).any(axis=0)
+
+    return touched(_translated(pose)), touched(_turned(pose))
+
+
+def _translated(pose: Pose) -> list[Pose]:
+    """The pose, moved a little along each axis."""
+    dim = 2 if isinstance(pose, SE2) else 3
+    steps = _STEP * np.eye(dim, len(pose.storage))
+    return [type(pose)(pose.storage + step) for step in steps]
+
+
+def _turned(pose: Pose) -> list[Pose]:
+    """The pose, turned a little about each axis."""
+    if isinstance(pose, SE2):
+        return [SE2(pose.storage + _STEP * np.eye(3)[2])]
+    turned = []
+    for step in np.eye(3):
         storage = np.array(pose.storage, float)
-        storage[axis] += _STEP
-        moved = kind.vertices[1].place(type(pose)(storage), second)
-        error = kind.error((first, moved), tuple(parameters), measurement)
-        touched |= np.abs(error - here) > 1e-3 * _STEP
-    return touched
+        storage[3:7] = quaternion.multiply(storage[3:7], quaternion.from_vector_part(_STEP * step))
+        turned.append(type(pose)(storage))
+    return turned
 
 
-def _weights(information: Array, is_translation: Array) -> Array:
+def _weights(information: Array, parts: tuple[Array, Array]) -> Array:
     """Mean information of translation and rotation, (m, 2), never zero."""
     diagonal = np.diagonal(information, axis1=1, axis2=2)
-    parts = [diagonal[:, mask] for mask in (is_translation, ~is_translation)]
-    means = np.stack([one.mean(axis=1) if one.size else np.ones(len(one)) for one in parts], axis=1)
+    translation, rotation = parts
+    both = [diagonal[:, mask] for mask in (translation, rotation & ~translation)]
+    means = np.stack([one.mean(axis=1) if one.size else np.ones(len(one)) for one in both], axis=1)
     floor = 1e-12 * max(1.0, float(means.max(initial=0.0)))
     return np.maximum(means, floor)
 
@@ -118,8 +136,8 @@ def _pose_graph(graph: Graph, vertex_set: Any) -> PoseGraph:
         parameters, measurement = parameter_values(graph, edge_set), np.asarray(edge_set.measurement)
         wrapped = [one.wrap(values) for one, values in zip(kind.parameters, parameters, strict=True)]
         relative.append(kind.relative_pose(*wrapped, kind.wrap_measurement(measurement)).storage)
-        is_translation = translation_rows(kind, [values[0] for values in parameters], measurement[0])
-        weight.append(_weights(np.asarray(edge_set.information), is_translation))
+        parts = part_rows(kind, [values[0] for values in parameters], measurement[0])
+        weight.append(_weights(np.asarray(edge_set.information), parts))
     return PoseGraph(
         group,
         vertex_set,
