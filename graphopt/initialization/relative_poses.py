@@ -31,6 +31,8 @@ class PoseFamily:
     vertex_tag: str
     inverted: bool
     """True where the vertex stores body_T_world."""
+    rotation_first: bool
+    """True where a tangent, and so an edge's information, begins with the rotation."""
 
     def pose(self, estimate: Array) -> Pose:
         """Estimates (n, storage_dim) as poses world_T_body; what follows (intrinsics) is ignored."""
@@ -43,10 +45,10 @@ class PoseFamily:
 
 
 FAMILIES = (
-    PoseFamily(SE2, "VERTEX_SE2", inverted=False),
-    PoseFamily(SE3, "VERTEX_SE3:QUAT", inverted=False),
-    PoseFamily(SE3, "VERTEX_SE3:EXPMAP", inverted=True),
-    PoseFamily(Sim3, "VERTEX_SIM3:EXPMAP", inverted=True),
+    PoseFamily(SE2, "VERTEX_SE2", inverted=False, rotation_first=False),
+    PoseFamily(SE3, "VERTEX_SE3:QUAT", inverted=False, rotation_first=False),
+    PoseFamily(SE3, "VERTEX_SE3:EXPMAP", inverted=True, rotation_first=True),
+    PoseFamily(Sim3, "VERTEX_SIM3:EXPMAP", inverted=True, rotation_first=True),
 )
 
 
@@ -97,10 +99,12 @@ def parameter_values(graph: Graph, edge_set: Any) -> list[Array]:
     return values
 
 
-def _weights(information: Array, dim: int) -> Array:
-    """Mean information of translation (first dim) and rotation, (m, 2), never zero."""
+def _weights(information: Array, family: PoseFamily) -> Array:
+    """Mean information of translation and rotation, (m, 2), never zero; a scale has no part in it."""
     diagonal = np.diagonal(information, axis1=1, axis2=2)
-    means = np.stack([diagonal[:, :dim].mean(axis=1), diagonal[:, dim:].mean(axis=1)], axis=1)
+    dim = 2 if family.group is SE2 else 3
+    first, second = diagonal[:, :dim].mean(axis=1), diagonal[:, dim : 2 * dim].mean(axis=1)
+    means = np.stack([second, first] if family.rotation_first else [first, second], axis=1)
     floor = 1e-12 * max(1.0, float(means.max(initial=0.0)))
     return np.maximum(means, floor)
 
@@ -124,8 +128,7 @@ def pose_graphs(graph: Graph) -> list[PoseGraph]:
             relative.append(
                 row[1](np.asarray(edge_set.measurement), *parameter_values(graph, edge_set)).storage
             )
-            dim = 2 if family.group is SE2 else 3
-            weight.append(_weights(np.asarray(edge_set.information), dim))
+            weight.append(_weights(np.asarray(edge_set.information), family))
         storage_dim = family.group.storage_dim
         found.append(
             PoseGraph(

@@ -13,6 +13,7 @@ from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
@@ -40,6 +41,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@staying_on_the_cpu
 def optimize(
     graph: Graph,
     method: str = "auto",

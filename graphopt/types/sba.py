@@ -111,7 +111,7 @@ VertexCam = register(
         SbaCamera,
         _CAM_DEFAULTS,
         VertexFile(7, _cam_layout(7).decode, _cam_layout(7).encode, (_cam_layout(12),)),
-        doc="Camera world_T_cam (7), fx, fy, cx, cy, baseline. Files: 7 tokens (g2o 2.x) or 12 (g2o 1.x).",
+        doc="Camera world_T_cam (7), fx, fy, cx, cy, baseline. Files: 7 tokens (g2opy) or 12 (C++ g2o).",
     )
 )
 

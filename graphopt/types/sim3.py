@@ -63,7 +63,7 @@ def oplus_sim3(storage: Array, delta: Array) -> Array:
 
 _DEFAULTS = np.array([*Sim3.identity_storage, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 _NO_ROTATION = np.array([0.0, 0.0, 0.0, 1.0])
-_TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2o 2.x
+_TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2opy
 _FROM_FILE = [4, 5, 6, 0, 1, 2, 3, 7]
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.io.files import write_bytes
+
 
 class CallableList(list):
     """A list that may also be called: `row_block_indices()` of g2opy and `row_block_indices` of others."""
@@ -132,8 +134,7 @@ class SparseBlockMatrixX:
         lines += [f"# rows: {self.rows()}", f"# columns: {self.cols()}"]
         lines += [f"{rows[i] + 1} {cols[i] + 1} {matrix[rows[i], cols[i]]:.9g}" for i in order]
         try:
-            with open(filename, "w") as file:
-                file.write("\n".join(lines) + "\n")
+            write_bytes(filename, ("\n".join(lines) + "\n").encode())
         except OSError:
             return False
         return True
