@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         TerminationType,
         optimize,
     )
+    from graphopt.solver.linearization import Linearization, linearize
     from graphopt.solver.marginals import compute_marginals
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
@@ -88,6 +89,7 @@ _HOME = {
         "TerminationType",
         "optimize",
     ),
+    "graphopt.solver.linearization": ("Linearization", "linearize"),
     "graphopt.solver.marginals": ("compute_marginals",),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
@@ -131,6 +133,7 @@ __all__ = [
     "Interrupted",
     "Iteration",
     "LevenbergMarquardtOptions",
+    "Linearization",
     "ParameterSet",
     "StopFlag",
     "Summary",
@@ -151,6 +154,7 @@ __all__ = [
     "indexed",
     "initialize",
     "io",
+    "linearize",
     "optimize",
     "optimizer",
     "pairwise",

@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from graphopt.errors import GraphOptError
+from graphopt.errors import DeviceError
 
 
-class ShaderError(GraphOptError, ValueError):
+class ShaderError(DeviceError, ValueError):
     """A shader does not compile. The message holds one `file:line: error` per line."""
 
 

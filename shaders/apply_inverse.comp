@@ -12,7 +12,7 @@ layout(constant_id = 3) const uint HAS_SUM = 1;
 layout(constant_id = 4) const uint STOPPABLE = 0;
 PARAMETERS(uint first_block; uint num_blocks; uint parity;)
 INPUT(0, uint, blocks)    // (num, 2): first scalar, offset of the inverse
-INPUT(1, real, inverse)   // column-major blocks, both triangles
+LARGE_INPUT(1, inverse)   // column-major blocks, both triangles
 INPUT(2, real, base)      // (dim,)
 INPUT(3, real, sum)       // (dim,)
 OUTPUT(4, real, x)        // (dim,)
@@ -29,7 +29,7 @@ void main() {
     real v = ZERO;
     if (HAS_BASE != 0) v = base.at[scalar + c];
     if (HAS_SUM != 0) v -= sum.at[scalar + c];
-    s = add_product(s, inverse.at[at + row + DIM * c], v);
+    s = add_product(s, AT(inverse, at, row + DIM * c), v);
   }
   x.at[scalar + row] = value(s);
 }

@@ -21,7 +21,7 @@ INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, 
 INPUT(3, uint, item_block)      // (num_items,): offset of W in values
 INPUT(4, uint, item_scalar)     // (num_items,): first scalar of the kept vertex
 LARGE_INPUT(5, values)
-INPUT(6, real, inverse)
+LARGE_INPUT(6, inverse)
 INPUT(7, real, base)            // (dim,), unread where HAS_BASE = 0
 INOUT(8, real, vector)          // (dim,): x in its kept part, u in its landmark part
 INPUT(9, uint, status)
@@ -86,7 +86,7 @@ void main() {
     const uint block = landmarks.at[2 * mine + 1];
     accumulator s = sum_zero();
     for (uint c = 0; c < DIM; ++c) {
-      s = add_product(s, inverse.at[block + column + DIM * c], totals[LANE - column + c]);
+      s = add_product(s, AT(inverse, block, column + DIM * c), totals[LANE - column + c]);
     }
     vector.at[scalar + column] = value(s);
   }

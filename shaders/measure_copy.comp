@@ -12,5 +12,5 @@ WORDS(restrict writeonly, 1, y)  // (count,)
 
 void main() {
   const uint i = WORKGROUP * WORKGROUP_SIZE + LANE;
-  if (i < push.count) y.at[i] = x.at[i];
+  if (i < push.count) AT(y, i, 0) = AT(x, i, 0);
 }

@@ -7,7 +7,7 @@
 #include "reduce.glsl"
 PARAMETERS(uint num_rows; uint num_groups;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
-INPUT(1, real, jacobi)
+LARGE_INPUT(1, jacobi)
 INPUT(2, real, r)
 OUTPUT(3, real, x)
 OUTPUT(4, real, d)
@@ -19,7 +19,7 @@ void main() {
   for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
     const uint start = jacobi_rows.at[3 * i], first = jacobi_rows.at[3 * i + 1], dim = jacobi_rows.at[3 * i + 2];
     accumulator si = sum_zero();
-    for (uint j = 0; j < dim; ++j) si = add_product(si, jacobi.at[start + dim * j], r.at[first + j]);
+    for (uint j = 0; j < dim; ++j) si = add_product(si, AT(jacobi, start, dim * j), r.at[first + j]);
     x.at[i] = ZERO;
     d.at[i] = value(si);
     s.at[i] = value(si);

@@ -10,7 +10,7 @@
 layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
 PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
-INPUT(1, real, jacobi)
+LARGE_INPUT(1, jacobi)
 INPUT(2, accumulator, dots_dq)  // (num_dots,)
 INOUT(3, real, scalars)
 INOUT(4, uint, status)
@@ -40,7 +40,7 @@ Row load(uint i) {
   row.r = r.at[i];
   row.q = q.at[i];
   [[unroll]] for (uint j = 0; j < DIM; ++j) {
-    of_j[j] = jacobi.at[row.start + DIM * j];
+    of_j[j] = AT(jacobi, row.start, DIM * j);
     of_r[j] = r.at[row.first + j];
     of_q[j] = q.at[row.first + j];
   }
@@ -52,7 +52,7 @@ real preconditioned(Row row, real alpha) {
   [[unroll]] for (uint j = 0; j < DIM; ++j) sum = add_product(sum, of_j[j], of_r[j] - alpha * of_q[j]);
   if (DIM == 0) {
     for (uint j = 0; j < row.dim; ++j) {
-      sum = add_product(sum, jacobi.at[row.start + row.dim * j], r.at[row.first + j] - alpha * q.at[row.first + j]);
+      sum = add_product(sum, AT(jacobi, row.start, row.dim * j), r.at[row.first + j] - alpha * q.at[row.first + j]);
     }
   }
   return value(sum);

@@ -16,7 +16,7 @@ INPUT(2, uint, entry_landmark)  // (num_items,): landmarks of a vertex, ascendin
 INPUT(3, uint, entry_block)     // (num_items,)
 INPUT(4, uint, inverse_offset)  // (num_landmarks,)
 LARGE_INPUT(5, values)
-INPUT(6, real, inverse)
+LARGE_INPUT(6, inverse)
 INPUT(7, real, damping)
 LARGE_OUTPUT(8, schur)          // blocks in order, ROWS * ROWS each
 
@@ -28,7 +28,7 @@ void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uin
     real w[3];
     [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
     [[unroll]] for (uint m = 0; m < DIM; ++m) {
-      const real h = inverse.at[middle + m + DIM * c];
+      const real h = AT(inverse, middle, m + DIM * c);
       [[unroll]] for (uint r = 0; r < TILE; ++r) {
         if (row0 + r < ROWS) w[r] += AT(values, left, row0 + r + ROWS * m) * h;
       }

@@ -20,7 +20,7 @@ INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
 INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
 INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
 LARGE_INPUT(4, values)
-INPUT(5, real, inverse)
+LARGE_INPUT(5, inverse)
 INPUT(6, real, damping)
 LARGE_OUTPUT(7, schur)
 OUTPUT(8, accumulator, partial)
@@ -41,7 +41,7 @@ void add_pair(inout accumulator tile[9], uint k, uint row0, uint col0) {
     real w[3];  // column c of the three rows of W_il H_ll^-1
     [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
     [[unroll]] for (uint m = 0; m < dim; ++m) {
-      const real h = inverse.at[middle + m + dim * c];
+      const real h = AT(inverse, middle, m + dim * c);
       [[unroll]] for (uint r = 0; r < TILE; ++r) {
         if (row0 + r < rows) w[r] += AT(values, left, row0 + r + rows * m) * h;
       }

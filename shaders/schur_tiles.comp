@@ -20,7 +20,7 @@ INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
 INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
 INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
 LARGE_INPUT(4, values)
-INPUT(5, real, inverse)
+LARGE_INPUT(5, inverse)
 INPUT(6, real, damping)
 LARGE_OUTPUT(7, schur)
 OUTPUT(8, accumulator, partial)
@@ -72,7 +72,7 @@ void load_pairs() {
   }
   [[unroll]] for (uint n = 0; n < MIDDLE_LOADS; ++n) {
     const uint i = min(LANE + n * WORKGROUP_SIZE, PAIRS * MIDDLE - 1), at = middle_at[i / MIDDLE];
-    middle_held[n] = inverse.at[at != NOTHING ? at + i % MIDDLE : 0];
+    middle_held[n] = AT(inverse, at != NOTHING ? at : 0, at != NOTHING ? i % MIDDLE : 0);
   }
 }
 

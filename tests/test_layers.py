@@ -18,13 +18,14 @@ LAYERS = (
     "datasets",
     "io",
     "report",
+    "colmap",
     "eval",
     "g2o",
     "cli",
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "_native"}
+FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "html", "_native"}
 ROOT = Path(graphopt.__file__).parent
 
 

@@ -34,6 +34,7 @@ from graphopt.io import colmap as colmap_files
 from graphopt.io.colmap import binary, text
 from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.io.detect import detect
 from graphopt.io.files import unpack
 from graphopt.io.formats import FORMATS, content_of, read_content
@@ -138,7 +139,7 @@ def bal_seed(rng: np.random.Generator, num_cameras: int = 3, num_points: int = 6
 
 
 def colmap_seed(rng: np.random.Generator) -> ColmapModel:
-    """Three images of two cameras, five points that all see."""
+    """Three images of two cameras on one rig, five points that all see."""
     images, points = 3, 5
     keypoints = points + 2
     ids = np.array([10, 11, 12, 13, 14])
@@ -166,6 +167,15 @@ def colmap_seed(rng: np.random.Generator) -> ColmapModel:
             np.full(points, 0.5),
             np.arange(points + 1) * images,
             np.array(track),
+        ),
+        rigs=[
+            ColmapRig(2, [ColmapSensor(0, 1, None), ColmapSensor(0, 7, np.array([1, 0.1, 0, 0, 0.2, 0, 0]))])
+        ],
+        frames=ColmapFrames(
+            np.array([5, 6]),
+            np.array([2, 2]),
+            np.array([[1.0, 0.01, 0.02, 0.03, 0.1, 0.2, 0.3], [1.0, 0, 0.02, 0.03, 0.4, 0.5, 0.6]]),
+            [np.array([[0, 1, 1], [0, 7, 2]]), np.array([[0, 1, 3]])],
         ),
     )
 
@@ -234,6 +244,8 @@ def make_seeds() -> list[tuple[str, str, bytes]]:
             (f"colmap:cameras.{suffix}", f"cameras.{suffix}", form.format_cameras(model.cameras)),
             (f"colmap:images.{suffix}", f"images.{suffix}", form.format_images(model.images)),
             (f"colmap:points3D.{suffix}", f"points3D.{suffix}", form.format_points(model.points)),
+            (f"colmap:rigs.{suffix}", f"rigs.{suffix}", form.format_rigs(model.rigs)),
+            (f"colmap:frames.{suffix}", f"frames.{suffix}", form.format_frames(model.frames)),
         ]
     return seeds
 
@@ -361,7 +373,7 @@ def _read_colmap(name: str, data: bytes, parts: dict[str, bytes]) -> str:
     suffix = name.rsplit(".", 1)[1]
     contents = {
         Path(f"{part}.{suffix}"): data if f"{part}.{suffix}" == name else parts[f"{part}.{suffix}"]
-        for part in ("cameras", "images", "points3D")
+        for part in ("cameras", "images", "points3D", "rigs", "frames")
     }
     model = colmap_files.parse_colmap(contents, "model")
     graph = graph_of(model, "model", ReadReport("model", "colmap"))
@@ -370,10 +382,13 @@ def _read_colmap(name: str, data: bytes, parts: dict[str, bytes]) -> str:
     except FormatError:
         return "read, cannot be written"
     form = binary if suffix == "bin" else text
+    assert again.frames is not None
     rewritten = [
         form.format_cameras(again.cameras),
         form.format_images(again.images),
         form.format_points(again.points),
+        form.format_rigs(again.rigs),
+        form.format_frames(again.frames),
     ]
     colmap_files.parse_colmap(dict(zip(contents, rewritten, strict=True)), "model")
     return "read, written, read"

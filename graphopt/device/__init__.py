@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from graphopt.device.errors import DeviceError, DeviceLostError, DeviceMemoryError, ShaderError
+from graphopt.device.listing import DeviceInfo, find_device, list_devices
 from graphopt.device.shared import shared_device
-from graphopt.device.vulkan import DeviceInfo, VulkanDevice, find_device, list_devices
+from graphopt.device.vulkan import VulkanDevice
 
 if TYPE_CHECKING:
     from graphopt.device.kompute import KomputeDevice

@@ -11,7 +11,17 @@ class DeviceMemoryError(DeviceError, MemoryError):
 
 
 class DeviceLostError(DeviceError):
-    """The device was reset, removed or did not answer in time. The estimate on the host is intact."""
+    """The device was reset, removed or did not answer in time. The estimate on the host is intact.
+
+    Go on with device="cpu", or with `open_device`, which opens the device anew.
+    """
+
+    def __init__(self, text: str, *, device: str = "", running: str = ""):
+        super().__init__(text)
+        self.device = device
+        """Its name."""
+        self.running = running
+        """What it was doing: label, number of dispatches and kernels of the program."""
 
 
 __all__ = ["DeviceError", "DeviceLostError", "DeviceMemoryError", "ShaderError"]

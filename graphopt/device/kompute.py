@@ -19,8 +19,8 @@ import numpy as np
 
 from graphopt.device import spirv
 from graphopt.device.errors import DeviceError, DeviceMemoryError
+from graphopt.device.listing import list_devices, native_module
 from graphopt.device.protocol import Precision, Usage
-from graphopt.device.vulkan import list_devices, native_module
 
 _MAX_GROUPS = 65535  # in one dimension, on every device
 _ROW_OF_GROUPS = 32768
@@ -161,6 +161,7 @@ class KomputeDevice:
 
     access = "storage"
     memory_scheme = "single"
+    is_lost = False  # kp does not say
 
     def __init__(self, index: int = 0):
         """index: as in `list_devices`, which is the driver's order."""
@@ -203,6 +204,36 @@ class KomputeDevice:
         buffer.array(array.dtype, 0, array.size)[:] = array.ravel()
         return buffer
 
+    def write(self, buffer: KomputeBuffer, array: np.ndarray, offset: int = 0) -> None:
+        """Write an array into a buffer from byte `offset` on, at once."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        buffer.array(flat.dtype, offset, flat.size)[:] = flat
+
+    def write_pieces(
+        self,
+        buffer: KomputeBuffer,
+        piece_bytes: int,
+        num_pieces: int,
+        write: Callable[[int, np.ndarray], None],
+    ) -> None:
+        """Let write(first piece, bytes) put all pieces of equal size into a buffer."""
+        if num_pieces * piece_bytes > 0:
+            write(0, buffer.array(np.dtype(np.uint8), 0, num_pieces * piece_bytes))
+
+    def write_rows(self, buffer: KomputeBuffer, rows: np.ndarray, records: np.ndarray) -> None:
+        """Write record k, of equal sizes, at place rows[k], counted in records."""
+        flat = np.ascontiguousarray(records).reshape(len(rows), -1).view(np.uint8)
+        count = (int(np.max(rows, initial=-1)) + 1) * flat.shape[1]
+        buffer.array(np.dtype(np.uint8), 0, count).reshape(-1, flat.shape[1])[rows] = flat
+
+    def flush(self) -> None:
+        """Nothing: everything is written at once."""
+
+    def read(self, wanted: Sequence[tuple[KomputeBuffer, int, np.ndarray]]) -> None:
+        """Copy parts of buffers: (buffer, first byte, array to fill)."""
+        for buffer, offset, array in wanted:
+            array.reshape(-1)[:] = buffer.array(array.dtype, offset, array.size)
+
     def download(self, buffer: KomputeBuffer, dtype: Any, count: int) -> np.ndarray:
         """A copy of the first `count` elements of a buffer."""
         return buffer.array(dtype, 0, int(count)).copy()
@@ -225,8 +256,8 @@ class KomputeDevice:
             self._kernels[key] = KomputeKernel(kernel.name, code, values)
         return self._kernels[key]
 
-    def record(self) -> KomputeRecorder:
-        """A new recorder."""
+    def record(self, label: str = "") -> KomputeRecorder:
+        """A new recorder; kp has no use for the label."""
         return KomputeRecorder(self)
 
     def step_of(self, dispatches: Sequence[tuple[Any, np.ndarray]]) -> Callable[[], None]:

@@ -3,13 +3,15 @@
 buffer  = device.allocate(nbytes, "device")
 kernel  = device.shader("row_product", "double", num_buffers=7, num_params=2, constants={0: 128})
 program = device.record().dispatch(kernel, buffers, params, groups).barrier().finish()
+device.write(buffer, array)             # travels with the next submission, without a wait of its own
 ticket  = device.submit(program)        # asynchronous; several may be in flight, they run in order
 ticket.wait()
+device.read([(buffer, 0, array), ...])  # many arrays, one trip
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -100,8 +102,33 @@ class Device(Protocol):
         """Kernel of a `codegen.gpu.GpuKernel`; `constants` replace its own specialization constants."""
         ...
 
-    def record(self) -> Any:
-        """A new `Recorder`."""
+    is_lost: bool
+    """It takes no more work; every call raises the first `DeviceLostError` again."""
+
+    def write(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+        """Write an array before every program that is submitted from now on; it may change at once."""
+        ...
+
+    def write_pieces(
+        self, buffer: Any, piece_bytes: int, num_pieces: int, write: Callable[[int, np.ndarray], None]
+    ) -> None:
+        """As `write`; write(first piece, bytes) puts pieces of equal size where the device takes them."""
+        ...
+
+    def write_rows(self, buffer: Any, rows: np.ndarray, records: np.ndarray) -> None:
+        """As `write`, record k at place rows[k]."""
+        ...
+
+    def flush(self) -> None:
+        """Start what was written, without waiting for the next submission."""
+        ...
+
+    def read(self, wanted: Sequence[tuple[Any, int, np.ndarray]]) -> None:
+        """Copy (buffer, first byte, array to fill) after everything submitted before, in one trip."""
+        ...
+
+    def record(self, label: str = "") -> Any:
+        """A new `Recorder`; errors call its program by the label."""
         ...
 
     def submit(self, program: Any) -> Ticket:

@@ -10,7 +10,8 @@ import atexit
 import os
 import threading
 
-from graphopt.device.vulkan import VulkanDevice, find_device, validation_asked
+from graphopt.device.listing import find_device, validation_asked
+from graphopt.device.vulkan import VulkanDevice
 
 _open: dict[tuple, VulkanDevice] = {}
 _indices: dict[tuple, int] = {}

@@ -2,222 +2,27 @@
 
 libvulkan is opened at run time. Kernels take 64-bit buffer addresses in push constants where the device has
 them, else descriptor sets of storage buffers; arithmetic is float64 where the device has it, else float32
-with two- float sums. Memory comes from large blocks, sub-allocated by two-level segregated fit.
+with two-float sums. Memory comes from large blocks, sub-allocated by two-level segregated fit; arrays travel
+through pinned memory that lives as long as the device.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.device import spirv
 from graphopt.device.errors import DeviceError, DeviceLostError
+from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
+from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
 from graphopt.disk_cache import cache_directory
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
-
-
-def native_module() -> Any:
-    """`graphopt._vulkan`, or an error that says how to get it."""
-    try:
-        from graphopt import _vulkan
-    except ImportError as error:
-        raise DeviceError(
-            "graphopt was built without Vulkan. Install its headers (Debian: apt-get install libvulkan-dev) "
-            "and reinstall graphopt, or use device='cpu'."
-        ) from error
-    return _vulkan
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """What `graphopt devices` shows about one device."""
-
-    index: int
-    name: str
-    driver: str
-    kind: str
-    """discrete, integrated, virtual, cpu or other."""
-    memory_bytes: int
-    """Size of the largest device-local heap."""
-    subgroup_sizes: tuple[int, int]
-    """Smallest and largest."""
-    features: Mapping[str, Any]
-    """Everything the runtime knows: features, limits, heaps."""
-
-    def notes(self) -> list[str]:
-        """Which features are missing and what is slower or off because of it."""
-        missing = []
-        if not self.features["float64"]:
-            missing.append("no shaderFloat64: precision is mixed (float32 with two-float sums)")
-        if not self.features["buffer_address"]:
-            limit = self.features["max_storage_range"] / 2**20
-            missing.append(f"no bufferDeviceAddress: storage buffers of at most {limit:.0f} MiB each")
-        if not self.features["subgroup_size_control"]:
-            missing.append("no subgroupSizeControl: the driver chooses the subgroup size")
-        if self.kind == "cpu":
-            missing.append("a software driver: for tests, slower than device='cpu'")
-        return missing
-
-    def describe(self) -> dict[str, Any]:
-        """The same as plain data: `device` is what `--device` takes, `detail` one line about it."""
-        smallest, largest = self.subgroup_sizes
-        subgroups = f"subgroups of {smallest}" + (f" to {largest}" if largest != smallest else "")
-        parts = [self.kind, f"{self.memory_bytes / 2**30:.1f} GiB", subgroups, self.driver, *self.notes()]
-        return {
-            "device": f"vulkan:{self.index}",
-            "name": self.name,
-            "detail": "; ".join(parts),
-            "driver": self.driver,
-            "kind": self.kind,
-            "memory_bytes": self.memory_bytes,
-            "subgroup_sizes": list(self.subgroup_sizes),
-            "notes": self.notes(),
-            "features": dict(self.features),
-        }
-
-
-def validation_asked() -> bool:
-    """Whether GRAPHOPT_VALIDATION=1 asks for the validation layer."""
-    return os.environ.get("GRAPHOPT_VALIDATION", "") not in ("", "0")
-
-
-def list_devices() -> list[DeviceInfo]:
-    """Every device with Vulkan 1.2, in the driver's order. Empty where there is a loader but no driver."""
-    infos = []
-    for index, info in enumerate(native_module().list_devices(validation_asked())):
-        local = [heap["size"] for heap in info["heaps"] if heap["device_local"]]
-        infos.append(
-            DeviceInfo(
-                index=index,
-                name=info["name"],
-                driver=f"{info['driver']} {info['driver_info']}".strip(),
-                kind=info["kind"],
-                memory_bytes=max(local, default=0),
-                subgroup_sizes=(info["min_subgroup_size"], info["max_subgroup_size"]),
-                features=info,
-            )
-        )
-    return infos
-
-
-def find_device(which: int | str | None) -> int:
-    """Index of a device given by index, part of its name, or None: the first GPU, else the first."""
-    devices = list_devices()
-    if not devices:
-        raise DeviceError("No Vulkan 1.2 device was found. Install the GPU's driver, or use device='cpu'.")
-    if which is None:
-        order = {"discrete": 0, "integrated": 1, "virtual": 2, "other": 3, "cpu": 4}
-        return min(devices, key=lambda d: (order[d.kind], d.index)).index
-    if isinstance(which, int) or which.isdigit():
-        if not 0 <= int(which) < len(devices):
-            raise DeviceError(
-                f"Vulkan device {which} does not exist: there are {len(devices)}. {_table(devices)}"
-            )
-        return int(which)
-    hits = [d for d in devices if which.lower() in d.name.lower()]
-    if len(hits) != 1:
-        raise DeviceError(f"'{which}' names {len(hits)} Vulkan devices, expected 1. {_table(devices)}")
-    return hits[0].index
-
-
-def _table(devices: Iterable[DeviceInfo]) -> str:
-    return "Present: " + "; ".join(f"{d.index}: {d.name}" for d in devices) + "."
-
-
-class VulkanRecorder:
-    """Collects the commands of a program; see `protocol.Recorder`. Every method returns the recorder."""
-
-    def __init__(self, device: VulkanDevice):
-        self._native = device.runtime.Recorder(device.native)
-        self._device = device
-        self._kept: list[Any] = []
-        self._tables: dict[tuple[int, ...], Any] = {}
-
-    def dispatch(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
-    ) -> VulkanRecorder:
-        """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
-        if isinstance(kernel, _TableKernel):
-            kernel, buffers = kernel.native, [self._table_of(buffers)]
-        self._native.dispatch(kernel, list(buffers), struct.pack(f"<{len(params)}I", *params), groups)
-        return self
-
-    def _table_of(self, buffers: Sequence[Any]) -> Any:
-        """A buffer with the addresses of others."""
-        addresses = tuple(buffer.address for buffer in buffers)
-        if addresses not in self._tables:
-            self._kept += buffers
-            self._tables[addresses] = self._device.upload(np.array(addresses, np.uint64))
-        return self._tables[addresses]
-
-    def barrier(self) -> VulkanRecorder:
-        """Finish everything before, and make it visible to everything after."""
-        self._native.barrier()
-        return self
-
-    def copy(
-        self, source: Any, destination: Any, nbytes: int, source_offset: int = 0, destination_offset: int = 0
-    ) -> VulkanRecorder:
-        """Copy `nbytes` bytes from one buffer to another."""
-        self._native.copy(source, destination, source_offset, destination_offset, nbytes)
-        return self
-
-    def fill(self, buffer: Any, value: int = 0) -> VulkanRecorder:
-        """Set every 32-bit word of a buffer."""
-        self._native.fill(buffer, value)
-        return self
-
-    def timestamp(self) -> VulkanRecorder:
-        """Note the time once everything before is done."""
-        self._native.timestamp()
-        return self
-
-    def finish(self) -> Any:
-        """The program."""
-        program = self._native.finish()
-        if self._kept:
-            weakref.finalize(program, self._kept.clear)  # the program itself knows their addresses only
-        return program
-
-
-@dataclass(frozen=True)
-class _TableKernel:
-    """A kernel that finds the addresses of its buffers in another buffer."""
-
-    native: Any
-
-
-class VulkanTicket:
-    """A submission; keeps its program alive until it is done."""
-
-    def __init__(self, device: VulkanDevice, program: Any):
-        self._device = device
-        self._program = program
-        with device.noting_loss():
-            self._native = device.runtime.Ticket(program)
-
-    @property
-    def done(self) -> bool:
-        """Whether the device has finished it."""
-        return self._native.done
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Block, without the GIL, until it is finished; `DeviceLostError` after `timeout` seconds.
-
-        None: 60, or 600 for a software driver.
-        """
-        with self._device.noting_loss():
-            self._native.wait(self._device.timeout if timeout is None else timeout)
 
 
 class VulkanDevice:
@@ -255,8 +60,6 @@ class VulkanDevice:
         )
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self.is_lost = False
-        """A program did not finish, or the driver gave the device up."""
         self._kernels: dict[Any, Any] = {}
 
     @property
@@ -280,6 +83,15 @@ class VulkanDevice:
         return self.native.memory_scheme
 
     @property
+    def is_lost(self) -> bool:
+        """A program did not finish in time, or the driver gave the device up.
+
+        Nothing on it can be trusted any more: every submission, upload and download raises the first
+        `DeviceLostError` again. `open_device` opens it anew.
+        """
+        return self.native.is_lost
+
+    @property
     def messages(self) -> list[str]:
         """Warnings and errors of the validation layer, of all devices opened with it."""
         return self.native.messages()
@@ -289,26 +101,85 @@ class VulkanDevice:
         return self.native.allocate(nbytes, usage)
 
     def upload(self, array: np.ndarray) -> Any:
-        """A new buffer that only kernels touch, with the contents of an array."""
+        """A new buffer that only kernels touch, with the contents of an array; see `write`."""
         array = np.ascontiguousarray(array)
-        if array.nbytes == 0:
-            return self.allocate(4)
-        if self.memory_scheme == "single":
-            buffer = self.allocate(array.nbytes, "shared")
-            buffer.array(array.dtype, 0, array.size)[:] = array.ravel()
-            return buffer
-        staging = self.allocate(array.nbytes, "upload")
-        staging.array(array.dtype, 0, array.size)[:] = array.ravel()
-        buffer = self.allocate(array.nbytes)
-        self.submit(self.record().copy(staging, buffer, array.nbytes).finish()).wait()
+        buffer = self.allocate(array.nbytes, "shared" if self.memory_scheme == "single" else "device")
+        self.write(buffer, array)
         return buffer
 
+    def write(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
+        """Write an array into a buffer from byte `offset` on, before every program submitted from now on.
+
+        The array may change as soon as this returns. Where the host sees the buffer, it is written at once:
+        no program that is still running may use it. Else the array is copied into pinned memory, which is
+        kept for the next one, and travels with the next submission (or before, in pieces of 8 MiB), after
+        everything submitted earlier: any number of arrays costs no wait and no submission of its own.
+        """
+        self.native.upload(buffer, np.ascontiguousarray(array), offset)
+
+    def write_pieces(
+        self, buffer: Any, piece_bytes: int, num_pieces: int, write: Callable[[int, np.ndarray], None]
+    ) -> None:
+        """Let write(first piece, bytes) put pieces of equal size where the device takes them from.
+
+        It is called for as many pieces at a time as fit, with a (n * piece_bytes,) uint8 array, in order.
+        Else as `write`.
+        """
+        if num_pieces == 0 or piece_bytes == 0:
+            return
+        if buffer.is_mapped:
+            write(0, buffer.array(np.dtype(np.uint8), 0, num_pieces * piece_bytes))
+            return
+        step = self.runtime.MAX_STAGED // piece_bytes
+        for first in range(0, num_pieces, max(step, 1)):
+            nbytes = min(max(step, 1), num_pieces - first) * piece_bytes
+            if step == 0:
+                whole = np.empty(nbytes, np.uint8)
+                write(first, whole)
+                self.native.upload(buffer, whole, first * piece_bytes)
+                continue
+            staged = self.runtime.StagedBytes(self.native, nbytes)
+            write(first, staged.array())
+            staged.send(buffer, [(0, first * piece_bytes, nbytes)])
+
+    def write_rows(self, buffer: Any, rows: np.ndarray, records: np.ndarray) -> None:
+        """Write record k, of equal sizes, at place rows[k], counted in records. Else as `write`.
+
+        rows: (n,) integers. records: (n, ...).
+        """
+        flat = np.ascontiguousarray(records).reshape(len(rows), -1).view(np.uint8)
+        size = flat.shape[1]
+        step = max(1, self.runtime.MAX_STAGED // max(size, 1))
+        for first in range(0, len(rows), step):
+            part, places = flat[first : first + step], rows[first : first + step]
+            if buffer.is_mapped or size > self.runtime.MAX_STAGED:
+                for record, row in zip(part, places.tolist(), strict=True):
+                    self.native.upload(buffer, record, row * size)
+                continue
+            staged = self.runtime.StagedBytes(self.native, part.size)
+            staged.array()[:] = part.reshape(-1)
+            staged.send(buffer, [(k * size, row * size, size) for k, row in enumerate(places.tolist())])
+
+    def flush(self) -> None:
+        """Start what `write` has collected, without waiting for the next submission."""
+        self.native.flush()
+
     def download(self, buffer: Any, dtype: Any, count: int) -> np.ndarray:
-        """A copy of the first `count` elements of a buffer."""
-        nbytes = int(count) * np.dtype(dtype).itemsize
-        staging = self.allocate(nbytes, "readback")
-        self.submit(self.record().copy(buffer, staging, nbytes).finish()).wait()
-        return staging.array(np.dtype(dtype), 0, int(count)).copy()
+        """A copy of the first `count` elements of a buffer, after everything submitted before."""
+        array = np.empty(int(count), dtype)
+        self.read([(buffer, 0, array)])
+        return array
+
+    def read(self, wanted: Sequence[tuple[Any, int, np.ndarray]]) -> None:
+        """Copy parts of buffers, (buffer, first byte, array to fill), after everything submitted before.
+
+        All of them travel together: a few small ones cost one submission and one wait.
+        """
+        if not self.native.download(list(wanted), self.timeout):
+            running = self.native.running()
+            text = f"The device {self.name} did not answer within {self.timeout:.0f} s; it ran {running}."
+            self.native.note_loss(text, running)
+            raise DeviceLostError(text, device=self.name, running=running)
 
     def kernel(
         self,
@@ -372,28 +243,25 @@ class VulkanDevice:
                 num_params=len(kernel.params),
                 constants=values,
             )
-            self._kernels[key] = _TableKernel(native) if by_table else native
+            self._kernels[key] = TableKernel(native) if by_table else native
         return self._kernels[key]
 
-    def record(self) -> VulkanRecorder:
-        """A new recorder."""
-        return VulkanRecorder(self)
+    def record(self, label: str = "") -> VulkanRecorder:
+        """A new recorder; label: what errors call the program."""
+        return VulkanRecorder(self, label)
 
     def submit(self, program: Any) -> VulkanTicket:
         """Start a program after those submitted before it; returns at once."""
         return VulkanTicket(self, program)
 
-    @contextmanager
-    def noting_loss(self) -> Iterator[None]:
-        """Whoever opens this device after a `DeviceLostError` inside gets a new one."""
-        try:
-            yield
-        except DeviceLostError:
-            self.is_lost = True
-            raise
-
     def memory_statistics(self) -> dict[str, int]:
-        """Bytes `reserved` from the driver, `used`, `peak_used`; numbers of `blocks` and `allocations`."""
+        """Bytes taken from the driver and used, in all memory of this device.
+
+        reserved: all that the driver gave. used, peak_used: buffers that exist, and the most there were at a
+        time. cached: of reserved, in blocks without any buffer, kept for the next (at most an eighth of
+        the heap, 4 GiB on the device, 256 MiB pinned). staging: of reserved, the pinned memory of transfers.
+        blocks, allocations: numbers of them.
+        """
         return self.native.memory_statistics()
 
     def save_pipeline_cache(self) -> None:

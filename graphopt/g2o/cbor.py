@@ -57,8 +57,12 @@ def loads(data: bytes) -> Any:
     """Decode one value; `FormatError` if the bytes are not one."""
     try:
         value, end = _read(data, 0)
-    except (IndexError, struct.error, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"CBOR: the data is damaged ({error}).") from None
+    except (IndexError, struct.error):
+        raise FormatError(f"CBOR: the data ends in the middle of a value, at byte {len(data)}.") from None
+    except UnicodeDecodeError as error:
+        raise FormatError(f"CBOR: a string is no UTF-8 ({error}).") from None
+    except RecursionError:
+        raise FormatError("CBOR: lists and maps are nested too deeply to be a graph.") from None
     if end != len(data):
         raise FormatError(f"CBOR: {len(data) - end} bytes follow the value.")
     return value
@@ -92,7 +96,12 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
     if major == 5:
         pairs = {}
         for _ in range(length):
+            start = at
             key, at = _read(data, at)
+            if not isinstance(key, str):
+                raise FormatError(
+                    f"CBOR: the key at byte {start} is a {type(key).__name__}, expected a string."
+                )
             pairs[key], at = _read(data, at)
         return pairs, at
     raise FormatError(f"CBOR: major type {major} at byte {at - 1} is not supported.")

@@ -20,12 +20,12 @@ import numpy as np
 from graphopt import io
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.g2o import cbor
-from graphopt.g2o.edge_types import edge_class, pool_of
-from graphopt.g2o.elements import native
-from graphopt.g2o.parameters import parameter_class
-from graphopt.g2o.robust_kernels import KERNEL_CLASSES
-from graphopt.g2o.storage import Chunk
-from graphopt.g2o.vertex_types import vertex_class
+from graphopt.g2o.elements.base import native
+from graphopt.g2o.elements.edge_types import edge_class, pool_of
+from graphopt.g2o.elements.parameters import parameter_class
+from graphopt.g2o.elements.robust_kernels import KERNEL_CLASSES
+from graphopt.g2o.elements.vertex_types import vertex_class
+from graphopt.g2o.engine.storage import Chunk
 from graphopt.graph import Graph
 from graphopt.io import FORMATS, ReadReport
 from graphopt.io.files import read_bytes, write_bytes
@@ -178,7 +178,7 @@ def write(graph: Graph, filename: Any, format: IoFormat, dialect: str = "g2opy")
 
 def graph_of(owner: Any, level: int) -> Graph:
     """The content of an optimizer as a `Graph`, with the edges of one level (all if negative)."""
-    from graphopt.g2o.problem import Problem
+    from graphopt.g2o.engine.problem import Problem
 
     problem = Problem(owner)
     problem.take_values()
@@ -320,9 +320,11 @@ def graph_from_tree(tree: Any, where: str) -> Graph:
         _add_edges(graph, content.get("edges", ()))
         graph.set_fixed(content.get("fixed", ()))
         return graph
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, GraphOptError):
-            raise
+    except GraphOptError as error:
+        raise FormatError(f"{where}: {error}") from None
+    except KeyError as error:
+        raise FormatError(f"{where}: an entry has no {error}; see docs/formats.md.") from None
+    except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise FormatError(f"{where}: not the tree of a g2o file ({type(error).__name__}: {error}).") from None
 
 
@@ -339,16 +341,32 @@ def _add_vertices(graph: Graph, entries: Any) -> None:
         entries, lambda entry: (entry["tag"], len(entry["estimate"]))
     ).items():
         kind = registry.vertex_type(tag)
+        _expect_numbers("vertex", kind, group, count, kind.file.num_tokens)
         tokens = np.array([entry["estimate"] for _, entry in group], float).reshape(len(group), count)
         ids = [entry["id"] for _, entry in group]
         graph.add_vertices(kind, ids, kind.file.decode(tokens), order=[first + order for order, _ in group])
 
 
+def _edge_key(entry: Any) -> tuple[str, int, int]:
+    return entry["tag"], len(entry["ids"]), len(entry["measurement"]) + len(entry["information"])
+
+
+def _expect_numbers(what: str, kind: Any, group: list[tuple[int, Any]], count: int, expected: int) -> None:
+    """Raise FormatError for entries with another number of numbers than their type has."""
+    if count != expected:
+        order, entry = group[0]
+        raise FormatError(
+            f"{what} number {order} ({kind.tag} {entry.get('id', entry.get('ids'))}) has {count} numbers, "
+            f"expected {expected}"
+        )
+
+
 def _add_edges(graph: Graph, entries: Any) -> None:
     first = graph.next_order()
-    for (tag, arity), group in _grouped(entries, lambda entry: (entry["tag"], len(entry["ids"]))).items():
+    for (tag, arity, count), group in _grouped(entries, _edge_key).items():
         kind: Any = registry.edge_type(tag)
         kind = kind.instantiate(arity) if hasattr(kind, "instantiate") else kind
+        _expect_numbers("edge", kind, group, count, kind.file.num_tokens)
         tokens = np.array([[*entry["measurement"], *entry["information"]] for _, entry in group], float)
         measurement, information = kind.file.decode(tokens)
         graph.add_edges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,8 +123,19 @@ def existing_set(sets: list, wanted: Any, what: str) -> Any:
     number = number_of(sets, wanted)
     if number < 0:
         known = ", ".join(one.type.tag for one in sets) or "none"
-        raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.")
+        again = defined_again(wanted, [one.type for one in sets])
+        raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.{again}")
     return sets[number]
+
+
+def defined_again(wanted: Any, there: Iterable[Any]) -> str:
+    """A sentence for a message, where a type of the same tag is there that was defined earlier or later."""
+    if all(one.tag != wanted.tag for one in there):
+        return ""
+    return (
+        f" {wanted.tag} was defined a second time in between: define the edge types that use it anew too, "
+        "and build the graph with them."
+    )
 
 
 def comma_separated(ids: np.ndarray) -> str:

@@ -3,17 +3,21 @@
 A set of n vertices or edges keeps each property in one array. `Columns` holds arrays with room to grow
 (capacity doubles, so n single additions cost O(n)); `columns["name"]` is a live numpy view of the used rows.
 
-A view stays the set's memory until the set grows beyond its capacity or loses rows; `generation` counts these
-events. Afterwards an old view still holds its old numbers, but is no longer connected to the set.
+A view stays the set's memory until the set grows beyond its capacity or loses rows; `generation` counts
+these events. Afterwards an old view still holds its old numbers, but is no longer connected to the set: it
+becomes read-only, so that nobody writes where nobody reads. (numpy has no way to do the same for slices that
+a user took of a view; take them anew.)
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 
 import numpy as np
 
 _MIN_CAPACITY = 16
+_PRUNE = 1000  # so many views may be remembered before those that are gone are looked for
 
 
 class Columns:
@@ -22,6 +26,7 @@ class Columns:
     def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], type]]):
         self._buffers = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in layout.items()}
         self._views: dict[str, np.ndarray] = dict(self._buffers)
+        self._nobody_looks()
         self.num_rows = 0
         self.generation = 0
         """Number of times that views became stale: after a growth beyond the capacity, after a removal."""
@@ -32,12 +37,14 @@ class Columns:
         made = cls.__new__(cls)
         made._buffers = dict(arrays)
         made._views = dict(arrays)
+        made._nobody_looks()
         made.num_rows = len(next(iter(arrays.values())))
         made.generation = 0
         return made
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Live view of one column's used rows."""
+        self._asked.add(name)
         return self._views[name]
 
     def __len__(self) -> int:
@@ -58,7 +65,7 @@ class Columns:
             larger = np.empty((grown, *buffer.shape[1:]), buffer.dtype)
             larger[: self.num_rows] = buffer[: self.num_rows]
             self._buffers[name] = larger
-        self.generation += 1
+        self._become_stale()
         self._refresh()
 
     def append(self, num_rows: int, values: Mapping[str, object]) -> None:
@@ -74,7 +81,7 @@ class Columns:
         """Drop the rows where `mask` is False; the others keep their order."""
         self._buffers = {name: view[mask] for name, view in self._views.items()}
         self.num_rows = int(np.count_nonzero(mask))
-        self.generation += 1
+        self._become_stale()
         self._refresh()
 
     def copy(self) -> Columns:
@@ -83,8 +90,42 @@ class Columns:
         other._buffers = {name: view.copy() for name, view in self._views.items()}
         other.num_rows = self.num_rows
         other.generation = 0
+        other._nobody_looks()
         other._refresh()
         return other
 
+    def __getstate__(self) -> dict[str, object]:
+        """Only the rows that are in use travel."""
+        return {"arrays": self._views, "num_rows": self.num_rows}
+
+    def __setstate__(self, state: dict) -> None:
+        """Columns over the arrays as they were read."""
+        self._buffers = dict(state["arrays"])
+        self._nobody_looks()
+        self.num_rows, self.generation = state["num_rows"], 0
+        self._refresh()
+
+    def _nobody_looks(self) -> None:
+        self._asked: set[str] = set()
+        """Columns of which somebody may have the present view."""
+        self._handed: list[weakref.ref[np.ndarray]] = []
+        """Earlier views of the present buffers."""
+        self._prune_at = _PRUNE
+
+    def _become_stale(self) -> None:
+        """Views of the old buffers are read-only from now on."""
+        self.generation += 1
+        for old in (*self._views.values(), *(view for one in self._handed if (view := one()) is not None)):
+            old.flags.writeable = False
+        self._handed.clear()
+        self._asked.clear()
+
     def _refresh(self) -> None:
+        """Views of the used rows; shorter ones of the same buffers that somebody may have are remembered."""
+        if self._asked:
+            self._handed += [weakref.ref(self._views[name]) for name in self._asked]
+            self._asked.clear()
+            if len(self._handed) > self._prune_at:
+                self._handed = [one for one in self._handed if one() is not None]
+                self._prune_at = max(_PRUNE, 2 * len(self._handed))
         self._views = {name: buffer[: self.num_rows] for name, buffer in self._buffers.items()}

@@ -12,6 +12,7 @@ shared by vertices of all types; parameters have ids of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,10 +34,13 @@ from graphopt.graph.arguments import (
 )
 from graphopt.graph.domains import GraphDomains
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
+from graphopt.graph.id_index import IdIndex
+from graphopt.graph.kernels import renumber_kernels, used_own_kernels
 from graphopt.graph.select import select
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
+from graphopt.html import html_table
 from graphopt.types.base import VariadicEdgeType
 from graphopt.types.images import image_handles
 from graphopt.types.robust_kernels import robust_kernel
@@ -54,6 +58,23 @@ class Graph(GraphDomains):
 
     def __repr__(self) -> str:
         return f"<Graph: {self.num_vertices} vertices, {self.num_edges} edges>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a row per type."""
+        rows = [
+            [
+                one.type.tag,
+                len(one),
+                f"{int(one.fixed.sum())} fixed, {int(one.marginalized.sum())} marginalized",
+            ]
+            for one in self.vertex_sets
+        ]
+        rows += [
+            [one.type.tag, len(one), f"between {', '.join(vertex.tag for vertex in one.type.vertices)}"]
+            for one in self.edge_sets
+        ]
+        rows += [[one.type.tag, len(one), "parameters"] for one in self.parameter_sets]
+        return html_table(rows, ["type", "number", ""])
 
     # ---------------------------------------------------------------- adding
 
@@ -334,15 +355,38 @@ class Graph(GraphDomains):
         self.version += 1
 
     def copy(self) -> Graph:
-        """Independent graph with the same content."""
+        """Independent graph with the same content; nothing that can be written is shared."""
         other = Graph()
         other.vertex_sets.extend(one.copy() for one in self.vertex_sets)
         other.edge_sets.extend(one.copy() for one in self.edge_sets)
         other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
         other.unparsed.extend(self.unparsed)
-        other.attachments.update(self.attachments)
+        other.attachments.update(deepcopy(self.attachments))
         other._next_order = self._next_order
+        other._take_edge_sets()
         return other
+
+    def __copy__(self) -> Graph:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict) -> Graph:
+        memo[id(self)] = other = self.copy()
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is quickly made again; robust kernels of a user's own by name."""
+        state = {name: value for name, value in vars(self).items() if not name.endswith("_index")}
+        return {**state, "own_kernels": used_own_kernels(self.edge_sets)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The graph as it was, with this process' numbers of kernels and images."""
+        own_kernels = state.pop("own_kernels")
+        Graph.__init__(self)
+        vars(self).update(state)
+        self._vertex_index = IdIndex(self.vertex_sets)
+        self._parameter_index = IdIndex(self.parameter_sets)
+        renumber_kernels(self.edge_sets, own_kernels)
+        self._take_edge_sets()
 
     # ---------------------------------------------------------------- mathematics
 

@@ -15,8 +15,8 @@ from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
     from graphopt.graph.sets import EdgeSet
+    from graphopt.graph.store import GraphStore as Graph
 
 
 def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:
@@ -32,13 +32,19 @@ def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndar
     ]
 
 
-def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
-    """(k, residual_dim) errors of these rows."""
-    edge_type = working_edge_type(edge_set.type)
+def working_arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:
+    """`arguments` with the estimates in their working forms."""
     values = arguments(graph, edge_set, rows)
     for i, vertex in enumerate(edge_set.type.vertices):
         if vertex.working is not None:
             values[i] = vertex.working.encode(values[i])
+    return values
+
+
+def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
+    """(k, residual_dim) errors of these rows."""
+    edge_type = working_edge_type(edge_set.type)
+    values = working_arguments(graph, edge_set, rows)
     arity = edge_set.arity
     residual = edge_type.error(tuple(values[:arity]), tuple(values[arity:-1]), values[-1])
     residual = np.asarray(residual, np.float64)

@@ -6,8 +6,8 @@
     ParameterSet   ids (p,), values (p, storage_dim)
 
 Every array is a live view: writing into it changes the graph (`edge_set.level[:] = 1`). A view taken before
-the set grows beyond its capacity or loses rows is stale afterwards: take it again (see `columns`). The graph
-does not check what is written through a view; `Graph.check()` does.
+the set grows beyond its capacity or loses rows is stale and read-only afterwards: take it again (see
+`columns`). The graph does not check what is written through a view; `Graph.check()` does.
 
 `sequence` (n,) int64 counts everything ever added to the graph, ascending in each set: it is the order of a
 file's lines and the permanent name of an edge.
@@ -15,17 +15,22 @@ file's lines and the permanent name of an edge.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.errors import GraphError, UnknownIdError
+from graphopt.graph import residuals
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from graphopt.graph.stencils import StencilDomain
+    from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
 
@@ -158,10 +163,34 @@ class ParameterSet(_Set):
         used = set(self.values[:, 0].astype(int).tolist())
         self._images = {handle: image for handle, image in self._images.items() if handle in used}
 
+    def _own_images(self) -> None:
+        """Give this set images of its own, with the same pixels."""
+        if self._images:
+            twins = {handle: deepcopy(image) for handle, image in self._images.items()}
+            images = [twins[int(handle)] for handle in self.values[:, 0]]
+            self.values[...] = [image.planes for image in images]
+            self.keep_images(images)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Images travel as pixels, with the parameters they belong to."""
+        kept = {handle: image for handle, image in self._images.items()}
+        return {"type": self.type, "columns": self._columns, "images": kept}
+
+    def __setstate__(self, state: dict) -> None:
+        """The images have other handles in this process."""
+        self.type, self._columns = state["type"], state["columns"]
+        self._images = {}
+        if state["images"]:
+            old = self.values[:, 0].astype(int).tolist()
+            images = [state["images"][handle] for handle in old]
+            self.values[...] = [image.planes for image in images]
+            self.keep_images(images)
+
     def copy(self) -> ParameterSet:
-        """Independent set with the same parameters (and the very same images)."""
+        """Independent set with the same parameters, and images of its own with the same pixels."""
         other = ParameterSet(self.type, self._columns.copy())
         other._images = dict(self._images)
+        other._own_images()
         return other
 
 
@@ -188,12 +217,48 @@ class EdgeSet(_Set):
         self.type = edge_type
         self.domains: list[StencilDomain] = []
         """Runs of edges whose vertex rows follow from offsets on a grid; forgotten when edges are removed."""
+        self._owner: weakref.ref[GraphStore] | None = None
 
     def __repr__(self) -> str:
         return f"<EdgeSet {self.type.tag}: {len(self)} edges between {self.arity} vertices>"
 
     def __iter__(self) -> Iterator[int]:
         raise TypeError("An edge set is not iterable; use its arrays, or graph.edges() for edge objects.")
+
+    def __getstate__(self) -> dict[str, object]:
+        """The graph takes its sets when it is read."""
+        return {**vars(self), "_owner": None}
+
+    @property
+    def graph(self) -> GraphStore:
+        """The graph that has these edges. `GraphError` for a set that is in none any more."""
+        graph = None if self._owner is None else self._owner()
+        if graph is None:
+            raise GraphError(
+                f"This set of {self.type.tag} edges belongs to no graph, so nothing says where it is."
+            )
+        return graph
+
+    @graph.setter
+    def graph(self, graph: GraphStore) -> None:
+        self._owner = weakref.ref(graph)
+
+    def errors(self, rows: object = None) -> np.ndarray:
+        """(k, residual_dim) errors at the present estimates, of all edges or of `rows` (numbers, mask)."""
+        return residuals.errors(self.graph, self, self._chosen(rows))
+
+    def chi2(self, rows: object = None, *, robust: bool = True) -> np.ndarray:
+        """(k,) rho(e' Omega e) of each edge at the present estimates; `robust=False` leaves rho out."""
+        function = residuals.robust_chi2 if robust else residuals.edge_chi2
+        return function(self.graph, self, self._chosen(rows))
+
+    def _chosen(self, rows: object) -> np.ndarray:
+        """Row numbers (k,) int64."""
+        everything = np.arange(len(self))
+        try:
+            return everything if rows is None else np.atleast_1d(everything[rows])  # type: ignore[index]
+        except IndexError as error:
+            raise UnknownIdError(f"{self.type.tag} has {len(self)} edges: {error}.") from None
 
     @property
     def arity(self) -> int:

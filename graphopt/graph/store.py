@@ -11,6 +11,7 @@ from graphopt.errors import GraphError, OptionError, UnknownIdError
 from graphopt.graph import validate
 from graphopt.graph.arguments import (
     comma_separated,
+    defined_again,
     existing_set,
     number_of,
     resolved_edge_type,
@@ -50,7 +51,7 @@ class GraphStore:
         self.unparsed: list[UnparsedLine] = []
         """Lines with unknown tags."""
         self.attachments: dict[str, object] = {}
-        """What a file format needs to write itself back (names, colours, ...); copied by reference."""
+        """What a file format needs to write itself back (names, colours, ...); `Graph.copy` copies it too."""
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         self._next_order = 0
@@ -186,11 +187,17 @@ class GraphStore:
             self._vertex_index.clear()
         else:
             self.edge_sets.append(new)
+            self._take_edge_sets()
         if len(new):
             self._next_order = max(self._next_order, int(new.sequence[-1]) + 1)
         self.version += 1
 
     # ---------------------------------------------------------------- helpers
+
+    def _take_edge_sets(self) -> None:
+        """Edge sets evaluate their edges at this graph's estimates."""
+        for one in self.edge_sets:
+            one.graph = self
 
     def _places(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
         ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
@@ -227,6 +234,7 @@ class GraphStore:
                 f"{edge_type.tag} of row {row} (vertices {comma_separated(vertices[row])}): "
                 f"vertex {vertex_id} in slot {slot} is a {self.vertex_sets[number].type.tag}, "
                 f"expected a {vertex_type.tag}."
+                + defined_again(vertex_type, (self.vertex_sets[number].type,))
             )
 
     def _orders(self, order: Any, count: int, one_set: VertexSet | EdgeSet | ParameterSet) -> np.ndarray:
@@ -246,6 +254,7 @@ class GraphStore:
         one_set._columns.append(count, columns)
         if number == len(sets):
             sets.append(one_set)
+            self._take_edge_sets()
         if index is not None:
             index.added(number, first, columns["ids"])
         if count:

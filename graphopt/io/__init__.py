@@ -6,9 +6,12 @@ docs/formats.md has the details.
 from graphopt.io.bal_problem import BalProblem
 from graphopt.io.colmap import (
     ColmapCamera,
+    ColmapFrames,
     ColmapImages,
     ColmapModel,
     ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
     read_colmap,
     write_colmap,
 )
@@ -32,9 +35,12 @@ __all__ = [
     "FORMATS",
     "BalProblem",
     "ColmapCamera",
+    "ColmapFrames",
     "ColmapImages",
     "ColmapModel",
     "ColmapPoints",
+    "ColmapRig",
+    "ColmapSensor",
     "Dialect",
     "Format",
     "ReadReport",

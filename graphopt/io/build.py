@@ -121,13 +121,27 @@ class GraphBuilder:
         for edges in self._merged_edges():
             self._add_edges(graph, edges)
         for ids, lines in self._fixed:
-            self._require(graph, ids, lines, "FIX")
-            graph.set_fixed(ids, True)
+            self._fix(graph, ids, lines)
         graph.unparsed.extend(
             UnparsedLine(text=text, order=number + self._num_created, line_number=number)
-            for number, text in self._unparsed
+            for number, text in sorted(self._unparsed, key=lambda pair: pair[0])
         )
         return graph
+
+    def _fix(self, graph: Graph, ids: np.ndarray, lines: np.ndarray) -> None:
+        """Fix vertices; those that do not exist are reported, those of an unknown type keep their line."""
+        missing = graph.find_vertices(ids)[0] < 0
+        graph.set_fixed(ids[~missing], True)
+        if not missing.any():
+            return
+        unknown = {words[1] for _, text in self._unparsed if len(words := text.split(None, 2)) > 1}
+        for id, line in zip(ids[missing].tolist(), lines[missing].tolist(), strict=True):
+            if str(id) in unknown:
+                why = "has an unknown type; the line is kept"
+                self._unparsed.append((line, f"FIX {id}"))
+            else:
+                why = "does not exist; left out"
+            self.report.warnings.append(f"line {line}: FIX: vertex {id} {why}")
 
     # -- vertices and parameters
 

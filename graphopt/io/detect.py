@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from graphopt.errors import FormatError
+from graphopt.io import gtsam_stereo
 from graphopt.io.files import PathLike, strip_compression
 
 _ISAM_TAGS = {b"ODOMETRY", b"LANDMARK", b"POINT3"}
@@ -13,6 +16,12 @@ _TORO_TAGS = {b"VERTEX2", b"VERTEX3", b"BR", b"EQUIV"}
 _SHARED_TAGS = {b"EDGE2", b"EDGE3"}
 _SAMPLE = 1 << 18
 """Bytes looked at."""
+_LINES = 1000
+"""Lines of numbers looked at."""
+_UNIT = 0.05
+"""Error of a quaternion's length that rounded text may have."""
+_MOST = 0.9
+"""Share of the lines that must look like a trajectory."""
 
 SUFFIXES = {
     ".g2o": "g2o",
@@ -52,7 +61,7 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
     if not lines:
         raise FormatError(f"{os.fspath(path)}: only comments")
     if _is_number(lines[0][0]):
-        return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], path)
+        return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], lines, path)
     return _detect_tagged({tokens[0] for tokens in lines}, path, preferred)
 
 
@@ -67,7 +76,7 @@ def _detect_tagged(tags: set[bytes], path: PathLike, preferred: str | None) -> s
     return "g2o"
 
 
-def _detect_numbers(lines: list[list[bytes]], path: PathLike) -> str:
+def _detect_numbers(lines: list[list[bytes]], rows: list[list[bytes]], path: PathLike) -> str:
     named = suffix_format(path)
     first, second = lines[0], lines[1] if len(lines) > 1 else []
     if len(first) == 3 and all(_is_integer(token) for token in first):
@@ -75,7 +84,7 @@ def _detect_numbers(lines: list[list[bytes]], path: PathLike) -> str:
         return "bal_fixed_k" if len(second) == 4 and not both_integers else "bal"
     fields = len(b" ".join(first).replace(b",", b" ").split())
     if fields == 8:
-        return "tum"
+        return "tum" if named == "tum" else _detect_eight(rows, path)
     if fields == 12:
         return "kitti"
     if named is not None:
@@ -84,6 +93,31 @@ def _detect_numbers(lines: list[list[bytes]], path: PathLike) -> str:
         f"{os.fspath(path)}: not a known format: the first line has {fields} numbers, expected a line "
         "with a tag, "
         "3 counts (BAL), 8 numbers (TUM) or 12 numbers (KITTI)"
+    )
+
+
+def _detect_eight(rows: list[list[bytes]], path: PathLike) -> str:
+    """Format of lines of eight numbers. Raises FormatError if they look like none.
+
+    A trajectory has unit quaternions and rising time stamps, stereo factors have two counting numbers in
+    front; a few bad lines are left to the reader.
+    """
+    texts = [b" ".join(tokens).replace(b",", b" ").split() for tokens in rows[:_LINES]]
+    try:
+        table = np.array([[float(token) for token in text] for text in texts if len(text) == 8])
+    except ValueError:
+        return "tum"
+    length = np.linalg.norm(table[:, 4:], axis=1)
+    unit = float(np.mean(np.abs(length - 1.0) < _UNIT))
+    rising = float(np.mean(np.diff(table[:, 0]) > 0.0)) if len(table) > 1 else 1.0
+    if unit >= _MOST and rising >= _MOST:
+        return "tum"
+    if gtsam_stereo.looks_like(table):
+        return "gtsam_stereo"
+    raise FormatError(
+        f"{os.fspath(path)}: lines of 8 numbers, but no TUM trajectory (timestamp x y z qx qy qz qw): "
+        f"{unit:.0%} of the quaternions have length 1, {rising:.0%} of the time stamps rise. "
+        "If it is one all the same, say so: format='tum'"
     )
 
 
@@ -108,7 +142,7 @@ def colmap_folder(path: PathLike) -> Path | None:
         return target
     name = strip_compression(target)
     if (
-        name.stem in ("cameras", "images", "points3D")
+        name.stem in ("cameras", "images", "points3D", "rigs", "frames")
         and name.suffix in (".bin", ".txt")
         and is_model(target.parent)
     ):

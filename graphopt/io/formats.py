@@ -21,6 +21,7 @@ from graphopt.io import (
     files,
     g2o_file,
     g2o_write,
+    gtsam_stereo,
     isam,
     isam_write,
     libmv,
@@ -101,6 +102,12 @@ FORMATS: dict[str, Format] = {
         ),
         Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
         Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
+        Format(
+            "gtsam_stereo",
+            "GTSAM's stereo visual odometry: factors, with poses and calibration beside them",
+            gtsam_stereo.read_gtsam_stereo,
+            None,
+        ),
         Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
         Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
     )
@@ -251,10 +258,9 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
     For callers that compute for a long time before they write.
     """
     asked = None if format is None else _look_up(format)
-    if Path(path).is_dir() and (asked is None or asked.is_folder):
-        colmap.check_folder_writable(path)
-    elif asked is not None and asked.is_folder:
-        colmap.check_folder_writable(path)
+    as_text = asked is not None and asked.name == "colmap_text"
+    if (asked is None and Path(path).is_dir()) or (asked is not None and asked.is_folder):
+        colmap.check_folder_writable(path, as_text)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

@@ -104,8 +104,10 @@ def add_fix(builder: GraphBuilder, group: TaggedRows) -> None:
 
 def refuse_foreign(groups: list[TaggedRows], unknown: list[tuple[int, str]], path: str) -> None:
     """Raise FormatError for a text of which no line is known: it is something else."""
-    if groups:
+    if any(group.tag != FIX for group in groups):
         return
+    if groups:
+        raise FormatError(f"{path}:{groups[0].lines[0]}: FIX lines, but no vertex or edge of a known type")
     if unknown:
         line, text = unknown[0]
         raise FormatError(f"{path}:{line}: no line has a known tag, the first is {tag_of(text)[:40]!r}")
@@ -160,6 +162,8 @@ def _choose_layout(
         group = group._replace(values=group.values[:, :longest])
     count = group.values.shape[1]
     own = dialect.layout(kind, group.tag).for_tokens(count) if dialect is not None else None
+    if dialect is not None and group.tag not in kind.alias_files:
+        group = group._replace(values=dialect.normalized(kind.tag, group.values))
     chosen = own or layout.for_tokens(count)
     assert chosen is not None, "the tokenizer lets only token_counts pass"
     return chosen, group

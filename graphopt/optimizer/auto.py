@@ -14,6 +14,10 @@ Where the first iterations gain little, the start is poor. Then a convex relaxat
 (`solver.relaxation`) is solved, and its estimates are taken if chi2 is lower there: large loops that no local
 method closes, and fewer iterations for the others.
 
+At the end of such runs the relaxation may prove that no other minimum is much lower (`Relaxation.gap`). Where
+it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
+point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end.
+
 Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
 chi2 are tried in other places (`solver.reseat`): a few of them behind their cameras or far away make all
 others wait, and no joint step brings them back. At the start this is done where they hold most of chi2.
@@ -34,28 +38,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
+from graphopt.optimizer.contest import Contest, has_convex_kernels, has_kernels
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
+from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.relaxation import relaxed_step
+from graphopt.solver.places import present_places
+from graphopt.solver.relaxation import Relaxation
 from graphopt.solver.reseat import reseat_landmarks
+from graphopt.solver.small import LARGEST_DIM
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
 
-_POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VERTEX_TRACKXYZ"})
+_POSES_AND_POINTS = ("pose", "point")  # roles whose units are metres and radians
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
 _DOMINANT = 0.5  # of chi2 at the start: if landmarks in wrong places hold more, they are moved first
 _SLOW = 0.01  # relative decrease of chi2 at which landmarks in wrong places hold the others up
 _FAR, _FALLS = 0.05, 1e-3  # chi2 after three iterations creeps: part of the start left, and not converged
-_ROUNDING = 1e-18  # chi2 below this fraction of its start is rounding error
+_LONG = 0.75  # of max_iterations: then a run without an end is compared with others
+_PROVEN = 0.9  # of the relaxation's cost: what a minimum may be above the best of all
+_EXACT = 1e-13  # of chi2: what a small system may leave, where a further iteration costs next to nothing
+_ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
     return structure.num_kept == structure.num_blocks and all(
-        one.type.tag in _POSES_AND_POINTS
+        one.type.role in _POSES_AND_POINTS
         for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
         if (blocks >= 0).any()
     )
@@ -70,7 +81,10 @@ class Auto:
         self._algorithm: Algorithm | None = None
         self._chi2 = self._initial_chi2 = 0.0
         self._decrease = np.inf
-        self._relaxed = False
+        self._relaxation: Relaxation | None = None
+        self._start: list[np.ndarray] | None = None
+        self._jumped = self._contested = self._is_small = False
+        self._loosened_at = np.inf
         self._num_reseated = 0
         self._looked_early = False
 
@@ -81,6 +95,10 @@ class Auto:
         uniform = has_uniform_units(solver.structure)
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
+        structure = solver.structure
+        self._is_small = structure.dim <= LARGEST_DIM and structure.num_kept == structure.num_blocks
+        may_contest = self.options.contest and (uniform or self._is_small)
+        self._start = present_places(solver) if may_contest else None
 
     def damping(self) -> Damping:
         """The chosen algorithm's."""
@@ -93,7 +111,12 @@ class Auto:
         self._decrease = np.inf
         self._algorithm.resume()
 
-    def step(self, iteration: int, signals: Signals) -> Step:
+    def loosen(self, tolerance: float) -> bool:
+        """The chosen algorithm's; `step` asks itself."""
+        assert self._algorithm is not None
+        return self._algorithm.loosen(tolerance)
+
+    def step(self, iteration: int, signals: StopSignals) -> Step:
         """One iteration of the chosen algorithm; it may end at estimates found in another way."""
         assert self._algorithm is not None
         before = self._chi2
@@ -109,6 +132,8 @@ class Auto:
         if self._may_reseat(step, before):
             self._looked_early = True
             step = self._reseat(step, self.options.reseat_gain)
+        if self._may_contest(step, iteration):
+            step = self._contest(step, iteration, signals)
         self._chi2 = step.chi2
         return step
 
@@ -128,13 +153,27 @@ class Auto:
             is_settled = remaining <= self.options.remaining_tolerance * before
         if is_settled and isinstance(self._algorithm, ScaledDamping):
             is_settled = not self._algorithm.refine()  # a coarse step falls short of what there is to gain
+        left = min(tolerance, _EXACT) if self._is_small else tolerance
+        is_settled = is_settled and not self._may_loosen(step, left)
         if is_settled or step.chi2 <= _ROUNDING * self._initial_chi2:
             return replace(step, outcome=Outcome.CONVERGED)
         return step
 
+    def _may_loosen(self, step: Step, tolerance: float) -> bool:
+        """Damping has made the decrease small, and the next step will be without."""
+        assert self._algorithm is not None
+        if step.chi2 >= (1.0 - tolerance) * self._loosened_at or not self._algorithm.loosen(tolerance):
+            return False
+        self._loosened_at = step.chi2
+        return True
+
     def _is_stuck(self, iteration: int, before: float, chi2: float) -> bool:
         """The first iteration gained little; the third ended far above noise, or is still on its way."""
-        if self._relaxed or iteration not in (0, 2) or not np.isfinite(self.options.relax_above):
+        if (
+            self._relaxation is not None
+            or iteration not in (0, 2)
+            or not np.isfinite(self.options.relax_above)
+        ):
             return False
         if iteration == 0:
             return chi2 > self.options.relax_above * self._initial_chi2
@@ -145,11 +184,11 @@ class Auto:
 
     def _relax(self, step: Step) -> Step:
         """Go to the relaxation's estimates if chi2 is lower there than after `step`."""
-        self._relaxed = True
         solver = self._solver
         solver.finish()
         start = time.perf_counter()
-        update = relaxed_step(solver.structure)
+        self._relaxation = Relaxation(solver.structure)
+        update = self._relaxation.step()
         step = replace(step, restart_seconds=step.restart_seconds + time.perf_counter() - start)
         if update is None:
             return step
@@ -159,12 +198,53 @@ class Auto:
             solver.pop()
             return step
         solver.discard_top()
+        self._jumped = True
         self.note = f"Went on from a convex relaxation, where chi2 is {chi2:.6g}."
         self._algorithm = TrustRegion(self.options)
         self._algorithm.start(solver, chi2)
         return replace(
             step, outcome=Outcome.CONTINUE, chi2=chi2, lambda_=None, trials=step.trials + 1, step_size=np.inf
         )
+
+    def _may_contest(self, step: Step, iteration: int) -> bool:
+        """It ends or takes long, in a minimum that may be one of several."""
+        due = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT, Outcome.LINEAR_SOLVER_FAILURE)
+        due |= iteration + 1 == max(int(_LONG * self.options.max_iterations), 1)
+        if self._contested or self._start is None or not due:
+            return False
+        assert isinstance(self._algorithm, TrustRegion | ScaledDamping)
+        structure = self._solver.structure
+        is_usual = not self._jumped and not self._algorithm.was_limited
+        return not is_usual or not has_convex_kernels(structure)
+
+    def _contest(self, step: Step, iteration: int, signals: StopSignals) -> Step:
+        """Go on from the best point that other methods find, unless this one is known to be it."""
+        assert self._start is not None and isinstance(self._algorithm, TrustRegion | ScaledDamping)
+        solver = self._solver
+        if not has_kernels(solver.structure) and self._is_proven():
+            return step
+        self._contested = True
+        uniform = isinstance(self._algorithm, TrustRegion)
+        is_newton = uniform and not self._jumped and not self._algorithm.was_limited
+        contest = Contest(solver, self._start, signals, self.options.max_iterations)
+        verdict = contest.run(step.chi2, iteration + 1, is_newton)
+        step = replace(step, trials=step.trials + verdict.num_steps)
+        if verdict.winner is None:
+            return step
+        self._decrease = np.inf
+        self._algorithm.start(solver, verdict.chi2)
+        if uniform:
+            self._algorithm.resume()
+        self.note = f"Went on from where {verdict.winner} led from the start, chi2 {verdict.chi2:.6g}."
+        return replace(step, outcome=Outcome.CONTINUE, chi2=verdict.chi2, step_size=np.inf)
+
+    def _is_proven(self) -> bool:
+        """The relaxation shows that no other minimum is much lower."""
+        self._relaxation = self._relaxation or Relaxation(self._solver.structure)
+        if not self._relaxation.applies:
+            return False
+        self._solver.finish()
+        return self._relaxation.gap() < _PROVEN
 
     def _has_landmarks(self) -> bool:
         """There are eliminated vertices, and their places are to be looked at."""

@@ -13,6 +13,7 @@ from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
@@ -22,6 +23,7 @@ from graphopt.optimizer.options import (
     LevenbergMarquardtOptions,
     StopRules,
 )
+from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
@@ -39,6 +41,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@staying_on_the_cpu
 def optimize(
     graph: Graph,
     method: str = "auto",
@@ -63,6 +66,7 @@ def optimize(
     stop: Settable | None = None,
     on_interrupt: str = "raise",
     throw: bool = False,
+    verbose: bool = False,
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
 
@@ -85,6 +89,8 @@ def optimize(
     on_interrupt: "raise": Ctrl-C raises `KeyboardInterrupt` (with the `summary` so far as an attribute) once
         the best estimate so far is in the graph; "stop": it ends the optimization like `stop`, and the
         termination is USER_INTERRUPT. A program that has its own handler of SIGINT keeps it.
+    verbose: print a line per iteration. The logger "graphopt.optimize" of the standard `logging` says the
+        same at level DEBUG, start and end at INFO.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
@@ -111,10 +117,12 @@ def optimize(
             chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
             summary.initial_chi2 = summary.final_chi2 = chi2
             return _stopped_early(summary, signals, start)
-        run(algorithm, rules, solver, summary, signals, callback)
+        tell_start(summary, verbose)
+        run(algorithm, rules, solver, summary, signals, watching(summary, verbose, callback))
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
+    tell_end(summary, verbose)
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
     return summary

@@ -90,10 +90,14 @@ class AutoOptions(StopRules):
     relax_above: float = 0.5
     """Where the first iteration leaves more than this fraction of chi2, or the third more than 1 per residual
     or a twentieth and still falling, try the estimates of `solver.relaxation` too, and go on from the better
-    point. `inf` never does."""
+    point (see `contest`). `inf` never does."""
     reseat_gain: float = 1e-3
     """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
     other places (`solver.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`: never."""
+    contest: bool = True
+    """Where poses and points of a map may have ended in one of several minima (the steps were not
+    Gauss-Newton's, or a robust kernel is not convex, and no proof says otherwise), run gn, dogleg and lm from
+    the start, too, and go on from the lowest point (`optimizer.contest`)."""
     remaining_tolerance: float = 1e-9
     """In a dogleg, `function_tolerance` waits while the last two decreases, continued as a geometric series,
     promise a further decrease of more than this fraction of chi2."""

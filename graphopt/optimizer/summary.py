@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
+
+from graphopt.html import html_table
+from graphopt.optimizer.progress import HEAD, line_of
 
 
 class TerminationType(Enum):
@@ -75,6 +80,8 @@ class Summary:
     final_chi2: float = float("nan")
     iterations: list[Iteration] = field(default_factory=list)
     linear_solver: str = ""
+    factorized_on: str = ""
+    """"device" or "cpu": where Cholesky ran; "" where conjugate gradients did."""
     schur: str = ""
     device: str = ""
     device_name: str = ""
@@ -128,7 +135,8 @@ class Summary:
         """A paragraph and a line per iteration."""
         lines = [
             f"vertices {self.vertices}, edges {self.edges}, memory {self.memory_bytes / 2**20:.1f} MiB",
-            f"method {self.method}, linear solver {self.linear_solver}, schur {self.schur}, "
+            f"method {self.method}, linear solver {self.linear_solver}"
+            f"{f' on the {self.factorized_on}' if self.factorized_on else ''}, schur {self.schur}, "
             f"device {self.device} ({self.device_name}), precision {self.precision}, "
             f"schedule {self.schedule}",
         ]
@@ -136,18 +144,36 @@ class Summary:
             ids = ", ".join(map(str, self.fixed_by_gauge[:10]))
             more = f" and {len(self.fixed_by_gauge) - 10} more" if len(self.fixed_by_gauge) > 10 else ""
             lines.append(f"held constant, because nothing fixed the graph: vertex {ids}{more}")
-        lines.append(f"{'iteration':>9} {'chi2':>16} {'lambda':>10} {'trials':>6} {'ms':>9}")
+        lines.append(HEAD)
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
-        for one in self.iterations:
-            damping = "" if one.lambda_ is None else f"{one.lambda_:.3g}"
-            lines.append(
-                f"{one.iteration:9d} {one.chi2:16.9g} {damping:>10} {one.trials:6d} {1e3 * one.seconds:9.2f}"
-            )
+        lines += map(line_of, self.iterations)
         lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
         if self.precision_note:
             lines.append(self.precision_note)
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """`to_dict` as JSON text; numbers that are not finite become null, as the standard has none."""
+        return json.dumps(_finite(self.to_dict()), indent=indent, allow_nan=False)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the result, and the iterations to unfold."""
+        rows = [
+            [one.iteration, f"{one.chi2:.9g}", _damping(one), one.trials, f"{1e3 * one.seconds:.2f}"]
+            for one in self.iterations
+        ]
+        solver = (self.method, self.linear_solver, self.device_name or self.device, self.precision)
+        facts = [
+            ["chi2", f"{self.initial_chi2:.9g} → {self.final_chi2:.9g}"],
+            ["ended", f"{self.termination.value} {self.message}".strip()],
+            ["graph", f"{self.vertices} vertices, {self.edges} edges"],
+            ["solved by", ", ".join(solver)],
+            ["seconds", f"{self.seconds['total']:.3g}"],
+        ]
+        iterations = html_table(rows, ["iteration", "chi2", "lambda", "trials", "ms"])
+        summary = f"{len(self.iterations)} iterations"
+        return f"{html_table(facts)}<details><summary>{summary}</summary>{iterations}</details>"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, strings, lists and dictionaries."""
@@ -162,6 +188,7 @@ class Summary:
             "message": self.message,
             "method": self.method,
             "linear_solver": self.linear_solver,
+            "factorized_on": self.factorized_on,
             "schur": self.schur,
             "device": self.device,
             "device_name": self.device_name,
@@ -173,3 +200,16 @@ class Summary:
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,
         }
+
+
+def _damping(one: Iteration) -> str:
+    return "" if one.lambda_ is None else f"{one.lambda_:.3g}"
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for NaN and infinity."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from graphopt.errors import DeviceError
+from graphopt.pyglslang import ShaderError
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.structure import Structure
 
@@ -35,14 +36,31 @@ def choose_device(structure: Structure, options: SolverOptions) -> str:
     return "cpu" if index is None else f"vulkan:{index}"
 
 
+FAILURES = (DeviceError, ShaderError)
+"""How a GPU says no: no memory, no kernel, no device any more."""
+
+
+def may_stay(options: SolverOptions) -> bool:
+    """Nobody asked for a GPU, so that the CPU may go on where one fails."""
+    return options.device == "auto" and options.schedule in ("auto", "host") and options.precision != "mixed"
+
+
+def say_why(error: Exception) -> None:
+    """Warn that a GPU has failed."""
+    warnings.warn(f"{error} Solving on the CPU instead.", RuntimeWarning, stacklevel=3)
+
+
 def create_or_stay(create: Callable[[str], BlockSolver], device: str) -> BlockSolver:
-    """`create(device)`; where a GPU that nobody asked for fails, a warning that says why, and the CPU."""
+    """`create(device)`; where a GPU that nobody asked for fails, a warning that says why, and the CPU.
+
+    Much of a solver is set up beside its first steps: `optimize` goes on likewise where it fails later.
+    """
     if not device.startswith("vulkan:"):
         return create(device)
     try:
         return create(device)
-    except DeviceError as error:
-        warnings.warn(f"{error} Solving on the CPU instead.", RuntimeWarning, stacklevel=2)
+    except FAILURES as error:
+        say_why(error)
         return create("cpu")
 
 

@@ -85,6 +85,15 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's estimates of some rows of a vertex set."""
         self._estimates[number].read(rows)
 
+    def snapshot(self) -> list[np.ndarray]:
+        """Copies of all estimates, in the form that steps are taken in."""
+        return [working.array.copy() for working in self._estimates]
+
+    def restore(self, estimates: list[np.ndarray]) -> None:
+        """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
+        for working, estimate in zip(self._estimates, estimates, strict=True):
+            working.array[:] = estimate
+
     @contextmanager
     def changing_equations(self) -> Iterator[None]:
         """Within it `values` and `b` may be changed, after `linearize`."""
@@ -179,6 +188,7 @@ class CpuBlockSolver(TrialsByParts):
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
+            "factorized_on": "" if self._system.linear_solver == "pcg" else "cpu",
             "schur": self._system.schur,
             "device": "cpu",
             "device_name": device_name,

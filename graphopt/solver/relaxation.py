@@ -1,4 +1,4 @@
-"""A start from a convex relaxation: poses and points by linear least squares.
+"""A convex relaxation: a start for poses and points by linear least squares, and a proof that they are best.
 
 Forget that rotations are orthogonal and let each pose be any d x (d + 1) matrix (t, R). The measurements
 
@@ -14,19 +14,31 @@ This is one symmetric system with blocks of d + 1 (poses) and 1 (points), with t
 right-hand sides. The blocks R are projected to rotations; translations and points then follow from a second,
 scalar system.
 
+**The proof.** For rotations R_i' R_i = I, so symmetric multipliers L_i add nothing to the cost
+
+    f(U) = tr(U'M U) - 2 tr(U'B) + c  =  tr(U'(M - L) U) - 2 tr(U'B) + c + sum tr(L_i)
+
+Where M - L is positive definite, the right-hand side has a minimum over all matrices, which no rotations are
+below. With L_i from the estimates, L_i = sym((M U - B)_i U_i'), it is f(U) - gap, gap = tr(r'inv(M - L) r)
+with the residual r = (M - L) U - B. At a wrong local minimum M - L is indefinite; at the right one of a
+moderately noisy graph it is not, and the gap is 0 where W is all there is of the information matrices.
+
 w_t, w_r are the information matrices' harmonic mean eigenvalues, in units of |R_j - R_i M|_F^2 = 2 angle^2.
 
 References: Martinec and Pajdla, Robust Rotation and Translation Estimation, CVPR 2007; Carlone et al.,
-Initialization Techniques for 3D SLAM, ICRA 2015 (chordal relaxation).
+Initialization Techniques for 3D SLAM, ICRA 2015 (chordal relaxation); Carlone, Rosen, Calafiore, Leonard and
+Dellaert, Lagrangian Duality in 3D SLAM, IROS 2015 (verification).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.geometry import quaternion
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.structure import EdgeGroup, Structure
@@ -87,49 +99,98 @@ _POSE_EDGES = {"EDGE_SE2": _PLANE, "EDGE_SE3:QUAT": _SOLID}
 _POINT_EDGES = {"EDGE_SE2_XY": _PLANE}
 
 
-def relaxed_estimates(structure: Structure) -> list[np.ndarray] | None:
-    """Estimates per vertex set, relaxed where a vertex is optimized; None if the problem is of another kind.
+class Relaxation:
+    """The relaxation of a problem, assembled when it is first asked for.
 
     Applies where all active edges are `EDGE_SE2`, `EDGE_SE2_XY` or `EDGE_SE3:QUAT` and every part of the
-    graph has a fixed vertex.
+    graph has a fixed vertex. It knows no robust kernels.
     """
-    space = _space_of(structure)
-    if space is None:
-        return None
-    pose_system = _Assembly(structure, space, row_dim=space.dim + 1)
-    for group in structure.groups:
-        pose_system.add(group, *_coefficients(group, space))
-    rows = pose_system.solve()
-    if rows is None:
-        return None
-    rotations = _rotations(structure, space, rows)
-    place_system = _Assembly(structure, space, row_dim=1)
-    for group in structure.groups:
-        _add_displacements(place_system, group, space, rotations)
-    places = place_system.solve()
-    if places is None:
-        return None
-    return _estimates(structure, space, rotations, places)
 
+    def __init__(self, structure: Structure):
+        self._structure = structure
+        self._space = _space_of(structure)
+        self._poses: _Assembly | None = None
+        self._weights: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        """Of each group by its id."""
 
-def relaxed_step(structure: Structure) -> np.ndarray | None:
-    """(dim,) update that leads from the graph's estimates to the relaxed ones; None as `relaxed_estimates`.
+    @property
+    def applies(self) -> bool:
+        """The edges are of the kinds that it knows."""
+        return self._space is not None
 
-    g2o's rotation matrices keep the rounding of a file's quaternions, and chi2 feels it. An update keeps it
-    as well; new estimates would not.
-    """
-    space, estimates = _space_of(structure), relaxed_estimates(structure)
-    if space is None or estimates is None:
-        return None
-    step = np.zeros(structure.dim)
-    for one, offsets, after in zip(
-        structure.selection.vertex_sets, structure.vertex_offsets, estimates, strict=True
-    ):
-        free = offsets >= 0
-        before, after = one.estimate[free], after[free]
-        moves = space.step(before, after) if one.type.tag in _POSES else after - before
-        step[offsets[free][:, None] + np.arange(moves.shape[1])] = moves
-    return step
+    def estimates(self) -> list[np.ndarray] | None:
+        """Estimates per vertex set, relaxed where a vertex is optimized; None: another kind of problem."""
+        structure, space = self._structure, self._space
+        if space is None:
+            return None
+        rows = self._pose_system(space).solve()
+        if rows is None:
+            return None
+        kernels.check_stop()
+        rotations = _rotations(structure, space, rows)
+        kernels.check_stop()
+        place_system = _Assembly(structure, space, row_dim=1)
+        for group in structure.groups:
+            _add_displacements(place_system, group, self._weights_of(group, space)[0], rotations)
+        places = place_system.solve()
+        if places is None:
+            return None
+        return _estimates(structure, space, rotations, places)
+
+    def step(self) -> np.ndarray | None:
+        """(dim,) update that leads from the graph's estimates to the relaxed ones; None as `estimates`.
+
+        g2o's rotation matrices keep the rounding of a file's quaternions, and chi2 feels it. An update keeps
+        it as well; new estimates would not.
+        """
+        structure, space, estimates = self._structure, self._space, self.estimates()
+        if space is None or estimates is None:
+            return None
+        step = np.zeros(structure.dim)
+        for one, offsets, after in zip(
+            structure.selection.vertex_sets, structure.vertex_offsets, estimates, strict=True
+        ):
+            free = offsets >= 0
+            before, after = one.estimate[free], after[free]
+            moves = space.step(before, after) if one.type.tag in _POSES else after - before
+            step[offsets[free][:, None] + np.arange(moves.shape[1])] = moves
+        return step
+
+    def gap(self) -> float:
+        """How far below the graph's estimates, as a share of their cost here, others could be at most.
+
+        0: none are better (up to rounding); infinite: nothing is known. Both are costs of the relaxation, in
+        which the information matrices are isotropic, not chi2.
+        """
+        if self._space is None:
+            return np.inf
+        system = self._pose_system(self._space)
+        present = system.present(self._space)
+        kernels.check_stop()
+        cost = sum(
+            system.cost(group, *self._coefficients(group, self._space), present)
+            for group in self._structure.groups
+        )
+        missing = system.possible_decrease(present)
+        return missing / cost if cost > 0.0 else 0.0
+
+    def _pose_system(self, space: _Space) -> _Assembly:
+        if self._poses is None:
+            self._poses = _Assembly(self._structure, space, row_dim=space.dim + 1)
+            for group in self._structure.groups:
+                self._poses.add(group, *self._coefficients(group, space))
+                kernels.check_stop()
+        return self._poses
+
+    def _coefficients(
+        self, group: EdgeGroup, space: _Space
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        return _coefficients(group, space, *self._weights_of(group, space))
+
+    def _weights_of(self, group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
+        if id(group) not in self._weights:
+            self._weights[id(group)] = _weights(group, space)
+        return self._weights[id(group)]
 
 
 def _space_of(structure: Structure) -> _Space | None:
@@ -155,6 +216,10 @@ class _Assembly:
         self._values = np.zeros(self._pattern.values_size)
         self._b = np.zeros((self._pattern.dim, space.dim))
         self._known = self._known_rows(space)
+
+    @cached_property
+    def _solver(self) -> SparseCholesky:
+        return SparseCholesky(self._pattern)
 
     def _known_rows(self, space: _Space) -> list[np.ndarray]:
         """Per vertex set (n, unknowns, d): the rows of the present estimates, for vertices that are fixed."""
@@ -208,14 +273,57 @@ class _Assembly:
             places = self._block_ptr[number[mask]][:, None] + np.arange(flat.shape[1])
             np.add.at(self._values, places, flat)
 
+    def present(self, space: _Space) -> list[np.ndarray]:
+        """Per vertex set (n, unknowns, d): the rows of the graph's estimates as they are now."""
+        return self._known_rows(space)
+
+    def cost(
+        self,
+        group: EdgeGroup,
+        first: np.ndarray,
+        second: np.ndarray,
+        weight: np.ndarray,
+        target: np.ndarray,
+        rows: list[np.ndarray],
+    ) -> float:
+        """What `add` adds, at these rows per vertex set."""
+        x, y = (rows[number][group.vertex_rows[:, slot]] for slot, number in enumerate(group.vertex_sets))
+        left = np.swapaxes(second, 1, 2) @ y - np.swapaxes(first, 1, 2) @ x - target
+        return float(np.sum(weight[:, :, None] * left * left))
+
+    def possible_decrease(self, rows: list[np.ndarray]) -> float:
+        """By how much other rotations and places could lower the cost at most; infinite: not known."""
+        structure, num = self._structure, self._row_dim
+        unknowns = np.zeros_like(self._b)
+        for one, blocks in zip(rows, structure.vertex_blocks, strict=True):
+            free = blocks >= 0
+            unknowns[self.offsets[blocks[free]][:, None] + np.arange(one.shape[1])] = one[free]
+        product = kernels.SymmetricProduct(self._pattern)
+        columns = [product.multiply(self._values, np.ascontiguousarray(one)) for one in unknowns.T]
+        residual = np.stack(columns, axis=1) - self._b
+        values = self._values.copy()
+        for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+            if one.type.tag not in _POSES:
+                continue
+            free = blocks[blocks >= 0]
+            index = self.offsets[free][:, None] + np.arange(1, num)
+            multiplier = residual[index] @ np.swapaxes(unknowns[index], 1, 2)
+            multiplier = 0.5 * (multiplier + np.swapaxes(multiplier, 1, 2))
+            residual[index] -= multiplier @ unknowns[index]
+            inner = np.arange(1, num)
+            diagonal = self._block_ptr[structure.col_ptr[free + 1] - 1]
+            values[diagonal[:, None, None] + num * inner[:, None] + inner] -= multiplier
+        if not self._solver.factorize(values):
+            return np.inf
+        return max(float(np.sum(residual * self._solver.solve(residual))), 0.0)
+
     def solve(self) -> np.ndarray | None:
         """(dim, d) solution; None if the system is singular."""
         if not self._b.any():
             return None
-        solver = SparseCholesky(self._pattern)
-        if not solver.factorize(self._values):
+        if not self._solver.factorize(self._values):
             return None
-        solution = solver.solve(self._b)
+        solution = self._solver.solve(self._b)
         return solution if np.isfinite(solution).all() else None
 
 
@@ -230,16 +338,19 @@ def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _harmonic_mean(matrices: np.ndarray) -> np.ndarray:
+    """(m,) of the eigenvalues; 0 where none is positive."""
     eigenvalues = np.linalg.eigvalsh(matrices)
-    largest = np.maximum(eigenvalues[:, -1:], np.finfo(float).tiny)
-    return 1.0 / np.mean(1.0 / np.maximum(eigenvalues, _TINY * largest), axis=1)
+    largest = np.maximum(eigenvalues[:, -1], 0.0)
+    shares = eigenvalues / np.where(largest > 0.0, largest, 1.0)[:, None]
+    return largest / np.mean(1.0 / np.maximum(shares, _TINY), axis=1)
 
 
-def _coefficients(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _coefficients(
+    group: EdgeGroup, space: _Space, w_translation: np.ndarray, w_rotation: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(first, second, weight, target) of the joint system, see `_Assembly.add`."""
     d, count = space.dim, len(group.rows)
     measurement = group.edge_set.measurement[group.rows]
-    w_translation, w_rotation = _weights(group, space)
     if group.edge_set.type.tag in _POINT_EDGES:
         first = np.concatenate([np.ones((count, 1)), measurement], axis=1)[:, :, None]
         return first, np.ones((count, 1, 1)), w_translation[:, None], np.zeros((count, 1, d))
@@ -254,15 +365,14 @@ def _coefficients(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarr
 
 
 def _add_displacements(
-    system: _Assembly, group: EdgeGroup, space: _Space, rotations: list[np.ndarray]
+    system: _Assembly, group: EdgeGroup, weight: np.ndarray, rotations: list[np.ndarray]
 ) -> None:
     """x_j - x_i = R_i m with known rotations."""
-    count, d = len(group.rows), space.dim
-    measured = group.edge_set.measurement[group.rows][:, :d]
     rotation = rotations[group.vertex_sets[0]][group.vertex_rows[:, 0]]
+    measured = group.edge_set.measurement[group.rows][:, : rotation.shape[-1]]
     target = (rotation @ measured[:, :, None])[:, None, :, 0]
-    ones = np.ones((count, 1, 1))
-    system.add(group, ones, ones, _weights(group, space)[0][:, None], target)
+    ones = np.ones((len(group.rows), 1, 1))
+    system.add(group, ones, ones, weight[:, None], target)
 
 
 def _rotations(structure: Structure, space: _Space, rows: np.ndarray) -> list[np.ndarray]:
@@ -297,7 +407,9 @@ def nearest_rotations(matrices: np.ndarray) -> np.ndarray:
         angle = np.arctan2(s, c)
         return _pose_2d(np.column_stack([angle, angle, angle]))[1]
     u, _, v = np.linalg.svd(matrices)
-    u[:, :, -1] *= np.linalg.det(u @ v)[:, None]
+    x, y, z = np.moveaxis(u @ v, 1, 0)
+    handedness = np.sum(np.cross(x, y) * z, axis=1)  # 1 or -1
+    u[:, :, -1] *= handedness[:, None]
     return u @ v
 
 

@@ -101,6 +101,10 @@ class Image:
         """Value at column u and row v; see `SampledImage`."""
         return SampledImage(np.array(self.planes, np.float64), self.interpolation)(u, v)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pixels travel, handles do not: a copy is an image of its own."""
+        return Image, (self.pixels, self.interpolation)
+
     def __repr__(self) -> str:
         return f"<Image {self.height} x {self.width} x {self.channels}, {self.interpolation}>"
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import GraphError
 from graphopt.types.files import EdgeFile, VertexFile
+from graphopt.types.identity import KnownByTag
 
 if TYPE_CHECKING:
     from graphopt.types.images import ImageFormat
@@ -52,7 +53,7 @@ class WorkingForm:
 
 
 @dataclass(frozen=True, eq=False)
-class VertexType:
+class VertexType(KnownByTag):
     """A kind of vertex."""
 
     name: str
@@ -78,6 +79,15 @@ class VertexType:
     doc: str = ""
     working: WorkingForm | None = None
     """Form of the estimates while they are optimized, None: the storage."""
+    home: str = ""
+    """Of a user's type "module:qualified name" of its definition: a definition from there replaces it."""
+    pose: Callable[[Array], Any] | None = None
+    """storage (..., storage_dim) -> world_T_body as SE2, SE3 or Sim3; None: it has no pose
+    (`types.poses`)."""
+    place: Callable[[Any, Array], Array] | None = None
+    """(world_T_body, storage) -> storage with this pose."""
+    role: str = ""
+    """What it stands for, one of `types.poses.ROLES`."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -92,16 +102,21 @@ class VertexType:
             "aliases": [*self.aliases, *self.alias_files],
             "storage_dim": self.storage_dim,
             "tangent_dim": self.tangent_dim,
+            "role": self.role,
+            "has_pose": self.pose is not None,
             "tokens": list(self.file.token_counts),
             "doc": self.doc,
         }
+
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.storage_dim, self.tangent_dim)
 
     def __repr__(self) -> str:
         return f"<VertexType {self.name} {self.tag}>"
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterType:
+class ParameterType(KnownByTag):
     """A kind of parameter: constants that edges share, addressed by id (`PARAMS_*`)."""
 
     name: str
@@ -118,6 +133,8 @@ class ParameterType:
     doc: str = ""
     image: ImageFormat | None = None
     """Set where the values are images, whose handles are the stored numbers (`types.images`)."""
+    home: str = ""
+    """As `VertexType.home`."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -135,12 +152,15 @@ class ParameterType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.storage_dim,)
+
     def __repr__(self) -> str:
         return f"<ParameterType {self.name} {self.tag}>"
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeType:
+class EdgeType(KnownByTag):
     """A kind of edge with a fixed number of vertices."""
 
     name: str
@@ -172,6 +192,16 @@ class EdgeType:
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    home: str = ""
+    """As `VertexType.home`."""
+    relative_pose: Callable[..., Any] | None = None
+    """(*parameters, measurement), wrapped -> the measured i_T_j of two poses world_T_i, world_T_j."""
+    predict: Mapping[int, Callable[..., Array]] = field(default_factory=dict)
+    """Slot -> function (*other vertices, *parameters, measurement), wrapped, that returns the storage (or
+    wrapped value) of that slot's vertex for which the error vanishes. Of two poses it follows from
+    `relative_pose`."""
+    made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
+    """Function and arguments that made this type of another one, where it is not registered itself."""
 
     def file_for(self, tag: str) -> EdgeFile:
         """Layout of a line with this tag."""
@@ -186,6 +216,35 @@ class EdgeType:
         wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
         constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
         return self.residual(*wrapped, *constants, self.wrap_measurement(measurement))
+
+    def can_predict(self, slot: int) -> bool:
+        """`predicted` gives an estimate of this slot's vertex."""
+        pair = len(self.vertices) == 2 and self.relative_pose is not None
+        return slot in self.predict or (
+            pair and self.vertices[1 - slot].pose is not None and self.vertices[slot].place is not None
+        )
+
+    def predicted(
+        self, slot: int, estimates: tuple[Array, ...], parameters: tuple[Array, ...], measurement: Array
+    ) -> Array:
+        """Storage (..., storage_dim) of the vertex of a slot that the others and the measurement say.
+
+        `estimates` of all slots; of the slot's own vertex only what the edge says nothing about is kept.
+        """
+        constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
+        constants.append(self.wrap_measurement(measurement))
+        if slot in self.predict:
+            others = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
+            found = self.predict[slot](*others[:slot], *others[slot + 1 :], *constants)
+            return getattr(found, "storage", found)
+        if not self.can_predict(slot):
+            raise GraphError(f"{self.tag} says nothing about the estimate of its vertex {slot}.")
+        assert self.relative_pose is not None
+        known, wanted = self.vertices[1 - slot], self.vertices[slot]
+        assert known.pose is not None and wanted.place is not None
+        step = self.relative_pose(*constants)
+        pose = known.pose(estimates[1 - slot]) * (step if slot == 1 else step.inverse())
+        return wanted.place(pose, estimates[slot])
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
@@ -203,6 +262,12 @@ class EdgeType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (len(self.vertices), len(self.parameters), self.measurement_dim, self.residual_dim)
+
+    def _derivation(self) -> tuple[Any, ...] | None:
+        return self.made_by
+
     def __repr__(self) -> str:
         return f"<EdgeType {self.name} {self.tag}>"
 
@@ -213,7 +278,9 @@ def working_vertex_type(kind: VertexType) -> VertexType:
     form = kind.working
     if form is None:
         return kind
-    return replace(kind, storage_dim=form.dim, oplus=form.oplus, wrap=form.wrap, working=None)
+    return replace(
+        kind, storage_dim=form.dim, oplus=form.oplus, wrap=form.wrap, working=None, pose=None, place=None
+    )
 
 
 @cache
@@ -229,11 +296,12 @@ def working_edge_type(kind: EdgeType) -> EdgeType:
         parameters=tuple(replace(one, wrap=wraps.get(one.wrap, one.wrap)) for one in kind.parameters),
         wrap_measurement=wraps.get(kind.wrap_measurement, kind.wrap_measurement),
         jacobian=kind.working_jacobian or kind.jacobian,
+        made_by=None,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class VariadicEdgeType:
+class VariadicEdgeType(KnownByTag):
     """A kind of edge from one vertex to any number of vertices of another type (`EDGE_SE2_LOTSOFXY`)."""
 
     name: str
@@ -248,6 +316,8 @@ class VariadicEdgeType:
     """(this type, number of vertices) -> its edge type."""
     aliases: tuple[str, ...] = ()
     doc: str = ""
+    home: str = ""
+    """As `VertexType.home`."""
 
     def instantiate(self, num_vertices: int) -> EdgeType:
         """Edge type for a number of vertices; the same object for the same number."""
@@ -271,13 +341,16 @@ class VariadicEdgeType:
             "doc": self.doc,
         }
 
+    def _sizes(self) -> tuple[int, ...]:
+        return (self.residual_dim_per_vertex,)
+
     def __repr__(self) -> str:
         return f"<VariadicEdgeType {self.name} {self.tag}>"
 
 
 @cache
 def _instantiate(variadic: VariadicEdgeType, num_vertices: int) -> EdgeType:
-    return variadic.make(variadic, num_vertices)
+    return replace(variadic.make(variadic, num_vertices), made_by=(_instantiate, (variadic, num_vertices)))
 
 
 AnyEdgeType = EdgeType | VariadicEdgeType

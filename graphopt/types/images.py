@@ -17,6 +17,7 @@ from graphopt.symbolic.images import Image, SampledImage, checked_interpolation
 from graphopt.types import registry
 from graphopt.types.base import ParameterType
 from graphopt.types.files import VertexFile
+from graphopt.types.identity import home_of_caller
 
 Array = Any
 
@@ -46,6 +47,7 @@ def image_type(
         VertexFile(channels, _refuse(tag), _refuse(tag)),
         doc=f"Image of {channels} channel(s), sampled {interpolation}.",
         image=ImageFormat(channels, interpolation),
+        home=home_of_caller(name or tag),
     )
     return registry.register(kind)
 

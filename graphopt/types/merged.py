@@ -39,6 +39,7 @@ def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
         working_jacobian=_summed(kind.working_jacobian, pattern),
         file=EdgeFile(kind.file.num_tokens, _refuse(kind), _refuse(kind)),
         alias_files={},
+        made_by=(merged_edge_type, (kind, pattern)),
     )
 
 

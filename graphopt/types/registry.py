@@ -33,8 +33,16 @@ def _table(kind: AnyType) -> dict:
 
 
 def register(kind: T) -> T:
-    """Add a type under its class name, tag and aliases, and return it."""
+    """Add a type under its class name, tag and aliases, and return it.
+
+    A type of the same name or tag that was defined in the same place (module and qualified name) is replaced,
+    as when a notebook's cell runs again; graphs that have it keep it. `TypeRegistryError` where a name is
+    taken otherwise.
+    """
     table = _table(kind)
+    for old in {id(old): old for name in names_of(kind) if (old := table.get(name)) is not None}.values():
+        if old is not kind and kind.home and old.home == kind.home:
+            unregister(old)
     for name in names_of(kind):
         if name in table and table[name] is not kind:
             raise TypeRegistryError(
@@ -73,6 +81,17 @@ def edge_type(name: str | AnyEdgeType) -> AnyEdgeType:
 def find(name: str) -> AnyType | None:
     """Type of a tag, alias or class name in any of the three tables, None if there is none."""
     return _vertices.get(name) or _edges.get(name) or _parameters.get(name)
+
+
+def find_kind(kind: str, tag: str) -> AnyType | None:
+    """Type of a tag in the table of a kind ("VertexType", "ParameterType", or an edge's), or None."""
+    table = {"VertexType": _vertices, "ParameterType": _parameters}.get(kind, _edges)
+    return table.get(tag)
+
+
+def registered(kind: AnyType) -> AnyType | None:
+    """What is registered under the tag of a type: itself, another one, or None."""
+    return _table(kind).get(kind.tag)
 
 
 def vertex_types() -> tuple[VertexType, ...]:

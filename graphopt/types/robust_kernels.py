@@ -30,6 +30,7 @@ import numpy as np
 from graphopt.errors import OptionError, ShapeError, TypeRegistryError
 from graphopt.geometry.arrays import where
 from graphopt.symbolic import Expr, const, evaluate, fresh_table, jacobian, lift, var
+from graphopt.types.identity import home_of, import_home
 
 Array = Any
 KernelFunction = Callable[[Array, Array], tuple[Array, Array]]
@@ -124,6 +125,17 @@ class RobustKernel:
     name: str
     """Name in g2o's factory; the class is `RobustKernel` + name."""
     function: KernelFunction
+    home: str = ""
+    """Of a user's kernel "module:qualified name" of its definition."""
+
+    def __copy__(self) -> RobustKernel:
+        return self
+
+    def __deepcopy__(self, memo: object) -> RobustKernel:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return find_kernel, (self.name, self.home)
 
 
 KERNELS: tuple[RobustKernel, ...] = tuple(
@@ -176,7 +188,8 @@ def robust_kernel_type(function: Callable[[Array, Array], Any]) -> RobustKernel:
     is_pair = isinstance(result, (tuple, list))
     if np.shape(result) != ((2,) if is_pair else ()):
         raise ShapeError(f"robust kernel {name!r} returned {result!r}, expected rho or (rho, weight).")
-    kernel = RobustKernel(len(_known), name, function if is_pair else _with_weight(function))
+    taken = function if is_pair else _with_weight(function)
+    kernel = RobustKernel(len(_known), name, taken, home_of(function))
     _known.append(kernel)
     _BY_NAME[key] = kernel
     return kernel
@@ -207,6 +220,13 @@ def _with_weight(rho: Callable[[Array, Array], Array]) -> KernelFunction:
 
 def _key(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removeprefix("robustkernel")
+
+
+def find_kernel(name: str, home: str = "") -> RobustKernel:
+    """The kernel that a pickle names; the module that defines it is imported where it is not there yet."""
+    if _key(name) not in _BY_NAME and home:
+        import_home(home)
+    return robust_kernel(name)
 
 
 def robust_kernel(name: str | int | RobustKernel | None) -> RobustKernel:

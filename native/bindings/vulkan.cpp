@@ -3,8 +3,13 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
+#include <string_view>
+#include <tuple>
+
 #include "vulkan/program.h"
 #include "vulkan/tlsf.h"
+#include "vulkan/transfers.h"
 
 namespace py = pybind11;
 using namespace graphopt::vulkan;
@@ -57,6 +62,8 @@ py::list list_devices(bool validation) {
   return out;
 }
 
+void close_device(Device* device);
+
 std::shared_ptr<Device> open_device(std::size_t index, bool validation, const std::set<std::string>& masked,
                                     const std::string& memory_scheme, const std::string& cache_directory) {
   DeviceOptions options;
@@ -65,8 +72,95 @@ std::shared_ptr<Device> open_device(std::size_t index, bool validation, const st
   options.memory_scheme = memory_scheme;
   options.cache_directory = cache_directory;
   py::gil_scoped_release unlocked;
-  return std::make_shared<Device>(index, options);
+  return {new Device(index, options), close_device};
 }
+
+// The last owner may be Python, which must not stand still while a driver closes a device.
+void close_device(Device* device) {
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
+    py::gil_scoped_release unlocked;
+    delete device;
+  } else {
+    delete device;
+  }
+}
+
+// Bytes of a numpy array that is one piece.
+std::string_view bytes_of(const py::array& array) {
+  if ((array.flags() & py::array::c_style) == 0) throw DeviceError("The array is not contiguous.");
+  return {static_cast<const char*>(array.data()), static_cast<std::size_t>(array.nbytes())};
+}
+
+void check_range(const Buffer& buffer, std::uint64_t offset, std::uint64_t size) {
+  if (offset <= buffer.size() && size <= buffer.size() - offset) return;
+  throw DeviceError(std::to_string(size) + " bytes from place " + std::to_string(offset) +
+                    " on go past the end of a buffer of " + std::to_string(buffer.size()) + " bytes.");
+}
+
+void upload(Device& device, const std::shared_ptr<Buffer>& buffer, const py::array& array,
+            std::uint64_t offset) {
+  const std::string_view bytes = bytes_of(array);
+  check_range(*buffer, offset, bytes.size());
+  py::gil_scoped_release unlocked;
+  device.transfers().upload(buffer, offset, bytes.data(), bytes.size());
+}
+
+bool download(Device& device,
+              const std::vector<std::tuple<std::shared_ptr<Buffer>, std::uint64_t, py::array>>& wanted,
+              double timeout_s) {
+  std::vector<Download> parts;
+  for (const auto& [buffer, offset, array] : wanted) {
+    const std::string_view bytes = bytes_of(array);
+    check_range(*buffer, offset, bytes.size());
+    py::array target = array;
+    parts.push_back({buffer, offset, bytes.size(), static_cast<char*>(target.mutable_data())});
+  }
+  py::gil_scoped_release unlocked;
+  return device.transfers().download(parts, timeout_s);
+}
+
+// Pinned memory that the host writes before it is sent; lives as long as the device.
+class StagedBytes {
+ public:
+  StagedBytes(std::shared_ptr<Device> device, std::uint64_t size) : device_(std::move(device)) {
+    py::gil_scoped_release unlocked;
+    staged_ = device_->transfers().stage(size);
+    is_open_ = true;
+  }
+  ~StagedBytes() { drop(); }
+  StagedBytes(const StagedBytes&) = delete;
+  StagedBytes& operator=(const StagedBytes&) = delete;
+
+  py::array array() const {
+    require_open();
+    auto* kept = new std::shared_ptr<Device>(device_);
+    const py::capsule owner(kept, [](void* p) { delete static_cast<std::shared_ptr<Device>*>(p); });
+    return py::array(py::dtype("u1"), {static_cast<py::ssize_t>(staged_.size)}, {1}, staged_.data(), owner);
+  }
+
+  void send(const std::shared_ptr<Buffer>& to, const std::vector<std::array<std::uint64_t, 3>>& regions) {
+    require_open();
+    is_open_ = false;
+    std::vector<Region> parts;
+    for (const auto& [source, destination, size] : regions) parts.push_back({source, destination, size});
+    py::gil_scoped_release unlocked;
+    device_->transfers().send(staged_, to, parts);
+  }
+
+  void drop() {
+    if (is_open_) device_->transfers().drop(staged_);
+    is_open_ = false;
+  }
+
+ private:
+  void require_open() const {
+    if (!is_open_) throw DeviceError("These staged bytes have been sent already.");
+  }
+
+  std::shared_ptr<Device> device_;
+  Staged staged_;
+  bool is_open_ = false;
+};
 
 py::dict memory_statistics(Device& device) {
   const MemoryStatistics s = device.memory().statistics();
@@ -74,6 +168,8 @@ py::dict memory_statistics(Device& device) {
   out["reserved"] = s.reserved;
   out["used"] = s.used;
   out["peak_used"] = s.peak_used;
+  out["cached"] = s.cached;
+  out["staging"] = s.staging;
   out["blocks"] = s.blocks;
   out["allocations"] = s.allocations;
   return out;
@@ -95,18 +191,21 @@ void bind_errors(py::module_& m) {
   // The Python classes live in graphopt.device.errors, so that they derive from graphopt.errors.
   (void)m;
   py::register_exception_translator([](std::exception_ptr pointer) {
-    auto raise = [](const char* name, const char* text) {
-      py::object type = py::module_::import("graphopt.device.errors").attr(name);
-      PyErr_SetString(type.ptr(), text);
+    auto make = [](const char* name, const char* text) {
+      return py::module_::import("graphopt.device.errors").attr(name)(text);
     };
+    auto raise = [](const py::object& error) { PyErr_SetObject(py::type::of(error).ptr(), error.ptr()); };
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const DeviceMemoryError& error) {
-      raise("DeviceMemoryError", error.what());
+      raise(make("DeviceMemoryError", error.what()));
     } catch (const DeviceLostError& error) {
-      raise("DeviceLostError", error.what());
+      py::object lost = make("DeviceLostError", error.what());
+      lost.attr("device") = error.device();
+      lost.attr("running") = error.running();
+      raise(lost);
     } catch (const DeviceError& error) {
-      raise("DeviceError", error.what());
+      raise(make("DeviceError", error.what()));
     }
   });
 }
@@ -128,7 +227,17 @@ void bind_device(py::module_& m) {
           [](Device& d, std::uint64_t size, const std::string& usage) {
             return d.memory().allocate(size, usage_from_name(usage));
           },
-          py::arg("size"), py::arg("usage"))
+          py::arg("size"), py::arg("usage"), py::call_guard<py::gil_scoped_release>())
+      .def("upload", &upload, py::arg("buffer"), py::arg("array"), py::arg("offset"))
+      .def("download", &download, py::arg("wanted"), py::arg("timeout"))
+      .def(
+          "flush", [](Device& d) { d.transfers().flush(); }, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("num_submissions", &Device::last_submitted)
+      .def_property_readonly("is_lost", &Device::is_lost)
+      .def("note_loss", &Device::note_loss, py::arg("text"), py::arg("running"))
+      .def("running", &Device::running)
+      .def("break_call", &Device::break_call, py::arg("call"), py::arg("result"))
+      .def("mend_calls", &Device::mend_calls)
       .def("wait_idle", &Device::wait_idle, py::call_guard<py::gil_scoped_release>())
       .def("messages", [](Device& d) { return d.instance().messages(); })
       .def("clear_messages", [](Device& d) { d.instance().clear_messages(); });
@@ -138,6 +247,12 @@ void bind_device(py::module_& m) {
       .def_property_readonly("usage", [](const Buffer& b) { return std::string(usage_name(b.usage())); })
       .def_property_readonly("is_mapped", [](const Buffer& b) { return b.mapped() != nullptr; })
       .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"));
+  m.attr("MAX_STAGED") = kPiece;
+  py::class_<StagedBytes>(m, "StagedBytes", "Pinned memory to write, then to send to places of a buffer.")
+      .def(py::init<std::shared_ptr<Device>, std::uint64_t>(), py::arg("device"), py::arg("size"))
+      .def("array", &StagedBytes::array)
+      .def("send", &StagedBytes::send, py::arg("buffer"), py::arg("regions"))
+      .def("drop", &StagedBytes::drop);
 }
 
 void bind_program(py::module_& m) {
@@ -157,16 +272,26 @@ void bind_program(py::module_& m) {
            py::arg("subgroup_size") = 0)
       .def_property_readonly("name", &Kernel::name);
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
+      .def_property_readonly("label", &Program::label)
       .def_property_readonly("num_dispatches", &Program::num_dispatches)
+      .def("describe", &Program::description)
       .def("timestamps", &Program::timestamps);
   py::class_<Recorder>(m, "Recorder")
-      .def(py::init<std::shared_ptr<Device>>())
+      .def(py::init<std::shared_ptr<Device>, const std::string&>(), py::arg("device"), py::arg("label") = "")
       .def(
           "dispatch",
           [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
              const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
              std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
+      .def(
+          "dispatch_indirect",
+          [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
+             const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
+             const std::shared_ptr<Buffer>& groups,
+             std::uint64_t place) { r.dispatch_indirect(kernel, buffers, params, groups, place); },
+          py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"), py::arg("place"))
+      .def("keep", &Recorder::keep, py::arg("buffer"))
       .def("barrier", &Recorder::barrier)
       .def("copy", &Recorder::copy, py::arg("source"), py::arg("destination"), py::arg("source_offset"),
            py::arg("destination_offset"), py::arg("size"))

@@ -6,7 +6,8 @@
 //   GRAPHOPT_MIXED    real = float32; sums are carried as two floats (hi + lo)
 //
 // A kernel says NUM_BUFFERS, PARAMETERS(uint a; uint b;) -> push.a, then INPUT / OUTPUT / INOUT(slot, type, name) ->
-// name.at[i], and LARGE_INPUT / LARGE_OUTPUT(slot, name) -> AT(name, first, i). Workgroups are counted by WORKGROUP, because a long row of them is folded into two dimensions.
+// name.at[i], and what may pass 4 GiB LARGE_INPUT / LARGE_OUTPUT(slot, name) for reals, FAR_INPUT / FAR_OUTPUT(slot,
+// type, shift, name) for others -> AT(name, first, i). Workgroups are counted by WORKGROUP, because a long row of them is folded into two dimensions.
 #ifndef GRAPHOPT_COMMON_GLSL
 #define GRAPHOPT_COMMON_GLSL
 
@@ -26,15 +27,16 @@ layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly b
 #define ADDRESS(slot) push.address[slot]
 #endif
 // Drivers may compute index * size in 32 bits (NVIDIA's 580 does): past 4 GiB each block gets its own address.
-layout(constant_id = 15) const uint LARGE = 0;  // 1: a buffer of reals takes 4 GiB or more
+layout(constant_id = 15) const uint LARGE = 0;  // 1: a buffer that AT reaches takes 4 GiB or more
 uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
+  if (LARGE == 0) return address;
   uint carry;
   const uint low = uaddCarry(address.x, first << shift, carry);
   return uvec2(low, address.y + (first >> (32 - shift)) + carry);
 }
-#define GRAPHOPT_LARGE(qualifiers, slot, name)                                                                     \
-  layout(buffer_reference, std430, buffer_reference_align = 4) qualifiers buffer name##_block { real at[]; };      \
-  name##_block name##_from(uint first) { return name##_block(graphopt_advance(ADDRESS(slot), first, REAL_SHIFT)); }
+#define GRAPHOPT_FAR(qualifiers, slot, type, shift, align, name)                                                \
+  layout(buffer_reference, std430, buffer_reference_align = align) qualifiers buffer name##_block { type at[]; }; \
+  name##_block name##_from(uint first) { return name##_block(graphopt_advance(ADDRESS(slot), first, shift)); }
 #define AT(name, first, i) name##_from(LARGE != 0 ? (first) : 0).at[LARGE != 0 ? (i) : (first) + (i)]
 #define GRAPHOPT_BUFFER(qualifiers, slot, type, name)                                                        \
   layout(buffer_reference, std430, buffer_reference_align = 8) qualifiers buffer name##_block { type at[]; }; \
@@ -44,7 +46,7 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
   layout(push_constant, std430) uniform Push { members } push;
 #define GRAPHOPT_BUFFER(qualifiers, slot, type, name) \
   layout(std430, set = 0, binding = slot) qualifiers buffer name##_block { type at[]; } name;
-#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_BUFFER(qualifiers, slot, real, name)
+#define GRAPHOPT_FAR(qualifiers, slot, type, shift, align, name) GRAPHOPT_BUFFER(qualifiers, slot, type, name)
 #define AT(name, first, i) name.at[(first) + (i)]
 #else
 #error "define GRAPHOPT_ADDRESS or GRAPHOPT_STORAGE"
@@ -53,7 +55,11 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 #define INPUT(slot, type, name) GRAPHOPT_BUFFER(restrict readonly, slot, type, name)
 #define OUTPUT(slot, type, name) GRAPHOPT_BUFFER(restrict writeonly, slot, type, name)
 #define INOUT(slot, type, name) GRAPHOPT_BUFFER(restrict, slot, type, name)
-// Reals that may take 4 GiB and more: AT(name, first, i) is entry first + i, where i alone stays small.
+// What may take 4 GiB and more: AT(name, first, i) is entry first + i, where i alone stays small; an entry has
+// 2^shift bytes. Entries are counted in 32 bits.
+#define FAR_INPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict readonly, slot, type, shift, 4, name)
+#define FAR_OUTPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict writeonly, slot, type, shift, 4, name)
+#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, real, REAL_SHIFT, 4, name)
 #define LARGE_INPUT(slot, name) GRAPHOPT_LARGE(restrict readonly, slot, name)
 #define LARGE_OUTPUT(slot, name) GRAPHOPT_LARGE(restrict writeonly, slot, name)
 

@@ -30,9 +30,11 @@ wide wide_sum(wide x, wide y) { return x + y; }
 #else
 #define RECORDS(slot, type, name) INPUT(slot, type, name)
 #endif
+#define FAR_RECORDS(slot, type, name) GRAPHOPT_FAR(restrict readonly, slot, type, 4, 16, name)
 #define INPUT_OUTPUT_LARGE(slot, name) GRAPHOPT_LARGE(restrict, slot, name)
 
 // Entry k of edge e in an array of num entries per edge, in blocks of 64 edges.
-uint blocked(uint e, uint k, uint num) { return ((e >> 6) * num + k) * 64 + (e & 63); }
+uint blocked(uint e, uint num) { return (e >> 6) * num * 64 + (e & 63); }
+#define BLOCKED(name, e, k, num) AT(name, blocked(e, num), (k) * 64)
 
 #endif

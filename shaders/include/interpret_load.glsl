@@ -19,13 +19,13 @@ void main() {
   const uint i = WORKGROUP * WORKGROUP_SIZE + LANE, edge = push.first_edge + i;
   if (i >= push.num_edges) return;
   uint start = edge * push.record;
-  if (push.source_kind == 0) start = rows.at[blocked(edge, push.column, targets.at[push.num_components])] * push.record;
+  if (push.source_kind == 0) start = rows.at[blocked(edge, targets.at[push.num_components]) + push.column * 64] * push.record;
   if (push.source_kind == 3) start = rows.at[edge];
   for (uint c = 0; c < push.num_components; ++c) {
     const uint target = targets.at[c];
     if (target == NOTHING) continue;
     wide x;
-    if (push.source_kind == 1) x = source.at[blocked(edge, c, push.record)];
+    if (push.source_kind == 1) x = source.at[blocked(edge, push.record) + c * 64];
     else if (push.source_kind == 3) x = w_number(start == NOTHING ? ZERO : dx.at[start + c]);
     else x = source.at[start + c];
     scratch.at[target * push.stride + i] = x;

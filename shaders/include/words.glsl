@@ -3,12 +3,7 @@
 #ifndef GRAPHOPT_WORDS_GLSL
 #define GRAPHOPT_WORDS_GLSL
 
-#if defined(GRAPHOPT_ADDRESS)
-#define WORDS(qualifiers, slot, name)                                                                            \
-  layout(buffer_reference, std430, buffer_reference_align = 16) qualifiers buffer name##_block { packed_word at[]; }; \
-  name##_block name = name##_block(ADDRESS(slot));
-#else
-#define WORDS(qualifiers, slot, name) GRAPHOPT_BUFFER(qualifiers, slot, packed_word, name)
-#endif
+// A word has four reals. AT(name, first, i) reaches them also past 4 GiB.
+#define WORDS(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, packed_word, REAL_SHIFT + 2, 16, name)
 
 #endif

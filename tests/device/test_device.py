@@ -172,7 +172,7 @@ def test_misuse_raises_with_numbers(device):
 
 
 def test_memory_grows_is_reused_and_given_back():
-    """Statistics follow allocations; big blocks go back to the driver when they are empty."""
+    """Statistics follow allocations; empty blocks are kept up to a bound, and given back when asked."""
     device = VulkanDevice()
     buffers = [device.allocate(1 << 20) for _ in range(40)]
     large = device.allocate(100 << 20)
@@ -183,8 +183,13 @@ def test_memory_grows_is_reused_and_given_back():
     assert all(b - a >= 1 << 20 for a, b in pairwise(addresses))
     del large, buffers
     statistics = device.memory_statistics()
-    assert statistics["used"] == statistics["allocations"] == 0 and statistics["blocks"] <= 1
+    assert statistics["used"] == statistics["allocations"] == 0
     assert statistics["peak_used"] == 140 << 20
+    heap = max(h["size"] for h in device.info["heaps"])
+    assert 0 < statistics["cached"] == statistics["reserved"] <= min(heap // 8, 4 << 30)
+    again = device.allocate(100 << 20)
+    assert device.memory_statistics()["reserved"] == statistics["reserved"]
+    del again
     device.native.trim()
     assert device.memory_statistics()["reserved"] == 0
 
@@ -317,8 +322,7 @@ def test_a_device_is_opened_once_per_process(monkeypatch):
     assert masked is not first and masked.access == "storage"
     monkeypatch.delenv("GRAPHOPT_MASK_FEATURES")
     assert open_device("vulkan") is first
-    with pytest.raises(DeviceLostError), first.noting_loss():
-        raise DeviceLostError("The device did not answer.")
+    first.native.note_loss("The device did not answer.", "")
     again = open_device("vulkan")
     assert again is not first and not again.is_lost
 

@@ -9,7 +9,7 @@ import numpy as np
 _STATEMENT = re.compile(r"const (wide|real|bool) (\w+) = (.*)")
 _ADD = re.compile(r"sum(?:_|\[)(\w+)\]? (?:\+= (.*)|= add\(sum_\w+, (.*)\))")
 _CHOICE = re.compile(r"\((\w+) \? ([^:()]+) : ([^:()]+)\)")
-_IS_READ = re.compile(r"\.at\[|_[vw]\d+\.[xyzw]+$|_read\[|push\.|value\(|AT\(|^tile ")
+_IS_READ = re.compile(r"\.at\[|_[vw]\d+\.[xyzw]+$|_read\[|push\.|value\(|AT\(|BLOCKED\(|^tile ")
 """Loads, and what a kernel does with tiles and sums."""
 
 FUNCTIONS = {
@@ -85,6 +85,6 @@ def loaded_names(source: str) -> list[str]:
     found = []
     for statement in statements(source):
         match = _STATEMENT.fullmatch(statement)
-        if match and re.search(r"\.at\[|_[vw]\d+\.|_read\[", match[3]):
+        if match and re.search(r"\.at\[|_[vw]\d+\.|_read\[|BLOCKED\(", match[3]):
             found.append(match[2])
     return found

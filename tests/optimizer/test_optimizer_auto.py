@@ -11,7 +11,7 @@ from graphopt.optimizer.auto import has_uniform_units
 from graphopt.optimizer.dogleg import _dogleg_step
 from graphopt.optimizer.trust_region import _Model
 from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.relaxation import nearest_rotations, relaxed_estimates, relaxed_step
+from graphopt.solver.relaxation import Relaxation, nearest_rotations
 from graphopt.solver.structure import Structure
 
 
@@ -80,7 +80,7 @@ def test_the_relaxation_of_exact_measurements_is_the_truth():
     truth = [one.estimate.copy() for one in graph.vertex_sets]
     graph.set_fixed([12])
     scramble(graph)
-    found = relaxed_estimates(Structure(graph.select()))
+    found = Relaxation(Structure(graph.select())).estimates()
     assert found is not None
     np.testing.assert_allclose(found[0][:, :2], truth[0][:, :2], atol=1e-9)
     turn = found[0][:, 2] - truth[0][:, 2]
@@ -117,10 +117,10 @@ def test_the_relaxation_in_space_makes_auto_independent_of_the_start():
 def test_the_relaxation_says_when_it_does_not_apply():
     """Other edge types, or nothing fixed."""
     graph = plane_world()
-    assert relaxed_estimates(Structure(graph.select())) is None
+    assert Relaxation(Structure(graph.select())).estimates() is None
     graph.set_fixed([0])
     graph.add_edges("EDGE_BEARING_SE2_XY", [[0, 1000]], np.zeros((1, 1)))
-    assert relaxed_estimates(Structure(graph.select())) is None
+    assert Relaxation(Structure(graph.select())).estimates() is None
 
 
 @pytest.mark.parametrize("dim", [2, 3])
@@ -186,14 +186,14 @@ def test_the_schedule_is_chosen_by_the_vertices():
 
 @pytest.mark.parametrize("kind", ["manhattan", "sphere"])
 def test_the_relaxation_is_reached_by_one_update(kind):
-    """Updating by `relaxed_step` gives `relaxed_estimates`, in the plane and in space."""
+    """Updating by `step` gives `estimates`, in the plane and in space."""
     datasets = graphopt.datasets
     graph = datasets.manhattan(nodes=60, seed=1) if kind == "manhattan" else datasets.sphere(10, 8, seed=1)
     graph.set_fixed([0])
     structure = Structure(graph.select())
-    (expected,) = relaxed_estimates(structure)
+    (expected,) = Relaxation(structure).estimates()
     solver = create_block_solver(graph, structure, SolverOptions())
-    solver.dx = relaxed_step(structure)
+    solver.dx = Relaxation(structure).step()
     solver.update()
     solver.finish()
     found = graph.vertex_sets[0].estimate

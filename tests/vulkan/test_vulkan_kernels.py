@@ -236,6 +236,66 @@ def test_inverse_of_blocks_of_any_size(dim):
     assert not context.device.download(status, np.uint32, 8).any()
 
 
+@pytest.mark.parametrize("dim", [1, 3, 6, 9])
+@pytest.mark.parametrize("share", [0.25, 4.0], ids=["below", "above"])
+def test_pivots_are_those_that_the_cpu_takes(context, dim, share):
+    """A pivot below epsilon of its diagonal entry is none, above it is one; a spare block takes its place."""
+    epsilon = float(np.finfo(context.real).eps)
+    rng = np.random.default_rng(dim)
+    blocks, spare = [], []
+    for number in range(70):
+        diagonal = rng.uniform(0.5, 2.0, dim)
+        block = np.diag(diagonal)
+        if number % 3 == 1:  # the last pivot is share * epsilon * diagonal
+            block[-1, -1] = 1.0
+            if dim > 1:
+                block[0, 0] = block[0, -1] = block[-1, 0] = 1.0
+            block[-1, -1] = 1.0 + 4 * epsilon if share > 1.0 else (1.0 if dim > 1 else -1.0)
+        blocks.append(block)
+        spare.append(np.diag(rng.uniform(1.0, 2.0, dim)))
+    on_device = [np.concatenate([one.ravel() for one in of]).astype(context.real) for of in (blocks, spare)]
+    values, others = (context.device.upload(one) for one in on_device)
+    zeros = context.device.upload(np.zeros(70 * dim, context.real))
+    offsets = np.arange(70) * dim * dim
+    inverse = BlockInverse(context, np.full(70, dim, np.int32), offsets, np.arange(70) * dim, offsets)
+    fails = share < 1.0
+    for with_spare in (False, True):
+        status = context.device.upload(np.zeros(8, np.uint32))
+        recorder = context.device.record()
+        launches = inverse.launches(values, zeros, status, spare=others if with_spare else None)
+        record_step(recorder, launches)
+        context.device.submit(recorder.finish()).wait()
+        assert bool(context.device.download(status, np.uint32, 8)[4]) is (fails and not with_spare)
+        if fails and not with_spare:
+            continue
+        result = context.download(inverse.buffer, inverse.size).reshape(70, dim, dim)
+        for number, actual in enumerate(result):
+            used = spare[number] if fails and number % 3 == 1 else blocks[number]
+            if number % 3 != 1 or fails:
+                assert relative_error(actual @ used, np.eye(dim)) < 1e-5
+
+
+@pytest.mark.parametrize("schur", ["explicit", "implicit"])
+def test_a_preconditioner_that_rounding_has_left_indefinite_does_not_end_the_step(schur, monkeypatch):
+    """Diagonal blocks of S that are no good give way to those of H_pp."""
+    problem = make_problem([6] * 4, [3] * 20, degree=3)
+    context = Context(shared_device("address"), "double")
+    expected = np.linalg.solve(problem.damped(DAMPING), problem.b)
+    launches = BlockInverse.launches
+    spoiled = []
+
+    def spoil(self, values, damping, status, **options):
+        if options.get("spare") is None:
+            return launches(self, values, damping, status, **options)
+        spoiled.append(context.device.upload(np.full(problem.matrix.size, -1.0)))
+        return launches(self, spoiled[-1], damping, status, **options)
+
+    monkeypatch.setattr(BlockInverse, "launches", spoil)
+    system = start(context, problem, schur=schur)
+    assert system.solve(DAMPING) and spoiled
+    assert relative_error(system.dx, expected) < 1e-8
+
+
 def test_landmark_with_more_blocks_than_a_pass_takes():
     """Shared memory holds 1024 products; a landmark seen by 1,100 vertices takes several passes."""
     problem = make_problem([1] * 1100, [1, 1], degree=1100, kept_edges=0.0)
@@ -410,9 +470,9 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
 @pytest.mark.parametrize("scheme", ["single", "staged", "rebar"])
 @pytest.mark.parametrize("num_blocks", [0, 1, 7, 8])
 def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
-    """What `DeviceArray.fill` has written arrives, through staging buffers of three blocks too."""
-    monkeypatch.setattr(transfer, "STAGING_BYTES", 3 * 64)
+    """What `DeviceArray.fill` has written arrives, through staging pieces of three blocks too."""
     device = VulkanDevice(validation=True, memory_scheme=scheme)
+    monkeypatch.setattr(device.runtime, "MAX_STAGED", 3 * 64)
     expected = np.random.default_rng(0).integers(256, size=(8, 64), dtype=np.uint8)
     array = transfer.DeviceArray(Context(device, "double"), 8 * 64)
     array.write([np.zeros(8 * 64, np.uint8)])

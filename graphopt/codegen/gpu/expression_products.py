@@ -14,7 +14,7 @@ from graphopt.codegen.assignment import Assignment
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.cuts import split_at, wide_values
 from graphopt.codegen.gpu.expression_cuts import ViewCut, moving_values
-from graphopt.codegen.gpu.inputs import edge_loads, record_buffer
+from graphopt.codegen.gpu.inputs import ROWS, edge_loads, numbers_of_edges, record_buffer
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, closed_choices, edge_body
 from graphopt.codegen.gpu.layout import EdgeSignature
 from graphopt.codegen.gpu.packed_products import Recomputed, check_product, packed_record_dim
@@ -113,11 +113,11 @@ class ExpressionProduct(Recomputed):
         for k in range(self.signature.arity, self.signature.num_rows):
             if any(load.name in used for load in self.loads[k]):
                 name = record_buffer(self.signature, k, narrow)
-                interface.add(name, f"RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
-        interface.add("rows", "INPUT(%, uint, rows)")
+                interface.add(name, f"FAR_RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
+        interface.add("rows", ROWS)
         if self.uses_data():
             name = "data_narrow" if narrow else "data"
-            interface.add(name, f"INPUT(%, real, {name})")
+            interface.add(name, numbers_of_edges(name))
         if self._stored:
             interface.add("stored", "LARGE_INPUT(%, stored)")
         interface.add("status", "INPUT(%, uint, status)")

@@ -51,12 +51,8 @@ def record_loads(
     loads = []
     for i, entry in enumerate(entries):
         whole = f"{prefix}_v{i // width}"
-        place = f"{row} * {stride} + {i // width}" if stride > 1 else row
-        loads.append(
-            Load(
-                entry, kind, f"{whole}.{parts[i % width]}", f"const {vector} {whole} = {buffer}.at[{place}];"
-            )
-        )
+        place = f"AT({buffer}, {row} * {stride}, {i // width})"
+        loads.append(Load(entry, kind, f"{whole}.{parts[i % width]}", f"const {vector} {whole} = {place};"))
     return loads
 
 
@@ -78,7 +74,7 @@ def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = 
         *(["width"] if signature.kernel else []),
     ]
     number_kind, buffer = ("real", "data_narrow") if narrow else ("wide", "data")
-    expression = f"{buffer}.at[blocked(e, %, {signature.num_data})]"
+    expression = f"BLOCKED({buffer}, e, %, {signature.num_data})"
     groups.append([Load(x, number_kind, expression.replace("%", str(i))) for i, x in enumerate(data)])
     return groups
 
@@ -95,9 +91,18 @@ def declare_inputs(interface: Interface, signature: EdgeSignature) -> None:
     """Buffers that `edge_loads` reads, of wide numbers."""
     for k in range(signature.num_rows):
         name = record_buffer(signature, k, False)
-        interface.add(name, f"RECORDS(%, wide2, {name})")
-    interface.add("rows", "INPUT(%, uint, rows)")
-    interface.add("data", "INPUT(%, wide, data)")
+        interface.add(name, f"FAR_RECORDS(%, wide2, {name})")
+    interface.add("rows", ROWS)
+    interface.add("data", numbers_of_edges("data"))
+
+
+ROWS = "FAR_INPUT(%, uint, 2, rows)"
+"""Declaration of the rows of edges."""
+
+
+def numbers_of_edges(name: str) -> str:
+    """Declaration of `data`, or of its float32 copy `data_narrow`."""
+    return "FAR_INPUT(%, wide, 3, data)" if name == "data" else f"LARGE_INPUT(%, {name})"
 
 
 def load_lines(
@@ -110,10 +115,15 @@ def load_lines(
     for k, group in enumerate(groups):
         wanted = [load for load in group if load.name in used]
         if k < signature.num_rows and (wanted or names[k] in rows):
-            lines.append(f"const uint {names[k]}_row = rows.at[blocked(e, {k}, {signature.num_rows})];")
+            lines.append(f"const uint {names[k]}_row = {row_of('e', k, signature)};")
         lines += dict.fromkeys(load.needs for load in wanted if load.needs)
         lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
     return lines
+
+
+def row_of(edge: str, k: int, signature: EdgeSignature) -> str:
+    """Text of the row of slot k, vertices and parameters counted together, of an edge."""
+    return f"BLOCKED(rows, {edge}, {k}, {signature.num_rows})"
 
 
 def describe_type(signature: EdgeSignature) -> list[str]:

@@ -9,6 +9,8 @@ from graphopt.codegen.assignment import Assignment
 from graphopt.codegen.glsl import Arithmetic, Text, write
 from graphopt.codegen.gpu.inputs import Load
 
+FAR = ("LARGE_", "FAR_", "WORDS(", "GRAPHOPT_FAR(", "GRAPHOPT_LARGE(", "INPUT_OUTPUT_LARGE(")
+"""How declarations of buffers begin that `AT` of common.glsl reaches with 64 bits."""
 PUSH_CONSTANT_BYTES = 128
 """What Vulkan guarantees."""
 
@@ -33,6 +35,8 @@ class GpuKernel:
     """Values alive at the same time, at most, in the order of the text; constants not counted."""
     num_outputs: int
     """Numbers that an edge (oplus: a vertex) contributes."""
+    far: frozenset[str] = frozenset()
+    """Buffers that are reached with 64 bits: only these may take 4 GiB and more."""
 
     @property
     def has_table(self) -> bool:
@@ -69,6 +73,11 @@ class Interface:
     def add(self, name: str, declaration: str) -> None:
         """Declare a buffer: `INPUT(%, uint, rows)`, where % stands for the slot."""
         self.buffers[name] = declaration
+
+    @property
+    def far(self) -> frozenset[str]:
+        """Names of the buffers that `AT` reaches."""
+        return frozenset(name for name, one in self.buffers.items() if one.startswith(FAR))
 
     def text(self) -> str:
         """Declarations, in order."""
@@ -185,6 +194,7 @@ def compose(
         body.flops,
         body.registers,
         num_outputs,
+        interface.far,
     )
 
 

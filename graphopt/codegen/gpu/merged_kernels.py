@@ -134,7 +134,7 @@ def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False
         views.add(one.slot, own.buffers, [*loop.before, *loop.inside], loop.body)
     for name in ("tiles", "first", *(("dest_inverse", "dest_row") if solve else ("dest_scalar",))):
         interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
+    interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     main = [
         STOP,
         *TILE_OF_VIEWS,

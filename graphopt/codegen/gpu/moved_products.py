@@ -31,7 +31,7 @@ def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic:
     product = _Moved(signature, sources[0], sources, arithmetic)
     interface = Interface(("num_edges", "parity"))
     product.declare(interface, None)
-    interface.add("moved", "OUTPUT(%, real, moved)")
+    interface.add("moved", "LARGE_OUTPUT(%, moved)")
     body = product.body(product.assignment)
     count = len(product.sums)
     main = [
@@ -40,7 +40,7 @@ def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic:
         "if (e >= push.num_edges) return;",
         *product.reads(body.used),
         *body.lines,
-        *(f"moved.at[e * {count} + {k}] = {body.outputs[name]};" for k, name in enumerate(product.sums)),
+        *(f"AT(moved, e * {count}, {k}) = {body.outputs[name]};" for k, name in enumerate(product.sums)),
     ]
     listed = " + ".join(f"J_{t} x_{t}" for t in sources)
     header = [f"t = w omega ({listed}) per edge", *describe_type(signature)]
@@ -108,7 +108,7 @@ class TransposedProduct(Recomputed):
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
         super().declare(interface, written)
-        interface.add("moved", "INPUT(%, real, moved)")
+        interface.add("moved", "LARGE_INPUT(%, moved)")
         if not self._is_ordered:
             interface.add("edge_place", "INPUT(%, uint, edge_place)")
 
@@ -120,7 +120,7 @@ class TransposedProduct(Recomputed):
             *super().reads(used, without),
             f"const uint first_moved = {place} * {len(names)};",
             *(
-                f"const real {name} = moved.at[first_moved + {k}];"
+                f"const real {name} = AT(moved, first_moved, {k});"
                 for k, name in enumerate(names)
                 if name in used
             ),

@@ -17,7 +17,15 @@ from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
-from graphopt.codegen.gpu.inputs import Load, edge_loads, load_lines, record_buffer
+from graphopt.codegen.gpu.inputs import (
+    ROWS,
+    Load,
+    edge_loads,
+    load_lines,
+    numbers_of_edges,
+    record_buffer,
+    row_of,
+)
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.product_shapes import COMPONENTS, EdgeProduct, Loop, rows_kernel, tiles_kernel
@@ -80,7 +88,7 @@ def read_words(name: str, k: int, stride: int, places: Mapping[str, int]) -> lis
     places: place in the record by the name of a value.
     """
     lines = [
-        f"const packed_word {name}_w{word} = packed{k}.at[{name}_row * {stride} + {word}];"
+        f"const packed_word {name}_w{word} = AT(packed{k}, {name}_row * {stride}, {word});"
         for word in sorted({place // 4 for place in places.values()})
     ]
     return lines + [
@@ -149,8 +157,7 @@ class Recomputed:
         """What depends on the destination only is computed before."""
         before, inside = self.split()
         first, body = self.body(before), self.body(inside)
-        place = f"blocked(begin, {self.slot}, {self.signature.num_rows})"
-        row = f"const uint {self.names[self.slot]}_row = rows.at[{place}];"
+        row = f"const uint {self.names[self.slot]}_row = {row_of('begin', self.slot, self.signature)};"
         total = replace(
             body,
             flops=body.flops + first.flops,
@@ -180,11 +187,11 @@ class Recomputed:
             interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
         for k in range(self.signature.arity, self.signature.num_rows):
             name = record_buffer(self.signature, k, narrow)
-            interface.add(name, f"RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
-        interface.add("rows", "INPUT(%, uint, rows)")
+            interface.add(name, f"FAR_RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
+        interface.add("rows", ROWS)
         if self.uses_data():
             name = "data_narrow" if narrow else "data"
-            interface.add(name, f"INPUT(%, real, {name})")
+            interface.add(name, numbers_of_edges(name))
         interface.add("status", "INPUT(%, uint, status)")
 
     def uses_data(self) -> bool:
@@ -228,7 +235,7 @@ class Recomputed:
         lines = []
         for k in range(self.signature.arity):
             if k != without and not used.isdisjoint(self.places(k)):
-                row = f"rows.at[blocked(e, {k}, {self.signature.num_rows})]"
+                row = row_of("e", k, self.signature)
                 lines += [f"const uint {self.names[k]}_row = {row};", *self.words(k, used)]
         arity = self.signature.arity
         nothing: list[list[Load]] = [[] for _ in range(arity)]

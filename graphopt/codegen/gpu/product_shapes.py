@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from graphopt.codegen.glsl import Arithmetic
-from graphopt.codegen.gpu.inputs import describe_type
+from graphopt.codegen.gpu.inputs import describe_type, row_of
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
 
@@ -112,7 +112,7 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
     for name in ("first", "dest_inverse" if solve else "dest_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
-    interface.add(*(("inverse", "INPUT(%, real, inverse)") if solve else ("y", "INOUT(%, real, y)")))
+    interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     loop = product.loop()
     main = [
         *_TILE_START,
@@ -230,7 +230,7 @@ def _solve_tile(product: EdgeProduct) -> list[str]:
     """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
     slot, signature = product.slot, product.signature
     outputs = range(signature.edge_type.vertices[slot].tangent_dim)
-    first_row = f"rows.at[blocked(first.at[d], {slot}, {signature.num_rows})]"
+    first_row = row_of("first.at[d]", slot, signature)
     return [
         "if (LANE >= num_here) return;",
         "const uint d = first_destination + LANE;",
@@ -251,14 +251,14 @@ def solve_destination(product: EdgeProduct, record: str, records: str) -> list[s
     dim = len(product.sums)
     solve = [
         f"const real solved_{i} = "
-        + " + ".join(f"inverse.at[block + {i + dim * j}] * total_{j}" for j in range(dim))
+        + " + ".join(f"AT(inverse, block, {i + dim * j}) * total_{j}" for j in range(dim))
         + ";"
         for i in range(dim)
     ]
     write_x = []
     for i in range(dim):
         word, component = divmod(product.first_of_x(product.slot) + i, 4)
-        write_x.append(f"{records}.at[record + {word}].{COMPONENTS[component]} = -solved_{i};")
+        write_x.append(f"AT({records}, record, {word}).{COMPONENTS[component]} = -solved_{i};")
     return [*solve, f"const uint record = {record};", *write_x]
 
 

@@ -127,7 +127,7 @@ def evaluate_kernel(own: Scattered, arithmetic: Arithmetic = "double") -> GpuKer
         "if (e >= push.num_edges) return;",
         *load_lines(signature, loads, body.used),
         *body.lines,
-        *(f"numbers.at[e * {len(words)} + {k}] = packed_word({word});" for k, word in enumerate(words)),
+        *(f"AT(numbers, e * {len(words)}, {k}) = packed_word({word});" for k, word in enumerate(words)),
     ]
     what = "J, w omega, w omega e" if layout.has_factors else "H and b"
     listed = ", ".join(argument_names(signature.edge_type)[t] for t in own.slots)
@@ -226,7 +226,7 @@ def _from_records(
             name,
             "real",
             f"numbers_w{k // 4}.{COMPONENTS[k % 4]}",
-            f"const packed_word numbers_w{k // 4} = numbers.at[record + {k // 4}];",
+            f"const packed_word numbers_w{k // 4} = AT(numbers, record, {k // 4});",
         )
         for k, name in enumerate(names)
     ]

@@ -79,7 +79,7 @@ def schur_diagonal_kernel(
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
     interface.add(offset, f"INPUT(%, uint, {offset})")
-    interface.add("inverse", "INPUT(%, real, inverse)")
+    interface.add("inverse", "LARGE_INPUT(%, inverse)")
     for name in ("first", "tiles", *(() if parts else ("dest_block",))):
         interface.add(name, f"INPUT(%, uint, {name})")
     if parts:
@@ -90,7 +90,7 @@ def schur_diagonal_kernel(
     gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
     places = [i + dims[1] * j for j in range(dims[1]) for i in range(j + 1)]
     gather += [
-        f"const real {name} = inverse.at[M_place + {place}];"
+        f"const real {name} = AT(inverse, M_place, {place});"
         for name, place in zip(inputs, places, strict=True)
     ]
     subtract = [

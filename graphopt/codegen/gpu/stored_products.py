@@ -21,7 +21,14 @@ from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, constant
-from graphopt.codegen.gpu.inputs import declare_inputs, describe_type, edge_loads, load_lines
+from graphopt.codegen.gpu.inputs import (
+    ROWS,
+    declare_inputs,
+    describe_type,
+    edge_loads,
+    load_lines,
+    row_of,
+)
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.packed_products import check_product, packed_record_dim, read_words
@@ -103,7 +110,7 @@ def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
 def store_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
-    """`stored` of the edges of a view, one per invocation: number k of edge e at blocked(e, k, count)."""
+    """`stored` of the edges of a view, one per invocation: BLOCKED(stored, e, k, count)."""
     layout = stored_entries(signature, slot, sources)
     loads = edge_loads(signature, False, arithmetic)
     assignment = _assignment(signature, slot, sources, layout.has_factors)
@@ -130,7 +137,7 @@ def compose_store(
     numbers: Sequence[str],
     arithmetic: Arithmetic,
 ) -> GpuKernel:
-    """The kernel that stores these numbers of each edge: number k of edge e at blocked(e, k, count)."""
+    """The kernel that stores these numbers of each edge: BLOCKED(stored, e, k, count)."""
     interface = Interface(("num_edges",))
     declare_inputs(interface, signature)
     interface.add("stored", "LARGE_OUTPUT(%, stored)")
@@ -210,7 +217,7 @@ class StoredProduct:
         for k in sorted({*self.sources, *(() if written is None else (written,))}):
             qualifier = "" if k == written else "readonly"
             interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
-        interface.add("rows", "INPUT(%, uint, rows)")
+        interface.add("rows", ROWS)
         if self.layout.count:
             interface.add("stored", "LARGE_INPUT(%, stored)")
         interface.add("status", "INPUT(%, uint, status)")
@@ -228,8 +235,7 @@ class StoredProduct:
         for t in self.sources:
             wanted = {f"x{t}_{j}": self.first_of_x(t) + j for j in range(self._dim(t)) if f"x{t}_{j}" in used}
             if wanted:
-                row = f"rows.at[blocked(e, {t}, {self.signature.num_rows})]"
-                lines.append(f"const uint {names[t]}_row = {row};")
+                lines.append(f"const uint {names[t]}_row = {row_of('e', t, self.signature)};")
                 lines += read_words(names[t], t, self.stride(t), wanted)
         count = self.layout.count
         lines += stored_lines(count, {k: f"entry_{k}" for k in range(count) if f"entry_{k}" in used})

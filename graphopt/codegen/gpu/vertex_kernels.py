@@ -27,20 +27,20 @@ def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKern
     stride, narrow_stride = record_dim(dim), narrow_record_dim(dim)
     estimate, delta, moved = numbered("x", dim), numbered("delta", tangent_dim), numbered("moved", dim)
     loads = [
-        *(Load(name, "wide", f"estimate_in.at[row * {stride} + {i}]") for i, name in enumerate(estimate)),
+        *(Load(name, "wide", f"AT(estimate_in, row * {stride}, {i})") for i, name in enumerate(estimate)),
         *(Load(name, "real", f"dx.at[first + {i}]") for i, name in enumerate(delta)),
     ]
     assignment = assign(compile_vertex(vertex_type), [load.name for load in loads], moved)
     body = edge_body(assignment, assignment.needed_by(moved), moved, loads, arithmetic, moved)
     interface = Interface(("num_rows",))
-    interface.add("estimate_in", "GRAPHOPT_BUFFER(readonly, %, wide, estimate_in)")
-    interface.add("estimate_out", "GRAPHOPT_BUFFER(writeonly, %, wide, estimate_out)")
+    interface.add("estimate_in", "GRAPHOPT_FAR(readonly, %, wide, 3, 8, estimate_in)")
+    interface.add("estimate_out", "GRAPHOPT_FAR(writeonly, %, wide, 3, 8, estimate_out)")
     if narrow:
-        interface.add("narrow_out", "OUTPUT(%, real, narrow_out)")
+        interface.add("narrow_out", "LARGE_OUTPUT(%, narrow_out)")
     interface.add("dx", "INPUT(%, real, dx)")
     interface.add("offset", "INPUT(%, uint, offset)")
-    write_out = [f"estimate_out.at[row * {stride} + {i}] = out_{i};" for i in range(dim)]
-    write_narrow = [f"narrow_out.at[row * {narrow_stride} + {i}] = to_real(out_{i});" for i in range(dim)]
+    write_out = [f"AT(estimate_out, row * {stride}, {i}) = out_{i};" for i in range(dim)]
+    write_narrow = [f"AT(narrow_out, row * {narrow_stride}, {i}) = to_real(out_{i});" for i in range(dim)]
     main = [
         "const uint row = WORKGROUP * WORKGROUP_SIZE + LANE;",
         "if (row >= push.num_rows) return;",

@@ -1,23 +1,33 @@
-"""COLMAP sparse models: a folder with cameras, images and points3D as .bin or .txt, each maybe compressed."""
+"""COLMAP sparse models: a folder with cameras, images, points3D, and since COLMAP 3.12 rigs and frames.
+
+Each is .bin or .txt, maybe compressed. All five are written, so that no old rigs and frames, which are where
+COLMAP reads the poses, stay beside new images.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io.colmap import binary, text
 from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.io.files import COMPRESSION_SUFFIXES, PathLike, check_writable, read_bytes, write_bytes
+from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor, add_trivial, num_outdated
+from graphopt.io.files import COMPRESSION_SUFFIXES, PathLike, check_writable, read_bytes, write_folder
 from graphopt.io.read_report import ReadReport
 
 __all__ = [
     "ColmapCamera",
+    "ColmapFrames",
     "ColmapImages",
     "ColmapModel",
     "ColmapPoints",
+    "ColmapRig",
+    "ColmapSensor",
     "check_folder_writable",
     "is_model",
     "parse_colmap",
@@ -27,7 +37,9 @@ __all__ = [
     "write_colmap_graph",
 ]
 _PARTS = ("cameras", "images", "points3D")
-_OUTDATED = ("rigs", "frames")
+_RIG_PARTS = ("rigs", "frames")
+_PARSED = ("cameras", "images", "points", "rigs", "frames")
+_FORMS = tuple(suffix + packed for suffix in (".bin", ".txt") for packed in ("", *COMPRESSION_SUFFIXES))
 
 
 def _find(folder: Path, part: str) -> Path | None:
@@ -54,56 +66,71 @@ def read_colmap(folder: PathLike) -> ColmapModel:
                 f"{os.fspath(folder)}: no {part}.bin or {part}.txt, expected a folder with a COLMAP model"
             )
         contents[path] = read_bytes(path)
+    rig_paths = [path for part in _RIG_PARTS if (path := _find(Path(folder), part)) is not None]
+    if len(rig_paths) == len(_RIG_PARTS):
+        contents |= {path: read_bytes(path) for path in rig_paths}
     model = parse_colmap(contents, os.fspath(folder))
-    for name in _OUTDATED:
-        if _find(Path(folder), name) is not None:
-            model.warnings.append(f"{name} are not read: images are taken as independent of each other")
+    if len(rig_paths) == 1:
+        model.warnings.append(f"{rig_paths[0].name} is not read: rigs and frames belong together")
     return model
 
 
 def parse_colmap(contents: dict[Path, bytes], folder: str) -> ColmapModel:
-    """Sparse model of the unpacked contents of its three files, in the order cameras, images, points3D."""
-    parsers = {
-        ".bin": (binary.parse_cameras, binary.parse_images, binary.parse_points),
-        ".txt": (text.parse_cameras, text.parse_images, text.parse_points),
-    }
-    parts = []
+    """Sparse model of the unpacked contents of its files: cameras, images, points3D, maybe rigs, frames."""
+    parts: list[Any] = []
     for position, (path, data) in enumerate(contents.items()):
-        parse = parsers[".bin" if ".bin" in path.suffixes else ".txt"][position]
-        parts.append(parse(data, os.fspath(path)))
-    model = ColmapModel(*parts)
+        form: Any = binary if ".bin" in path.suffixes else text
+        parts.append(getattr(form, f"parse_{_PARSED[position]}")(data, os.fspath(path)))
+    model = ColmapModel(*parts[:3])
+    if len(parts) == 5:
+        model.rigs, model.frames = parts[3:]
     model.check(folder)
+    outdated = num_outdated(model, folder)
+    if outdated:
+        model.warnings.append(
+            f"{outdated} images have other poses in images than in rigs and frames; those of rigs and frames "
+            "are taken, as COLMAP does since 3.12"
+        )
     return model
 
 
 def write_colmap(model: ColmapModel, folder: PathLike, as_text: bool = False) -> None:
     """Write a sparse model, binary or text; the folder is made if it is not there. Raises OSError.
 
-    A part in the other form (text beside binary) would contradict the new one and is refused.
+    A model without rigs gets one per camera. A part in another form (text beside binary, or packed) would
+    contradict the new one and is refused.
     """
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     form, suffix = (text, ".txt") if as_text else (binary, ".bin")
-    other = ".bin" if as_text else ".txt"
-    for part in _PARTS:
-        if (target / (part + other)).exists():
-            raise FormatError(
-                f"{target}: holds {part}{other} already; write into an empty folder or in that form"
-            )
+    _refuse_other_forms(target, suffix)
+    if model.frames is None:
+        model = replace(model)
+        add_trivial(model)
+    assert model.frames is not None
     contents = {
         "cameras": form.format_cameras(model.cameras),
         "images": form.format_images(model.images),
         "points3D": form.format_points(model.points),
+        "rigs": form.format_rigs(model.rigs),
+        "frames": form.format_frames(model.frames),
     }
-    for part in contents:
-        check_writable(target / (part + suffix))
-    for part, data in contents.items():
-        write_bytes(target / (part + suffix), data)
+    write_folder(target, {part + suffix: data for part, data in contents.items()})
 
 
-def check_folder_writable(folder: PathLike) -> None:
-    """Raise OSError now if `write_colmap` could not work later."""
+def _refuse_other_forms(target: Path, suffix: str) -> None:
+    for part in (*_PARTS, *_RIG_PARTS):
+        for other in (form for form in _FORMS if form != suffix):
+            if (target / (part + other)).exists():
+                raise FormatError(
+                    f"{target}: holds {part}{other} already, which the new {part}{suffix} would contradict; "
+                    "write into an empty folder, or remove it"
+                )
+
+
+def check_folder_writable(folder: PathLike, as_text: bool = False) -> None:
+    """Raise OSError or FormatError now if `write_colmap` could not work later."""
     target = Path(folder)
+    _refuse_other_forms(target, ".txt" if as_text else ".bin")
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"{target}: a COLMAP model is a folder, this is a file")
     existing = next(parent for parent in (target, *target.absolute().parents) if parent.is_dir())

@@ -1,4 +1,4 @@
-"""COLMAP's binary files: cameras.bin, images.bin, points3D.bin; little endian, counts first.
+"""COLMAP's binary files: cameras, images, points3D, rigs and frames.bin; little endian, counts first.
 
 Each file holds a number n as uint64, then n entries:
 
@@ -7,6 +7,10 @@ Each file holds a number n as uint64, then n entries:
               k uint64, k times (x double, y double, point id uint64)
     points3D  id uint64, xyz double, rgb uint8, error double,
               k uint64, k times (image uint32, keypoint uint32)
+    rigs      id uint32, k uint32, reference (type int32, id uint32), k - 1 times (type int32, id uint32,
+              known uint8, if known: q (w x y z) double, t double)
+    frames    id uint32, rig uint32, q (w x y z) double, t double,
+              k uint32, k times (sensor type int32, sensor id uint32, image uint64)
 """
 
 from __future__ import annotations
@@ -17,12 +21,17 @@ import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.io.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
+from graphopt.io.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 
 _KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
 _TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])
 _CAMERA = struct.Struct("<IiQQ")
 _IMAGE = struct.Struct("<I7dI")
 _POINT = struct.Struct("<Q3d3BdQ")
+_RIG = struct.Struct("<II")
+_SENSOR = struct.Struct("<iI")
+_FRAME = struct.Struct("<II7dI")
+_DATA = np.dtype([("type", "<i4"), ("sensor", "<u4"), ("image", "<u8")])
 
 
 class _Cursor:
@@ -135,6 +144,42 @@ def parse_points(data: bytes, path: str) -> ColmapPoints:
     )
 
 
+def parse_rigs(data: bytes, path: str) -> list[ColmapRig]:
+    """Read rigs.bin."""
+    cursor = _Cursor(data, path)
+    rigs = []
+    for _ in range(cursor.count("rigs", _RIG.size)):
+        rig_id, num_sensors = cursor.take(_RIG, "a rig")
+        sensors = []
+        for number in range(num_sensors):
+            kind, sensor_id = cursor.take(_SENSOR, f"sensor {number} of rig {rig_id}")
+            if kind not in SENSOR_TYPES:
+                raise FormatError(f"{path}: rig {rig_id} has a sensor of type {kind}, expected -1, 0 or 1")
+            pose = None
+            if number and cursor.take(struct.Struct("<B"), "a flag")[0]:
+                pose = cursor.array(np.dtype("<f8"), 7, f"the pose of sensor {sensor_id}").astype(float)
+            sensors.append(ColmapSensor(kind, sensor_id, pose))
+        rigs.append(ColmapRig(rig_id, sensors))
+    cursor.end()
+    return rigs
+
+
+def parse_frames(data: bytes, path: str) -> ColmapFrames:
+    """Read frames.bin."""
+    cursor = _Cursor(data, path)
+    heads, lists = [], []
+    for _ in range(cursor.count("frames", _FRAME.size)):
+        heads.append(cursor.take(_FRAME, "a frame"))
+        raw = cursor.array(_DATA, heads[-1][9], f"the images of frame {heads[-1][0]}")
+        columns = (raw["type"], raw["sensor"], raw["image"])
+        lists.append(np.stack([column.astype(np.int64) for column in columns], axis=1))
+    cursor.end()
+    table = np.array(heads, np.float64).reshape(-1, 10)
+    return ColmapFrames(
+        table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2:9].copy(), lists
+    )
+
+
 def format_cameras(cameras: list[ColmapCamera]) -> bytes:
     """Content of cameras.bin."""
     parts = [struct.pack("<Q", len(cameras))]
@@ -167,4 +212,29 @@ def format_points(points: ColmapPoints) -> bytes:
         begin, end = points.track_start[row : row + 2].tolist()
         values = (*points.xyz[row].tolist(), *points.rgb[row].tolist(), float(points.error[row]))
         parts.append(_POINT.pack(point_id, *values, end - begin) + track[begin:end].tobytes())
+    return b"".join(parts)
+
+
+def format_rigs(rigs: list[ColmapRig]) -> bytes:
+    """Content of rigs.bin."""
+    parts = [struct.pack("<Q", len(rigs))]
+    for rig in rigs:
+        parts.append(_RIG.pack(rig.id, len(rig.sensors)))
+        for number, sensor in enumerate(rig.sensors):
+            parts.append(_SENSOR.pack(sensor.type, sensor.id))
+            if number:
+                pose = b"" if sensor.pose is None else sensor.pose.astype("<f8").tobytes()
+                parts.append(struct.pack("<B", sensor.pose is not None) + pose)
+    return b"".join(parts)
+
+
+def format_frames(frames: ColmapFrames) -> bytes:
+    """Content of frames.bin."""
+    parts = [struct.pack("<Q", len(frames.ids))]
+    for row, frame_id in enumerate(frames.ids.tolist()):
+        data = np.empty(len(frames.data[row]), _DATA)
+        for column, name in enumerate(_DATA.names or ()):
+            data[name] = frames.data[row][:, column]
+        pose = frames.pose[row].tolist()
+        parts.append(_FRAME.pack(frame_id, int(frames.rig_ids[row]), *pose, len(data)) + data.tobytes())
     return b"".join(parts)

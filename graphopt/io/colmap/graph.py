@@ -5,6 +5,10 @@ Image row i is vertex i (VERTEX_SE3:EXPMAP, cam_T_world), camera row j vertex nu
 Element t of the concatenated tracks is an edge EDGE_PROJECT_<MODEL> of sequence number num_vertices + t, by
 which it is found again.
 
+Images of one frame of a rig share a vertex, that of the first of them, which is rig_T_world. Where such an
+image is not of the rig's reference, its edges are EDGE_PROJECT_<MODEL>_RIG with rig_T_cam as a parameter: the
+rig's calibration is constant.
+
 Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`.
 Writing puts the graph's estimates into that model. Vertices and edges that were removed from the graph
 take their images, points and track elements with them; the points' errors are computed anew.
@@ -15,7 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import Graph
+from graphopt.graph.residuals import errors
 from graphopt.io import extra_types
 from graphopt.io.colmap.model import (
     NO_POINT,
@@ -25,14 +31,28 @@ from graphopt.io.colmap.model import (
     ColmapModel,
     ColmapPoints,
 )
+from graphopt.io.colmap.rigs import (
+    CAMERA,
+    ColmapFrames,
+    Places,
+    from_storage,
+    image_poses,
+    places_of,
+    to_storage,
+)
+from graphopt.io.extra_types import AS_COLMAP, Refined
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
 
 ATTACHMENT = "colmap"
+OFFSET_TAG = "PARAMS_SE3OFFSET"
 
 
-def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
-    """Graph of a model. FormatError for a camera model that has no projection here."""
+def graph_of(model: ColmapModel, path: str, report: ReadReport, refined: Refined = AS_COLMAP) -> Graph:
+    """Graph of a model. FormatError for a camera model that has no projection here.
+
+    refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
+    """
     for camera in model.cameras:
         if camera.model not in extra_types.COLMAP_MODELS:
             raise FormatError(
@@ -44,36 +64,50 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
     num_images, num_cameras = len(images.ids), len(model.cameras)
     num_vertices = num_images + num_cameras + len(points.ids)
     graph = Graph()
-    graph.add_vertices(
-        extra_types.POSE_TAG, np.arange(num_images), _poses(images), order=np.arange(num_images)
-    )
-    for name in sorted({camera.model for camera in model.cameras}):
+    places = places_of(model, path)
+    owners = np.unique(places.owner)
+    poses = _frame_poses(model)[places.frame[owners]]
+    graph.add_vertices(extra_types.POSE_TAG, owners, poses, order=owners)
+    types = {one.model: extra_types.projection_types(one.model, refined) for one in model.cameras}
+    for name in sorted(types):
         rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
         params = np.array([model.cameras[j].params for j in rows])
-        graph.add_vertices(
-            extra_types.CAMERA_VERTEX[name], num_images + rows, params, order=num_images + rows
-        )
+        camera_type = types[name].camera
+        is_fixed = not any(map(refined.moves, CAMERA_MODELS[name].parameter_names))
+        graph.add_vertices(camera_type, num_images + rows, params, fixed=is_fixed, order=num_images + rows)
     first_point = num_images + num_cameras
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
     image_row, point_row, pixel = model.observations()
     camera_row = _camera_rows(model)[image_row]
-    for name in sorted({camera.model for camera in model.cameras}):
+    offset = places.offset[image_row]
+    num_offsets = len(places.offsets)
+    if num_offsets:
+        order = num_vertices + len(points.track) + np.arange(num_offsets)
+        graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
+        report.parameters[OFFSET_TAG] = num_offsets
+    every = np.stack([places.owner[image_row], first_point + point_row, num_images + camera_row], axis=1)
+    for name in sorted(types):
         with_model = np.array([camera.model == name for camera in model.cameras])
-        mine = np.flatnonzero(with_model[camera_row])
-        vertices = np.stack([image_row, first_point + point_row, num_images + camera_row], axis=1)[mine]
-        graph.add_edges(extra_types.PROJECTION_EDGE[name], vertices, pixel[mine], order=num_vertices + mine)
-        report.edges[extra_types.PROJECTION_EDGE[name].tag] = len(mine)
-        report.vertices[extra_types.CAMERA_VERTEX[name].tag] = int(with_model.sum())
-    report.vertices.update({extra_types.POSE_TAG: num_images, extra_types.POINT_TAG: len(points.ids)})
+        report.vertices[types[name].camera.tag] = int(with_model.sum())
+        for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
+            mine = np.flatnonzero(with_model[camera_row] & ((offset >= 0) == on_rig))
+            if len(mine) == 0 and on_rig:
+                continue
+            parameters = offset[mine, None] if on_rig else None
+            order = num_vertices + mine
+            graph.add_edges(edge_type, every[mine], pixel[mine], parameters=parameters, order=order)
+            report.edges[edge_type.tag] = len(mine)
+    report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
 
 
-def _poses(images: ColmapImages) -> np.ndarray:
-    """(n, 7) x y z qx qy qz qw of cam_T_world."""
-    unit = images.quaternion / np.linalg.norm(images.quaternion, axis=1, keepdims=True)
-    return np.concatenate([images.translation, unit[:, 1:], unit[:, :1]], axis=1)
+def _frame_poses(model: ColmapModel) -> np.ndarray:
+    """(num_frames, 7) x y z qx qy qz qw of rig_T_world; without frames (num_images, 7) of cam_T_world."""
+    if model.frames is not None:
+        return to_storage(model.frames.pose)
+    return to_storage(np.concatenate([model.images.quaternion, model.images.translation], axis=1))
 
 
 def _camera_rows(model: ColmapModel) -> np.ndarray:
@@ -101,7 +135,8 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     if foreign:
         raise FormatError(f"vertex {foreign[0]} was added to the graph and has no place in the COLMAP model")
     error = _reprojection_errors(graph, num_vertices, len(model.points.track))
-    kept_images = np.array([i in estimate for i in range(num_images)], bool)
+    places = places_of(model, "the COLMAP model")
+    kept_images = np.array([i in estimate for i in places.owner.tolist()], bool)
     track_image, _, _ = model.observations()
     kept_track = ~np.isnan(error) & kept_images[track_image]
     point_of = np.repeat(np.arange(len(model.points.ids)), np.diff(model.points.track_start))
@@ -118,26 +153,55 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
         for j, c in enumerate(model.cameras)
     ]
     points = _points(model, estimate, first_point, kept_points, kept_track, point_of, error)
-    images = _images(model, estimate, kept_images, kept_track, point_of)
+    frame_poses, is_old = _moved_frames(model, places, estimate)
+    images = _images(model, places, frame_poses, is_old, kept_images, kept_track, point_of)
     if any(one.fixed.any() for one in graph.vertex_sets):
         warnings.append("which vertices are fixed is not kept")
-    return ColmapModel(cameras, images, points), warnings
+    result = ColmapModel(cameras, images, points)
+    if model.frames is not None:
+        result.rigs, result.frames = model.rigs, _frames(model, places, frame_poses, is_old, kept_images)
+    return result, warnings
+
+
+def _moved_frames(
+    model: ColmapModel, places: Places, estimate: dict[int, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Poses (num_frames, 7) from the graph, and where (num_frames,) the rotation is as in the model."""
+    before = _frame_poses(model)
+    after = before.copy()
+    for owner in np.unique(places.owner).tolist():
+        if owner in estimate:
+            after[places.frame[owner]] = estimate[owner]
+    return after, (before[:, 3:] == after[:, 3:]).all(axis=1)
+
+
+def _frames(
+    model: ColmapModel, places: Places, frame_poses: np.ndarray, is_old: np.ndarray, kept_images: np.ndarray
+) -> ColmapFrames:
+    """Frames with the graph's poses; images that were removed are not in them, nor frames without images."""
+    old = model.frames
+    assert old is not None
+    pose = from_storage(frame_poses)
+    pose[is_old, :4] = old.pose[is_old, :4]
+    removed = set(model.images.ids[~kept_images].tolist())
+    data = [
+        rows[[not (kind == CAMERA and one in removed) for kind, _, one in rows.tolist()]] for rows in old.data
+    ]
+    had_images = np.isin(np.arange(len(old.ids)), places.frame)
+    has_images = np.isin(np.arange(len(old.ids)), places.frame[kept_images])
+    return ColmapFrames(old.ids, old.rig_ids, pose, data).select(np.flatnonzero(has_images | ~had_images))
 
 
 def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> np.ndarray:
     """(num_elements,) distance [px] of each track element, NaN where its edge was removed."""
     error = np.full(num_elements, np.nan)
     for one in graph.edge_sets:
-        if one.type not in extra_types.PROJECTION_EDGE.values():
+        if not one.type.tag.startswith("EDGE_PROJECT_"):
             if len(one):
                 raise FormatError(f"{len(one)} edges {one.type.tag} have no place in a COLMAP model")
             continue
-        values = []
-        for position, vertex_type in enumerate(one.type.vertices):
-            _, rows = graph.find_vertices(one.vertices[:, position])
-            values.append(graph.vertex_set(vertex_type).estimate[rows])
         with np.errstate(all="ignore"):
-            residual = np.asarray(one.type.error(tuple(values), (), one.measurement))
+            residual = errors(graph, one, np.arange(len(one)))
             distance = np.linalg.norm(residual.reshape(-1, 2), axis=1)
         element = one.sequence - num_vertices
         if len(element) and not 0 <= element.min() <= element.max() < num_elements:
@@ -172,21 +236,26 @@ def _points(
 
 def _images(
     model: ColmapModel,
-    estimate: dict[int, np.ndarray],
+    places: Places,
+    frame_poses: np.ndarray,
+    is_old: np.ndarray,
     kept_images: np.ndarray,
     kept_track: np.ndarray,
     point_of: np.ndarray,
 ) -> ColmapImages:
     old = model.images
     rows = np.flatnonzero(kept_images)
-    poses = np.array([estimate[i] for i in rows.tolist()]).reshape(-1, 7)
+    poses = image_poses(places, frame_poses)[rows]
+    beyond = np.flatnonzero(~np.isfinite(poses).all(axis=1))
+    if len(beyond):
+        raise FormatError(f"image {old.ids[rows[beyond[0]]]} stands beyond the largest double")
     image_row, _, _ = model.observations()
     keypoint = old.keypoint_start[image_row] + model.points.track[:, 1]
     point_ids = old.point_ids.copy()
     point_ids[keypoint[~kept_track]] = NO_POINT
     length = np.diff(old.keypoint_start)
     kept_keypoint = np.repeat(kept_images, length)
-    same = _same_pose(_poses(old)[rows], poses)
+    same = is_old[places.frame[rows]]  # rotations that nobody changed keep their digits and their sign
     quaternion = np.where(same[:, None], old.quaternion[rows], poses[:, [6, 3, 4, 5]])
     return ColmapImages(
         ids=old.ids[rows],
@@ -198,8 +267,3 @@ def _images(
         xy=old.xy[kept_keypoint],
         point_ids=point_ids[kept_keypoint],
     )
-
-
-def _same_pose(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Rotations that nobody changed keep the digits (and the sign) they had."""
-    return (a[:, 3:] == b[:, 3:]).all(axis=1)

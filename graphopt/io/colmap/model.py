@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.io.colmap import rigs
+from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig
 
 
 class CameraModel(NamedTuple):
@@ -89,6 +91,10 @@ class ColmapModel:
     images: ColmapImages
     points: ColmapPoints
     warnings: list[str] = field(default_factory=list)
+    rigs: list[ColmapRig] = field(default_factory=list)
+    """Rigs, empty if `frames` is None."""
+    frames: ColmapFrames | None = None
+    """Frames; None for models of COLMAP before 3.12, which have the poses with the images."""
 
     def observations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Image row (m,), point row (m,) and pixel (m, 2) of every track element."""
@@ -113,6 +119,8 @@ class ColmapModel:
             )
         self._check_finite(path)
         self._check_tracks(path)
+        if self.frames is not None:
+            rigs.check(self, path)
 
     def _check_finite(self, path: str) -> None:
         for camera in self.cameras:

@@ -1,11 +1,14 @@
-"""COLMAP's text files: cameras.txt, images.txt, points3D.txt. Lines that start with # are comments."""
+"""COLMAP's text files: cameras, images, points3D, rigs, frames. Lines that start with # are comments."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.io.colmap.model import MODELS, ColmapCamera, ColmapImages, ColmapPoints
+from graphopt.io.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.io.numbers import RaggedRows, format_ragged, to_integers
 
 
@@ -135,6 +138,79 @@ def parse_points(data: bytes, path: str) -> ColmapPoints:
     )
 
 
+def _token_lines(data: bytes, path: str) -> Iterator[tuple[_Tokens, str]]:
+    """Yield the tokens of each line that is no comment, and `path:line`."""
+    for number, line in enumerate(data.decode("utf-8", "surrogateescape").split("\n"), 1):
+        tokens = line.split()
+        if tokens and not tokens[0].startswith("#"):
+            yield _Tokens(tokens, f"{path}:{number}"), f"{path}:{number}"
+
+
+class _Tokens:
+    """Tokens of a line, taken one after the other."""
+
+    def __init__(self, tokens: list[str], where: str):
+        self._tokens = tokens
+        self._where = where
+        self._at = 0
+
+    def take(self, what: str) -> str:
+        if self._at == len(self._tokens):
+            raise FormatError(f"{self._where}: the line ends where {what} is expected")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def integer(self, what: str) -> int:
+        return _integer(self.take(what), self._where, what)
+
+    def pose(self, what: str) -> np.ndarray:
+        return _numbers([self.take(what) for _ in range(7)], self._where)
+
+    def sensor_type(self) -> int:
+        word = self.take("a sensor type")
+        for number, name in SENSOR_TYPES.items():
+            if word == name:
+                return number
+        known = ", ".join(SENSOR_TYPES.values())
+        raise FormatError(f"{self._where}: sensor type {word[:40]!r}, expected one of {known}")
+
+    def end(self) -> None:
+        if self._at != len(self._tokens):
+            raise FormatError(f"{self._where}: {len(self._tokens) - self._at} tokens too many")
+
+
+def parse_rigs(data: bytes, path: str) -> list[ColmapRig]:
+    """Read rigs.txt: RIG_ID NUM_SENSORS REF_TYPE REF_ID, then TYPE ID HAS_POSE [QW QX QY QZ TX TY TZ]."""
+    rigs = []
+    for tokens, _ in _token_lines(data, path):
+        rig_id, count = tokens.integer("the rig id"), tokens.integer("the number of sensors")
+        sensors: list[ColmapSensor] = []
+        for number in range(count):
+            kind, sensor_id = tokens.sensor_type(), tokens.integer("a sensor id")
+            known = number > 0 and tokens.integer("HAS_POSE") != 0
+            sensors.append(ColmapSensor(kind, sensor_id, tokens.pose("a pose") if known else None))
+        tokens.end()
+        rigs.append(ColmapRig(rig_id, sensors))
+    return rigs
+
+
+def parse_frames(data: bytes, path: str) -> ColmapFrames:
+    """Read frames.txt: FRAME_ID RIG_ID QW QX QY QZ TX TY TZ NUM_DATA_IDS, then TYPE SENSOR_ID DATA_ID."""
+    heads, poses, lists = [], [], []
+    for tokens, _ in _token_lines(data, path):
+        heads.append((tokens.integer("the frame id"), tokens.integer("the rig id")))
+        poses.append(tokens.pose("the pose"))
+        count = tokens.integer("the number of data ids")
+        rows = [
+            (tokens.sensor_type(), tokens.integer("a sensor id"), tokens.integer("a data id"))
+            for _ in range(count)
+        ]
+        tokens.end()
+        lists.append(np.array(rows, np.int64).reshape(-1, 3))
+    table = np.array(heads, np.int64).reshape(-1, 2)
+    return ColmapFrames(table[:, 0], table[:, 1], np.array(poses).reshape(-1, 7), lists)
+
+
 def format_cameras(cameras: list[ColmapCamera]) -> bytes:
     """Content of cameras.txt."""
     lines = [
@@ -192,3 +268,40 @@ def format_points(points: ColmapPoints) -> bytes:
     values[head] = np.concatenate(columns, axis=1).ravel()
     values[in_track] = points.track.ravel()
     return header + format_ragged(values, row_start)
+
+
+def _pose_text(pose: np.ndarray) -> bytes:
+    return format_ragged(pose, np.array([0, len(pose)])).rstrip(b"\n")
+
+
+def format_rigs(rigs: list[ColmapRig]) -> bytes:
+    """Content of rigs.txt."""
+    lines = [
+        b"# Rig calib list with one line of data per calib:\n"
+        b"#   RIG_ID, NUM_SENSORS, REF_SENSOR_TYPE, REF_SENSOR_ID, "
+        b"SENSORS[] as (SENSOR_TYPE, SENSOR_ID, HAS_POSE, [QW, QX, QY, QZ, TX, TY, TZ])\n",
+        f"# Number of rigs: {len(rigs)}\n".encode(),
+    ]
+    for rig in rigs:
+        parts = [f"{rig.id} {len(rig.sensors)}".encode()]
+        for number, sensor in enumerate(rig.sensors):
+            parts.append(f"{SENSOR_TYPES[sensor.type]} {sensor.id}".encode())
+            if number:
+                parts.append(b"0" if sensor.pose is None else b"1 " + _pose_text(sensor.pose))
+        lines.append(b" ".join(parts) + b"\n")
+    return b"".join(lines)
+
+
+def format_frames(frames: ColmapFrames) -> bytes:
+    """Content of frames.txt."""
+    lines = [
+        b"# Frame list with one line of data per frame:\n"
+        b"#   FRAME_ID, RIG_ID, RIG_FROM_WORLD[QW, QX, QY, QZ, TX, TY, TZ], NUM_DATA_IDS, "
+        b"DATA_IDS[] as (SENSOR_TYPE, SENSOR_ID, DATA_ID)\n",
+        f"# Number of frames: {len(frames.ids)}\n".encode(),
+    ]
+    for row, frame_id in enumerate(frames.ids.tolist()):
+        data = [f"{SENSOR_TYPES[kind]} {sensor} {image}" for kind, sensor, image in frames.data[row].tolist()]
+        head = f"{frame_id} {frames.rig_ids[row]} ".encode() + _pose_text(frames.pose[row])
+        lines.append(b" ".join([head, str(len(data)).encode(), *(one.encode() for one in data)]) + b"\n")
+    return b"".join(lines)

@@ -123,6 +123,7 @@ class VulkanBlockSolver(CpuBlockSolver):
         configuration = self.system.configuration
         return {
             "linear_solver": configuration.linear_solver,
+            "factorized_on": self.system.factorized_on,
             "schur": configuration.schur,
             "device": self.device.spec,
             "device_name": self.device.name,

@@ -16,8 +16,18 @@ INVERSE_WORKGROUP = 64
 class BlockInverse:
     """inverse_k = (A_k + D_k)^-1 for symmetric positive definite blocks of any dimensions."""
 
-    def __init__(self, context: Context, dims: np.ndarray, source: np.ndarray, damping_offset: np.ndarray):
-        """source: offset of each block in values; damping_offset: its first scalar in the damping."""
+    def __init__(
+        self,
+        context: Context,
+        dims: np.ndarray,
+        source: np.ndarray,
+        damping_offset: np.ndarray,
+        spare: np.ndarray | None = None,
+    ):
+        """source: offset of each block in values; damping_offset: its first scalar in the damping.
+
+        spare: offset of the block that takes the place of one that is not definite, see `launches`.
+        """
         self._context = context
         area = dims.astype(np.int64) ** 2
         self.offset = first_of_each(area)
@@ -25,16 +35,24 @@ class BlockInverse:
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
         order, self._bins = bins_of_blocks(dims)
-        self._blocks = context.indices(index_table(source, damping_offset, self.offset, order=order))
+        spare = source if spare is None else spare
+        self._blocks = context.indices(index_table(source, damping_offset, self.offset, spare, order=order))
 
-    def launches(self, values: Any, damping: Any | None, status: Any) -> list[Launch]:
-        """With damping None: D = 0. A block that is not positive definite sets status[INDEFINITE]."""
+    def launches(
+        self, values: Any, damping: Any | None, status: Any, *, damped: bool = True, spare: Any = None
+    ) -> list[Launch]:
+        """With damping None, or not `damped`: D = 0. spare: values of the blocks B.
+
+        A block that is not positive definite gives way to B + D. Where there is none, or it is not definite
+        either, status[INDEFINITE] is set.
+        """
         launches = []
         for one in self._bins:
             (dim,) = one.dims
-            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(damping is not None)}
-            kernel = self._context.shader("invert_blocks", 5, 2, constants)
-            buffers = (self._blocks, values, damping or values, self.buffer, status)
+            is_damped = damped and damping is not None
+            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(spare is not None)}
+            kernel = self._context.shader("invert_blocks", 6, 2, constants)
+            buffers = (self._blocks, values, damping or values, self.buffer, status, spare or values)
             teams = INVERSE_WORKGROUP // dim
             launches.append(Launch(kernel, buffers, (one.first, one.num_chunks), -(-one.num_chunks // teams)))
         return launches

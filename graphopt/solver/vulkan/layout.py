@@ -15,6 +15,8 @@ from graphopt.errors import SolverError
 from graphopt.solver.structure import Structure
 
 MAX_BLOCK_DIM = 15
+MAX_ROWS = 2**32 // 12
+"""Scalar rows are fewer: vectors of them, and tables of 12 bytes per row, are reached with 32 bits."""
 MAX_VALUES = 2**31
 """Stored scalars are fewer: work queues count them in 31 bits."""
 
@@ -43,7 +45,12 @@ class BlockLayout:
     def _check_sizes(self) -> None:
         if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:
             raise SolverError(f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}.")
-        if self.values_size >= MAX_VALUES or self.dim >= MAX_VALUES:
+        if self.dim >= MAX_ROWS:
+            raise SolverError(
+                f"H has {self.dim} scalar rows; tables of rows stay below 4 GiB, which are {MAX_ROWS - 1}. "
+                "Use device='cpu', or hold some vertices."
+            )
+        if self.values_size >= MAX_VALUES:
             raise SolverError(
                 f"H has {self.values_size} scalars in {self.dim} rows; queues count to {MAX_VALUES - 1}. "
                 "Use linear_solver='pcg' and schur='implicit' or 'off', with schedule='matrix-free' or "

@@ -162,7 +162,9 @@ class MatrixFreeSchur(MatrixFreeWhole):
                 self._point(), inverse, self._inverse_offsets, diagonal
             ):
                 sequence.step(step)
-        sequence.step(self.jacobi.launches(diagonal or own.values, own.damping, own.status))
+        spare = None if diagonal is None else own.values  # rounding may leave a block of S indefinite
+        blocks = diagonal or own.values
+        sequence.step(self.jacobi.launches(blocks, own.damping, own.status, spare=spare))
 
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""

@@ -205,14 +205,15 @@ class DeviceEstimates:
         return bool(changed)
 
     def download(self) -> None:
-        """Bring the current version into the working arrays of the host."""
-        for number in self.moving:
+        """Bring the current version into the working arrays of the host, all of it or nothing."""
+        downloaded = {number: self._versions[self.current][number].read() for number in self.moving}
+        for number, numbers in downloaded.items():
             records, array = self._versions[self.current][number], self.working[number].array
             optimized = self._is_optimized[number]
             if optimized.all():
-                array[...] = records.read()
+                array[...] = numbers
             else:
-                array[optimized] = records.read()[optimized]
+                array[optimized] = numbers[optimized]
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             own = own and self.current not in self._old_narrow
             records.digest = digest_of(array) if own else b""

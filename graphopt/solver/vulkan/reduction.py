@@ -140,7 +140,9 @@ class SchurReduction:
         if self._chosen.linear_solver == "pcg":
             self._product = symmetric_product(context, self.reduced)
             self.num_dots = self._product.num_groups
-            self.jacobi = BlockInverse(context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1])
+            self.jacobi = BlockInverse(
+                context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1], kept.diagonal_offset
+            )
 
     def _prepare_implicit(self, items: np.ndarray, uses: np.ndarray) -> None:
         context, layout, kept = self._equations.context, self._equations.layout, self._kept
@@ -153,7 +155,7 @@ class SchurReduction:
         if self._chosen.preconditioner == "hschur":
             self.schur = schur_diagonal(context, layout, self.landmark_inverse.offset)
             source = self.schur.offset
-        self.jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1])
+        self.jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1], kept.diagonal_offset)
 
     def record(self, sequence: Sequence, residual: Any) -> None:
         """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
@@ -172,12 +174,15 @@ class SchurReduction:
         sequence.step([self._reduction.residual_launch(own.b, residual, status)])
 
     def record_jacobi(self, sequence: Sequence) -> None:
-        """Invert the diagonal blocks of S, or of H_pp."""
+        """Invert the diagonal blocks of S, or of H_pp; rounding may leave one of S indefinite."""
         own = self._equations
         assert self.jacobi is not None
+        if self.schur is None:
+            sequence.step(self.jacobi.launches(own.values, own.damping, own.status))
+            return
         # S has the damping in it
-        diagonal, shift = (own.values, own.damping) if self.schur is None else (self.schur.buffer, None)
-        sequence.step(self.jacobi.launches(diagonal, shift, own.status))
+        blocks = self.schur.buffer
+        sequence.step(self.jacobi.launches(blocks, own.damping, own.status, damped=False, spare=own.values))
 
     def record_product(self, recorder: Any, pcg: Pcg, parity: int) -> None:
         """q = S d."""

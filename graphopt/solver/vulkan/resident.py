@@ -40,6 +40,10 @@ from graphopt.solver.vulkan.transfer import WIDE_BYTES, unpack_wide
 from graphopt.solver.working import WorkingEstimates
 
 WORDS = np.dtype(np.float64)
+BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
+"""What bringing the estimates into the graph takes, at most."""
+BRINGING_SHARE = 0.02
+"""Of the time that it may take during a run."""
 _NO_TAIL = Tail("solve only", lambda sequence: None)
 
 
@@ -105,6 +109,7 @@ class ResidentBlockSolver:
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
+        self._brought = time.perf_counter()
 
     def _from_edges(self) -> Callable[[Equations], Reduction]:
         """What makes the reduction, without a reference to this object: no cycle keeps its memory."""
@@ -221,6 +226,7 @@ class ResidentBlockSolver:
         chi2 = self.chi2()
         self._prepared.result()
         self._wait_linearized()
+        self._bring_now_and_then()
         self._estimates.hold()
         if not self._linearizer.storage.is_whole:
             self.system.point = self._estimates.held
@@ -230,6 +236,12 @@ class ResidentBlockSolver:
         self._linearizing = self._programs[key].submit()
         self.system.note_linearized()
         return chi2
+
+    def _bring_now_and_then(self) -> None:
+        """Bring the estimates into the graph where that takes little of the time: a device may get lost."""
+        cost = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
+        if time.perf_counter() - self._brought > cost / BRINGING_SHARE:
+            self.finish()
 
     def _record_linearize(self) -> Sequence:
         sequence = Sequence(self._context).begin("linearize")
@@ -349,13 +361,16 @@ class ResidentBlockSolver:
 
     def refresh(self) -> None:
         """Take what has changed in the graph; the stop rule of PCG starts anew."""
+        self._prepared.result()  # data of views that are being made would be missed
         if self._linearizer.refresh():
             self._known_chi2.clear()
         self.system.reset()
 
     def finish(self) -> None:
-        """Bring the estimates into the graph."""
-        self._estimates.finish()
+        """Bring the estimates into the graph; of a lost device those that were brought last stay there."""
+        if not getattr(self.device, "is_lost", False):
+            self._estimates.finish()
+            self._brought = time.perf_counter()
 
     def first_non_finite(self) -> str | None:
         """Name the first edge whose error is not finite; found by the CPU."""
@@ -369,6 +384,7 @@ class ResidentBlockSolver:
         configuration = self.system.configuration
         return {
             "linear_solver": configuration.linear_solver,
+            "factorized_on": self.system.factorized_on,
             "schur": configuration.schur,
             "schedule": self.schedule,
             "device": self.device.spec,

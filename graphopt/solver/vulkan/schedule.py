@@ -34,6 +34,7 @@ from graphopt.solver.vulkan.evaluation_cost import can_scatter, record_dim
 from graphopt.solver.vulkan.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.sizes import (
     ProblemSize,
+    check_edges,
     mergeable_slots,
     problem_size,
 )
@@ -123,6 +124,7 @@ def choose_plan(
     evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
     for.
     """
+    check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
     pins, evaluations = [one for one, _ in both], [one for _, one in both]
     merged = frozenset(number for number, one in summations.items() if one == "merged")

@@ -8,18 +8,23 @@ from itertools import combinations
 import numpy as np
 
 from graphopt.codegen import information_dim, sampled_runs
-from graphopt.codegen.gpu import EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
+from graphopt.errors import SolverError
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.edge_views import MANY_EDGES
 from graphopt.solver.vulkan.long_sums import are_long
 from graphopt.solver.vulkan.planes import num_image_bytes
 from graphopt.solver.vulkan.view_cuts import shared_slots
-from graphopt.types.base import working_edge_type
+from graphopt.types.base import working_edge_type, working_vertex_type
 
 _WORD = 16  # bytes of a scattered read
+MAX_ENTRIES = 1 << 32
+"""Of an array, which kernels count in 32 bits."""
+BYTES_PER_EDGE = 16
+"""Of arrays that are reached with 32-bit offsets: entries of pair lists, places."""
 MAX_VIEWS = 8
 """That one kernel sums over: its text and the time to compile it grow with them."""
 
@@ -150,6 +155,27 @@ class ProblemSize:
     def values(self) -> int:
         """Of H as it is stored."""
         return self.diagonal + self.kept_off_diagonal + self.coupling
+
+
+def check_edges(structure: Structure) -> None:
+    """`SolverError` where an array of edges or estimates has more entries than kernels count."""
+    for group in structure.groups:
+        edge_type = working_edge_type(group.edge_set.type)
+        own = EdgeSignature(edge_type, group.information, group.kernel)
+        num = -(-len(group.rows) // EDGE_BLOCK) * EDGE_BLOCK
+        entries = num * max(own.num_rows, own.num_data, BYTES_PER_EDGE // 4)
+        _check_entries(f"{len(group.rows)} edges {group.edge_set.type.tag}", entries)
+    for one in structure.selection.vertex_sets:
+        dim = working_vertex_type(one.type).storage_dim
+        _check_entries(f"{len(one)} vertices {one.type.tag}", len(one) * record_dim(dim))
+
+
+def _check_entries(name: str, entries: int) -> None:
+    if entries >= MAX_ENTRIES:
+        raise SolverError(
+            f"{name} take {entries} numbers in one array; kernels count to {MAX_ENTRIES - 1}. Use "
+            "device='cpu', or fewer of them per call."
+        )
 
 
 def problem_size(structure: Structure, precision: Precision) -> ProblemSize:

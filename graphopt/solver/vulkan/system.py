@@ -27,6 +27,7 @@ import numpy as np
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.cholesky import TrialFactorization, factorization_on_device
 from graphopt.solver.vulkan.configuration import Configuration
 from graphopt.solver.vulkan.context import (
     ACCUMULATOR_BYTES,
@@ -82,6 +83,7 @@ class VulkanSystem:
         self.context = Context(device, precision)
         self.layout = layout
         self.configuration = configuration.resolve(layout)
+        self._asked = configuration.linear_solver
         self._make_reduction = make_reduction
         self._places: Any = None
         self._scalars = self.context.accumulators(2)
@@ -196,7 +198,9 @@ class VulkanSystem:
         """
         self.wait_prepared()
         kind = self._set_damping(damping)
-        if self.host_solver is not None:
+        if self.factorization is not None:
+            solved = self._solve_on_device(self.factorization, kind, tail)
+        elif self.host_solver is not None:
             solved = self._solve_direct(kind, damping, tail)
         else:
             solved = self._solve_pcg(kind, tail, damping if isinstance(damping, Damping) else None)
@@ -207,7 +211,7 @@ class VulkanSystem:
     def is_coarse(self, damping: Damping) -> bool:
         """Conjugate gradients stop at the damping's accuracy, before their own tolerance."""
         own = self.configuration.tolerance
-        return self.host_solver is None and self._tolerance(damping.accuracy) > own
+        return self.configuration.linear_solver == "pcg" and self._tolerance(damping.accuracy) > own
 
     def _tolerance(self, accuracy: float | None) -> float:
         own = self.configuration.tolerance
@@ -247,6 +251,7 @@ class VulkanSystem:
         self._rule = Mirror(context, 3)
         self._damping_vector: Mirror | None = None
         self.host_solver: HostSolver | None = None
+        self.factorization: TrialFactorization | None = None
         self.reduction: Reduction | None = None
         if self._make_reduction is not None:
             self.reduction = self._make_reduction(self.equations)
@@ -257,8 +262,27 @@ class VulkanSystem:
         if chosen.linear_solver == "pcg":
             self._make_pcg()
         else:
-            self._make_host_solver()
+            self._make_direct()
         self.prepare_seconds = time.perf_counter() - start
+
+    def _make_direct(self) -> None:
+        """Cholesky on the device, or where `auto` finds that faster on the host."""
+        layout = self.layout
+        if isinstance(self.reduction, SchurReduction):
+            layout = self.reduction.reduced
+        self.factorization = factorization_on_device(
+            self.context, layout, self.configuration.linear_solver, is_chosen=self._asked == "auto"
+        )
+        if self.factorization is None:
+            self._make_host_solver()
+
+    @property
+    def factorized_on(self) -> str:
+        """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
+        self.wait_prepared()
+        if self.factorization is not None:
+            return "device"
+        return "" if self.host_solver is None else "cpu"
 
     def _make_host_solver(self) -> None:
         name = self.configuration.linear_solver
@@ -410,6 +434,30 @@ class VulkanSystem:
 
     def _record_finish(self, tail: Tail | None = None) -> Sequence:
         sequence = Sequence(self.context)
+        self._record_tail(sequence, tail)
+        return sequence.end()
+
+    # ---------------------------------------------------------------- Cholesky on the device
+
+    def _solve_on_device(self, solver: TrialFactorization, kind: str, tail: Tail | None) -> bool:
+        self._run(("factorize", kind, tail and tail.key), lambda: self._record_factorize(solver, kind, tail))
+        self.step.note_device_wrote()
+        return solver.is_definite
+
+    def _record_factorize(self, solver: TrialFactorization, kind: str, tail: Tail | None) -> Sequence:
+        sequence, own = Sequence(self.context).begin("schur"), self.equations
+        self._record_damping(sequence, kind)
+        sequence.fill(own.status)
+        sequence.barrier()
+        if self.reduction is None:
+            sequence.begin("linear_solver")
+            solver.record(sequence, own.values, own.damping, own.b, own.dx)
+        else:
+            assert isinstance(self.reduction, SchurReduction) and self.reduction.schur is not None
+            self.reduction.record(sequence, solver.residual)
+            sequence.begin("linear_solver")
+            solver.record(sequence, self.reduction.schur.buffer, None, solver.residual, own.dx)
+        solver.record_outcome(sequence, own.status)
         self._record_tail(sequence, tail)
         return sequence.end()
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.vulkan.context import Context
 
-BYTES = np.dtype(np.uint8)
-STAGING_BYTES = 1 << 26
 WIDE_BYTES = 8
 """Of a wide number: one float64, or two float32."""
 Width = Literal["float64", "float32", "two_floats"]
@@ -43,64 +41,26 @@ class DeviceArray:
 
     def __init__(self, context: Context, nbytes: int):
         self._device = context.device
-        self._is_staged = context.device.memory_scheme == "staged"
         self.nbytes = max(int(nbytes), 16)
-        self.buffer = context.device.allocate(self.nbytes, "device" if self._is_staged else "shared")
+        is_staged = context.device.memory_scheme == "staged"
+        self.buffer = context.device.allocate(self.nbytes, "device" if is_staged else "shared")
         self._digest = b""
 
     def write(self, pieces: Iterable[np.ndarray], digest: bytes = b"") -> None:
         """Write arrays one after the other from the start on; digest: of the contents, see `holds`."""
         at = 0
-        staging: Any = None
         for piece in pieces:
-            flat = np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
-            if not self._is_staged:
-                self.buffer.array(BYTES, at, flat.size)[:] = flat
-                at += flat.size
-                continue
-            for start in range(0, flat.size, STAGING_BYTES):
-                part = flat[start : start + STAGING_BYTES]
-                if staging is None or staging.size < part.size:
-                    staging = self._device.allocate(part.size, "upload")
-                staging.array(BYTES, 0, part.size)[:] = part
-                recorder = self._device.record()
-                recorder.copy(staging, self.buffer, part.size, 0, at)
-                self._device.submit(recorder.finish()).wait()
-                at += part.size
+            self._device.write(self.buffer, piece, at)
+            at += piece.nbytes
         self._digest = digest
 
     def fill(self, block_bytes: int, num_blocks: int, write: Callable[[int, np.ndarray], None]) -> None:
         """Let write(first block, bytes) put blocks where the device reads them, in few calls."""
-        if num_blocks == 0:
-            return
-        if not self._is_staged:
-            write(0, self.buffer.array(BYTES, 0, num_blocks * block_bytes))
-            return
-        step = min(num_blocks, max(1, STAGING_BYTES // block_bytes))
-        staging = [self._device.allocate(step * block_bytes, "upload") for _ in range(2)]
-        running: list[Any] = [None, None]
-        for number, first in enumerate(range(0, num_blocks, step)):
-            which = number % 2
-            if running[which] is not None:
-                running[which].wait()
-            nbytes = min(step, num_blocks - first) * block_bytes
-            write(first, staging[which].array(BYTES, 0, nbytes))
-            recorder = self._device.record()
-            recorder.copy(staging[which], self.buffer, nbytes, 0, first * block_bytes)
-            running[which] = self._device.submit(recorder.finish())
-        for one in running:
-            if one is not None:
-                one.wait()
+        self._device.write_pieces(self.buffer, block_bytes, num_blocks, write)
 
     def write_rows(self, rows: np.ndarray, records: np.ndarray) -> None:
         """Write one record (k, ...) each at some places, counted in records."""
-        flat = np.ascontiguousarray(records).reshape(len(rows), -1).view(np.uint8)
-        staging = self._device.allocate(flat.size, "upload")
-        staging.array(BYTES, 0, flat.size)[:] = flat.reshape(-1)
-        recorder, size = self._device.record(), flat.shape[1]
-        for place, row in enumerate(rows.tolist()):
-            recorder.copy(staging, self.buffer, size, place * size, row * size)
-        self._device.submit(recorder.finish()).wait()
+        self._device.write_rows(self.buffer, rows, records)
         self._digest = b""
 
     def holds(self, digest: bytes) -> bool:

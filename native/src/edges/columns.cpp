@@ -14,7 +14,7 @@ void for_each_number(const std::vector<Columns<T>>& sources, const std::uint32_t
                      const Put& put) {
   std::int64_t num_columns = 0;
   for (const Columns<T>& source : sources) num_columns += static_cast<std::int64_t>(source.columns.size());
-  const int shares = num_blocks * kBlock < kSmallestShared ? 1 : ThreadPool::instance().num_threads();
+  const int shares = num_shares(num_blocks * kBlock);
   for_each_share(num_blocks, shares, [&](int, std::int64_t begin, std::int64_t end) {
     const T* place[kBlock];
     for (std::int64_t block = begin; block < end; ++block) {
@@ -131,7 +131,7 @@ Fingerprint fingerprint(const void* data, std::int64_t num_bytes) {
   const unsigned char* bytes = static_cast<const unsigned char*>(data);
   const std::int64_t num_words = num_bytes / 8, num_chunks = (num_words + kChunkWords - 1) / kChunkWords;
   std::vector<Fingerprint> chunks(static_cast<std::size_t>(num_chunks));
-  const int shares = num_words < kSmallestShared ? 1 : ThreadPool::instance().num_threads();
+  const int shares = num_shares(num_words);
   for_each_share(num_chunks, shares, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k)
       chunks[static_cast<std::size_t>(k)] =

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 
@@ -10,11 +9,11 @@
 
 namespace graphopt::edges {
 
-// Items below which waking other threads costs more than it saves.
-inline constexpr std::int64_t kSmallestShared = 1 << 15;
+// Items below which waking other threads costs more than it saves, and of each thread from there on.
+inline constexpr std::int64_t kSmallestShared = 1 << 15, kSmallestShare = 1 << 13;
 
 inline int num_shares(std::int64_t size) {
-  return size < kSmallestShared ? 1 : ThreadPool::instance().num_threads();
+  return size < kSmallestShared ? 1 : ThreadPool::instance().threads_for(size, kSmallestShare);
 }
 
 // task(t, begin, end) for shares t = 0 .. shares - 1 of [0, size).
@@ -25,12 +24,7 @@ void for_each_share(std::int64_t size, int shares, const Task& task) {
     partition(size, t, shares, begin, end);
     task(t, begin, end);
   };
-  if (shares == 1) return one(0);
-  std::atomic<int> next{0};
-  const auto body = [&](int) {
-    for (int t = next++; t < shares; t = next++) one(t);
-  };
-  ThreadPool::instance().run(std::ref(body));
+  ThreadPool::instance().run_shares(shares, std::ref(one));
 }
 
 // The same with as many shares as there are threads, and task(begin, end).

@@ -5,19 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-
-#include "parallel/stopping.h"
+#include <stdexcept>
+#include <string>
 
 namespace graphopt {
 namespace {
 
-// About 20 microseconds.
-constexpr int kSpins = 1500;
-
-// How often the caller of a region looks at its watch while it waits for the others.
-constexpr std::chrono::milliseconds kWatchful{10};
+constexpr int kSpinMicroseconds =
+    30;  // of a worker that waits for the next region, and of a caller for the end
 
 int default_num_threads() {
   if (const char* text = std::getenv("GRAPHOPT_NUM_THREADS")) {
@@ -47,112 +43,161 @@ ThreadPool& ThreadPool::instance() {
   return *pool;
 }
 
-ThreadPool::ThreadPool() { start(default_num_threads()); }
+ThreadPool::ThreadPool() : taken_(new std::atomic<std::uint64_t>[max_threads]()) {
+  start(std::min(default_num_threads(), max_threads));
+}
 
 ThreadPool::~ThreadPool() { stop(); }
+
+int ThreadPool::threads_for(std::int64_t work, std::int64_t least) const {
+  return static_cast<int>(
+      std::clamp<std::int64_t>(work / std::max<std::int64_t>(least, 1), 1, num_threads()));
+}
 
 void ThreadPool::resize(int num_threads) {
   std::lock_guard<std::mutex> run_lock(run_mutex_);
   stop();
-  start(std::max(1, num_threads));
+  start(std::clamp(num_threads, 1, max_threads));
 }
 
 void ThreadPool::start(int num_threads) {
   stopping_ = false;
   num_threads_ = num_threads;
+  const std::uint64_t seen = region().number;
+  for (int i = 1; i < num_threads; ++i) workers_.push_back(std::make_unique<Worker>());
   for (int i = 1; i < num_threads; ++i) {
-    workers_.emplace_back([this, i, g = generation_.load()] { work(i, g); });
+    workers_[i - 1]->thread = std::thread([this, i, seen] { work(i, seen); });
   }
 }
 
 void ThreadPool::stop() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+  stopping_ = true;
+  for (auto& worker : workers_) {
+    worker->wakes.fetch_add(1);
+    wake_all(worker->wakes);
   }
-  wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (auto& worker : workers_) worker->thread.join();
   workers_.clear();
+}
+
+ThreadPool::Region ThreadPool::region() const {
+  const std::uint64_t word = region_.load(std::memory_order_seq_cst);
+  return {word >> 16, static_cast<int>((word & 0xffff) >> 1), (word & 1) != 0};
 }
 
 void ThreadPool::run(const std::function<void(int)>& task) {
   std::lock_guard<std::mutex> run_lock(run_mutex_);
-  run_locked(task);
+  run_locked(num_threads(), true, task);
 }
 
 bool ThreadPool::run_exactly(int expected, const std::function<void(int)>& task) {
   std::lock_guard<std::mutex> run_lock(run_mutex_);
   if (num_threads() != expected) return false;
-  run_locked(task);
+  run_locked(expected, true, task);
   return true;
 }
 
-void ThreadPool::run_locked(const std::function<void(int)>& task) {
-  if (workers_.empty()) {
-    task(0);
+bool ThreadPool::run_team(int threads, const std::function<void(int)>& task) {
+  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  if (threads < 1 || threads > num_threads()) return false;
+  run_locked(threads, true, task);
+  return true;
+}
+
+void ThreadPool::run_shares(int shares, const std::function<void(int)>& task) {
+  if (shares == 1) return task(0);
+  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  if (workers_.empty() || shares > max_threads) {
+    for (int share = 0; share < shares; ++share) task(share);
     return;
   }
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    task_ = &task;
-    watch_ = Watch::current();
-    pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-    error_ = nullptr;
-    generation_.fetch_add(1, std::memory_order_release);
+  run_locked(shares, false, task);
+}
+
+void ThreadPool::run_locked(int shares, bool is_team, const std::function<void(int)>& task) {
+  if (shares == 1) return task(0);
+  const std::uint64_t number = region().number + 1;
+  task_ = &task;
+  watch_ = Watch::current();
+  error_ = nullptr;
+  unfinished_.store(shares, std::memory_order_relaxed);
+  const Region now{number, shares, is_team};
+  region_.store(number << 16 | static_cast<std::uint64_t>(shares) << 1 | (is_team ? 1 : 0),
+                std::memory_order_seq_cst);
+  wake_children(0, now);
+  if (is_team) {
+    do_share(0);
+  } else {
+    take_shares(0, now);
   }
-  wake_.notify_all();
-  std::exception_ptr own_error;
-  try {
-    task(0);
-  } catch (...) {
-    own_error = std::current_exception();
-  }
-  for (int spin = 0; spin < kSpins && pending_.load(std::memory_order_acquire) != 0; ++spin) spin_pause();
-  if (pending_.load(std::memory_order_acquire) != 0) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    const auto done = [this] { return pending_.load(std::memory_order_acquire) == 0; };
-    if (watch_ == nullptr) {
-      done_.wait(lock, done);
-    } else {
-      while (!done_.wait_for(lock, kWatchful, done)) {
-        lock.unlock();
-        watch_->poll();
-        lock.lock();
-      }
-    }
+  const int end = static_cast<int>(number & 0x7fffffff);
+  for (int seen = finished_.value(); seen != end; seen = finished_.value()) {
+    finished_.wait_while(seen, kSpinMicroseconds);
   }
   task_ = nullptr;
-  if (own_error) std::rethrow_exception(own_error);
   if (error_) std::rethrow_exception(error_);
 }
 
-bool ThreadPool::wait_for_work(std::uint64_t& seen_generation) {
-  const auto ready = [&] {
-    return stopping_ || generation_.load(std::memory_order_acquire) != seen_generation;
-  };
-  for (int spin = 0; spin < kSpins && !ready(); ++spin) spin_pause();
-  if (!ready()) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    wake_.wait(lock, ready);
+// A tree: thread t wakes 2 t + 1 and 2 t + 2, so that nobody has to wake all.
+void ThreadPool::wake_children(int index, const Region& region) {
+  const int awake = std::min(region.shares, num_threads());
+  for (int child = 2 * index + 1; child <= 2 * index + 2 && child < awake; ++child) {
+    Worker& worker = *workers_[child - 1];
+    if (!worker.is_asleep.load(std::memory_order_seq_cst)) continue;
+    worker.wakes.fetch_add(1, std::memory_order_seq_cst);
+    wake_all(worker.wakes);
   }
-  if (stopping_) return false;
-  seen_generation = generation_.load(std::memory_order_acquire);
-  return true;
 }
 
-void ThreadPool::work(int index, std::uint64_t seen_generation) {
-  while (wait_for_work(seen_generation)) {
-    Watch::make_current(watch_);
-    try {
-      (*task_)(index);
-    } catch (...) {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-    }
-    Watch::make_current(nullptr);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      std::lock_guard<std::mutex> lock(mutex_);  // the caller is either before its check or asleep
-      done_.notify_one();
+void ThreadPool::do_share(int share) {
+  Watch* const own = Watch::current();
+  Watch::make_current(watch_);
+  try {
+    (*task_)(share);
+  } catch (...) {
+    std::lock_guard<std::mutex> lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+  Watch::make_current(own);
+  const std::uint64_t number = region().number;  // this region's: it has not ended
+  if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    finished_.set(static_cast<int>(number & 0x7fffffff));
+  }
+}
+
+// All shares that nobody has taken, starting with `first`. A share is taken by setting its number of the last
+// region to this one: somebody who comes after the region's end finds them all taken, and touches nothing.
+void ThreadPool::take_shares(int first, const Region& region) {
+  for (int k = 0; k < region.shares; ++k) {
+    const int share = (first + k) % region.shares;
+    std::uint64_t last = taken_[share].load(std::memory_order_relaxed);
+    if (last >= region.number) continue;
+    if (taken_[share].compare_exchange_strong(last, region.number, std::memory_order_acq_rel))
+      do_share(share);
+  }
+}
+
+bool ThreadPool::wait_for_region(Worker& self, std::uint64_t seen) {
+  const auto ready = [&] { return stopping_.load() || region().number != seen; };
+  while (!spin_until(ready, kSpinMicroseconds)) {
+    const int wakes = self.wakes.load(std::memory_order_seq_cst);
+    self.is_asleep.store(true, std::memory_order_seq_cst);
+    if (!ready()) sleep_while(self.wakes, wakes);
+    self.is_asleep.store(false, std::memory_order_seq_cst);
+  }
+  return !stopping_.load();
+}
+
+void ThreadPool::work(int index, std::uint64_t seen) {
+  Worker& self = *workers_[index - 1];
+  while (wait_for_region(self, seen)) {
+    const Region now = region();
+    seen = now.number;
+    wake_children(index, now);
+    if (!now.is_team) {
+      take_shares(index, now);
+    } else if (index < now.shares) {
+      do_share(index);
     }
   }
 }

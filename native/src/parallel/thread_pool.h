@@ -1,44 +1,54 @@
 // A fixed pool of threads for parallel loops with a static, reproducible partition.
+//
+// Two kinds of regions:
+//
+//   run_shares(n, task)  n independent shares. Whoever is awake takes the next one, the caller first of all:
+//   a
+//                        region never waits for a thread that has yet to wake up.
+//   run_team(n, task)    n threads at the same time, which may wait for each other (SpinBarrier).
+//
+// In both, share t is the same work whoever does it, so results do not depend on it. Only as many threads are
+// woken as there are shares.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "parallel/stopping.h"
+#include "parallel/waiting.h"
 
 namespace graphopt {
 
-// Tell the processor that this is a waiting loop.
-inline void spin_pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// One pool per process and CPU module. `run` is not reentrant: a task must not call `run`.
-// Workers spin for some microseconds before they sleep, so that regions that follow each other closely start
-// in about a microsecond.
+// One pool per process and native module. Regions are not reentrant: a task must not start one. Those of
+// several callers follow each other.
 class ThreadPool {
  public:
+  static constexpr int max_threads = 1024;
+
   static ThreadPool& instance();
 
   int num_threads() const { return num_threads_.load(std::memory_order_relaxed); }
 
+  // Threads for `work` items where one thread needs `least` of them to be worth waking: 1 .. num_threads().
+  int threads_for(std::int64_t work, std::int64_t least) const;
+
   // Change the number of threads (>= 1). Waits for running work.
   void resize(int num_threads);
 
-  // Call task(t) for t = 0 .. num_threads()-1, t = 0 on the calling thread; return when all are done.
-  // The first exception thrown by a task is rethrown here. Calls from several threads are serialised, so all
-  // threads of one region run at the same time (they may wait for each other, see SpinBarrier).
+  // task(t) for t = 0 .. shares - 1; returns when all are done. The first exception of a task is rethrown.
   // Pass a large lambda through std::ref to avoid an allocation.
+  void run_shares(int shares, const std::function<void(int)>& task);
+
+  // task(t) for t = 0 .. threads - 1, all at the same time, t = 0 on the calling thread. False, and nothing
+  // happens, where the pool has fewer threads.
+  bool run_team(int threads, const std::function<void(int)>& task);
+
+  // run_team with all threads, t = 0 .. num_threads() - 1.
   void run(const std::function<void(int)>& task);
 
   // The same, but nothing happens and false is returned if the number of threads is not `expected`: for a
@@ -48,52 +58,70 @@ class ThreadPool {
   ~ThreadPool();
 
  private:
+  // A region: its number, its shares, whether they need a thread each.
+  struct Region {
+    std::uint64_t number;
+    int shares;
+    bool is_team;
+  };
+  struct Worker {
+    alignas(64) std::atomic<int> wakes{0};
+    std::atomic<bool> is_asleep{false};
+    std::thread thread;
+  };
+
   ThreadPool();
   void start(int num_threads);
   void stop();
-  void work(int index, std::uint64_t seen_generation);
-  bool wait_for_work(std::uint64_t& seen_generation);
-  void run_locked(const std::function<void(int)>& task);
+  Region region() const;
+  void run_locked(int shares, bool is_team, const std::function<void(int)>& task);
+  void work(int index, std::uint64_t seen);
+  bool wait_for_region(Worker& self, std::uint64_t seen);
+  void wake_children(int index, const Region& region);
+  void take_shares(int first, const Region& region);
+  void do_share(int share);
 
-  std::mutex run_mutex_;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
+  std::mutex run_mutex_, error_mutex_;
   const std::function<void(int)>* task_ = nullptr;
-  Watch* watch_ = nullptr;  // of the caller of the region
-  std::atomic<std::uint64_t> generation_{0};
-  std::atomic<int> pending_{0};
+  Watch* watch_ = nullptr;                            // of the caller of the region
+  alignas(64) std::atomic<std::uint64_t> region_{0};  // number << 16 | shares << 1 | is_team
+  alignas(64) std::atomic<int> unfinished_{0};
+  Signal finished_;  // the low bits of the number of the last finished region
   std::atomic<bool> stopping_{false};
   std::atomic<int> num_threads_{1};
+  std::unique_ptr<std::atomic<std::uint64_t>[]> taken_;  // by share: number of the last region that did it
   std::exception_ptr error_;
-  std::vector<std::thread> workers_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // thread t is workers_[t - 1]
 };
 
-// Meeting point of the threads of one parallel region. Spins briefly, then yields the core.
+// Meeting point of the threads of one team: they read for some microseconds, then let others have the core,
+// then sleep.
 class SpinBarrier {
  public:
   explicit SpinBarrier(int num_threads) : num_threads_(num_threads) {}
   void wait() {
     if (num_threads_ == 1) return;
-    const int generation = generation_.load(std::memory_order_acquire);
+    const int generation = generation_.value();
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
       arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
+      generation_.set(generation + 1);
       return;
     }
-    for (int spin = 0; generation_.load(std::memory_order_acquire) == generation; ++spin) {
-      if (spin < 1000) {
-        spin_pause();
-      } else {
-        std::this_thread::yield();
-        stop_requested();  // the caller keeps asking while it waits
-      }
-    }
+    constexpr int reading = 50, yielding = 200;  // [us]
+    const auto ready = [&] { return generation_.value() != generation; };
+    if (spin_until(ready, reading)) return;
+    const auto polite = [&] {
+      std::this_thread::yield();
+      stop_requested();  // the caller keeps asking while it waits
+      return ready();
+    };
+    if (!spin_until(polite, yielding)) generation_.wait_while(generation, 0);
   }
 
  private:
   const int num_threads_;
   alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> generation_{0};
+  Signal generation_;
 };
 
 // Half-open share of [0, size) that thread t of n works on.

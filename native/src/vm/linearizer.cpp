@@ -115,15 +115,7 @@ void Linearizer::require_prepared() const {
 
 // task(t) for every partition t, on as many threads as there are now.
 void Linearizer::for_each_partition(const std::function<void(int)>& task) {
-  if (num_partitions_ == 1) {
-    task(0);
-    return;
-  }
-  ThreadPool& pool = ThreadPool::instance();
-  const int num_threads = pool.num_threads();
-  pool.run([&](int thread) {
-    for (int t = thread; t < num_partitions_; t += num_threads) task(t);
-  });
+  ThreadPool::instance().run_shares(num_partitions_, task);
 }
 
 void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk,

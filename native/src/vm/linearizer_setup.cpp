@@ -53,7 +53,9 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
 }
 
 // Edges and work below which waking other threads costs more than it saves.
-constexpr std::int64_t kSmallestSharedWork = 400'000;  // instructions times chunks times lanes
+// Instructions times chunks times lanes: of work that more than one thread does, and of each thread's part of
+// it.
+constexpr std::int64_t kSmallestSharedWork = 400'000, kSmallestShareOfWork = 200'000;
 
 }  // namespace
 
@@ -306,7 +308,8 @@ void Linearizer::choose_packing() {
 void Linearizer::choose_partitions() {
   std::int64_t work = 0;
   for (const auto& g : groups_) work += g->num_chunks * kLanes * g->linearize->num_instructions;
-  num_partitions_ = work < kSmallestSharedWork ? 1 : ThreadPool::instance().num_threads();
+  num_partitions_ =
+      work < kSmallestSharedWork ? 1 : ThreadPool::instance().threads_for(work, kSmallestShareOfWork);
   for (const auto& g : groups_) {
     g->first_chunk.assign(static_cast<std::size_t>(num_partitions_) + 1, 0);
     for (int t = 0; t < num_partitions_; ++t) {

@@ -6,6 +6,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "vulkan/faults.h"
+#include "vulkan/program.h"
+
 namespace graphopt::vulkan {
 namespace {
 
@@ -23,6 +26,9 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
     }
   }
 }
+
+constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
+constexpr double longest_transfer = 600.0;  // [s]
 
 std::string choose_scheme(const PhysicalDevice& device, const std::string& asked) {
   if (asked.empty()) return device.kind == "discrete" || device.kind == "virtual" ? "staged" : "single";
@@ -47,6 +53,7 @@ Device::Device(std::size_t index, const DeviceOptions& options)
   create_device();
   create_pipeline_cache();
   memory_ = std::make_unique<MemoryPool>(*this);
+  transfers_ = std::make_unique<Transfers>(*this);
 }
 
 void Device::create_device() {
@@ -85,7 +92,8 @@ void Device::create_device() {
   info.pQueueCreateInfos = &queue;
   info.enabledExtensionCount = static_cast<std::uint32_t>(extensions.size());
   info.ppEnabledExtensionNames = extensions.data();
-  check(instance_->api().vkCreateDevice(physical_.handle, &info, nullptr, &device_), "opening the device");
+  vulkan::check(instance_->api().vkCreateDevice(physical_.handle, &info, nullptr, &device_),
+                "opening the device");
   api_ = load_device_api(instance_->api(), device_);
   api_.vkGetDeviceQueue(device_, physical_.queue_family, 0, &queue_);
 
@@ -95,40 +103,162 @@ void Device::create_device() {
   VkSemaphoreCreateInfo semaphore{};
   semaphore.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
   semaphore.pNext = &type;
-  check(api_.vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_), "creating the timeline semaphore");
+  vulkan::check(api_.vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_),
+                "creating the timeline semaphore");
 }
 
 Device::~Device() {
   if (device_ == VK_NULL_HANDLE) return;
-  api_.vkDeviceWaitIdle(device_);
-  try {
-    save_pipeline_cache();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "graphopt: the pipeline cache was not saved: %s\n", error.what());
+  // Only transfers can still be on their way: a program in flight keeps its device. One that hangs is left to
+  // the end of the process, with the memory that it may still write.
+  bool is_hanging = false;
+  if (!is_lost()) {
+    try {
+      is_hanging = !wait(submitted_, longest_end);
+      if (!is_hanging) save_pipeline_cache();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "graphopt: the pipeline cache was not saved: %s\n", error.what());
+    }
+  } else {
+    std::uint64_t now = 0;  // given up by the driver, which then answers at once, or silent for a minute
+    const VkResult result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
+    is_hanging = result == VK_SUCCESS && now < submitted_;
   }
+  if (is_hanging) {
+    (void)transfers_.release();
+    (void)memory_.release();
+    return;
+  }
+  transfers_.reset();
   memory_.reset();
   api_.vkDestroyPipelineCache(device_, pipeline_cache_, nullptr);
   api_.vkDestroySemaphore(device_, timeline_, nullptr);
   api_.vkDestroyDevice(device_, nullptr);
 }
 
-std::uint64_t Device::submit(VkCommandBuffer commands) {
+void Device::note_loss(const std::string& text, const std::string& running) noexcept {
+  std::lock_guard<std::mutex> lock(loss_mutex_);
+  if (lost_) return;
+  try {
+    loss_ = text;
+    loss_running_ = running;
+  } catch (const std::bad_alloc&) {  // the flag alone has to do
+  }
+  lost_.store(true, std::memory_order_release);
+}
+
+void Device::require_present() {
+  if (!is_lost()) return;
+  std::lock_guard<std::mutex> lock(loss_mutex_);
+  throw DeviceLostError(loss_ + " It takes no more work; open it again, or go on with device='cpu'.",
+                        physical_.name, loss_running_);
+}
+
+std::string Device::running() {
   std::lock_guard<std::mutex> lock(queue_mutex_);
+  return running_locked();
+}
+
+std::string Device::running_locked() {
+  for (const InFlight& one : in_flight_) {
+    if (one.program) return one.program->description();
+  }
+  return in_flight_.empty() ? "nothing" : "transfers";
+}
+
+// Throw unless it is VK_SUCCESS; a lost device is noted, with what it was doing. Called with the queue's
+// mutex.
+void Device::check(VkResult result, const char* what) {
+  if (result != VK_ERROR_DEVICE_LOST) {
+    vulkan::check(result, what);
+    return;
+  }
+  const std::string running = running_locked();
+  const std::string text =
+      std::string("The device ") + physical_.name + " was lost (" + what +
+      " failed with VK_ERROR_DEVICE_LOST: the driver reset or removed it) while it ran " + running + ".";
+  note_loss(text, running);
+  throw DeviceLostError(text, physical_.name, running);
+}
+
+std::uint64_t Device::reached() {
+  std::uint64_t now = 0;
+  check(api_.vkGetSemaphoreCounterValue(device_, timeline_, &now), "asking the device for progress");
+  return now;
+}
+
+std::vector<Device::InFlight> Device::take_finished(std::uint64_t reached) {
+  std::vector<InFlight> finished;
+  while (!in_flight_.empty() && in_flight_.front().value <= reached) {
+    finished.push_back(std::move(in_flight_.front()));
+    in_flight_.pop_front();
+  }
+  return finished;
+}
+
+void Device::release_finished() noexcept {
+  std::vector<InFlight> finished;  // destroyed without the lock: buffers go back to the pool
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  if (in_flight_.empty()) return;
+  std::uint64_t now = 0;
+  // Of a lost device nothing runs any more; of one that hangs everything may.
+  const VkResult result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
+  if (result == VK_ERROR_DEVICE_LOST) now = submitted_;
+  try {
+    finished = take_finished(now);
+  } catch (const std::bad_alloc&) {  // another time
+  }
+}
+
+void Device::submit_commands(const std::vector<VkCommandBuffer>& commands,
+                             std::vector<std::shared_ptr<Buffer>> needed,
+                             const std::shared_ptr<Program>& program) {
   const std::uint64_t value = submitted_ + 1;
   VkTimelineSemaphoreSubmitInfo timeline{};
   timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
   timeline.signalSemaphoreValueCount = 1;
   timeline.pSignalSemaphoreValues = &value;
+  std::vector<VkCommandBuffer> present;
+  for (VkCommandBuffer one : commands) {
+    if (one != VK_NULL_HANDLE) present.push_back(one);
+  }
   VkSubmitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
   info.pNext = &timeline;
-  info.commandBufferCount = 1;
-  info.pCommandBuffers = &commands;
+  info.commandBufferCount = static_cast<std::uint32_t>(present.size());
+  info.pCommandBuffers = present.data();
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &timeline_;
-  check(api_.vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), "submitting to the device");
+  in_flight_.push_back({value, program, std::move(needed)});
+  try {
+    check(api_.vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), "submitting to the device");
+  } catch (...) {
+    in_flight_.pop_back();
+    throw;
+  }
   submitted_ = value;
-  return value;
+}
+
+void Device::submit_noted() {
+  require_present();
+  std::vector<std::shared_ptr<Buffer>> needed;
+  const VkCommandBuffer commands = transfers_->take_noted(next_value(), needed);
+  if (commands != VK_NULL_HANDLE) submit_commands({commands}, std::move(needed), nullptr);
+}
+
+std::uint64_t Device::submit(const std::shared_ptr<Program>& program) {
+  release_finished();
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  require_present();
+  std::vector<std::shared_ptr<Buffer>> needed;
+  const VkCommandBuffer transfers = transfers_->take_noted(next_value(), needed);
+  submit_commands({transfers, program->commands()}, std::move(needed), program);
+  return submitted_;
+}
+
+std::uint64_t Device::last_submitted() {
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  return submitted_;
 }
 
 bool Device::wait(std::uint64_t value, double timeout_s) {
@@ -140,20 +270,42 @@ bool Device::wait(std::uint64_t value, double timeout_s) {
   const double ns = std::min(std::max(timeout_s, 0.0) * 1e9, 9e18);
   const VkResult result = api_.vkWaitSemaphores(device_, &info, static_cast<std::uint64_t>(ns));
   if (result == VK_TIMEOUT) return false;
-  check(result, "waiting for the device");
+  if (result != VK_SUCCESS) {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    check(result, "waiting for the device");
+  }
+  release_finished();
   return true;
 }
 
+void Device::wait_or_lose(std::uint64_t value, const char* what) {
+  if (wait(value, longest_transfer)) return;
+  const std::string text = "The device " + physical_.name + " did not finish " + what + " within " +
+                           std::to_string(static_cast<int>(longest_transfer)) + " s; it ran " + running() +
+                           ".";
+  note_loss(text, running());
+  throw DeviceLostError(text, physical_.name, running());
+}
+
 bool Device::done(std::uint64_t value) {
-  std::uint64_t reached = 0;
-  check(api_.vkGetSemaphoreCounterValue(device_, timeline_, &reached), "asking the device for progress");
-  return reached >= value;
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  return reached() >= value;
 }
 
 void Device::wait_idle() {
-  std::lock_guard<std::mutex> lock(queue_mutex_);
-  check(api_.vkDeviceWaitIdle(device_), "waiting for the device");
+  transfers_->flush();
+  {
+    std::lock_guard<std::mutex> lock(queue_mutex_);
+    check(api_.vkDeviceWaitIdle(device_), "waiting for the device");
+  }
+  release_finished();
 }
+
+void Device::break_call(const std::string& call, const std::string& result) {
+  vulkan::break_call(api_, call, result);
+}
+
+void Device::mend_calls() { api_ = load_device_api(instance_->api(), device_); }
 
 std::string Device::pipeline_cache_path() const {
   if (options_.cache_directory.empty()) return "";
@@ -174,7 +326,8 @@ void Device::create_pipeline_cache() {
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
   info.initialDataSize = data.size();
   info.pInitialData = data.data();
-  check(api_.vkCreatePipelineCache(device_, &info, nullptr, &pipeline_cache_), "creating the pipeline cache");
+  vulkan::check(api_.vkCreatePipelineCache(device_, &info, nullptr, &pipeline_cache_),
+                "creating the pipeline cache");
   saved_cache_size_ = data.size();
 }
 
@@ -182,11 +335,12 @@ void Device::save_pipeline_cache() {
   const std::string path = pipeline_cache_path();
   if (path.empty()) return;
   std::size_t size = 0;
-  check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr), "reading the pipeline cache");
+  vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr),
+                "reading the pipeline cache");
   if (size == saved_cache_size_) return;
   std::string data(size, '\0');
-  check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, data.data()),
-        "reading the pipeline cache");
+  vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, data.data()),
+                "reading the pipeline cache");
   std::error_code error;
   std::filesystem::create_directories(options_.cache_directory, error);
   const std::string temporary = path + ".new";

@@ -1,16 +1,26 @@
-// A logical device: one compute queue, one timeline semaphore, a memory pool, a pipeline cache kept on disk.
+// A logical device: one compute queue, one timeline semaphore, a memory pool, transfers, a pipeline cache
+// kept on disk.
+//
+// Programs that run and buffers that a transfer needs are kept alive here until the device is done with them
+// (`in_flight_`), so that nobody has to wait for a submission only to forget it.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "vulkan/error.h"
 #include "vulkan/instance.h"
 #include "vulkan/memory.h"
+#include "vulkan/transfers.h"
 
 namespace graphopt::vulkan {
+
+class Program;
 
 struct DeviceOptions {
   bool validation = false;
@@ -35,18 +45,51 @@ class Device : public std::enable_shared_from_this<Device> {
   const std::string& memory_scheme() const { return scheme_; }
   VkPipelineCache pipeline_cache() const { return pipeline_cache_; }
 
+  Transfers& transfers() { return *transfers_; }
+
   // Submit after everything submitted before; returns the timeline value that is reached when it is done.
-  std::uint64_t submit(VkCommandBuffer commands);
+  std::uint64_t submit(const std::shared_ptr<Program>& program);
   // False after timeout_s seconds without completion. Throws DeviceLostError.
   bool wait(std::uint64_t value, double timeout_s);
   bool done(std::uint64_t value);
   void wait_idle();
+  std::uint64_t last_submitted();
+  // Let go of programs and buffers that the device is done with. Never throws, never waits.
+  void release_finished() noexcept;
+
+  // A lost device, by the driver's word or because it did not answer in time, takes no more work: every
+  // submission throws the first error again.
+  bool is_lost() const { return lost_.load(std::memory_order_acquire); }
+  void note_loss(const std::string& text, const std::string& running) noexcept;
+  std::string running();  // what the device works on at the moment
+  void require_present();
+
+  // For `Transfers`, which calls them with this mutex held.
+  std::mutex& queue_mutex() { return queue_mutex_; }
+  std::uint64_t reached();
+  std::uint64_t next_value() const { return submitted_ + 1; }
+  void submit_noted();
+  void submit_commands(const std::vector<VkCommandBuffer>& commands,
+                       std::vector<std::shared_ptr<Buffer>> needed, const std::shared_ptr<Program>& program);
+  void wait_or_lose(std::uint64_t value, const char* what);
+
+  void break_call(const std::string& call, const std::string& result);  // for tests, see faults.h
+  void mend_calls();
 
   void save_pipeline_cache();
   std::string pipeline_cache_path() const;
 
  private:
+  struct InFlight {
+    std::uint64_t value;
+    std::shared_ptr<Program> program;
+    std::vector<std::shared_ptr<Buffer>> buffers;
+  };
+
   void create_device();
+  void check(VkResult result, const char* what);
+  std::string running_locked();
+  std::vector<InFlight> take_finished(std::uint64_t reached);
   void create_pipeline_cache();
 
   std::shared_ptr<Instance> instance_;
@@ -60,8 +103,13 @@ class Device : public std::enable_shared_from_this<Device> {
   VkPipelineCache pipeline_cache_ = VK_NULL_HANDLE;
   std::size_t saved_cache_size_ = 0;
   std::unique_ptr<MemoryPool> memory_;
+  std::unique_ptr<Transfers> transfers_;
   std::mutex queue_mutex_;
   std::uint64_t submitted_ = 0;
+  std::deque<InFlight> in_flight_;
+  std::atomic<bool> lost_{false};
+  mutable std::mutex loss_mutex_;
+  std::string loss_, loss_running_;
 };
 
 }  // namespace graphopt::vulkan

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace graphopt::vulkan {
 
@@ -20,7 +21,14 @@ class DeviceMemoryError : public DeviceError {
 // The device was lost or did not answer in time. Nothing on it can be trusted any more.
 class DeviceLostError : public DeviceError {
  public:
-  using DeviceError::DeviceError;
+  explicit DeviceLostError(const std::string& text, std::string device = "", std::string running = "")
+      : DeviceError(text), device_(std::move(device)), running_(std::move(running)) {}
+
+  const std::string& device() const { return device_; }    // its name
+  const std::string& running() const { return running_; }  // what it was doing; empty where nobody knows
+
+ private:
+  std::string device_, running_;
 };
 
 }  // namespace graphopt::vulkan

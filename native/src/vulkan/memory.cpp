@@ -11,6 +11,11 @@ namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t smallest_block = 16 * MiB, largest_block = 256 * MiB;
+constexpr std::uint64_t most_kept_on_device = 4096 * MiB, most_kept_on_host = 256 * MiB;
+
+std::uint64_t rounded(std::uint64_t size) {
+  return (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
+}
 
 std::string human(std::uint64_t bytes) {
   char text[32];
@@ -61,33 +66,55 @@ MemoryPool::~MemoryPool() {
 
 std::shared_ptr<Buffer> MemoryPool::allocate(std::uint64_t size, Usage usage) {
   size = std::max<std::uint64_t>(size, 4);
+  device_.release_finished();
+  MemoryRange range;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    range = take(size, usage);
+    used_ += rounded(size);
+    peak_used_ = std::max(peak_used_, used_);
+    ++allocations_;
+  }
+  return std::make_shared<Buffer>(device_.shared_from_this(), range.block, range.offset, size);
+}
+
+MemoryRange MemoryPool::take_staging(std::uint64_t size, Usage usage) {
   std::lock_guard<std::mutex> lock(mutex_);
-  MemoryBlock* home = nullptr;
-  std::optional<std::uint64_t> offset;
+  MemoryRange range;
+  range.block = new_block(rounded(size), usage, size);
+  range.offset = *range.block->ranges->allocate(size);
+  range.size = size;
+  staging_ += range.block->size;
+  return range;
+}
+
+std::optional<MemoryRange> MemoryPool::take_from_blocks(std::uint64_t size, Usage usage) {
+  // Blocks in use first; of the empty ones the smallest that holds it, so that a large one stays whole.
+  MemoryBlock* empty = nullptr;
   for (auto& block : blocks_) {
     if (block->usage != usage) continue;
-    offset = block->ranges->allocate(size);
-    if (offset) {
-      home = block.get();
-      break;
+    if (block->ranges->used() == 0) {
+      const bool fits = block->size >= size && (block->size <= largest_block || size > block->size / 4);
+      if (fits && (empty == nullptr || block->size < empty->size)) empty = block.get();
+    } else if (const auto offset = block->ranges->allocate(size)) {
+      return MemoryRange{block.get(), *offset, size};
     }
   }
-  if (home == nullptr) {
-    // Blocks double from 16 to 256 MiB; what is larger than half of the next one gets its own.
-    std::uint64_t block_size = smallest_block;
-    for (auto& block : blocks_) {
-      if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
-    }
-    const std::uint64_t rounded = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
-    home = new_block(rounded > block_size / 2 ? rounded : block_size, usage, size);
-    offset = home->ranges->allocate(size);
-    if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
+  if (empty == nullptr) return std::nullopt;
+  return MemoryRange{empty, *empty->ranges->allocate(size), size};
+}
+
+MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
+  if (const auto range = take_from_blocks(size, usage)) return *range;
+  // Blocks double from 16 to 256 MiB; what is larger than half of the next one gets its own.
+  std::uint64_t block_size = smallest_block;
+  for (auto& block : blocks_) {
+    if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
   }
-  const std::uint64_t taken = (size + Tlsf::granularity - 1) / Tlsf::granularity * Tlsf::granularity;
-  used_ += taken;
-  peak_used_ = std::max(peak_used_, used_);
-  ++allocations_;
-  return std::make_shared<Buffer>(device_.shared_from_this(), home, *offset, size);
+  MemoryBlock* home = new_block(rounded(size) > block_size / 2 ? rounded(size) : block_size, usage, size);
+  const auto offset = home->ranges->allocate(size);
+  if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
+  return {home, *offset, size};
 }
 
 void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
@@ -96,26 +123,41 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
   block->ranges->free(offset);
   used_ -= before - block->ranges->used();
   --allocations_;
-  if (block->ranges->used() > 0) return;
-  // Keep one empty block of ordinary size per usage, so that repeated solves do not ask the driver again.
-  const bool other_empty = std::any_of(blocks_.begin(), blocks_.end(), [&](const auto& other) {
-    return other.get() != block && other->usage == block->usage && other->ranges->used() == 0;
-  });
-  if (block->size <= largest_block && !other_empty) return;
-  destroy(*block);
-  blocks_.erase(
-      std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));
+  if (block->ranges->used() == 0) drop_empty(block->usage, kept_bytes(*block));
+}
+
+std::uint64_t MemoryPool::kept_bytes(const MemoryBlock& like) const {
+  const std::uint64_t most =
+      like.usage == Usage::device || like.usage == Usage::shared ? most_kept_on_device : most_kept_on_host;
+  return std::min(most, device_.physical().heaps.at(like.heap).size / 8);
+}
+
+// Destroy empty blocks of a usage, the largest first, until those that are left fit into `keep` bytes.
+void MemoryPool::drop_empty(Usage usage, std::uint64_t keep) {
+  std::vector<MemoryBlock*> empty;
+  std::uint64_t held = 0;
+  for (auto& block : blocks_) {
+    if (block->usage != usage || block->ranges->used() != 0) continue;
+    empty.push_back(block.get());
+    held += block->size;
+  }
+  std::sort(empty.begin(), empty.end(), [](auto* a, auto* b) { return a->size > b->size; });
+  for (MemoryBlock* block : empty) {
+    if (held <= keep) return;
+    held -= block->size;
+    destroy(*block);
+    blocks_.erase(
+        std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& b) { return b.get() == block; }));
+  }
 }
 
 void MemoryPool::trim() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& block : blocks_) {
-    if (block->ranges->used() == 0) {
-      destroy(*block);
-      block.reset();
-    }
-  }
-  blocks_.erase(std::remove(blocks_.begin(), blocks_.end(), nullptr), blocks_.end());
+  trim_locked();
+}
+
+void MemoryPool::trim_locked() {
+  for (Usage usage : {Usage::device, Usage::upload, Usage::readback, Usage::shared}) drop_empty(usage, 0);
 }
 
 std::uint32_t MemoryPool::memory_type(Usage usage, std::uint32_t allowed) const {
@@ -130,32 +172,46 @@ std::uint32_t MemoryPool::memory_type(Usage usage, std::uint32_t allowed) const 
 }
 
 MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_t asked) {
-  const DeviceApi& api = device_.api();
   auto block = std::make_unique<MemoryBlock>();
   block->usage = usage;
   block->size = size;
+  try {
+    allocate_memory(*block, asked);
+    map(*block);
+    block->ranges = std::make_unique<Tlsf>(size);
+    blocks_.push_back(std::move(block));
+  } catch (...) {
+    if (block) destroy(*block);
+    throw;
+  }
+  return blocks_.back().get();
+}
+
+void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
+  const DeviceApi& api = device_.api();
   VkBufferCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
-  info.size = size;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  info.size = block.size;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
+               VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   const bool addresses = device_.physical().buffer_address;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
   // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.
   const std::uint64_t limit = device_.physical().max_allocation;
-  const std::string why =
-      size > limit ? "the driver promises at most " + human(limit) + " in one allocation" : "it is full";
+  const std::string why = block.size > limit
+                              ? "the driver promises at most " + human(limit) + " in one allocation"
+                              : "it is full";
   const auto is_full = [](VkResult r) {
     return r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY;
   };
-  VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block->buffer);
+  VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block.buffer);
   if (is_full(result)) {
-    const std::uint32_t type = memory_type(usage, ~std::uint32_t{0});
+    const std::uint32_t type = memory_type(block.usage, ~std::uint32_t{0});
     out_of_memory(asked, device_.physical().memory.memoryTypes[type].heapIndex, why);
   }
   check(result, "creating a buffer");
   VkMemoryRequirements needs{};
-  api.vkGetBufferMemoryRequirements(device_.handle(), block->buffer, &needs);
+  api.vkGetBufferMemoryRequirements(device_.handle(), block.buffer, &needs);
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
   flags.flags = addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
@@ -163,33 +219,37 @@ MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_
   allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   allocate.pNext = &flags;
   allocate.allocationSize = needs.size;
-  allocate.memoryTypeIndex = memory_type(usage, needs.memoryTypeBits);
-  const VkMemoryType& type = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex];
-  block->heap = type.heapIndex;
+  allocate.memoryTypeIndex = memory_type(block.usage, needs.memoryTypeBits);
+  block.heap = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex].heapIndex;
   result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
-  if (needs.size <= free_locked(block->heap)) {
-    result = api.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block->memory);
+  for (bool again : {false, true}) {
+    if (again) trim_locked();  // what is kept for later makes room
+    if (needs.size <= free_locked(block.heap) - empty_bytes(block.heap)) {
+      result = api.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block.memory);
+    }
+    if (!is_full(result)) break;
   }
-  if (result != VK_SUCCESS) {
-    destroy(*block);
-    if (is_full(result)) out_of_memory(asked, block->heap, why);
-    check(result, "allocating memory");
-  }
-  check(api.vkBindBufferMemory(device_.handle(), block->buffer, block->memory, 0), "binding memory");
-  if ((type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0 && usage != Usage::device) {
-    void* mapped = nullptr;
-    check(api.vkMapMemory(device_.handle(), block->memory, 0, VK_WHOLE_SIZE, 0, &mapped), "mapping memory");
-    block->mapped = static_cast<char*>(mapped);
-  }
-  if (addresses) {
-    VkBufferDeviceAddressInfo address{};
-    address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
-    address.buffer = block->buffer;
-    block->address = api.vkGetBufferDeviceAddress(device_.handle(), &address);
-  }
-  block->ranges = std::make_unique<Tlsf>(size);
-  blocks_.push_back(std::move(block));
-  return blocks_.back().get();
+  if (is_full(result)) out_of_memory(asked, block.heap, why);
+  check(result, "allocating memory");
+  check(api.vkBindBufferMemory(device_.handle(), block.buffer, block.memory, 0), "binding memory");
+  if (!addresses) return;
+  VkBufferDeviceAddressInfo address{};
+  address.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+  address.buffer = block.buffer;
+  block.address = api.vkGetBufferDeviceAddress(device_.handle(), &address);
+}
+
+void MemoryPool::map(MemoryBlock& block) {
+  if (block.usage == Usage::device) return;
+  VkMemoryRequirements needs{};
+  device_.api().vkGetBufferMemoryRequirements(device_.handle(), block.buffer, &needs);
+  const auto& type = device_.physical().memory.memoryTypes[memory_type(block.usage, needs.memoryTypeBits)];
+  if ((type.propertyFlags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) == 0) return;
+  void* mapped = nullptr;
+  check(device_.api().vkMapMemory(device_.handle(), block.memory, 0, VK_WHOLE_SIZE, 0, &mapped),
+        "mapping memory");
+  block.mapped = static_cast<char*>(mapped);
+  block.cached = (type.propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
 }
 
 void MemoryPool::destroy(MemoryBlock& block) {
@@ -209,7 +269,7 @@ std::uint64_t MemoryPool::free_locked(std::uint32_t heap) const {
   const PhysicalDevice& physical = device_.physical();
   std::uint64_t ours = 0;
   for (const auto& block : blocks_) {
-    if (block && block->memory != VK_NULL_HANDLE && block->heap == heap) ours += block->size;
+    if (block->heap == heap) ours += block->size;
   }
   std::uint64_t limit = physical.heaps.at(heap).size;
   std::uint64_t in_use = ours;
@@ -223,7 +283,17 @@ std::uint64_t MemoryPool::free_locked(std::uint32_t heap) const {
     limit = std::min<std::uint64_t>(limit, budget.heapBudget[heap]);
     in_use = std::max<std::uint64_t>(in_use, budget.heapUsage[heap]);
   }
-  return limit > in_use ? limit - in_use : 0;
+  const std::uint64_t empty = empty_bytes(heap);
+  return (limit > in_use ? limit - in_use : 0) + empty;
+}
+
+// Of blocks that nobody uses: theirs for the asking.
+std::uint64_t MemoryPool::empty_bytes(std::uint32_t heap) const {
+  std::uint64_t bytes = 0;
+  for (const auto& block : blocks_) {
+    if (block->heap == heap && block->ranges->used() == 0) bytes += block->size;
+  }
+  return bytes;
 }
 
 void MemoryPool::out_of_memory(std::uint64_t asked, std::uint32_t heap, const std::string& why) const {
@@ -240,7 +310,11 @@ void MemoryPool::out_of_memory(std::uint64_t asked, std::uint32_t heap, const st
 MemoryStatistics MemoryPool::statistics() const {
   std::lock_guard<std::mutex> lock(mutex_);
   MemoryStatistics out;
-  for (const auto& block : blocks_) out.reserved += block->size;
+  for (const auto& block : blocks_) {
+    out.reserved += block->size;
+    if (block->ranges->used() == 0) out.cached += block->size;
+  }
+  out.staging = staging_;
   out.used = used_;
   out.peak_used = peak_used_;
   out.blocks = blocks_.size();

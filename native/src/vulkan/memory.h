@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,16 @@ struct MemoryBlock {
   std::uint64_t size = 0, address = 0;  // [bytes]; address is 0 without buffer addresses
   std::uint32_t heap = 0;
   char* mapped = nullptr;
+  bool cached = false;  // the host reads it at full speed
   std::unique_ptr<Tlsf> ranges;
+};
+
+// A part of a block, without an owner.
+struct MemoryRange {
+  MemoryBlock* block = nullptr;
+  std::uint64_t offset = 0, size = 0;  // [bytes]
+
+  char* mapped() const { return block->mapped + offset; }
 };
 
 // A range of device memory; returned to the pool when the last owner lets go of it.
@@ -48,6 +58,7 @@ class Buffer {
   VkBuffer handle() const { return block_->buffer; }
   char* mapped() const { return block_->mapped == nullptr ? nullptr : block_->mapped + offset_; }
   Usage usage() const { return block_->usage; }
+  bool cached() const { return block_->cached; }
   Device& device() const { return *device_; }
 
  private:
@@ -56,8 +67,10 @@ class Buffer {
   std::uint64_t offset_, size_;
 };
 
+// reserved: taken from the driver. cached: the part of it in blocks that nobody uses at the moment. staging:
+// the part that the device's transfers hold; it counts as reserved, not as used.
 struct MemoryStatistics {
-  std::uint64_t reserved = 0, used = 0, peak_used = 0;  // [bytes]
+  std::uint64_t reserved = 0, used = 0, peak_used = 0, cached = 0, staging = 0;  // [bytes]
   std::uint64_t blocks = 0, allocations = 0;
 };
 
@@ -67,14 +80,26 @@ class MemoryPool {
   ~MemoryPool();
 
   std::shared_ptr<Buffer> allocate(std::uint64_t size, Usage usage);
+  // Pinned memory of the device's transfers: kept until the pool goes.
+  MemoryRange take_staging(std::uint64_t size, Usage usage);
   MemoryStatistics statistics() const;
   std::uint64_t free_bytes(std::uint32_t heap) const;  // what this process may still take
-  void trim();                                         // give empty blocks back to the driver
+  // Give empty blocks back to the driver. Without it, some stay, up to `kept_bytes` per usage: taking memory
+  // from a driver costs as much as filling it.
+  void trim();
 
  private:
   friend class Buffer;
+  MemoryRange take(std::uint64_t size, Usage usage);
+  std::optional<MemoryRange> take_from_blocks(std::uint64_t size, Usage usage);
   void release(MemoryBlock* block, std::uint64_t offset);
+  std::uint64_t kept_bytes(const MemoryBlock& like) const;
   MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked);
+  void allocate_memory(MemoryBlock& block, std::uint64_t asked);
+  void map(MemoryBlock& block);
+  void drop_empty(Usage usage, std::uint64_t keep);
+  void trim_locked();
+  std::uint64_t empty_bytes(std::uint32_t heap) const;
   void destroy(MemoryBlock& block);
   std::uint32_t memory_type(Usage usage, std::uint32_t allowed) const;
   std::uint64_t free_locked(std::uint32_t heap) const;
@@ -83,7 +108,7 @@ class MemoryPool {
   Device& device_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<MemoryBlock>> blocks_;
-  std::uint64_t used_ = 0, peak_used_ = 0, allocations_ = 0;
+  std::uint64_t used_ = 0, peak_used_ = 0, allocations_ = 0, staging_ = 0;
 };
 
 }  // namespace graphopt::vulkan

@@ -11,7 +11,8 @@ constexpr std::uint32_t buffers_per_set = 16;  // on average; a kernel may have 
 
 }  // namespace
 
-Recorder::Recorder(std::shared_ptr<Device> device) : program_(new Program(device)) {
+Recorder::Recorder(std::shared_ptr<Device> device, const std::string& label)
+    : program_(new Program(device, label)) {
   const DeviceApi& api = device->api();
   // Command pools are externally synchronised: one per program lets threads record at the same time.
   VkCommandPoolCreateInfo pool{};
@@ -39,14 +40,54 @@ void Recorder::require_open() const {
 void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
                         const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
                         std::uint64_t groups) {
-  require_open();
-  const DeviceApi& api = program_->device_->api();
-  if (buffers.size() != kernel->num_buffers() || params.size() != kernel->params_size()) {
-    throw DeviceError("Kernel '" + kernel->name() + "' takes " + std::to_string(kernel->num_buffers()) +
-                      " buffers and " + std::to_string(kernel->params_size()) + " bytes of parameters, got " +
-                      std::to_string(buffers.size()) + " and " + std::to_string(params.size()) + ".");
-  }
+  check_arguments(*kernel, buffers, params);
   if (groups == 0) return;
+  bind(kernel, buffers, params);
+  // One row while it fits, else rows of 32768: the kernels count workgroups with WORKGROUP of common.glsl.
+  const std::uint64_t width = groups <= program_->device_->physical().max_groups_x ? groups : 32768;
+  const std::uint64_t height = (groups + width - 1) / width;
+  program_->device_->api().vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
+                                         static_cast<std::uint32_t>(height), 1);
+}
+
+void Recorder::dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
+                                 const std::vector<std::shared_ptr<Buffer>>& buffers,
+                                 const std::string& params, const std::shared_ptr<Buffer>& groups,
+                                 std::uint64_t place) {
+  check_arguments(*kernel, buffers, params);
+  if (place % 4 != 0 || place + 12 > groups->size()) {
+    throw DeviceError("The numbers of workgroups of kernel '" + kernel->name() + "' are to be at byte " +
+                      std::to_string(place) + " of a buffer of " + std::to_string(groups->size()) +
+                      " bytes; expected a multiple of 4, with three numbers of 4 bytes from there on.");
+  }
+  const DeviceApi& api = program_->device_->api();
+  if (!groups_visible_) {
+    VkMemoryBarrier memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    memory.dstAccessMask = VK_ACCESS_INDIRECT_COMMAND_READ_BIT;
+    api.vkCmdPipelineBarrier(program_->commands_,
+                             VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                             VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+    groups_visible_ = true;
+  }
+  bind(kernel, buffers, params);
+  program_->keep(groups);
+  api.vkCmdDispatchIndirect(program_->commands_, groups->handle(), groups->offset() + place);
+}
+
+void Recorder::check_arguments(const Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
+                               const std::string& params) const {
+  require_open();
+  if (buffers.size() == kernel.num_buffers() && params.size() == kernel.params_size()) return;
+  throw DeviceError("Kernel '" + kernel.name() + "' takes " + std::to_string(kernel.num_buffers()) +
+                    " buffers and " + std::to_string(kernel.params_size()) + " bytes of parameters, got " +
+                    std::to_string(buffers.size()) + " and " + std::to_string(params.size()) + ".");
+}
+
+void Recorder::bind(const std::shared_ptr<Kernel>& kernel,
+                    const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params) {
+  const DeviceApi& api = program_->device_->api();
   if (bound_ != kernel->pipeline_) {
     api.vkCmdBindPipeline(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline_);
     bound_ = kernel->pipeline_;
@@ -67,16 +108,7 @@ void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
     api.vkCmdPushConstants(program_->commands_, kernel->layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                            static_cast<std::uint32_t>(push.size()), push.data());
   }
-  for (const auto& buffer : buffers) {
-    if (std::find(program_->buffers_.begin(), program_->buffers_.end(), buffer) == program_->buffers_.end()) {
-      program_->buffers_.push_back(buffer);
-    }
-  }
-  // One row while it fits, else rows of 32768: the kernels count workgroups with WORKGROUP of common.glsl.
-  const std::uint64_t width = groups <= program_->device_->physical().max_groups_x ? groups : 32768;
-  const std::uint64_t height = (groups + width - 1) / width;
-  api.vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
-                    static_cast<std::uint32_t>(height), 1);
+  for (const auto& buffer : buffers) program_->keep(buffer);
   ++program_->num_dispatches_;
 }
 
@@ -121,7 +153,8 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
                               std::to_string(physical.max_storage_range) +
                               "). Use a device with buffer addresses, which have no such limit.");
     }
-    infos[i] = {buffers[i]->handle(), buffers[i]->offset(), buffers[i]->size()};
+    // Whole words: shaders see no part of one. Allocations are multiples of more than that.
+    infos[i] = {buffers[i]->handle(), buffers[i]->offset(), (buffers[i]->size() + 3) / 4 * 4};
     writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
     writes[i].dstSet = set;
     writes[i].dstBinding = static_cast<std::uint32_t>(i);
@@ -135,8 +168,14 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
                               0, nullptr);
 }
 
+void Recorder::keep(const std::shared_ptr<Buffer>& buffer) {
+  require_open();
+  program_->keep(buffer);
+}
+
 void Recorder::barrier() {
   require_open();
+  groups_visible_ = false;
   constexpr VkPipelineStageFlags stages =
       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
   VkMemoryBarrier memory{};
@@ -162,8 +201,8 @@ void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr
                             size};
   program_->device_->api().vkCmdCopyBuffer(program_->commands_, source->handle(), destination->handle(), 1,
                                            &region);
-  program_->buffers_.push_back(source);
-  program_->buffers_.push_back(destination);
+  program_->keep(source);
+  program_->keep(destination);
 }
 
 void Recorder::fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value) {
@@ -171,7 +210,7 @@ void Recorder::fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value) 
   const std::uint64_t size = (buffer->size() + 3) / 4 * 4;  // inside the 256-byte granule of the allocation
   program_->device_->api().vkCmdFillBuffer(program_->commands_, buffer->handle(), buffer->offset(), size,
                                            value);
-  program_->buffers_.push_back(buffer);
+  program_->keep(buffer);
 }
 
 void Recorder::timestamp() {
@@ -233,28 +272,43 @@ Program::~Program() {
   if (pool_ != VK_NULL_HANDLE) api.vkDestroyCommandPool(device_->handle(), pool_, nullptr);
 }
 
+void Program::keep(const std::shared_ptr<Buffer>& buffer) { buffers_.insert(buffer); }
+
+std::string Program::description() const {
+  constexpr std::size_t most_names = 4;
+  std::vector<std::string> names;
+  for (const auto& kernel : kernels_) {
+    if (std::find(names.begin(), names.end(), kernel->name()) == names.end()) names.push_back(kernel->name());
+  }
+  std::string text = label_.empty() ? "a program of " : "'" + label_ + "', a program of ";
+  text += std::to_string(num_dispatches_) + " dispatches";
+  for (std::size_t i = 0; i < std::min(names.size(), most_names); ++i)
+    text += (i == 0 ? " (" : ", ") + names[i];
+  if (names.size() > most_names) text += ", ...";
+  return names.empty() ? text : text + ")";
+}
+
 Ticket::Ticket(std::shared_ptr<Program> program) : program_(std::move(program)) {
-  value_ = program_->device().submit(program_->commands());
+  value_ = program_->device()->submit(program_);
 }
 
 Ticket::~Ticket() {
-  try {
-    if (!timed_out_) program_->device().wait(value_, 1e9);
-  } catch (const DeviceError&) {
-    // A lost device has nothing left to wait for.
-  }
-  // What a hanging device still works on must not be freed: it stays until the process ends.
-  if (timed_out_ && !done()) new std::shared_ptr<Program>(std::move(program_));
+  // The device keeps the program while it runs, and is told to look whether it still does.
+  const std::shared_ptr<Device> device = program_->device();
+  program_.reset();
+  device->release_finished();
 }
 
-bool Ticket::done() { return program_->device().done(value_); }
+bool Ticket::done() { return program_->device()->done(value_); }
 
 void Ticket::wait(double timeout_s) {
-  if (program_->device().wait(value_, timeout_s)) return;
-  timed_out_ = true;
-  throw DeviceLostError("The device " + program_->device().physical().name + " did not finish a program of " +
-                        std::to_string(program_->num_dispatches()) + " dispatches within " +
-                        std::to_string(timeout_s) + " s.");
+  Device& device = *program_->device();
+  if (device.wait(value_, timeout_s)) return;
+  const std::string running = program_->description();
+  const std::string text = "The device " + device.physical().name + " did not finish " + running +
+                           " within " + std::to_string(timeout_s) + " s.";
+  device.note_loss(text, running);
+  throw DeviceLostError(text, device.physical().name, running);
 }
 
 }  // namespace graphopt::vulkan

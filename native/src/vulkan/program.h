@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "vulkan/device.h"
@@ -54,51 +55,68 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
+  const std::string& label() const { return label_; }
   std::uint32_t num_dispatches() const { return num_dispatches_; }
+  std::string description() const;  // label, number of dispatches, names of kernels
   // Nanoseconds from the first timestamp, one per Recorder::timestamp call, of the last finished run.
   std::vector<double> timestamps() const;
-  Device& device() const { return *device_; }
+  const std::shared_ptr<Device>& device() const { return device_; }
   VkCommandBuffer commands() const { return commands_; }
 
  private:
   friend class Recorder;
-  explicit Program(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  Program(std::shared_ptr<Device> device, std::string label)
+      : device_(std::move(device)), label_(std::move(label)) {}
+  void keep(const std::shared_ptr<Buffer>& buffer);
 
   std::shared_ptr<Device> device_;
+  std::string label_;
   VkCommandPool pool_ = VK_NULL_HANDLE;
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   std::vector<VkDescriptorPool> descriptor_pools_;
   VkQueryPool queries_ = VK_NULL_HANDLE;
   std::uint32_t num_timestamps_ = 0, num_dispatches_ = 0;
   std::vector<std::shared_ptr<Kernel>> kernels_;
-  std::vector<std::shared_ptr<Buffer>> buffers_;
+  std::unordered_set<std::shared_ptr<Buffer>> buffers_;
 };
 
 class Recorder {
  public:
-  explicit Recorder(std::shared_ptr<Device> device);
+  // label: what errors and tools call the program.
+  explicit Recorder(std::shared_ptr<Device> device, const std::string& label = "");
 
   // groups workgroups in all; folded into two dimensions where one is not enough.
   void dispatch(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
                 const std::string& params, std::uint64_t groups);
+  // As many workgroups as three uint32 at `place` of a buffer say when the device gets there: x, y, z. A
+  // kernel wrote them before the last barrier; 0 skips the dispatch.
+  void dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
+                         const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
+                         const std::shared_ptr<Buffer>& groups, std::uint64_t place);
   void barrier();  // everything recorded so far is finished and visible to everything that follows
   void copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
             std::uint64_t source_offset, std::uint64_t destination_offset, std::uint64_t size);
   void fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value);
   void timestamp();
+  void keep(const std::shared_ptr<Buffer>& buffer);  // as long as the program: kernels know its address
   std::shared_ptr<Program> finish();
 
  private:
   void require_open() const;
+  void check_arguments(const Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
+                       const std::string& params) const;
+  void bind(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
+            const std::string& params);
   void bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers);
   VkDescriptorSet new_set(VkDescriptorSetLayout layout);
 
   std::shared_ptr<Program> program_;
   VkPipeline bound_ = VK_NULL_HANDLE;
   std::uint32_t sets_left_ = 0;
+  bool groups_visible_ = false;  // to indirect dispatches, since the last barrier
 };
 
-// A submission. Keeps its program alive until it is done.
+// A submission. The device keeps its program alive until it is done; a ticket may be dropped at any time.
 class Ticket {
  public:
   explicit Ticket(std::shared_ptr<Program> program);
@@ -111,7 +129,6 @@ class Ticket {
  private:
   std::shared_ptr<Program> program_;
   std::uint64_t value_ = 0;
-  bool timed_out_ = false;
 };
 
 }  // namespace graphopt::vulkan

@@ -131,7 +131,7 @@ SchurQueue build_schur_queue(const SchurQueueInput& in) {
   ThreadPool& pool = ThreadPool::instance();
   const int num_threads = pool.num_threads();
   std::vector<Column> columns(static_cast<std::size_t>(in.num_kept));
-  pool.run([&](int t) {
+  pool.run_shares(num_threads, [&](int t) {
     std::vector<std::int64_t> counts(cells, 0);
     std::vector<char> seen(static_cast<std::size_t>(in.num_kept), 0);
     for (std::int64_t j = t; j < in.num_kept; j += num_threads)
@@ -151,7 +151,7 @@ SchurQueue build_schur_queue(const SchurQueueInput& in) {
   out.pair_left.resize(num_pairs);
   out.pair_right.resize(num_pairs);
   out.pair_inverse.resize(num_pairs);
-  pool.run([&](int t) {
+  pool.run_shares(num_threads, [&](int t) {
     std::vector<std::int64_t> next(cells, 0);
     for (std::int64_t j = t; j < in.num_kept; j += num_threads) fill_column(in, items, j, next, out);
   });

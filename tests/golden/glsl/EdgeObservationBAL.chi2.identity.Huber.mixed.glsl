@@ -13,10 +13,10 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_edges; uint first_partial;)
-RECORDS(0, wide2, estimate0)
-RECORDS(1, wide2, estimate1)
-INPUT(2, uint, rows)
-INPUT(3, wide, data)
+FAR_RECORDS(0, wide2, estimate0)
+FAR_RECORDS(1, wide2, estimate1)
+FAR_INPUT(2, uint, 2, rows)
+FAR_INPUT(3, wide, 3, data)
 OUTPUT(4, wide, partial)
 shared wide chi2_scratch[WORKGROUP_SIZE];
 wide workgroup_chi2(wide mine) {  // a binary tree; the result is in every invocation
@@ -33,12 +33,12 @@ void main() {
   const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;
   wide chi2 = WIDE_ZERO;
   if (e < push.num_edges) {
-    const uint camera_row = rows.at[blocked(e, 0, 2)];
-    const wide2 camera_v0 = estimate0.at[camera_row * 5 + 0];
-    const wide2 camera_v1 = estimate0.at[camera_row * 5 + 1];
-    const wide2 camera_v2 = estimate0.at[camera_row * 5 + 2];
-    const wide2 camera_v3 = estimate0.at[camera_row * 5 + 3];
-    const wide2 camera_v4 = estimate0.at[camera_row * 5 + 4];
+    const uint camera_row = BLOCKED(rows, e, 0, 2);
+    const wide2 camera_v0 = AT(estimate0, camera_row * 5, 0);
+    const wide2 camera_v1 = AT(estimate0, camera_row * 5, 1);
+    const wide2 camera_v2 = AT(estimate0, camera_row * 5, 2);
+    const wide2 camera_v3 = AT(estimate0, camera_row * 5, 3);
+    const wide2 camera_v4 = AT(estimate0, camera_row * 5, 4);
     const wide camera_0 = camera_v0.x;
     const wide camera_1 = camera_v0.y;
     const wide camera_2 = camera_v1.x;
@@ -48,15 +48,15 @@ void main() {
     const wide camera_6 = camera_v3.x;
     const wide camera_7 = camera_v3.y;
     const wide camera_8 = camera_v4.x;
-    const uint point_row = rows.at[blocked(e, 1, 2)];
-    const wide2 point_v0 = estimate1.at[point_row * 2 + 0];
-    const wide2 point_v1 = estimate1.at[point_row * 2 + 1];
+    const uint point_row = BLOCKED(rows, e, 1, 2);
+    const wide2 point_v0 = AT(estimate1, point_row * 2, 0);
+    const wide2 point_v1 = AT(estimate1, point_row * 2, 1);
     const wide point_0 = point_v0.x;
     const wide point_1 = point_v0.y;
     const wide point_2 = point_v1.x;
-    const wide measured_0 = data.at[blocked(e, 0, 3)];
-    const wide measured_1 = data.at[blocked(e, 1, 3)];
-    const wide width = data.at[blocked(e, 2, 3)];
+    const wide measured_0 = BLOCKED(data, e, 0, 3);
+    const wide measured_1 = BLOCKED(data, e, 1, 3);
+    const wide width = BLOCKED(data, e, 2, 3);
     const wide t5 = camera_0 * camera_0 + camera_1 * camera_1 + camera_2 * camera_2;
     const bool t6 = t5 < 1e-08lf;
     const wide t7 = t6 ? 1.0lf : t5;

@@ -20,7 +20,7 @@ layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
 WORDS(readonly, 0, packed0)
 WORDS(readonly, 1, packed1)
-INPUT(2, uint, rows)
+FAR_INPUT(2, uint, 2, rows)
 LARGE_INPUT(3, stored)
 INPUT(4, uint, status)
 INPUT(5, uvec4, tile_ranges)
@@ -39,12 +39,12 @@ void main() {
   real sum[3];
   [[unroll]] for (uint k = 0; k < 3; ++k) sum[k] = ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint camera_row = rows.at[blocked(e, 0, 2)];
-    const packed_word camera_w0 = packed0.at[camera_row * 5 + 0];
-    const packed_word camera_w1 = packed0.at[camera_row * 5 + 1];
-    const packed_word camera_w2 = packed0.at[camera_row * 5 + 2];
-    const packed_word camera_w3 = packed0.at[camera_row * 5 + 3];
-    const packed_word camera_w4 = packed0.at[camera_row * 5 + 4];
+    const uint camera_row = BLOCKED(rows, e, 0, 2);
+    const packed_word camera_w0 = AT(packed0, camera_row * 5, 0);
+    const packed_word camera_w1 = AT(packed0, camera_row * 5, 1);
+    const packed_word camera_w2 = AT(packed0, camera_row * 5, 2);
+    const packed_word camera_w3 = AT(packed0, camera_row * 5, 3);
+    const packed_word camera_w4 = AT(packed0, camera_row * 5, 4);
     const real camera_0 = camera_w0.x;
     const real camera_1 = camera_w0.y;
     const real camera_2 = camera_w0.z;
@@ -62,8 +62,8 @@ void main() {
     const real x0_6 = camera_w3.w;
     const real x0_7 = camera_w4.x;
     const real x0_8 = camera_w4.y;
-    const uint point_row = rows.at[blocked(e, 1, 2)];
-    const packed_word point_w0 = packed1.at[point_row * 2 + 0];
+    const uint point_row = BLOCKED(rows, e, 1, 2);
+    const packed_word point_w0 = AT(packed1, point_row * 2, 0);
     const real point_0 = point_w0.x;
     const real point_1 = point_w0.y;
     const real point_2 = point_w0.z;

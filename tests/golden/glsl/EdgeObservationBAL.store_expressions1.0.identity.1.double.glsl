@@ -13,21 +13,21 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_edges;)
-RECORDS(0, wide2, estimate0)
-RECORDS(1, wide2, estimate1)
-INPUT(2, uint, rows)
-INPUT(3, wide, data)
+FAR_RECORDS(0, wide2, estimate0)
+FAR_RECORDS(1, wide2, estimate1)
+FAR_INPUT(2, uint, 2, rows)
+FAR_INPUT(3, wide, 3, data)
 LARGE_OUTPUT(4, stored)
 
 void main() {
   const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;
   if (e >= push.num_edges) return;
-  const uint camera_row = rows.at[blocked(e, 0, 2)];
-  const wide2 camera_v0 = estimate0.at[camera_row * 5 + 0];
-  const wide2 camera_v1 = estimate0.at[camera_row * 5 + 1];
-  const wide2 camera_v2 = estimate0.at[camera_row * 5 + 2];
-  const wide2 camera_v3 = estimate0.at[camera_row * 5 + 3];
-  const wide2 camera_v4 = estimate0.at[camera_row * 5 + 4];
+  const uint camera_row = BLOCKED(rows, e, 0, 2);
+  const wide2 camera_v0 = AT(estimate0, camera_row * 5, 0);
+  const wide2 camera_v1 = AT(estimate0, camera_row * 5, 1);
+  const wide2 camera_v2 = AT(estimate0, camera_row * 5, 2);
+  const wide2 camera_v3 = AT(estimate0, camera_row * 5, 3);
+  const wide2 camera_v4 = AT(estimate0, camera_row * 5, 4);
   const wide camera_0 = camera_v0.x;
   const wide camera_1 = camera_v0.y;
   const wide camera_2 = camera_v1.x;
@@ -37,15 +37,15 @@ void main() {
   const wide camera_6 = camera_v3.x;
   const wide camera_7 = camera_v3.y;
   const wide camera_8 = camera_v4.x;
-  const uint point_row = rows.at[blocked(e, 1, 2)];
-  const wide2 point_v0 = estimate1.at[point_row * 2 + 0];
-  const wide2 point_v1 = estimate1.at[point_row * 2 + 1];
+  const uint point_row = BLOCKED(rows, e, 1, 2);
+  const wide2 point_v0 = AT(estimate1, point_row * 2, 0);
+  const wide2 point_v1 = AT(estimate1, point_row * 2, 1);
   const wide point_0 = point_v0.x;
   const wide point_1 = point_v0.y;
   const wide point_2 = point_v1.x;
-  const wide measured_0 = data.at[blocked(e, 0, 3)];
-  const wide measured_1 = data.at[blocked(e, 1, 3)];
-  const wide width = data.at[blocked(e, 2, 3)];
+  const wide measured_0 = BLOCKED(data, e, 0, 3);
+  const wide measured_1 = BLOCKED(data, e, 1, 3);
+  const wide width = BLOCKED(data, e, 2, 3);
   const wide t31 = camera_0 * camera_0 + camera_1 * camera_1 + camera_2 * camera_2;
   const bool t32 = t31 < 1e-08lf;
   const wide t33 = t32 ? 1.0lf : t31;

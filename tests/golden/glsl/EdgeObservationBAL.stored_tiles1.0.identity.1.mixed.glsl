@@ -19,7 +19,7 @@
 layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
 WORDS(readonly, 0, packed0)
-INPUT(1, uint, rows)
+FAR_INPUT(1, uint, 2, rows)
 LARGE_INPUT(2, stored)
 INPUT(3, uint, status)
 INPUT(4, uvec4, tile_ranges)
@@ -38,10 +38,10 @@ void main() {
   real sum[3];
   [[unroll]] for (uint k = 0; k < 3; ++k) sum[k] = ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint camera_row = rows.at[blocked(e, 0, 2)];
-    const packed_word camera_w0 = packed0.at[camera_row * 3 + 0];
-    const packed_word camera_w1 = packed0.at[camera_row * 3 + 1];
-    const packed_word camera_w2 = packed0.at[camera_row * 3 + 2];
+    const uint camera_row = BLOCKED(rows, e, 0, 2);
+    const packed_word camera_w0 = AT(packed0, camera_row * 3, 0);
+    const packed_word camera_w1 = AT(packed0, camera_row * 3, 1);
+    const packed_word camera_w2 = AT(packed0, camera_row * 3, 2);
     const real x0_0 = camera_w0.x;
     const real x0_1 = camera_w0.y;
     const real x0_2 = camera_w0.z;

@@ -15,30 +15,30 @@
 #define packed_word vec4
 #include "words.glsl"
 PARAMETERS(uint num_edges;)
-RECORDS(0, wide2, estimate0)
-RECORDS(1, wide2, estimate1)
-INPUT(2, uint, rows)
-INPUT(3, wide, data)
+FAR_RECORDS(0, wide2, estimate0)
+FAR_RECORDS(1, wide2, estimate1)
+FAR_INPUT(2, uint, 2, rows)
+FAR_INPUT(3, wide, 3, data)
 WORDS(writeonly, 4, numbers)
 
 void main() {
   const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;
   if (e >= push.num_edges) return;
-  const uint pose_row = rows.at[blocked(e, 0, 2)];
-  const wide2 pose_v0 = estimate0.at[pose_row * 2 + 0];
-  const wide2 pose_v1 = estimate0.at[pose_row * 2 + 1];
+  const uint pose_row = BLOCKED(rows, e, 0, 2);
+  const wide2 pose_v0 = AT(estimate0, pose_row * 2, 0);
+  const wide2 pose_v1 = AT(estimate0, pose_row * 2, 1);
   const wide pose_0 = pose_v0.x;
   const wide pose_1 = pose_v0.y;
   const wide pose_2 = pose_v1.x;
-  const uint point_row = rows.at[blocked(e, 1, 2)];
-  const wide2 point_v0 = estimate1.at[point_row];
+  const uint point_row = BLOCKED(rows, e, 1, 2);
+  const wide2 point_v0 = AT(estimate1, point_row * 1, 0);
   const wide point_0 = point_v0.x;
   const wide point_1 = point_v0.y;
-  const wide measured_0 = data.at[blocked(e, 0, 5)];
-  const wide measured_1 = data.at[blocked(e, 1, 5)];
-  const wide omega_0 = data.at[blocked(e, 2, 5)];
-  const wide omega_1 = data.at[blocked(e, 3, 5)];
-  const wide omega_2 = data.at[blocked(e, 4, 5)];
+  const wide measured_0 = BLOCKED(data, e, 0, 5);
+  const wide measured_1 = BLOCKED(data, e, 1, 5);
+  const wide omega_0 = BLOCKED(data, e, 2, 5);
+  const wide omega_1 = BLOCKED(data, e, 3, 5);
+  const wide omega_2 = BLOCKED(data, e, 4, 5);
   const wide t11 = point_1 - pose_1;
   wide entry_3, entry_6;
   math_sincos(pose_2, entry_3, entry_6);
@@ -62,7 +62,7 @@ void main() {
   const real entry_1_n = to_real(entry_1);
   const real entry_2_n = to_real(entry_2);
   const real entry_5_n = to_real(entry_5);
-  numbers.at[e * 3 + 0] = packed_word(entry_0_n, entry_1_n, entry_2_n, entry_5_n);
-  numbers.at[e * 3 + 1] = packed_word(omega_0_n, omega_1_n, omega_2_n, entry_13);
-  numbers.at[e * 3 + 2] = packed_word(entry_14, ZERO, ZERO, ZERO);
+  AT(numbers, e * 3, 0) = packed_word(entry_0_n, entry_1_n, entry_2_n, entry_5_n);
+  AT(numbers, e * 3, 1) = packed_word(omega_0_n, omega_1_n, omega_2_n, entry_13);
+  AT(numbers, e * 3, 2) = packed_word(entry_14, ZERO, ZERO, ZERO);
 }

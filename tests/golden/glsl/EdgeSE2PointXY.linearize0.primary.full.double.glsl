@@ -13,10 +13,10 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_tiles; uint first_tile; uint accumulate; uint num_destinations; uint num_edges; uint first_partial;)
-RECORDS(0, wide2, estimate0)
-RECORDS(1, wide2, estimate1)
-INPUT(2, uint, rows)
-INPUT(3, wide, data)
+FAR_RECORDS(0, wide2, estimate0)
+FAR_RECORDS(1, wide2, estimate1)
+FAR_INPUT(2, uint, 2, rows)
+FAR_INPUT(3, wide, 3, data)
 INPUT(4, uint, first)
 INPUT(5, uint, tiles)
 INPUT(6, uint, dest_block)
@@ -101,21 +101,21 @@ void main() {
   accumulator sum_b_2 = sum_zero();
   wide chi2 = WIDE_ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint pose_row = rows.at[blocked(e, 0, 2)];
-    const wide2 pose_v0 = estimate0.at[pose_row * 2 + 0];
-    const wide2 pose_v1 = estimate0.at[pose_row * 2 + 1];
+    const uint pose_row = BLOCKED(rows, e, 0, 2);
+    const wide2 pose_v0 = AT(estimate0, pose_row * 2, 0);
+    const wide2 pose_v1 = AT(estimate0, pose_row * 2, 1);
     const wide pose_0 = pose_v0.x;
     const wide pose_1 = pose_v0.y;
     const wide pose_2 = pose_v1.x;
-    const uint point_row = rows.at[blocked(e, 1, 2)];
-    const wide2 point_v0 = estimate1.at[point_row];
+    const uint point_row = BLOCKED(rows, e, 1, 2);
+    const wide2 point_v0 = AT(estimate1, point_row * 1, 0);
     const wide point_0 = point_v0.x;
     const wide point_1 = point_v0.y;
-    const wide measured_0 = data.at[blocked(e, 0, 5)];
-    const wide measured_1 = data.at[blocked(e, 1, 5)];
-    const wide omega_0 = data.at[blocked(e, 2, 5)];
-    const wide omega_1 = data.at[blocked(e, 3, 5)];
-    const wide omega_2 = data.at[blocked(e, 4, 5)];
+    const wide measured_0 = BLOCKED(data, e, 0, 5);
+    const wide measured_1 = BLOCKED(data, e, 1, 5);
+    const wide omega_0 = BLOCKED(data, e, 2, 5);
+    const wide omega_1 = BLOCKED(data, e, 3, 5);
+    const wide omega_2 = BLOCKED(data, e, 4, 5);
     const wide t18 = point_1 - pose_1;
     wide J0_1_0, t19;
     math_sincos(pose_2, J0_1_0, t19);

@@ -19,33 +19,33 @@ layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_edges; uint parity;)
 WORDS(readonly, 0, packed0)
 WORDS(readonly, 1, packed1)
-INPUT(2, uint, rows)
-INPUT(3, real, data_narrow)
+FAR_INPUT(2, uint, 2, rows)
+LARGE_INPUT(3, data_narrow)
 INPUT(4, uint, status)
-OUTPUT(5, real, moved)
+LARGE_OUTPUT(5, moved)
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
   const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;
   if (e >= push.num_edges) return;
-  const uint pose_row = rows.at[blocked(e, 0, 2)];
-  const packed_word pose_w0 = packed0.at[pose_row * 2 + 0];
-  const packed_word pose_w1 = packed0.at[pose_row * 2 + 1];
+  const uint pose_row = BLOCKED(rows, e, 0, 2);
+  const packed_word pose_w0 = AT(packed0, pose_row * 2, 0);
+  const packed_word pose_w1 = AT(packed0, pose_row * 2, 1);
   const real pose_0 = pose_w0.x;
   const real pose_1 = pose_w0.y;
   const real pose_2 = pose_w0.z;
   const real x0_0 = pose_w0.w;
   const real x0_1 = pose_w1.x;
   const real x0_2 = pose_w1.y;
-  const uint point_row = rows.at[blocked(e, 1, 2)];
-  const packed_word point_w0 = packed1.at[point_row * 1 + 0];
+  const uint point_row = BLOCKED(rows, e, 1, 2);
+  const packed_word point_w0 = AT(packed1, point_row * 1, 0);
   const real point_0 = point_w0.x;
   const real point_1 = point_w0.y;
   const real x1_0 = point_w0.z;
   const real x1_1 = point_w0.w;
-  const real omega_0 = data_narrow.at[blocked(e, 2, 5)];
-  const real omega_1 = data_narrow.at[blocked(e, 3, 5)];
-  const real omega_2 = data_narrow.at[blocked(e, 4, 5)];
+  const real omega_0 = BLOCKED(data_narrow, e, 2, 5);
+  const real omega_1 = BLOCKED(data_narrow, e, 3, 5);
+  const real omega_2 = BLOCKED(data_narrow, e, 4, 5);
   const real t5 = point_1 - pose_1;
   const real t6 = x1_1 - x0_1;
   const real t7 = x1_0 - x0_0;
@@ -60,6 +60,6 @@ void main() {
   const real t16 = t12 * x0_2 + t8 * t6 + t9 * t7;
   const real t_0 = omega_0 * t16 + omega_1 * t15;
   const real t_1 = omega_1 * t16 + omega_2 * t15;
-  moved.at[e * 2 + 0] = t_0;
-  moved.at[e * 2 + 1] = t_1;
+  AT(moved, e * 2, 0) = t_0;
+  AT(moved, e * 2, 1) = t_1;
 }

@@ -13,10 +13,10 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_blocks; uint accumulate;)
-RECORDS(0, wide2, estimate0)
-RECORDS(1, wide2, estimate1)
-INPUT(2, uint, rows)
-INPUT(3, wide, data)
+FAR_RECORDS(0, wide2, estimate0)
+FAR_RECORDS(1, wide2, estimate1)
+FAR_INPUT(2, uint, 2, rows)
+FAR_INPUT(3, wide, 3, data)
 INPUT(4, uint, pair_first)
 INPUT(5, uint, pair_edge)
 INPUT(6, uint, pair_block)
@@ -50,19 +50,19 @@ void main() {
   if (block < push.num_blocks) {
     for (uint p = pair_first.at[block]; p < pair_first.at[block + 1]; ++p) {
       const uint e = pair_edge.at[p] & 0x7fffffffu;
-      const uint pose_row = rows.at[blocked(e, 0, 2)];
-      const wide2 pose_v0 = estimate0.at[pose_row * 2 + 0];
-      const wide2 pose_v1 = estimate0.at[pose_row * 2 + 1];
+      const uint pose_row = BLOCKED(rows, e, 0, 2);
+      const wide2 pose_v0 = AT(estimate0, pose_row * 2, 0);
+      const wide2 pose_v1 = AT(estimate0, pose_row * 2, 1);
       const wide pose_0 = pose_v0.x;
       const wide pose_1 = pose_v0.y;
       const wide pose_2 = pose_v1.x;
-      const uint point_row = rows.at[blocked(e, 1, 2)];
-      const wide2 point_v0 = estimate1.at[point_row];
+      const uint point_row = BLOCKED(rows, e, 1, 2);
+      const wide2 point_v0 = AT(estimate1, point_row * 1, 0);
       const wide point_0 = point_v0.x;
       const wide point_1 = point_v0.y;
-      const wide omega_0 = data.at[blocked(e, 2, 5)];
-      const wide omega_1 = data.at[blocked(e, 3, 5)];
-      const wide omega_2 = data.at[blocked(e, 4, 5)];
+      const wide omega_0 = BLOCKED(data, e, 2, 5);
+      const wide omega_1 = BLOCKED(data, e, 3, 5);
+      const wide omega_2 = BLOCKED(data, e, 4, 5);
       wide J0_1_0, J1_0_0;
       math_sincos(pose_2, J0_1_0, J1_0_0);
       const real J1_0_0_n = to_real(J1_0_0);

@@ -79,9 +79,9 @@ void main() {
   accumulator sum_b_2 = sum_zero();
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
     const uint record = place.at[e] * 3;
-    const packed_word numbers_w0 = numbers.at[record + 0];
-    const packed_word numbers_w1 = numbers.at[record + 1];
-    const packed_word numbers_w2 = numbers.at[record + 2];
+    const packed_word numbers_w0 = AT(numbers, record, 0);
+    const packed_word numbers_w1 = AT(numbers, record, 1);
+    const packed_word numbers_w2 = AT(numbers, record, 2);
     const real number_0 = numbers_w0.x;
     const real number_1 = numbers_w0.y;
     const real number_2 = numbers_w0.z;

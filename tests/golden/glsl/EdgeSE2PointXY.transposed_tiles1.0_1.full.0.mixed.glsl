@@ -20,9 +20,9 @@ layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
 WORDS(readonly, 0, packed0)
 WORDS(readonly, 1, packed1)
-INPUT(2, uint, rows)
+FAR_INPUT(2, uint, 2, rows)
 INPUT(3, uint, status)
-INPUT(4, real, moved)
+LARGE_INPUT(4, moved)
 INPUT(5, uint, edge_place)
 INPUT(6, uvec4, tile_ranges)
 INPUT(7, uint, first)
@@ -40,12 +40,12 @@ void main() {
   real sum[2];
   [[unroll]] for (uint k = 0; k < 2; ++k) sum[k] = ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint pose_row = rows.at[blocked(e, 0, 2)];
-    const packed_word pose_w0 = packed0.at[pose_row * 2 + 0];
+    const uint pose_row = BLOCKED(rows, e, 0, 2);
+    const packed_word pose_w0 = AT(packed0, pose_row * 2, 0);
     const real pose_2 = pose_w0.z;
     const uint first_moved = edge_place.at[e] * 2;
-    const real moved_0 = moved.at[first_moved + 0];
-    const real moved_1 = moved.at[first_moved + 1];
+    const real moved_0 = AT(moved, first_moved, 0);
+    const real moved_1 = AT(moved, first_moved, 1);
     real t7, t8;
     math_sincos(pose_2, t7, t8);
     const real y_0 = t8 * moved_0 - t7 * moved_1;

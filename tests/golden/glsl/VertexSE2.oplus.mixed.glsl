@@ -9,18 +9,18 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_rows;)
-GRAPHOPT_BUFFER(readonly, 0, wide, estimate_in)
-GRAPHOPT_BUFFER(writeonly, 1, wide, estimate_out)
-OUTPUT(2, real, narrow_out)
+GRAPHOPT_FAR(readonly, 0, wide, 3, 8, estimate_in)
+GRAPHOPT_FAR(writeonly, 1, wide, 3, 8, estimate_out)
+LARGE_OUTPUT(2, narrow_out)
 INPUT(3, real, dx)
 INPUT(4, uint, offset)
 
 void main() {
   const uint row = WORKGROUP * WORKGROUP_SIZE + LANE;
   if (row >= push.num_rows) return;
-  const wide x_0 = estimate_in.at[row * 4 + 0];
-  const wide x_1 = estimate_in.at[row * 4 + 1];
-  const wide x_2 = estimate_in.at[row * 4 + 2];
+  const wide x_0 = AT(estimate_in, row * 4, 0);
+  const wide x_1 = AT(estimate_in, row * 4, 1);
+  const wide x_2 = AT(estimate_in, row * 4, 2);
   wide out_0 = x_0;
   wide out_1 = x_1;
   wide out_2 = x_2;
@@ -40,10 +40,10 @@ void main() {
     out_1 = moved_1;
     out_2 = moved_2;
   }
-  estimate_out.at[row * 4 + 0] = out_0;
-  estimate_out.at[row * 4 + 1] = out_1;
-  estimate_out.at[row * 4 + 2] = out_2;
-  narrow_out.at[row * 4 + 0] = to_real(out_0);
-  narrow_out.at[row * 4 + 1] = to_real(out_1);
-  narrow_out.at[row * 4 + 2] = to_real(out_2);
+  AT(estimate_out, row * 4, 0) = out_0;
+  AT(estimate_out, row * 4, 1) = out_1;
+  AT(estimate_out, row * 4, 2) = out_2;
+  AT(narrow_out, row * 4, 0) = to_real(out_0);
+  AT(narrow_out, row * 4, 1) = to_real(out_1);
+  AT(narrow_out, row * 4, 2) = to_real(out_2);
 }

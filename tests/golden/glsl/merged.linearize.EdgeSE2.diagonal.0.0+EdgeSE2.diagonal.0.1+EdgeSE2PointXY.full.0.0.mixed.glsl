@@ -26,14 +26,14 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 PARAMETERS(uint num_tiles; uint first_tile; uint accumulate;)
-RECORDS(0, wide2, vertices0_estimate)
-INPUT(1, uint, edges0_rows)
-INPUT(2, wide, edges0_data)
-INPUT(3, uint, edges1_rows)
-INPUT(4, wide, edges1_data)
-RECORDS(5, wide2, vertices1_estimate)
-INPUT(6, uint, edges2_rows)
-INPUT(7, wide, edges2_data)
+FAR_RECORDS(0, wide2, vertices0_estimate)
+FAR_INPUT(1, uint, 2, edges0_rows)
+FAR_INPUT(2, wide, 3, edges0_data)
+FAR_INPUT(3, uint, 2, edges1_rows)
+FAR_INPUT(4, wide, 3, edges1_data)
+FAR_RECORDS(5, wide2, vertices1_estimate)
+FAR_INPUT(6, uint, 2, edges2_rows)
+FAR_INPUT(7, wide, 3, edges2_data)
 INPUT(8, uint, first)
 INPUT(9, uint, tiles)
 INPUT(10, uint, dest_block)
@@ -52,24 +52,24 @@ accumulator sum_b_1 = sum_zero();
 accumulator sum_b_2 = sum_zero();
 
 void add_edge0(uint e) {
-  const uint first_row = edges0_rows.at[blocked(e, 0, 2)];
-  const wide2 first_v0 = vertices0_estimate.at[first_row * 2 + 0];
-  const wide2 first_v1 = vertices0_estimate.at[first_row * 2 + 1];
+  const uint first_row = BLOCKED(edges0_rows, e, 0, 2);
+  const wide2 first_v0 = AT(vertices0_estimate, first_row * 2, 0);
+  const wide2 first_v1 = AT(vertices0_estimate, first_row * 2, 1);
   const wide first_0 = first_v0.x;
   const wide first_1 = first_v0.y;
   const wide first_2 = first_v1.x;
-  const uint second_row = edges0_rows.at[blocked(e, 1, 2)];
-  const wide2 second_v0 = vertices0_estimate.at[second_row * 2 + 0];
-  const wide2 second_v1 = vertices0_estimate.at[second_row * 2 + 1];
+  const uint second_row = BLOCKED(edges0_rows, e, 1, 2);
+  const wide2 second_v0 = AT(vertices0_estimate, second_row * 2, 0);
+  const wide2 second_v1 = AT(vertices0_estimate, second_row * 2, 1);
   const wide second_0 = second_v0.x;
   const wide second_1 = second_v0.y;
   const wide second_2 = second_v1.x;
-  const wide measured_0 = edges0_data.at[blocked(e, 0, 6)];
-  const wide measured_1 = edges0_data.at[blocked(e, 1, 6)];
-  const wide measured_2 = edges0_data.at[blocked(e, 2, 6)];
-  const wide omega_0 = edges0_data.at[blocked(e, 3, 6)];
-  const wide omega_1 = edges0_data.at[blocked(e, 4, 6)];
-  const wide omega_2 = edges0_data.at[blocked(e, 5, 6)];
+  const wide measured_0 = BLOCKED(edges0_data, e, 0, 6);
+  const wide measured_1 = BLOCKED(edges0_data, e, 1, 6);
+  const wide measured_2 = BLOCKED(edges0_data, e, 2, 6);
+  const wide omega_0 = BLOCKED(edges0_data, e, 3, 6);
+  const wide omega_1 = BLOCKED(edges0_data, e, 4, 6);
+  const wide omega_2 = BLOCKED(edges0_data, e, 5, 6);
   const wide t19 = second_1 - first_1;
   wide t20, t21;
   math_sincos(first_2, t20, t21);
@@ -143,24 +143,24 @@ void add_edge0(uint e) {
 }
 
 void add_edge1(uint e) {
-  const uint first_row = edges1_rows.at[blocked(e, 0, 2)];
-  const wide2 first_v0 = vertices0_estimate.at[first_row * 2 + 0];
-  const wide2 first_v1 = vertices0_estimate.at[first_row * 2 + 1];
+  const uint first_row = BLOCKED(edges1_rows, e, 0, 2);
+  const wide2 first_v0 = AT(vertices0_estimate, first_row * 2, 0);
+  const wide2 first_v1 = AT(vertices0_estimate, first_row * 2, 1);
   const wide first_0 = first_v0.x;
   const wide first_1 = first_v0.y;
   const wide first_2 = first_v1.x;
-  const uint second_row = edges1_rows.at[blocked(e, 1, 2)];
-  const wide2 second_v0 = vertices0_estimate.at[second_row * 2 + 0];
-  const wide2 second_v1 = vertices0_estimate.at[second_row * 2 + 1];
+  const uint second_row = BLOCKED(edges1_rows, e, 1, 2);
+  const wide2 second_v0 = AT(vertices0_estimate, second_row * 2, 0);
+  const wide2 second_v1 = AT(vertices0_estimate, second_row * 2, 1);
   const wide second_0 = second_v0.x;
   const wide second_1 = second_v0.y;
   const wide second_2 = second_v1.x;
-  const wide measured_0 = edges1_data.at[blocked(e, 0, 6)];
-  const wide measured_1 = edges1_data.at[blocked(e, 1, 6)];
-  const wide measured_2 = edges1_data.at[blocked(e, 2, 6)];
-  const wide omega_0 = edges1_data.at[blocked(e, 3, 6)];
-  const wide omega_1 = edges1_data.at[blocked(e, 4, 6)];
-  const wide omega_2 = edges1_data.at[blocked(e, 5, 6)];
+  const wide measured_0 = BLOCKED(edges1_data, e, 0, 6);
+  const wide measured_1 = BLOCKED(edges1_data, e, 1, 6);
+  const wide measured_2 = BLOCKED(edges1_data, e, 2, 6);
+  const wide omega_0 = BLOCKED(edges1_data, e, 3, 6);
+  const wide omega_1 = BLOCKED(edges1_data, e, 4, 6);
+  const wide omega_2 = BLOCKED(edges1_data, e, 5, 6);
   const wide t14 = second_1 - first_1;
   const wide t15 = second_0 - first_0;
   const wide t16 = first_2 + 3.141592653589793lf;
@@ -221,21 +221,21 @@ void add_edge1(uint e) {
 }
 
 void add_edge2(uint e) {
-  const uint pose_row = edges2_rows.at[blocked(e, 0, 2)];
-  const wide2 pose_v0 = vertices0_estimate.at[pose_row * 2 + 0];
-  const wide2 pose_v1 = vertices0_estimate.at[pose_row * 2 + 1];
+  const uint pose_row = BLOCKED(edges2_rows, e, 0, 2);
+  const wide2 pose_v0 = AT(vertices0_estimate, pose_row * 2, 0);
+  const wide2 pose_v1 = AT(vertices0_estimate, pose_row * 2, 1);
   const wide pose_0 = pose_v0.x;
   const wide pose_1 = pose_v0.y;
   const wide pose_2 = pose_v1.x;
-  const uint point_row = edges2_rows.at[blocked(e, 1, 2)];
-  const wide2 point_v0 = vertices1_estimate.at[point_row];
+  const uint point_row = BLOCKED(edges2_rows, e, 1, 2);
+  const wide2 point_v0 = AT(vertices1_estimate, point_row * 1, 0);
   const wide point_0 = point_v0.x;
   const wide point_1 = point_v0.y;
-  const wide measured_0 = edges2_data.at[blocked(e, 0, 5)];
-  const wide measured_1 = edges2_data.at[blocked(e, 1, 5)];
-  const wide omega_0 = edges2_data.at[blocked(e, 2, 5)];
-  const wide omega_1 = edges2_data.at[blocked(e, 3, 5)];
-  const wide omega_2 = edges2_data.at[blocked(e, 4, 5)];
+  const wide measured_0 = BLOCKED(edges2_data, e, 0, 5);
+  const wide measured_1 = BLOCKED(edges2_data, e, 1, 5);
+  const wide omega_0 = BLOCKED(edges2_data, e, 2, 5);
+  const wide omega_1 = BLOCKED(edges2_data, e, 3, 5);
+  const wide omega_2 = BLOCKED(edges2_data, e, 4, 5);
   const wide t18 = point_1 - pose_1;
   wide J0_1_0, t19;
   math_sincos(pose_2, J0_1_0, t19);

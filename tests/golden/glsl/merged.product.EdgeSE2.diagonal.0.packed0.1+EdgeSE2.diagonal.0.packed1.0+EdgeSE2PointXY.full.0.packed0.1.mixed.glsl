@@ -34,14 +34,14 @@
 layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
 WORDS(readonly, 0, vertices0_packed)
-INPUT(1, uint, edges0_rows)
-INPUT(2, real, edges0_data_narrow)
+FAR_INPUT(1, uint, 2, edges0_rows)
+LARGE_INPUT(2, edges0_data_narrow)
 INPUT(3, uint, status)
-INPUT(4, uint, edges1_rows)
-INPUT(5, real, edges1_data_narrow)
+FAR_INPUT(4, uint, 2, edges1_rows)
+LARGE_INPUT(5, edges1_data_narrow)
 WORDS(readonly, 6, vertices1_packed)
-INPUT(7, uint, edges2_rows)
-INPUT(8, real, edges2_data_narrow)
+FAR_INPUT(7, uint, 2, edges2_rows)
+LARGE_INPUT(8, edges2_data_narrow)
 INPUT(9, uint, tiles)
 INPUT(10, uint, first)
 INPUT(11, uint, dest_scalar)
@@ -51,23 +51,23 @@ shared real scratch[OUTPUTS * TILE];
 real sum[OUTPUTS];
 
 void add_edge0(uint e) {
-  const uint first_row = edges0_rows.at[blocked(e, 0, 2)];
-  const packed_word first_w0 = vertices0_packed.at[first_row * 2 + 0];
+  const uint first_row = BLOCKED(edges0_rows, e, 0, 2);
+  const packed_word first_w0 = AT(vertices0_packed, first_row * 2, 0);
   const real first_0 = first_w0.x;
   const real first_1 = first_w0.y;
   const real first_2 = first_w0.z;
-  const uint second_row = edges0_rows.at[blocked(e, 1, 2)];
-  const packed_word second_w0 = vertices0_packed.at[second_row * 2 + 0];
-  const packed_word second_w1 = vertices0_packed.at[second_row * 2 + 1];
+  const uint second_row = BLOCKED(edges0_rows, e, 1, 2);
+  const packed_word second_w0 = AT(vertices0_packed, second_row * 2, 0);
+  const packed_word second_w1 = AT(vertices0_packed, second_row * 2, 1);
   const real second_0 = second_w0.x;
   const real second_1 = second_w0.y;
   const real x1_0 = second_w0.w;
   const real x1_1 = second_w1.x;
   const real x1_2 = second_w1.y;
-  const real measured_2 = edges0_data_narrow.at[blocked(e, 2, 6)];
-  const real omega_0 = edges0_data_narrow.at[blocked(e, 3, 6)];
-  const real omega_1 = edges0_data_narrow.at[blocked(e, 4, 6)];
-  const real omega_2 = edges0_data_narrow.at[blocked(e, 5, 6)];
+  const real measured_2 = BLOCKED(edges0_data_narrow, e, 2, 6);
+  const real omega_0 = BLOCKED(edges0_data_narrow, e, 3, 6);
+  const real omega_1 = BLOCKED(edges0_data_narrow, e, 4, 6);
+  const real omega_2 = BLOCKED(edges0_data_narrow, e, 5, 6);
   const real t7 = second_1 - first_1;
   const real t8 = second_0 - first_0;
   const real t9 = first_0 - second_0;
@@ -98,23 +98,23 @@ void add_edge0(uint e) {
 }
 
 void add_edge1(uint e) {
-  const uint first_row = edges1_rows.at[blocked(e, 0, 2)];
-  const packed_word first_w0 = vertices0_packed.at[first_row * 2 + 0];
-  const packed_word first_w1 = vertices0_packed.at[first_row * 2 + 1];
+  const uint first_row = BLOCKED(edges1_rows, e, 0, 2);
+  const packed_word first_w0 = AT(vertices0_packed, first_row * 2, 0);
+  const packed_word first_w1 = AT(vertices0_packed, first_row * 2, 1);
   const real first_0 = first_w0.x;
   const real first_1 = first_w0.y;
   const real first_2 = first_w0.z;
   const real x0_0 = first_w0.w;
   const real x0_1 = first_w1.x;
   const real x0_2 = first_w1.y;
-  const uint second_row = edges1_rows.at[blocked(e, 1, 2)];
-  const packed_word second_w0 = vertices0_packed.at[second_row * 2 + 0];
+  const uint second_row = BLOCKED(edges1_rows, e, 1, 2);
+  const packed_word second_w0 = AT(vertices0_packed, second_row * 2, 0);
   const real second_0 = second_w0.x;
   const real second_1 = second_w0.y;
-  const real measured_2 = edges1_data_narrow.at[blocked(e, 2, 6)];
-  const real omega_0 = edges1_data_narrow.at[blocked(e, 3, 6)];
-  const real omega_1 = edges1_data_narrow.at[blocked(e, 4, 6)];
-  const real omega_2 = edges1_data_narrow.at[blocked(e, 5, 6)];
+  const real measured_2 = BLOCKED(edges1_data_narrow, e, 2, 6);
+  const real omega_0 = BLOCKED(edges1_data_narrow, e, 3, 6);
+  const real omega_1 = BLOCKED(edges1_data_narrow, e, 4, 6);
+  const real omega_2 = BLOCKED(edges1_data_narrow, e, 5, 6);
   const real t7 = second_1 - first_1;
   const real y_2 = -omega_2 * x0_2;
   const real t8 = first_0 - second_0;
@@ -142,20 +142,20 @@ void add_edge1(uint e) {
 }
 
 void add_edge2(uint e) {
-  const uint pose_row = edges2_rows.at[blocked(e, 0, 2)];
-  const packed_word pose_w0 = vertices0_packed.at[pose_row * 2 + 0];
+  const uint pose_row = BLOCKED(edges2_rows, e, 0, 2);
+  const packed_word pose_w0 = AT(vertices0_packed, pose_row * 2, 0);
   const real pose_0 = pose_w0.x;
   const real pose_1 = pose_w0.y;
   const real pose_2 = pose_w0.z;
-  const uint point_row = edges2_rows.at[blocked(e, 1, 2)];
-  const packed_word point_w0 = vertices1_packed.at[point_row * 1 + 0];
+  const uint point_row = BLOCKED(edges2_rows, e, 1, 2);
+  const packed_word point_w0 = AT(vertices1_packed, point_row * 1, 0);
   const real point_0 = point_w0.x;
   const real point_1 = point_w0.y;
   const real x1_0 = point_w0.z;
   const real x1_1 = point_w0.w;
-  const real omega_0 = edges2_data_narrow.at[blocked(e, 2, 5)];
-  const real omega_1 = edges2_data_narrow.at[blocked(e, 3, 5)];
-  const real omega_2 = edges2_data_narrow.at[blocked(e, 4, 5)];
+  const real omega_0 = BLOCKED(edges2_data_narrow, e, 2, 5);
+  const real omega_1 = BLOCKED(edges2_data_narrow, e, 3, 5);
+  const real omega_2 = BLOCKED(edges2_data_narrow, e, 4, 5);
   const real t6 = point_1 - pose_1;
   const real t7 = point_0 - pose_0;
   real t8, t9;

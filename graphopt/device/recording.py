@@ -1,0 +1,111 @@
+"""Recording programs for a Vulkan device, and submissions of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from graphopt.device.vulkan import VulkanDevice
+
+
+class VulkanRecorder:
+    """Collects the commands of a program; see `protocol.Recorder`. Every method returns the recorder."""
+
+    def __init__(self, device: VulkanDevice, label: str = ""):
+        self._native = device.runtime.Recorder(device.native, label)
+        self._device = device
+        self._tables: dict[tuple[int, ...], Any] = {}
+
+    def dispatch(
+        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
+    ) -> VulkanRecorder:
+        """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
+        kernel, buffers, words = self._arguments(kernel, buffers, params)
+        self._native.dispatch(kernel, buffers, words, groups)
+        return self
+
+    def dispatch_indirect(
+        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: Any, place: int = 0
+    ) -> VulkanRecorder:
+        """Run as many workgroups as the device says when it gets there.
+
+        groups: buffer with three uint32 (x, y, z) from byte `place` on, written before the last barrier; a 0
+        among them skips the dispatch. At most `info["max_groups_x"]` in x; kernels count x first.
+        """
+        kernel, buffers, words = self._arguments(kernel, buffers, params)
+        self._native.dispatch_indirect(kernel, buffers, words, groups, place)
+        return self
+
+    def _arguments(
+        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int]
+    ) -> tuple[Any, list[Any], bytes]:
+        if isinstance(kernel, TableKernel):
+            kernel, buffers = kernel.native, [self._table_of(buffers)]
+        return kernel, list(buffers), struct.pack(f"<{len(params)}I", *params)
+
+    def _table_of(self, buffers: Sequence[Any]) -> Any:
+        """A buffer with the addresses of others."""
+        addresses = tuple(buffer.address for buffer in buffers)
+        if addresses not in self._tables:
+            for buffer in buffers:
+                self._native.keep(buffer)
+            self._tables[addresses] = self._device.upload(np.array(addresses, np.uint64))
+        return self._tables[addresses]
+
+    def barrier(self) -> VulkanRecorder:
+        """Finish everything before, and make it visible to everything after."""
+        self._native.barrier()
+        return self
+
+    def copy(
+        self, source: Any, destination: Any, nbytes: int, source_offset: int = 0, destination_offset: int = 0
+    ) -> VulkanRecorder:
+        """Copy `nbytes` bytes from one buffer to another."""
+        self._native.copy(source, destination, source_offset, destination_offset, nbytes)
+        return self
+
+    def fill(self, buffer: Any, value: int = 0) -> VulkanRecorder:
+        """Set every 32-bit word of a buffer."""
+        self._native.fill(buffer, value)
+        return self
+
+    def timestamp(self) -> VulkanRecorder:
+        """Note the time once everything before is done."""
+        self._native.timestamp()
+        return self
+
+    def finish(self) -> Any:
+        """The program."""
+        return self._native.finish()
+
+
+@dataclass(frozen=True)
+class TableKernel:
+    """A kernel that finds the addresses of its buffers in another buffer."""
+
+    native: Any
+
+
+class VulkanTicket:
+    """A submission. The device keeps its program until it is done: nobody has to wait for it."""
+
+    def __init__(self, device: VulkanDevice, program: Any):
+        self._device = device
+        self._native = device.runtime.Ticket(program)
+
+    @property
+    def done(self) -> bool:
+        """Whether the device has finished it."""
+        return self._native.done
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block, without the GIL, until it is finished; `DeviceLostError` after `timeout` seconds.
+
+        None: 60, or 600 for a software driver.
+        """
+        self._native.wait(self._device.timeout if timeout is None else timeout)

@@ -1,0 +1,159 @@
+"""Whatever goes wrong on a device reaches the caller as one named error; nothing waits for ever or leaks."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+from vulkan_devices import shared_device
+
+from graphopt import pyglslang
+from graphopt.device import DeviceError, DeviceLostError, ShaderError, VulkanDevice
+from graphopt.device.shared import shared_device as opened_device
+from graphopt.errors import GraphOptError
+
+
+@pytest.fixture
+def device():
+    """A device of this test's own, whose calls may be made to fail."""
+    opened = VulkanDevice()
+    yield opened
+    opened.native.mend_calls()
+
+
+def small_program(device: VulkanDevice, label: str = ""):
+    """A program that fills a buffer."""
+    return device.record(label).fill(device.allocate(64), 1).finish()
+
+
+def test_a_shader_error_is_a_device_error():
+    """Whoever falls back to the CPU catches kernels that do not compile, too."""
+    with pytest.raises(DeviceError) as caught:
+        pyglslang.compile_source("#version 450\nnonsense", name="nonsense.comp")
+    assert isinstance(caught.value, ShaderError) and isinstance(caught.value, GraphOptError)
+
+
+@pytest.mark.parametrize("call", ["vkQueueSubmit", "vkWaitSemaphores", "vkGetSemaphoreCounterValue"])
+def test_a_lost_device_is_one_error_that_names_what_ran(device, call):
+    """Loss in any call: DeviceLostError with the label of the program; later calls repeat it, at once."""
+    program = small_program(device, "trial 7")
+    if call == "vkQueueSubmit":
+        device.native.break_call(call, "VK_ERROR_DEVICE_LOST")
+        with pytest.raises(DeviceLostError) as caught:
+            device.submit(program)
+    else:
+        ticket = device.submit(program)
+        device.native.break_call(call, "VK_ERROR_DEVICE_LOST")
+        with pytest.raises(DeviceLostError) as caught:
+            _ = ticket.done if call == "vkGetSemaphoreCounterValue" else ticket.wait()
+    first = caught.value
+    assert "'trial 7'" in first.running and device.name in str(first) and first.device == device.name
+    assert device.is_lost
+    buffer = device.allocate(64)
+    for again in (
+        lambda: device.submit(small_program(device)),
+        lambda: device.download(buffer, np.uint8, 64),
+    ):
+        with pytest.raises(DeviceLostError, match="takes no more work") as repeated:
+            again()
+        assert repeated.value.running == first.running
+
+
+def test_a_lost_shared_device_is_opened_anew():
+    """open_device gives a working device after a loss."""
+    first = opened_device(None)
+    first.native.break_call("vkWaitSemaphores", "VK_ERROR_DEVICE_LOST")
+    with pytest.raises(DeviceLostError):
+        first.submit(small_program(first)).wait()
+    second = opened_device(None)
+    assert second is not first and not second.is_lost
+    np.testing.assert_array_equal(second.download(second.upload(np.arange(9)), np.int64, 9), np.arange(9))
+    first.native.mend_calls()
+
+
+def test_a_device_that_does_not_answer_is_lost(device):
+    """A wait that times out notes the loss; dropping the ticket and the device neither raises nor waits."""
+    ticket = device.submit(small_program(device, "endless"))
+    device.native.break_call("vkWaitSemaphores", "VK_TIMEOUT")
+    with pytest.raises(DeviceLostError, match=r"did not finish 'endless'.*within 0\.0"):
+        ticket.wait(0.01)
+    assert device.is_lost
+    start = time.perf_counter()
+    del ticket
+    with pytest.raises(DeviceLostError, match="endless"):
+        device.submit(small_program(device))
+    assert time.perf_counter() - start < 5.0
+
+
+def test_dropping_tickets_of_a_lost_device_raises_nothing(device):
+    """Destructors of tickets, programs and buffers swallow a loss that happens meanwhile."""
+    tickets = [device.submit(small_program(device)) for _ in range(5)]
+    for call in ("vkWaitSemaphores", "vkGetSemaphoreCounterValue", "vkDeviceWaitIdle"):
+        device.native.break_call(call, "VK_ERROR_DEVICE_LOST")
+    del tickets
+    gc.collect()
+    assert device.memory_statistics()["allocations"] == 0  # what a lost device worked on is free
+
+
+def test_dropping_a_ticket_does_not_wait():
+    """A ticket may be dropped while its program runs; other threads of Python go on meanwhile."""
+    device = VulkanDevice()
+    buffer = device.allocate(1 << 20)
+    recorder = device.record()
+    for value in range(50):
+        recorder.fill(buffer, value).barrier()
+    program = recorder.finish()
+    ticks: list[float] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    for _ in range(100):
+        device.submit(program)  # the ticket is gone at once
+    stop.set()
+    thread.join()
+    assert len(ticks) > 1
+    assert device.download(buffer, np.uint32, 1)[0] == 49
+    del program, recorder, buffer
+    device.native.wait_idle()
+    assert device.memory_statistics()["allocations"] == 0
+
+
+@pytest.mark.parametrize("call", ["vkBindBufferMemory", "vkMapMemory", "vkAllocateMemory"])
+def test_a_block_that_fails_halfway_is_given_back(call):
+    """Nothing of it stays behind: the validation layer sees no object that outlives its device."""
+    device = VulkanDevice(validation=True)
+    watching = shared_device("address")
+    device.native.break_call(call, "VK_ERROR_MEMORY_MAP_FAILED")
+    with pytest.raises(DeviceError, match="VK_ERROR_MEMORY_MAP_FAILED"):
+        device.allocate(300 << 20, "upload")
+    assert device.memory_statistics()["reserved"] == 0
+    device.native.mend_calls()
+    device.allocate(1 << 20, "upload")
+    del device
+    gc.collect()
+    assert watching.messages == []
+
+
+def test_memory_that_is_kept_makes_room():
+    """Empty blocks that are kept count as free, and go before an allocation fails."""
+    device = VulkanDevice()
+    heap = next(i for i, h in enumerate(device.info["heaps"]) if h["device_local"])
+    before = device.native.free_bytes(heap)
+    device.allocate(64 << 20)
+    statistics = device.memory_statistics()
+    assert statistics["cached"] == statistics["reserved"] > 0
+    assert device.native.free_bytes(heap) >= before - (1 << 20)
+    device.native.break_call("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
+    with pytest.raises(DeviceError, match="Out of memory"):
+        device.allocate(128 << 20)
+    assert device.memory_statistics()["reserved"] == 0  # it was given back before giving up
+    device.native.mend_calls()

@@ -1,0 +1,245 @@
+"""What fails on a device reaches the caller as one named error, costs no progress, and hangs nothing.
+
+Allocations, kernels and submissions are made to fail one after the other, also those of set-up threads.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+
+import numpy as np
+import pytest
+from resident_graphs import mixed_plane
+from vulkan_graphs import bundle_adjustment
+
+from graphopt.codegen import gpu
+from graphopt.device import (
+    DeviceLostError,
+    DeviceMemoryError,
+    ShaderError,
+    VulkanDevice,
+    list_devices,
+    shared,
+)
+from graphopt.errors import SolverError
+from graphopt.optimizer import optimize
+from graphopt.solver import auto_device
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.registry import SolverOptions, create_block_solver
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.context import LARGE
+
+OPTIONS = {"linear_solver": "pcg", "schur": "implicit"}
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch):
+    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
+
+
+@pytest.fixture
+def gpu_by_default(monkeypatch):
+    """The software driver counts as a discrete GPU, and small problems as large."""
+    for one in (devices := list_devices()):
+        object.__setattr__(one, "kind", "discrete")
+    auto_device._discrete_gpu.cache_clear()
+    monkeypatch.setattr("graphopt.device.list_devices", lambda: devices)
+    monkeypatch.setattr(auto_device, "LARGE", 20)
+    yield
+    auto_device._discrete_gpu.cache_clear()
+
+
+def failing(monkeypatch, name: str, error: Exception, at: int | None) -> list[str]:
+    """Let calls of a method of devices fail from number `at` on; notes the threads of all calls."""
+    method, threads = getattr(VulkanDevice, name), []
+
+    def counted(*arguments, **options):
+        threads.append(threading.current_thread().name)
+        if at is not None and len(threads) > at:
+            raise error
+        return method(*arguments, **options)
+
+    monkeypatch.setattr(VulkanDevice, name, counted)
+    return threads
+
+
+FAULTS = [
+    ("allocate", DeviceMemoryError("no memory left")),
+    ("shader", ShaderError("kernel:3: error: no such function")),
+    ("generated", ShaderError("kernel:3: error: no such function")),
+]
+
+
+@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
+@pytest.mark.parametrize("method,error", FAULTS, ids=[name for name, _ in FAULTS])
+def test_every_failure_of_the_set_up_is_one_named_error(method, error, schedule, monkeypatch):
+    """Allocations and kernels, of the main thread and of others: about a dozen of each, spread evenly."""
+    options = {**OPTIONS, "schedule": schedule, "device": "vulkan"}
+    with monkeypatch.context() as patch:
+        threads = failing(patch, method, error, None)
+        optimize(bundle_adjustment(), "lm", 2, **options)
+    assert method != "allocate" or len(set(threads)) > 1, "some of it happens in threads"
+    for at in np.unique(np.linspace(0, len(threads) - 1, 12).astype(int)).tolist():
+        with monkeypatch.context() as patch:
+            failing(patch, method, error, at)
+            with pytest.raises(type(error), match=str(error)):
+                optimize(bundle_adjustment(), "lm", 2, **options)
+
+
+@pytest.mark.parametrize("method,error", FAULTS, ids=[name for name, _ in FAULTS])
+def test_the_cpu_goes_on_where_nobody_asked_for_a_gpu(method, error, gpu_by_default, monkeypatch):
+    """Also where a thread fails after the solver was made."""
+    expected = optimize(bundle_adjustment(), device="cpu")
+    with monkeypatch.context() as patch:
+        threads = failing(patch, method, error, None)
+        assert optimize(bundle_adjustment()).device == "vulkan:0"
+    others = [at for at, name in enumerate(threads) if name != threading.main_thread().name]
+    late = max(others, default=len(threads) - 1)
+    for at in (0, len(threads) // 2, late):
+        with monkeypatch.context() as patch:
+            failing(patch, method, error, at)
+            with pytest.warns(RuntimeWarning, match="Solving on the CPU instead"):
+                found = optimize(bundle_adjustment())
+        assert found.device == "cpu"
+        assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+
+
+class LostAfter:
+    """A callback that lets the device get lost after an iteration."""
+
+    looks_at_graph = False
+
+    def __init__(self, monkeypatch, iteration: int):
+        self._patch, self._iteration = monkeypatch, iteration
+
+    def __call__(self, done):
+        """After each iteration."""
+        if done.iteration == self._iteration:
+            self._patch.setattr(VulkanDevice, "submit", self._lost)
+
+    @staticmethod
+    def _lost(device, program):
+        device.is_lost = True
+        raise DeviceLostError("The device did not answer.")
+
+
+@pytest.fixture
+def found_again():
+    """A device that only a test has lost."""
+    yield
+    shared._open.clear()
+
+
+@pytest.mark.usefixtures("found_again")
+def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
+    """Not the start: what an iteration before, or the one before that, has reached is in the graph."""
+    path = optimize(bundle_adjustment(), "lm", 8, device="vulkan", **OPTIONS)
+    graph = bundle_adjustment()
+    with pytest.raises(DeviceLostError):
+        optimize(graph, "lm", 8, device="vulkan", callback=LostAfter(monkeypatch, 5), **OPTIONS)
+    reached = graph.chi2()
+    assert any(reached == pytest.approx(one.chi2, rel=1e-9) for one in path.iterations[3:6])
+
+
+@pytest.mark.usefixtures("found_again")
+def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
+    """Where nobody asked for the device."""
+    expected = optimize(bundle_adjustment(), device="cpu")
+    with pytest.warns(RuntimeWarning, match="did not answer. Solving on the CPU"):
+        found = optimize(bundle_adjustment(), callback=LostAfter(monkeypatch, 3))
+    assert found.device == "cpu"
+    assert found.initial_chi2 < 0.9 * expected.initial_chi2
+    assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+
+
+def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
+    """What changes while a thread makes a view from the old data is taken all the same."""
+    from graphopt.solver.vulkan.edge_arrays import ViewArrays
+
+    make = ViewArrays.__init__
+
+    def slow(self, *arguments):
+        make(self, *arguments)
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.2)  # made from the old data, and nobody can see it yet
+
+    monkeypatch.setattr(ViewArrays, "__init__", slow)
+    graph = mixed_plane()
+    options = SolverOptions("vulkan", "pcg", "implicit", "double", "matrix-free")
+    solver = create_block_solver(graph, Structure(graph.select()), options)
+    for one in graph.edge_sets:
+        one.measurement[:] += 0.05
+    solver.refresh()
+    expected = CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu"))
+    assert solver.linearize() == pytest.approx(expected.linearize(), rel=1e-12)
+    np.testing.assert_allclose(solver.b, expected.b, rtol=0, atol=1e-11 * np.abs(expected.b).max())
+
+
+# ---------------------------------------------------------------- sizes past 4 GiB
+
+FAR = ("rows", "data", "data_narrow", "numbers", "moved", "stored", "inverse", "values")
+
+
+@pytest.mark.parametrize(
+    "schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "expressions", "jp"]
+)
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, monkeypatch):
+    """No kernel reads edges, records or H by 32-bit offsets; those of large buffers say so."""
+    made, make = [], VulkanDevice.generated
+
+    def noted(device, kernel, constants):
+        made.append((kernel, dict(constants)))
+        return make(device, kernel, constants)
+
+    usual = optimize(
+        bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
+    )
+    monkeypatch.setattr(VulkanDevice, "generated", noted)
+    for module in ("context", "generated"):
+        monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.LARGE_BYTES", 3000)
+    monkeypatch.setattr("graphopt.solver.vulkan.generated.check_near", lambda kernel, sizes: None)
+    large = optimize(
+        bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
+    )
+    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    assert made
+    for kernel, _ in made:
+        growing = {
+            name
+            for name in kernel.buffers
+            if name.startswith(("estimate", "narrow", "parameter", "packed")) or name in FAR
+        }
+        assert growing <= kernel.far, kernel.name
+        for name in growing:
+            assert not re.search(rf"\b{name}\.at\[", kernel.source)
+    assert any(constants.get(LARGE) for _, constants in made)
+
+
+def test_a_buffer_past_what_a_kernel_reaches_is_refused(monkeypatch):
+    """With the kernel's and the buffer's name, before anything is computed."""
+    for module in ("context", "generated"):
+        monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.LARGE_BYTES", 100)
+    with pytest.raises(SolverError, match=r"Kernel '.*' reads '.*', which takes \d+ bytes.*device='cpu'"):
+        optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
+
+
+def test_more_entries_than_32_bits_count_are_refused_when_planned(monkeypatch):
+    monkeypatch.setattr("graphopt.solver.vulkan.sizes.MAX_ENTRIES", 500)
+    with pytest.raises(
+        SolverError, match=r"edges EDGE_\w+ take \d+ numbers in one array; kernels count to 499"
+    ):
+        optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
+    monkeypatch.setattr("graphopt.solver.vulkan.sizes.MAX_ENTRIES", 1 << 32)
+    monkeypatch.setattr("graphopt.solver.vulkan.layout.MAX_ROWS", 30)
+    with pytest.raises(SolverError, match="scalar rows"):
+        optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
+
+
+def test_declarations_say_what_is_far():
+    """The set that launches check is that of the text."""
+    signature = gpu.EdgeSignature(bundle_adjustment().edge_sets[0].type, "identity")
+    kernel = gpu.linearize_kernel(signature, 0, False)
+    assert {"rows", "data", "values"} <= kernel.far and "b" not in kernel.far
