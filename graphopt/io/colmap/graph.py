@@ -246,6 +246,9 @@ def _images(
     old = model.images
     rows = np.flatnonzero(kept_images)
     poses = image_poses(places, frame_poses)[rows]
+    beyond = np.flatnonzero(~np.isfinite(poses).all(axis=1))
+    if len(beyond):
+        raise FormatError(f"image {old.ids[rows[beyond[0]]]} stands beyond the largest double")
     image_row, _, _ = model.observations()
     keypoint = old.keypoint_start[image_row] + model.points.track[:, 1]
     point_ids = old.point_ids.copy()

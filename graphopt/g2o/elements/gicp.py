@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.g2o import scalar
-from graphopt.g2o.cameras import EdgeGICP, inverse_turn_derivative
-from graphopt.g2o.edges import OptimizableGraph_Edge
-from graphopt.g2o.elements import INVALID_ID
-from graphopt.g2o.storage import edge_pool
+from graphopt.g2o.elements.base import INVALID_ID
+from graphopt.g2o.elements.edges import OptimizableGraph_Edge
+from graphopt.g2o.engine.storage import edge_pool
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.cameras import EdgeGICP, inverse_turn_derivative
 from graphopt.geometry import SO3
 from graphopt.types import EdgeType, VertexType, icp
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from graphopt import geometry
 from graphopt.errors import ShapeError
-from graphopt.g2o import scalar
-from graphopt.g2o.isometries import Isometry3d
-from graphopt.g2o.rotations import Quaternion
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.isometries import Isometry3d
+from graphopt.g2o.values.rotations import Quaternion
 
 
 class SE3Quat:

@@ -13,22 +13,22 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
-from graphopt.g2o import scalar
-from graphopt.g2o.elements import (
+from graphopt.g2o.elements.base import (
     UNASSIGNED_ID,
     Data,
     DataContainer,
     HyperGraphElementType,
     native,
 )
-from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_setter
+from graphopt.g2o.engine.storage import Chunk, Pool, fast_getter, fast_setter
+from graphopt.g2o.values import scalar
 from graphopt.types import VertexType
 
 LARGEST_ID = 2**63 - 1
 """Largest id of a vertex; g2o's own ids have 32 bits."""
 
 if TYPE_CHECKING:
-    from graphopt.g2o.edges import OptimizableGraph_Edge
+    from graphopt.g2o.elements.edges import OptimizableGraph_Edge
     from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
-from graphopt.g2o.lists import EdgeList
-from graphopt.g2o.numeric_jacobians import numeric_jacobians
-from graphopt.g2o.problem import Problem
+from graphopt.g2o.elements.numeric_jacobians import numeric_jacobians
+from graphopt.g2o.engine.lists import EdgeList
+from graphopt.g2o.engine.problem import Problem
 from graphopt.optimizer.signals import UsersCode
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.structure import EdgeGroup, Structure

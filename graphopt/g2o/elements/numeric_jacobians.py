@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from graphopt.g2o.edges import OptimizableGraph_Edge
-    from graphopt.g2o.vertices import OptimizableGraph_Vertex
+    from graphopt.g2o.elements.edges import OptimizableGraph_Edge
+    from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
 
 NUMERIC_STEP = 1e-9
 """Step of numeric Jacobians, g2o's own."""

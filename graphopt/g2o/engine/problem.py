@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
-from graphopt.g2o.lists import EdgeList, VertexList, grouped
+from graphopt.g2o.engine.lists import EdgeList, VertexList, grouped
 from graphopt.graph import Graph, Selection, validate
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ShapeError
-from graphopt.g2o import scalar
-from graphopt.g2o.rotations import AngleAxis, Quaternion, Rotation2d
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.rotations import AngleAxis, Quaternion, Rotation2d
 
 
 class TransformTraits(Enum):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.g2o import scalar
-from graphopt.g2o.isometries import Isometry2d
-from graphopt.g2o.rotations import Rotation2d
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.isometries import Isometry2d
+from graphopt.g2o.values.rotations import Rotation2d
 
 
 class SE2:

@@ -9,9 +9,9 @@ import numpy as np
 
 from graphopt import types
 from graphopt.errors import GraphError, ShapeError
-from graphopt.g2o.elements import INVALID_ID
-from graphopt.g2o.storage import Pool, vertex_pool
-from graphopt.g2o.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.elements.base import INVALID_ID
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.engine.storage import Pool, vertex_pool
 from graphopt.types import VertexType
 from graphopt.types.files import plain
 

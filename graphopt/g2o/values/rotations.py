@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ShapeError
-from graphopt.g2o import scalar
+from graphopt.g2o.values import scalar
 
 
 class Quaternion:

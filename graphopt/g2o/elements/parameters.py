@@ -8,11 +8,11 @@ from weakref import ref
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.g2o import scalar
-from graphopt.g2o.elements import HyperGraphElement, HyperGraphElementType
-from graphopt.g2o.isometries import Isometry2d, Isometry3d
-from graphopt.g2o.se2 import SE2
-from graphopt.g2o.storage import Pool, parameter_pool
+from graphopt.g2o.elements.base import HyperGraphElement, HyperGraphElementType
+from graphopt.g2o.engine.storage import Pool, parameter_pool
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.isometries import Isometry2d, Isometry3d
+from graphopt.g2o.values.se2 import SE2
 from graphopt.types import ParameterType, registry
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphopt.cpu_kernels import kernels
-from graphopt.g2o.elements import INVALID_ID, Data, DataContainer, HyperGraphElementType
-from graphopt.g2o.storage import fast_method
-from graphopt.g2o.vertices import Vertex
+from graphopt.g2o.elements.base import INVALID_ID, Data, DataContainer, HyperGraphElementType
+from graphopt.g2o.elements.vertices import Vertex
+from graphopt.g2o.engine.storage import fast_method
 
 if TYPE_CHECKING:
     from graphopt.g2o.optimizable_graph import OptimizableGraph

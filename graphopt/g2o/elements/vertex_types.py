@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.g2o import scalar
-from graphopt.g2o.cameras import SBACam, VertexIntrinsicsEstimate, inverse_turn_derivative
-from graphopt.g2o.elements import INVALID_ID
-from graphopt.g2o.isometries import Isometry3d
-from graphopt.g2o.poses import SE3Quat, Sim3
-from graphopt.g2o.se2 import SE2
-from graphopt.g2o.storage import vertex_pool
-from graphopt.g2o.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.elements.base import INVALID_ID
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.engine.storage import vertex_pool
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.cameras import SBACam, VertexIntrinsicsEstimate, inverse_turn_derivative
+from graphopt.g2o.values.isometries import Isometry3d
+from graphopt.g2o.values.poses import SE3Quat, Sim3
+from graphopt.g2o.values.se2 import SE2
 from graphopt.types import VertexType, registry
 
 # -------------------------------------------------------------------- classes of the registry

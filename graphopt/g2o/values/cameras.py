@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import ShapeError
-from graphopt.g2o import scalar
-from graphopt.g2o.poses import SE3Quat
-from graphopt.g2o.rotations import Quaternion
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.poses import SE3Quat
+from graphopt.g2o.values.rotations import Quaternion
 
 
 def inverse_turn_derivative(axis: int) -> np.ndarray:

@@ -13,15 +13,15 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
-from graphopt.g2o import scalar
-from graphopt.g2o.cameras import VelocityMeasurement
-from graphopt.g2o.edges import OptimizableGraph_Edge
-from graphopt.g2o.elements import INVALID_ID
-from graphopt.g2o.gicp import DEFAULT_MEASUREMENT, EdgeVVGicp
-from graphopt.g2o.isometries import Isometry3d
-from graphopt.g2o.poses import SE3Quat, Sim3
-from graphopt.g2o.se2 import SE2
-from graphopt.g2o.storage import Pool, edge_pool, fast_setter
+from graphopt.g2o.elements.base import INVALID_ID
+from graphopt.g2o.elements.edges import OptimizableGraph_Edge
+from graphopt.g2o.elements.gicp import DEFAULT_MEASUREMENT, EdgeVVGicp
+from graphopt.g2o.engine.storage import Pool, edge_pool, fast_setter
+from graphopt.g2o.values import scalar
+from graphopt.g2o.values.cameras import VelocityMeasurement
+from graphopt.g2o.values.isometries import Isometry3d
+from graphopt.g2o.values.poses import SE3Quat, Sim3
+from graphopt.g2o.values.se2 import SE2
 from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, icp, registry, sba
 from graphopt.types.files import measurement_then_information, plain
@@ -329,7 +329,7 @@ class VariableVectorXEdge(OptimizableGraph_Edge):
 
     def linearize_oplus(self) -> None:
         """Central differences; override it to give your own Jacobians."""
-        from graphopt.g2o.numeric_jacobians import numeric_jacobians
+        from graphopt.g2o.elements.numeric_jacobians import numeric_jacobians
 
         self._jacobians = numeric_jacobians(self)
 

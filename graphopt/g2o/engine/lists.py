@@ -13,9 +13,9 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
-from graphopt.g2o import evaluate
-from graphopt.g2o.gicp import is_plane_to_plane, plane_information
-from graphopt.g2o.robust_kernels import RobustKernelScaleDelta
+from graphopt.g2o.elements.gicp import is_plane_to_plane, plane_information
+from graphopt.g2o.elements.robust_kernels import RobustKernelScaleDelta
+from graphopt.g2o.engine import evaluate
 from graphopt.graph import Graph, residuals
 from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphError, OptionError
-from graphopt.g2o.elements import native
-from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
+from graphopt.g2o.elements.base import native
+from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.solver.linear import SparseCholesky
 from graphopt.solver.linear_systems import block_pattern
 

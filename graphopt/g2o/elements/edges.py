@@ -18,17 +18,18 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
-from graphopt.g2o import evaluate, scalar
-from graphopt.g2o.hyper_edge import Edge
-from graphopt.g2o.numeric_jacobians import numeric_jacobians
-from graphopt.g2o.robust_kernels import BaseRobustKernel
-from graphopt.g2o.storage import Chunk, Pool, fast_getter, fast_method, fast_setter
-from graphopt.g2o.vertex_types import vertex_class
-from graphopt.g2o.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.elements.hyper_edge import Edge
+from graphopt.g2o.elements.numeric_jacobians import numeric_jacobians
+from graphopt.g2o.elements.robust_kernels import BaseRobustKernel
+from graphopt.g2o.elements.vertex_types import vertex_class
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.engine import evaluate
+from graphopt.g2o.engine.storage import Chunk, Pool, fast_getter, fast_method, fast_setter
+from graphopt.g2o.values import scalar
 from graphopt.types import EdgeType
 
 if TYPE_CHECKING:
-    from graphopt.g2o.parameters import Parameter
+    from graphopt.g2o.elements.parameters import Parameter
 
 
 class CallableArray(np.ndarray):
@@ -106,7 +107,7 @@ class OptimizableGraph_Edge(Edge):
 
         False if the type cannot.
         """
-        from graphopt.g2o.initial_estimates import measurement_from_state
+        from graphopt.g2o.elements.initial_estimates import measurement_from_state
 
         return measurement_from_state(self)
 
@@ -317,13 +318,13 @@ class OptimizableGraph_Edge(Edge):
 
     def initial_estimate_possible(self, from_: Any, to: OptimizableGraph_Vertex) -> float:
         """Cost of `initial_estimate`, negative if the type cannot."""
-        from graphopt.g2o.initial_estimates import initial_estimate_cost
+        from graphopt.g2o.elements.initial_estimates import initial_estimate_cost
 
         return initial_estimate_cost(self, from_, to)
 
     def initial_estimate(self, from_: Any, to: OptimizableGraph_Vertex) -> None:
         """Set the estimate of `to` from the estimates of `from_` and the measurement."""
-        from graphopt.g2o.initial_estimates import initial_estimate
+        from graphopt.g2o.elements.initial_estimates import initial_estimate
 
         initial_estimate(self, from_, to)
 
