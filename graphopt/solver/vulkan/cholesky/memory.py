@@ -54,7 +54,7 @@ def check_arrays(device: Any, sizes: tuple[int, ...], itemsize: int, what: str, 
     if sum(nbytes) > max(heaps, default=1 << 62) or max(nbytes) > limit:
         parts = ", ".join(f"{size / 2**20:,.0f}" for size in nbytes)
         raise DeviceMemoryError(
-            f"{what} of {rows} rows takes arrays of {parts} MiB on {device.name}, which is more than it has or "
+            f"{what} of {rows} rows takes arrays of {parts} MiB on {device.name}, more than it has or "
             f"allows in one ({limit / 2**20:,.0f} MiB). Use device='cpu'."
         )
 
