@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.linearization import Linearization, linearize
-    from graphopt.solver.marginals import compute_marginals
+    from graphopt.solver.marginals import compute_covariances, compute_marginals, find_singular_directions
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
@@ -90,7 +90,7 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.linearization": ("Linearization", "linearize"),
-    "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.solver.marginals": ("compute_covariances", "compute_marginals", "find_singular_directions"),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
@@ -141,11 +141,13 @@ __all__ = [
     "Vertex",
     "VertexSet",
     "codegen",
+    "compute_covariances",
     "compute_marginals",
     "datasets",
     "edge_type",
     "errors",
     "everywhere",
+    "find_singular_directions",
     "from_sympy",
     "geometry",
     "graph",
