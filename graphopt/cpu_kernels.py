@@ -47,9 +47,9 @@ def _load() -> tuple[str, ModuleType]:
                 raise
         except ImportError as error:  # the module is there and does not load
             raise ImportError(
-                f"graphopt's CPU module _cpu_{name} cannot be loaded: {error}. It was built for another system, "
-                "or a library that it was linked with is gone. Install a wheel: pip install --force-reinstall "
-                "graphopt; or build it here: pip install --no-binary graphopt graphopt."
+                f"graphopt's CPU module _cpu_{name} cannot be loaded: {error}. It was built for another "
+                "system, or a library that it was linked with is gone. Install a wheel: pip install "
+                "--force-reinstall graphopt; or build it here: pip install --no-binary graphopt graphopt."
             ) from error
     wanted = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
     raise ImportError(

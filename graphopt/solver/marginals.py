@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.errors import GraphError, SolverError
 from graphopt.graph import Graph, Vertex
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.held import without_held
 from graphopt.solver.linear import SparseCholesky
 from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions
@@ -26,12 +27,14 @@ Pair = tuple[int, int]
 def compute_marginals(graph: Graph, pairs: Iterable[Any], *, level: int = 0) -> dict[Pair, np.ndarray]:
     """Covariance blocks of pairs of vertices: {(id_i, id_j): (tangent_dim_i, tangent_dim_j)}.
 
-    `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. Raises
-    `GraphError` for a vertex that is fixed or has no active edge, `SolverError` if H is singular.
+    Of vertices that hold components (`Graph.hold`) the blocks have the others only. `pairs` holds (id, id)
+    pairs, or single ids (or `Vertex` objects) for a vertex with itself. Raises `GraphError` for a vertex
+    that is fixed or has no active edge, `SolverError` if H is singular.
     """
     wanted = [_pair(one) for one in pairs]
-    selection = graph.select(level)
-    structure = Structure(selection)
+    problem = without_held(graph, graph.select(level))
+    graph = problem.graph
+    structure = Structure(problem.selection)
     solver = CpuBlockSolver(graph, structure, SolverOptions())
     solver.linearize()
     blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32).reshape(
