@@ -1,4 +1,4 @@
-"""Windows on a Vulkan device: every iteration's chi2 is the CPU's to 1e-8, for every way to solve the equations."""
+"""Windows on a Vulkan device: every iteration's chi2 is the CPU's to 1e-8, by every solver."""
 
 from __future__ import annotations
 
