@@ -16,7 +16,8 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import SparseCholesky
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, memory
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory
+from graphopt.solver.vulkan.cholesky import analysis as analysis_module
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
@@ -199,6 +200,31 @@ def test_an_indefinite_coupling_fails(variant):
     values = from_dense(pattern, dense)
     assert not DeviceCholesky(device, pattern, precision).factorize(values)
     assert not SparseCholesky(pattern).factorize(values)
+
+
+def test_numbers_past_4_gib_are_addressed(monkeypatch):
+    """The kernels for large buffers give the same bits as the others."""
+    dims, edges, ordering = PATTERNS["cube"]
+    pattern = make_pattern(dims, edges)
+    values, b = spd_values(pattern, np.random.default_rng(0)), np.ones(pattern.dim)
+    found = []
+    for large in (1 << 32, 0):
+        monkeypatch.setattr(factor, "_LARGE_BYTES", large)
+        solver = DeviceCholesky(shared_device("address"), pattern, ordering=ordering)
+        assert solver.factorize(values)
+        found.append((solver.solve(b), solver.marginals(np.array([(0, 0), (3, 100)]))))
+    assert np.array_equal(found[0][0], found[1][0])
+    assert all(np.array_equal(*blocks) for blocks in zip(found[0][1], found[1][1], strict=True))
+
+
+def test_metis_is_taken_where_it_pays(monkeypatch):
+    """AMD alone where METIS takes longer than many factorizations; else both, and the better one."""
+    cube = make_pattern([6] * 1000, lattice(10, 10, 10))
+    both = {ordering: analyse(cube, ordering).expected_seconds() for ordering in ("amd", "metis")}
+    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 0.0)
+    assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__)
+    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 1.0)
+    assert analyse(cube).symbolic.ordering == "amd"
 
 
 def test_equal_input_gives_equal_bits():
