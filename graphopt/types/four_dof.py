@@ -42,6 +42,9 @@ VertexPose4DoF = register(
         SE3,
         SE3.identity_storage,
         ISOMETRY_FILE,
+        pose=SE3,
+        place=lambda pose, storage: pose.storage,
+        role="pose",
         doc="Pose whose position and heading are free: x, y, z, qx, qy, qz, qw; the world's z is up.",
     )
 )
@@ -53,4 +56,5 @@ Edge4DoF = define_edge(
     edge_4dof,
     SE3,
     measurement=ISOMETRY_FILE,
+    relative_pose=lambda z: z,
 )
