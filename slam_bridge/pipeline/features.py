@@ -25,6 +25,8 @@ class Tracks:
     """(n,) int64, given once."""
     pixel: np.ndarray
     """(n, 2) [px] in the present frame."""
+    ray: np.ndarray
+    """(n, 3) unit, in the left camera's frame."""
     landmark: np.ndarray
     """(n,) id in the map, -1: none yet."""
     age: np.ndarray
@@ -33,7 +35,12 @@ class Tracks:
     @classmethod
     def none(cls) -> Tracks:
         """No tracks."""
-        return cls(np.zeros(0, np.int64), np.zeros((0, 2)), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return cls.new(np.zeros(0, np.int64), np.zeros((0, 2)), np.zeros((0, 3)))
+
+    @classmethod
+    def new(cls, ids: np.ndarray, pixel: np.ndarray, ray: np.ndarray) -> Tracks:
+        """Tracks without landmarks that begin in this frame."""
+        return cls(ids, pixel, ray, np.full(len(ids), -1), np.zeros(len(ids), np.int64))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -60,8 +67,8 @@ def follow(
         return np.zeros((0, 2)), np.zeros(0, bool)
     cv2 = opencv()
     height, width = after.shape
-    inside = (guess >= 0.0).all(axis=1) & (guess < [width, height]).all(axis=1)
-    start = np.where((inside & np.isfinite(guess).all(axis=1))[:, None], guess, pixel)
+    inside = ((guess >= 0.0) & (guess < [width, height])).all(axis=1)  # false where it is not finite
+    start = np.where(inside[:, None], guess, pixel)
     side = (options.window, options.window)
     rules: dict[str, Any] = {
         "winSize": side,
@@ -162,6 +169,6 @@ def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: fl
 
 
 def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """(n, m) numbers of bits that differ between descriptors (n, 32) and (m, 32): by products of +1 and -1."""
+    """(n, m) bits that differ between descriptors (n, 32) and (m, 32): by products of +1 and -1."""
     a, b = (2.0 * np.unpackbits(one, axis=1).astype(np.float32) - 1.0 for one in (first, second))
     return (0.5 * (256.0 - a @ b.T)).astype(np.int16)

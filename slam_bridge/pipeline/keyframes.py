@@ -1,7 +1,7 @@
 """What a new keyframe adds to the map: corners, stereo matches, landmarks by stereo and by motion.
 
-A corner without landmark is kept with its rays in the last keyframes (`View`). Its landmark is made as soon as
-two rays make an angle of `min_parallax` times their error: those of a stereo pair, or those of the oldest
+A corner without landmark is kept with its rays in the last keyframes (`View`). Its landmark is made as soon
+as two rays make an angle of `min_parallax` times their error: those of a stereo pair, or those of the oldest
 view and the present one.
 """
 
@@ -62,9 +62,11 @@ class KeyframeMaker:
         if self._detector is None:
             self._detector = Detector(image.shape[:2], self._usable(image.shape[:2]), self._options)
         pixel = self._detector.detect(image, tracks.pixel)
-        ids = np.arange(self._next_track, self._next_track + len(pixel))
-        self._next_track += len(pixel)
-        return tracks.joined(Tracks(ids, pixel, np.full(len(ids), -1), np.zeros(len(ids), np.int64)))
+        ray = rays_of(self._rig[0], pixel, self._widest)
+        fine = np.isfinite(ray).all(axis=1)
+        ids = np.arange(self._next_track, self._next_track + int(fine.sum()))
+        self._next_track += len(ids)
+        return tracks.joined(Tracks.new(ids, pixel[fine], ray[fine]))
 
     def _usable(self, shape: tuple[int, int]) -> np.ndarray:
         """(height, width) bool: inside a border, and of rays that are not too far from the axis."""
@@ -81,19 +83,18 @@ class KeyframeMaker:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pixels (n, 2) in the right image, NaN: none; points (n, 3) in the world; parallax (n,) [rad].
 
-        Searched where the landmark is, or where points of the landmarks' median distance would be; a match has
-        to meet its ray within `LIMIT` errors ahead of both cameras.
+        Searched where the landmark is, or where points of the landmarks' median distance would be; a match
+        has to meet its ray within `LIMIT` errors ahead of both cameras.
         """
         left, right = self._rig[0], self._rig[1]
-        rays = rays_of(left, tracks.pixel, self._widest)
-        body_T_left, body_T_right = SE3(left.body_T_cam), SE3(right.body_T_cam)
+        rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
         distance = self._distances(tracks, world_T_body)
         with np.errstate(all="ignore"):
             point = np.asarray(body_T_right.inverse_act(body_T_left.act(rays * distance[:, None])))
             guess = right.project(point)
         there, found = follow(images[0], images[1], tracks.pixel, guess, self._options)
         right_rays = rays_of(right, there, self._widest)
-        found &= np.isfinite(rays).all(axis=1) & np.isfinite(right_rays).all(axis=1)
+        found &= np.isfinite(right_rays).all(axis=1)
         centres = [np.asarray(one.translation) for one in (body_T_left, body_T_right)]
         seen = triangulate(
             centres[0],
@@ -130,12 +131,7 @@ class KeyframeMaker:
         right, points, parallax = np.full((count, 2), np.nan), np.zeros((count, 3)), np.zeros(count)
         if self._options.is_stereo:
             right, points, parallax = self.stereo(images, tracks, world_T_body)
-        rays = rays_of(self._rig[0], tracks.pixel, self._widest)
-        good = np.isfinite(rays).all(axis=1)
-        tracks, right, points, parallax, rays = (
-            tracks.keep(good), right[good], points[good], parallax[good], rays[good]
-        )  # fmt: skip
-        view = View(keyframe, stamp, tracks.ids, tracks.pixel.copy(), rays, right)
+        view = View(keyframe, stamp, tracks.ids, tracks.pixel.copy(), tracks.ray.copy(), right)
         with self._world.lock:
             tracks.landmark[self._world.landmarks.find(tracks.landmark) < 0] = -1
             self._observe(view, np.flatnonzero(tracks.landmark >= 0), tracks.landmark)

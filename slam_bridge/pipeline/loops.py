@@ -2,8 +2,10 @@
 
     candidates   keyframes that look alike (`PlaceIndex`), at least `loop_gap` older
     geometry     mono: `sim3_alignment` of both views' landmarks; else PnP: old landmarks, present pixels
-    correction   `essential_graph_optimization`: "4dof" with an IMU, "se3" with stereo, "sim3" without either
+    correction   `essential_graph_optimization`: "4dof" with an IMU, "se3" with stereo, else "sim3"
     fusion       landmarks that both views have become one
+
+`Loops.find` looks for one after each keyframe, `Loops.close` corrects the map while tracking stands still.
 """
 
 from __future__ import annotations
@@ -83,7 +85,10 @@ class Loops:
             points_old = landmarks["position"][landmarks.rows(theirs)].copy()
             points_now = landmarks["position"][landmarks.find(mine)].copy()
         if self._options.mode == "mono":
-            return self._similar(now, old, rows_now, rows_old, mine, theirs, pose_now, pose_old, points_now, points_old)
+            both = (pose_old, points_old), (pose_now, points_now)
+            local = [self._rig[0].in_camera(*one) for one in both]
+            pairs = np.stack([theirs, mine], axis=1)
+            return self._similar(now, old, local, old.pixel[rows_old], now.pixel[rows_now], pairs)
         seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.sigma)
         found = relocalize(self._rig, seen, min_inliers=self._options.loop_inliers)
         if not found.is_usable:
@@ -95,27 +100,25 @@ class Loops:
         return Loop(old.keyframe, now.keyframe, np.append(relative, 1.0), pairs)
 
     def _similar(
-        self, now: Place, old: Place, rows_now: np.ndarray, rows_old: np.ndarray, mine: np.ndarray,
-        theirs: np.ndarray, pose_now: np.ndarray, pose_old: np.ndarray, points_now: np.ndarray,
-        points_old: np.ndarray,
-    ) -> Loop | None:  # fmt: skip
-        """Sim3 between the landmarks of both views, each in its own camera."""
+        self,
+        now: Place,
+        old: Place,
+        local: list[np.ndarray],
+        pixel_old: np.ndarray,
+        pixel_now: np.ndarray,
+        pairs: np.ndarray,
+    ) -> Loop | None:
+        """Sim3 between landmarks (k, 3) of both views, each in its own camera."""
         camera = self._rig[0]
-        local = [camera.in_camera(pose_old, points_old), camera.in_camera(pose_now, points_now)]
         found = sim3_alignment(
-            (camera, camera), *local, old.pixel[rows_old], now.pixel[rows_now], sigma=self._options.sigma
+            (camera, camera), local[0], local[1], pixel_old, pixel_now, sigma=self._options.sigma
         )
         if not found.is_usable or found.num_inliers < self._options.loop_inliers:
             return None
         similarity = found.extra["first_S_second"]
-        mounting = SE3(camera.body_T_cam)
-        # positions of the second view's body in its camera are lengths of its own scale
-        turn = np.asarray((mounting.rotation * SE3(similarity[:7]).rotation * mounting.rotation.inverse()).storage)
-        centre = np.asarray(mounting.inverse().translation)
-        moved = similarity[7] * np.asarray(SE3(similarity[:7]).rotation.act(centre)) + similarity[:3]
-        relative = np.concatenate([np.asarray(mounting.act(moved)), turn, similarity[7:]])
-        same = found.inliers & (mine != theirs)
-        return Loop(old.keyframe, now.keyframe, relative, np.stack([theirs[same], mine[same]], axis=1))
+        same = found.inliers & (pairs[:, 0] != pairs[:, 1])
+        # of mono maps the camera is the body
+        return Loop(old.keyframe, now.keyframe, similarity, pairs[same])
 
     def landmarks_of(self, place: Place) -> np.ndarray:
         """(n,) ids of the landmarks that a place's corners show now, -1: none."""
@@ -134,9 +137,7 @@ class Loops:
         """Correct the map with the loop found last; tracking has to stand still meanwhile."""
         loop, world, started = self.found[-1], self._world, time.perf_counter()
         self._pause = _PAUSE
-        information = np.diag(
-            np.repeat([_ROTATION_SIGMA, _POSITION_SIGMA, _SCALE_SIGMA], (3, 3, 1)) ** -2.0
-        )
+        information = np.diag(np.repeat([_ROTATION_SIGMA, _POSITION_SIGMA, _SCALE_SIGMA], (3, 3, 1)) ** -2.0)
         before = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)].copy()
         world.add_loops([loop.old], [loop.now], loop.old_S_now[None, :7], information, loop.old_S_now[7:])
         mode = {"stereo": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
@@ -149,6 +150,7 @@ class Loops:
                 world.merge_landmarks(pairs[:, 0], pairs[:, 1])
                 tracker.renamed(pairs[:, 0], pairs[:, 1])
             moved = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)][:3] - before[:3]
+        tracker.moved()
         return {
             "step": "loop",
             "keyframes": [loop.old, loop.now],

@@ -134,6 +134,7 @@ class Mapper:
                 self._refinements.pop(0)
                 with self.turns.alone():
                     self._whole("refinement")
+                    self._tracker.moved()
         self._cull_keyframe()
         if place is not None:
             with_imu = self._tracker.is_inertial or not options.is_inertial
@@ -154,9 +155,7 @@ class Mapper:
             if not len(free):
                 return
             held = recent[:1] if everything else None
-            found = local_ba(
-                world, free, held, options.solve, self._windows["visual"], options.local_fixed
-            )
+            found = local_ba(world, free, held, options.solve, self._windows["visual"], options.local_fixed)
         elif everything:
             found = full_inertial_ba(world, options=options.solve, window=self._windows["full"])
         else:
@@ -165,6 +164,8 @@ class Mapper:
             )
         self._book(view.stamp, found)
         self._drop(found)
+        if inertial:
+            self._tracker.optimized = view.keyframe
 
     def _book(self, stamp: int, found: Result) -> None:
         self.calls.append(
@@ -194,7 +195,10 @@ class Mapper:
         with world.lock:
             ids, stamps = world.keyframes.ids, world.keyframes["stamp"]
             row = len(ids) - options.local_keyframes - 1
-            if row < 1 or (options.is_inertial and 1e-9 * (stamps[row + 1] - stamps[row - 1]) > _LONGEST_LINK):
+            if row < 1:
+                return
+            gap = 1e-9 * float(stamps[row + 1] - stamps[row - 1])
+            if options.is_inertial and gap > _LONGEST_LINK:
                 return
             keyframe, parent = int(ids[row]), int(ids[row - 1])
             if keyframe in world.loops["first"] or keyframe in world.loops["second"]:
@@ -202,7 +206,7 @@ class Mapper:
             if self._share_seen_elsewhere(keyframe) < _REDUNDANT:
                 return
             poses = SE3(world.keyframes["world_T_body"][[row - 1, row]])
-            step = np.asarray((poses.inverse().storage))[0]
+            step = np.asarray(poses.inverse().storage)[0]
             relative = np.array((SE3(step) * SE3(np.asarray(poses.storage)[1])).storage)
             self._log.remove_keyframe(keyframe, parent, relative)
             world.remove_keyframes([keyframe])
@@ -285,4 +289,5 @@ class Mapper:
         solve = full_inertial_ba if self._tracker.is_inertial else global_ba
         found = solve(self._world, options=options)
         self._drop(found)
-        self.steps.append({"step": step, "seconds": found.seconds["total"], "keyframes": len(found.keyframes)})
+        size = len(found.keyframes)
+        self.steps.append({"step": step, "seconds": found.seconds["total"], "keyframes": size})

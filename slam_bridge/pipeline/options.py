@@ -78,7 +78,8 @@ class PipelineOptions:
         for name in ("max_features", "window", "local_keyframes", "min_inliers", "max_queue"):
             if getattr(self, name) < 1:
                 raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be at least 1.")
-        for name in ("sigma", "back_tolerance", "quality", "min_parallax", "keyframe_parallax", "lost_seconds"):
+        positive = ("sigma", "back_tolerance", "quality", "min_parallax", "keyframe_parallax", "lost_seconds")
+        for name in positive:
             if not getattr(self, name) > 0.0:
                 raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be > 0.")
 

@@ -61,8 +61,9 @@ class PlaceIndex:
         self._keyframes = self._keyframes[mask]
 
     def query(self, descriptor: np.ndarray, before: int, most: int = 3) -> list[Place]:
-        """Keyframes with stamps up to `before` [ns] that most of a view's descriptors speak for, best first."""
-        rows = np.array([k for k, one in enumerate(self._keyframes) if self.places[int(one)].stamp <= before], int)
+        """Keyframes up to `before` [ns] that most of a view's descriptors speak for, best first."""
+        stamps = np.array([self.places[one].stamp for one in self._keyframes.tolist()], np.int64)
+        rows = np.flatnonzero(stamps <= before)
         wanted = _sample(descriptor)
         if not len(rows) or not len(wanted):
             return []

@@ -84,7 +84,6 @@ class Sequence:
         rig = Rig(list(self.rig)[:count])
         return replace(self, rig=rig, paths=tuple(one[:count] for one in self.paths))
 
-
     def of_camera(self) -> Sequence:
         """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""
         mounting = SE3(self.rig[0].body_T_cam)
@@ -155,7 +154,7 @@ def find_sequences(kind: str, root: str | Path, names: Iterable[str] | None = No
 _EXPECTED = {
     "euroc": "folders such as MH_01_easy with mav0/cam0/data.csv in them, at most three levels below",
     "tumvi": "folders such as dataset-room1_512_16 with mav0/cam0/data.csv in them",
-    "kitti": "sequences/00 to 21 with image_0, calib.txt and times.txt, or DATE_drive_NNNN_sync with image_00",
+    "kitti": "sequences/00 to 21 with image_0, calib.txt, times.txt, or DATE_drive_NNNN_sync with image_00",
 }
 
 
@@ -172,8 +171,8 @@ def _find_asl(root: Path) -> dict[str, Path]:
 
 def _find_kitti(root: Path) -> dict[str, Path]:
     found = {}
-    for pattern in (".", "*", "*/*", "*/*/*"):
-        for one in sorted(root.glob(pattern)):
+    for folders in ([root], *(sorted(root.glob(pattern)) for pattern in ("*", "*/*", "*/*/*"))):
+        for one in folders:
             is_odometry = (one / "image_0").is_dir() and (one / "calib.txt").is_file()
             is_raw = (one / "image_00" / "data").is_dir()
             if is_odometry or is_raw:
@@ -209,7 +208,7 @@ def _asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
         tuple(files[row] for (_, files), row in zip(lists, places, strict=True))
         for places in zip(*rows, strict=True)
     )
-    offset = int(round(1e9 * rig[0].time_offset))
+    offset = round(1e9 * rig[0].time_offset)
     imu = read_imu(mav / "imu0" / "data.csv") if (mav / "imu0" / "data.csv").is_file() else None
     if imu is not None and calibration.imu is not None:
         imu = calibration.imu.corrected(imu)
@@ -233,7 +232,8 @@ def _asl_calibration(kind: str, folder: Path, mav: Path, given: str | Path | Non
     if any(mav.glob("cam*/sensor.yaml")):
         return read_calibration(mav)
     chains = [one for one in (folder / "dso" / "camchain.yaml", folder / "camchain.yaml") if one.is_file()]
-    noise = [one for one in (folder / "dso" / "imu_config.yaml", mav / "imu0" / "sensor.yaml") if one.is_file()]
+    noise = [folder / "dso" / "imu_config.yaml", mav / "imu0" / "sensor.yaml"]
+    noise = [one for one in noise if one.is_file()]
     if not chains:
         raise SequenceError(
             f"{folder}: no calibration. Expected mav0/cam0/sensor.yaml"
@@ -271,14 +271,14 @@ def _asl_truth(mav: Path) -> StateTable | None:
 # ------------------------------------------------------------------------ KITTI
 
 
-def _rectified(left: np.ndarray, right: np.ndarray, size: tuple[int, int] | None = None) -> Rig:
+def _rectified(left: np.ndarray, right: np.ndarray) -> Rig:
     """Pinhole pair of projection matrices (3, 4) that share a body, the left camera's frame."""
     cameras = []
     for name, matrix in (("cam0", left), ("cam1", right)):
         fx, fy, cx, cy = matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2]
         pose = _IDENTITY.copy()
         pose[0] = -matrix[0, 3] / fx
-        cameras.append(Camera.pinhole(pose, fx, fy, cx, cy, name=name, resolution=size))
+        cameras.append(Camera.pinhole(pose, fx, fy, cx, cy, name=name))
     return Rig(cameras)
 
 
@@ -321,7 +321,7 @@ def _kitti_odometry(folder: Path) -> Sequence:
     stamps = np.rint(1e9 * np.loadtxt(times, ndmin=1)).astype(np.int64)
     calibration = folder / "calib.txt"
     matrices = _matrices(calibration)
-    rig = _rectified(*(_projection(matrices, name, calibration) for name in ("P0", "P1")))
+    rig = _rectified(_projection(matrices, "P0", calibration), _projection(matrices, "P1", calibration))
     paths = _pairs(folder / "image_0", folder / "image_1", stamps)
     name = folder.resolve().name
     places = (folder.resolve().parent.parent / "poses" / f"{name}.txt", folder / "poses.txt")
@@ -341,7 +341,8 @@ def _kitti_raw(folder: Path) -> Sequence:
     if not calibration.is_file():
         raise SequenceError(f"{calibration}: missing; unpack the calibration of that day beside the drives.")
     matrices = _matrices(calibration)
-    rig = _rectified(*(_projection(matrices, name, calibration) for name in ("P_rect_00", "P_rect_01")))
+    left, right = (_projection(matrices, name, calibration) for name in ("P_rect_00", "P_rect_01"))
+    rig = _rectified(left, right)
     stamps = _datetimes(folder / "image_00" / "timestamps.txt")
     paths = _pairs(folder / "image_00" / "data", folder / "image_01" / "data", stamps)
     rig = Rig(list(rig)[: len(paths[0])])
@@ -392,5 +393,3 @@ def _axis_turn(axis: int, angle: np.ndarray) -> np.ndarray:
     result[:, a, a] = result[:, b, b] = np.cos(angle)
     result[:, a, b], result[:, b, a] = -np.sin(angle), np.sin(angle)
     return result
-
-

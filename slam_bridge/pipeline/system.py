@@ -77,8 +77,8 @@ class Pipeline:
         self.options = options = options or PipelineOptions()
         if options.is_inertial and (sequence.imu is None or sequence.noise is None):
             raise SequenceError(
-                f"{sequence.name}: mode {options.mode} needs IMU samples and their noise, which this sequence "
-                f"does not have. Choose --mode {'stereo' if options.is_stereo else 'mono'}."
+                f"{sequence.name}: mode {options.mode} needs IMU samples and their noise, which this "
+                f"sequence does not have. Choose --mode {'stereo' if options.is_stereo else 'mono'}."
             )
         sequence = sequence.with_cameras(2 if options.is_stereo else 1)
         self.sequence = sequence if options.mode != "mono" else sequence.of_camera()

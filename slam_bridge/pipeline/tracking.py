@@ -1,9 +1,12 @@
 """Tracking: where each frame is, from corners followed out of the last one and the landmarks they show.
 
-    predict    IMU from the last keyframe, or the last motion again (turned as the gyroscope says)
+    predict    IMU, or the last motion again (turned as the gyroscope says)
     follow     KLT from the predicted pixels, there and back
-    pose       `pose_optimization`, or `pose_inertial_optimization` from the last keyframe; outliers are dropped
+    pose       `pose_optimization`, or `pose_inertial_optimization`; tracks of outliers are dropped
     keyframe   where parallax, lost landmarks or time ask for one
+
+With an IMU a frame's state goes on from the last frame's with its prior, or from the last keyframe's as soon
+as mapping has optimized it (ORB-SLAM3: `PoseInertialOptimizationLastFrame`, `...LastKeyFrame`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
+from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
 from slam_bridge.pipeline.keyframes import KeyframeMaker, View
 from slam_bridge.pipeline.options import PipelineOptions
@@ -50,9 +54,11 @@ class Predicted:
 
     world_T_body: np.ndarray
     previous: FrameState | None = None
-    """State of the last keyframe, with an IMU that is initialized."""
+    """State of the last frame or keyframe, with an IMU that is initialized."""
     measured: Preintegrated | None = None
-    """Since the last keyframe."""
+    """Since that."""
+    prior: MarginalPrior | None = None
+    """What is known about the last frame; None: from a keyframe."""
 
 
 class Tracker:
@@ -74,11 +80,15 @@ class Tracker:
         self.step = _IDENTITY.copy()
         """(7,) motion of the last frame."""
         self._image = np.zeros((0, 0), np.uint8)
-        self._graph, self._inertial_graph = FrameGraph(self._rig), InertialFrameGraph(self._rig, False)
+        self._graph = FrameGraph(self._rig)
+        self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
         self._num_reference = 0
         self._first: tuple[int, Tracks] | None = None
         self.lost_since: int | None = None
         self._state: FrameState | None = None
+        self._prior: MarginalPrior | None = None
+        self.optimized = -1
+        """Last keyframe that a bundle adjustment has seen: the mapper says so."""
 
     # ---------------------------------------------------------------- frames
 
@@ -107,7 +117,7 @@ class Tracker:
             return None
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
         if self._needs_keyframe(stamp, inliers):
-            return self.add_keyframe(stamp, images, pose, predicted.measured)
+            return self.add_keyframe(stamp, images, pose)
         return None
 
     def _miss(self, stamp: int) -> None:
@@ -130,22 +140,32 @@ class Tracker:
     # ---------------------------------------------------------------- prediction
 
     def _predicted(self, stamp: int) -> Predicted:
-        with self._world.lock:
-            frames = self._world.keyframes
-            row = frames.rows(self.reference)
-            state = FrameState(
-                *(frames[name][row].copy() for name in ("world_T_body", "velocity", "gyro_bias", "acc_bias"))
-            )
-        measured = self._measured(self._reference_stamp, stamp, state)
-        if self.is_inertial and measured is not None:
-            pose = state.predicted(measured, self._world.gravity).world_T_body
-            return Predicted(np.asarray(pose), state, measured)
-        last = SE3(state.world_T_body) * SE3(self.reference_T_body)
-        step = self.step.copy()
+        if self.is_inertial:
+            previous, start, prior = self._known_state()
+            measured = self._measured(start, stamp, previous)
+            if measured is not None:
+                pose = previous.predicted(measured, self._world.gravity).world_T_body
+                return Predicted(np.asarray(pose), previous, measured, prior)
+        state = self._state_of(self.reference)
+        last, step = SE3(state.world_T_body) * SE3(self.reference_T_body), self.step.copy()
         recent = self._measured(self._last_stamp, stamp, state)
         if recent is not None:
             step[3:] = recent.delta_rotation
-        return Predicted(np.asarray((last * SE3(step)).storage), None, measured)
+        return Predicted(np.asarray((last * SE3(step)).storage))
+
+    def _known_state(self) -> tuple[FrameState, int, MarginalPrior | None]:
+        """State to go on from and its stamp: a keyframe that mapping just optimized, else the last frame."""
+        if self.optimized == self.reference or self._prior is None or self._state is None:
+            self.optimized = -1
+            return self._state_of(self.reference), self._reference_stamp, None
+        return self._state, self._last_stamp, self._prior
+
+    def _state_of(self, keyframe: int) -> FrameState:
+        with self._world.lock:
+            frames = self._world.keyframes
+            row = frames.rows(keyframe)
+            names = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
+            return FrameState(*(frames[name][row].copy() for name in names))
 
     def _measured(self, start: int, end: int, state: FrameState) -> Preintegrated | None:
         sequence = self._sequence
@@ -160,13 +180,19 @@ class Tracker:
         points, known = self._landmarks(tracks)
         last = SE3(self._keyframe_pose(self.reference)) * SE3(self.reference_T_body)
         with np.errstate(all="ignore"):
-            rays = camera.unproject(tracks.pixel)
-            turn = camera_pose(predicted, camera).rotation.inverse() * camera_pose(last.storage, camera).rotation
-            local = np.asarray(turn.act(rays))
-            local[known] = np.asarray(camera_pose(predicted, camera).inverse_act(points[known]))
+            world_T_cam = camera_pose(predicted, camera)
+            turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
+            local = np.asarray(turn.act(tracks.ray))
+            local[known] = np.asarray(world_T_cam.inverse_act(points[known]))
             guess = camera.project(local)
-        pixel, found = follow(self._image, image, tracks.pixel, guess, self._options)
-        self.tracks = replace(tracks, pixel=pixel, age=tracks.age + 1).keep(found)
+        self._carry(image, guess)
+
+    def _carry(self, image: np.ndarray, guess: np.ndarray) -> None:
+        """Follow the tracks from the last image into this one."""
+        pixel, found = follow(self._image, image, self.tracks.pixel, guess, self._options)
+        tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
+        tracks.ray = rays_of(self._rig[0], tracks.pixel, self._sequence.widest)
+        self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
     def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, 3) of the tracks' landmarks, and (n,) bool: there is one."""
@@ -184,20 +210,20 @@ class Tracker:
         """The frame's pose and how many landmarks agree; tracks of those that don't are dropped."""
         points, known = self._landmarks(self.tracks)
         rows = np.flatnonzero(known)
+        self._state = self._prior = None
         if len(rows) < self._options.min_inliers:
             return predicted.world_T_body, 0
         seen = FrameObservations.of(points[rows], self.tracks.pixel[rows], sigma=self._options.sigma)
-        self._state = None
         if predicted.previous is not None and predicted.measured is not None:
             found = pose_inertial_optimization(
-                self._rig, None, predicted.previous, predicted.measured, seen,
-                graph=self._inertial_graph, gravity=self._world.gravity,
+                self._rig, None, predicted.previous, predicted.measured, seen, predicted.prior,
+                graph=self._inertial_graphs[predicted.prior is not None], gravity=self._world.gravity,
             )  # fmt: skip
-            self._state = found.extra["state"]
         else:
             found = pose_optimization(self._rig, predicted.world_T_body, seen, graph=self._graph)
         if not found.is_usable or found.num_inliers < self._options.min_inliers:
             return predicted.world_T_body, 0
+        self._state, self._prior = found.extra.get("state"), found.extra.get("prior")
         good = np.ones(len(self.tracks), bool)
         good[rows[~found.inliers]] = False
         self.tracks = self.tracks.keep(good)
@@ -206,15 +232,13 @@ class Tracker:
     # ---------------------------------------------------------------- keyframes
 
     def _needs_keyframe(self, stamp: int, inliers: int) -> bool:
-        options = self._options
         passed = 1e-9 * (stamp - self._reference_stamp)
-        limit = options.keyframe_seconds if self.is_inertial else options.start_seconds
-        few = inliers < options.keyframe_features or inliers < options.keyframe_ratio * self._num_reference
         if self.status is Status.BRIDGING:
-            return passed >= options.start_seconds
-        return (
-            (options.is_inertial and passed >= limit) or few or self._parallax() > options.keyframe_parallax / 460.0
+            return passed >= self._options.start_seconds
+        is_late = self._options.is_inertial and passed >= (
+            self._options.keyframe_seconds if self.is_inertial else self._options.start_seconds
         )
+        return is_late or needs_keyframe(self._options, inliers, self._num_reference, self._parallax())
 
     def _parallax(self) -> float:
         """Mean angle [rad] that tracks moved since the last keyframe, without its turn."""
@@ -223,16 +247,19 @@ class Tracker:
         has = rows >= 0
         if not has.any():
             return 0.0
-        turn = (SE3(self._rig[0].body_T_cam).inverse() * SE3(self.reference_T_body) * SE3(self._rig[0].body_T_cam))
-        now = np.asarray(turn.rotation.act(self._rig[0].unproject(self.tracks.pixel[has])))
+        mounting = SE3(self._rig[0].body_T_cam)
+        turn = (mounting.inverse() * SE3(self.reference_T_body) * mounting).rotation
+        now = np.asarray(turn.act(self.tracks.ray[has]))
         cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
         return float(np.nanmean(np.arccos(cosine)))
 
-    def add_keyframe(
-        self, stamp: int, images: list[np.ndarray], pose: np.ndarray, measured: Preintegrated | None
-    ) -> View:
-        """Make the present frame a keyframe."""
-        state = self._keyframe_state(pose, measured)
+    def add_keyframe(self, stamp: int, images: list[np.ndarray], pose: np.ndarray) -> View:
+        """Make the present frame a keyframe, linked to the last one by the IMU where there is one."""
+        state, measured = FrameState(pose, *np.zeros((3, 3))), None
+        if self.reference >= 0 and self._options.is_inertial:
+            before = self._state_of(self.reference)
+            measured = self._measured(self._reference_stamp, stamp, before)
+            state = replace(self._keyframe_state(before, measured), world_T_body=pose)
         with self._world.lock:
             keyframe = self._world.add_keyframe(
                 stamp, pose, state.velocity if self._options.is_inertial else None,
@@ -246,27 +273,19 @@ class Tracker:
         self._num_reference = int((self.tracks.landmark >= 0).sum())
         return view
 
-    def _keyframe_state(self, pose: np.ndarray, measured: Preintegrated | None) -> FrameState:
-        """Pose with velocity and biases: as the frame's optimization found, or those of the last keyframe."""
-        zero = np.zeros(3)
-        if self.reference < 0 or not self._options.is_inertial:
-            return FrameState(pose, zero, zero, zero)
-        if self._state is not None and self.status is Status.TRACKING:
-            return replace(self._state, world_T_body=pose)
-        with self._world.lock:
-            frames = self._world.keyframes
-            row = frames.rows(self.reference)
-            before = FrameState(
-                *(frames[name][row].copy() for name in ("world_T_body", "velocity", "gyro_bias", "acc_bias"))
-            )
+    def _keyframe_state(self, before: FrameState, measured: Preintegrated | None) -> FrameState:
+        """Velocity and biases: as the frame's optimization found, else as the IMU says since the last one."""
+        if self._state is not None:
+            return self._state
         if self.is_inertial and measured is not None:
-            before = before.predicted(measured, self._world.gravity)
-        return replace(before, world_T_body=pose)
+            return before.predicted(measured, self._world.gravity)
+        return before
 
     # ---------------------------------------------------------------- start
 
     def _start(self, stamp: int, images: list[np.ndarray]) -> View | None:
-        return self._start_stereo(stamp, images) if self._options.is_stereo else self._start_mono(stamp, images)
+        start = self._start_stereo if self._options.is_stereo else self._start_mono
+        return start(stamp, images)
 
     def _start_stereo(self, stamp: int, images: list[np.ndarray]) -> View | None:
         """The first pair that shows enough landmarks is the map's first keyframe, at the origin."""
@@ -276,7 +295,7 @@ class Tracker:
         limit = self._options.min_parallax * angular_sigma(self._rig[0], self._options.sigma)
         if int((parallax > limit).sum()) < self._options.keyframe_features:
             return None
-        view = self.add_keyframe(stamp, images, _IDENTITY.copy(), None)
+        view = self.add_keyframe(stamp, images, _IDENTITY.copy())
         self.status = Status.TRACKING
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
@@ -284,10 +303,7 @@ class Tracker:
     def _start_mono(self, stamp: int, images: list[np.ndarray]) -> View | None:
         """Two frames with enough parallax give the first two keyframes; the median distance is 1."""
         if self._first is not None:
-            pixel, found = follow(
-                self._image, images[0], self.tracks.pixel, self.tracks.pixel.copy(), self._options
-            )
-            self.tracks = replace(self.tracks, pixel=pixel).keep(found)
+            self._carry(images[0], self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
             self.tracks = self.maker.detected(images[0], Tracks.none())
             self._first = stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
@@ -296,14 +312,12 @@ class Tracker:
         pose = self._two_view_pose(first)
         if pose is None:
             return None
-        self._state = None
         before, now = first.keep(np.isin(first.ids, self.tracks.ids)), self.tracks
         self.tracks = before
         self._first_keyframe(first_stamp, before)
         self.tracks = now
-        measured = self._measured(first_stamp, stamp, self._keyframe_state(pose, None))
         self._log.add(first_stamp, self.reference, _IDENTITY.copy())
-        view = self.add_keyframe(stamp, images, pose, measured)
+        view = self.add_keyframe(stamp, images, pose)
         self._settle(view)
         self.status = Status.TRACKING
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
@@ -312,16 +326,12 @@ class Tracker:
     def _two_view_pose(self, first: Tracks) -> np.ndarray | None:
         """world_T_body (7,) of the present frame with the first one at the origin; None: not yet."""
         camera, options = self._rig[0], self._options
-        order = np.searchsorted(first.ids, self.tracks.ids)
-        rays = [
-            rays_of(camera, one, self._sequence.widest) for one in (first.pixel[order], self.tracks.pixel)
-        ]
-        fine = np.isfinite(rays[0]).all(axis=1) & np.isfinite(rays[1]).all(axis=1)
+        rays = first.ray[np.searchsorted(first.ids, self.tracks.ids)], self.tracks.ray
         sigma = angular_sigma(camera, options.sigma)
-        moved = np.linalg.norm(rays[0] - rays[1], axis=1)[fine]
+        moved = np.linalg.norm(rays[0] - rays[1], axis=1)
         if not len(moved) or np.median(moved) < options.keyframe_parallax / 460.0:
             return None
-        found = two_views(rays[0][fine], rays[1][fine], sigma)
+        found = two_views(*rays, sigma)
         if found is None:
             return None
         wide = found.inliers & (found.parallax > options.min_parallax * sigma)
@@ -338,15 +348,11 @@ class Tracker:
         zero = np.zeros(3) if self._options.is_inertial else None
         self.reference = self._world.add_keyframe(stamp, _IDENTITY, zero)
         self._reference_stamp = stamp
-        rays = rays_of(self._rig[0], tracks.pixel, self._sequence.widest)
-        fine = np.isfinite(rays).all(axis=1)
-        none = np.full((int(fine.sum()), 2), np.nan)
-        self.maker.views.append(
-            View(self.reference, stamp, tracks.ids[fine], tracks.pixel[fine], rays[fine], none)
-        )
+        none = np.full((len(tracks), 2), np.nan)
+        self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray, none))
 
     def _settle(self, view: View) -> None:
-        """Optimize the first two keyframes of a mono map together, and bring the median distance back to 1."""
+        """Optimize the first two keyframes of a mono map, and bring the median distance back to 1."""
         global_ba(self._world, options=self._options.solve.with_changes(iterations=20))
         with self._world.lock:
             size = float(np.median(np.linalg.norm(self._world.landmarks["position"], axis=1)))
@@ -354,17 +360,20 @@ class Tracker:
 
     # ---------------------------------------------------------------- after changes of the map
 
+    def moved(self) -> None:
+        """The map moved as a whole: the last frame's state and motion mean nothing any more."""
+        self.step, self._state, self._prior = _IDENTITY.copy(), None, None
+
     def rescaled(self, factor: float) -> None:
         """The map's unit changed: lengths are `factor` times as long."""
-        self.step[:3] *= factor
+        self.moved()
         self.reference_T_body[:3] *= factor
 
     def relocalized(self, stamp: int, images: list[np.ndarray], pose: np.ndarray, tracks: Tracks) -> View:
         """Go on from a pose that landmarks gave, with tracks that show them."""
-        state = self._predicted(stamp)
-        self.tracks, self.status, self.lost_since, self._state = tracks, Status.TRACKING, None, None
-        self.step = _IDENTITY.copy()
-        view = self.add_keyframe(stamp, images, pose, state.measured)
+        self.tracks, self.status, self.lost_since = tracks, Status.TRACKING, None
+        self.moved()
+        view = self.add_keyframe(stamp, images, pose)
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
 
@@ -375,3 +384,13 @@ class Tracker:
         place[place == len(gone)] = 0
         hit = gone[order][place] == self.tracks.landmark
         self.tracks.landmark[hit] = kept[order][place[hit]]
+
+
+def needs_keyframe(options: PipelineOptions, inliers: int, of_keyframe: int, parallax: float) -> bool:
+    """Whether a frame has to become a keyframe for what it sees.
+
+    inliers: landmarks that it shows; of_keyframe: that the last keyframe showed; parallax: mean angle of
+    tracks since that one [rad].
+    """
+    few = inliers < options.keyframe_features or inliers < options.keyframe_ratio * of_keyframe
+    return few or parallax > options.keyframe_parallax / 460.0

@@ -1,4 +1,4 @@
-"""Poses of all frames, kept relative to keyframes: what moves a keyframe moves its frames, as in ORB-SLAM3."""
+"""Poses of all frames, kept relative to keyframes: what moves a keyframe moves its frames (ORB-SLAM3)."""
 
 from __future__ import annotations
 

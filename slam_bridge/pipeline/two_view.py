@@ -18,6 +18,10 @@ from slam_bridge.pipeline.sequences import opencv
 _NARROW = np.cos(np.deg2rad(65.0))
 """Hypotheses come from rays this close to the axis: on the plane z = 1 noise grows beyond."""
 
+_SAME_TURN = np.deg2rad(1.0)
+_AMBIGUOUS = 0.8
+"""A motion that turns otherwise and explains this fraction of the best one's matches: ORB-SLAM: 0.75."""
+
 
 def angular_sigma(camera: Camera, sigma: float) -> float:
     """Error of a ray [rad] of an error of its pixel [px], near the image's centre."""
@@ -92,7 +96,9 @@ class TwoViews:
 
 
 def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0) -> TwoViews | None:
-    """Relative pose of matched unit rays (n, 3) by five-point RANSAC; None where there is none.
+    """Relative pose of matched unit rays (n, 3) by five-point RANSAC; None where it is open.
+
+    Nothing is returned where two different motions explain the matches, as of points on a wall.
 
     sigma: error of a ray [rad]; matches within 2.45 sigma of the epipolar plane count (95 %, two numbers).
     """
@@ -108,9 +114,29 @@ def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0)
     if essential is None or essential.shape[0] < 3:
         return None
     candidates = [one for k in range(0, essential.shape[0], 3) for one in _motions(essential[k : k + 3])]
+    candidates += _motions_of_plane(planes[0], planes[1], sigma)
     found = [_checked(motion, ray_a, ray_b, sigma) for motion in candidates]
-    best = max(found, key=lambda one: int(one.inliers.sum()))
-    return best if int(best.inliers.sum()) >= 8 else None
+    counts = [int(one.inliers.sum()) for one in found]
+    best = found[int(np.argmax(counts))]
+    turn = SE3(best.b_T_a).rotation.inverse()
+    for one, count in zip(found, counts, strict=True):
+        differs = np.linalg.norm(np.asarray((turn * SE3(one.b_T_a).rotation).log())) > _SAME_TURN
+        if differs and count > _AMBIGUOUS * max(counts):
+            return None
+    return best if max(counts) >= 8 else None
+
+
+def _motions_of_plane(
+    plane_a: np.ndarray, plane_b: np.ndarray, sigma: float
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The motions of b_T_a for which the points lie on a wall; on one, two motions may fit all of them."""
+    cv2 = opencv()
+    homography, _ = cv2.findHomography(plane_a, plane_b, cv2.RANSAC, 2.45 * sigma)
+    if homography is None:
+        return []
+    _, turns, shifts, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
+    pairs = zip(turns, (np.ravel(one) for one in shifts), strict=True)
+    return [(turn, shift / np.linalg.norm(shift)) for turn, shift in pairs if np.linalg.norm(shift) > 1e-6]
 
 
 def _motions(essential: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
