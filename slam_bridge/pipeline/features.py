@@ -67,7 +67,8 @@ def follow(
         return np.zeros((0, 2)), np.zeros(0, bool)
     cv2 = opencv()
     height, width = after.shape
-    inside = ((guess >= 0.0) & (guess < [width, height])).all(axis=1)  # false where it is not finite
+    with np.errstate(invalid="ignore"):
+        inside = np.min((guess >= 0.0) & (guess < [width, height]), axis=1)  # false where it is not finite
     start = np.where(inside[:, None], guess, pixel)
     side = (options.window, options.window)
     rules: dict[str, Any] = {

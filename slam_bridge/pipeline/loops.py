@@ -111,7 +111,7 @@ class Loops:
         """Sim3 between landmarks (k, 3) of both views, each in its own camera."""
         camera = self._rig[0]
         found = sim3_alignment(
-            (camera, camera), local[0], local[1], pixel_old, pixel_now, sigma=self._options.sigma
+            local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.sigma
         )
         if not found.is_usable or found.num_inliers < self._options.loop_inliers:
             return None
