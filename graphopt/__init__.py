@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt import codegen, datasets, errors, geometry, graph, io, optimizer, report, solver, types
+    from graphopt.codegen.gradients import check_gradients
     from graphopt.errors import GraphOptError
     from graphopt.graph import (
         Edge,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "graphopt.codegen.gradients": ("check_gradients",),
     "graphopt.errors": ("GraphOptError",),
     "graphopt.graph": (
         "Edge",
@@ -140,6 +142,7 @@ __all__ = [
     "TerminationType",
     "Vertex",
     "VertexSet",
+    "check_gradients",
     "codegen",
     "compute_marginals",
     "datasets",

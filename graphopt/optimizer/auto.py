@@ -52,7 +52,7 @@ from graphopt.solver.small import LARGEST_DIM
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
 
-_POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VERTEX_TRACKXYZ"})
+_POSES_AND_POINTS = ("pose", "point")  # roles whose units are metres and radians
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
 _DOMINANT = 0.5  # of chi2 at the start: if landmarks in wrong places hold more, they are moved first
 _SLOW = 0.01  # relative decrease of chi2 at which landmarks in wrong places hold the others up
@@ -66,7 +66,7 @@ _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
     return structure.num_kept == structure.num_blocks and all(
-        one.type.tag in _POSES_AND_POINTS
+        one.type.role in _POSES_AND_POINTS
         for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
         if (blocks >= 0).any()
     )

@@ -27,6 +27,7 @@ from graphopt.types.files import (
     triangle_to_matrix,
 )
 from graphopt.types.g2o_maps import sim3_exp, sim3_log
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 from graphopt.types.slam3d import VertexPointXYZ
 
@@ -141,6 +142,8 @@ VertexSim3Expmap = register(
         ),
         ("VERTEX_SIM3_EXPMAP",),
         doc="Similarity cam_S_world with the intrinsics of two cameras and a flag that fixes the scale.",
+        role="similarity",
+        **stored_pose(Sim3, inverted=True),
     )
 )
 
@@ -188,6 +191,7 @@ EdgeSim3 = define_edge(
     measurement_dim=8,
     file=_edge_file(),
     aliases=("EDGE_SIM3_EXPMAP",),
+    relative_pose=lambda z: z.inverse(),
 )
 EdgeSim3ProjectXYZ = define_edge(
     "EdgeSim3ProjectXYZ",

@@ -27,6 +27,7 @@ from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
 from graphopt.solver.vulkan.cholesky.work import OUTER, UPDATE_FLOPS, Level, Run, Work, tile_bounds
 
@@ -75,6 +76,7 @@ class DeviceCholesky:
         self._reserve()
         self._solves: dict[int, Solves] = {}
         self._host: Any = None
+        self._inverse: SelectedInverse | None = None
 
     # ---------------------------------------------------------------- structure and memory
 
@@ -247,6 +249,16 @@ class DeviceCholesky:
                 "solve: there is no factorisation; call factorize() and check that it returns True."
             )
         return self._host.solve(np.asarray(b))
+
+    def marginals(self, block_pairs: np.ndarray) -> list[np.ndarray]:
+        """Blocks (row, col) of (H + D)^-1 of the last `factorize`, one array per pair; see `inverse`."""
+        if self._host is None or not self._host.is_factorized:
+            raise SolverError(
+                "marginals: there is no factorisation; call factorize() and check that it returns True."
+            )
+        if self._inverse is None:
+            self._inverse = SelectedInverse(proxy(self))
+        return self._inverse.blocks(block_pairs)
 
     @property
     def failed(self) -> int | None:
