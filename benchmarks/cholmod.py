@@ -64,7 +64,8 @@ def compare(name: str, repeats: int) -> None:
     faster = min(best["amd"], best["metis"])
     rate = 1e-9 * ours.flops / best["ours"]
     print(
-        f"{name:18} ours ({ours.ordering}) {1e3 * best['ours']:8.1f} ms {rate:6.1f} GFLOP/s   CHOLMOD amd {1e3 * best['amd']:8.1f} ms, metis {1e3 * best['metis']:8.1f} ms   "
+        f"{name:18} ours ({ours.ordering}) {1e3 * best['ours']:8.1f} ms {rate:6.1f} GFLOP/s   "
+        f"CHOLMOD amd {1e3 * best['amd']:8.1f} ms, metis {1e3 * best['metis']:8.1f} ms   "
         f"{faster / best['ours']:.2f} times faster   solutions differ by {difference:.1e}",
         flush=True,
     )
