@@ -16,6 +16,7 @@ import numpy as np
 from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.held import without_held
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.linear.null_space import (
     GeneralizedInverse,
@@ -40,6 +41,8 @@ def compute_marginals(
 ) -> dict[Pair, np.ndarray]:
     """Covariance blocks of pairs of vertices: {(id_i, id_j): (tangent_dim_i, tangent_dim_j)}.
 
+    Of vertices that hold components (`Graph.hold`) the blocks have the others only.
+
     `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. `singular`,
     where H is singular: "error"; "hold" as few scalars as needed, whose covariance is then 0; "damp" H by
     1e-8 of its diagonal; "pseudo-inverse", the covariance within what the errors see. `device`: "cpu" or
@@ -51,7 +54,7 @@ def compute_marginals(
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     wanted = [_pair(one) for one in pairs]
-    structure, values = _linearized(graph, level)
+    graph, structure, values = _linearized(graph, level)
     blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32)
     found = _inverse(structure, values, singular, device).marginals(blocks.reshape(-1, 2))
     return dict(zip(wanted, found, strict=True))
@@ -66,7 +69,7 @@ def compute_covariances(
     """
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
-    structure, values = _linearized(graph, level)
+    _, structure, values = _linearized(graph, level)
     every = np.arange(structure.num_blocks, dtype=np.int32)
     found = _inverse(structure, values, singular, device).marginals(np.stack([every, every], axis=1))
     return dict(zip(structure.ids.tolist(), found, strict=True))
@@ -78,7 +81,7 @@ def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int,
     {id: (k, tangent_dim)}: how each optimized vertex that moves does so, in its tangent space, in each of k
     orthonormal directions. Empty if H is regular.
     """
-    structure, values = _linearized(graph, level)
+    _, structure, values = _linearized(graph, level)
     space = find_null_space(block_pattern(structure), values)
     offsets, moved = space.pattern.offsets, space.moved_blocks() if space.num_directions else []
     parts = {int(structure.ids[k]): space.basis[offsets[k] : offsets[k + 1]].T.copy() for k in moved}
@@ -96,11 +99,13 @@ def describe(space: NullSpace, structure: Structure) -> str:
     return f"{space.num_directions} {many} vertex {names}{more} without changing an error"
 
 
-def _linearized(graph: Graph, level: int) -> tuple[Structure, np.ndarray]:
-    structure = Structure(graph.select(level))
-    solver = CpuBlockSolver(graph, structure, SolverOptions())
+def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
+    """The graph without held components, its structure, H."""
+    problem = without_held(graph, graph.select(level))
+    structure = Structure(problem.selection)
+    solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
-    return structure, solver.values
+    return problem.graph, structure, solver.values
 
 
 def _inverse(structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:

@@ -55,7 +55,7 @@ class NullSpace:
 
     def scalars_to_hold(self) -> np.ndarray:
         """(k,) scalars which, held, leave nothing that moves: pivots of a QR decomposition of the basis."""
-        pivots = np.asarray(scipy.linalg.qr(self.basis.T, mode="r", pivoting=True)[1])
+        pivots = np.asarray(scipy.linalg.qr(self.basis.T, mode="r", pivoting=True)[-1])
         return np.sort(pivots[: self.num_directions])
 
 
