@@ -3,11 +3,11 @@
     E = w_fit sum over vertices i:     |p_i - z_i|^2
       + w_reg sum over edges (i, j):   (cot a + cot b) / 2  |p_i - p_j|^2
 
-a, b: the angles opposite the edge in the two triangles beside it, at vertices k and l. They depend on p: an edge of
-the graph has the four vertices i, j, k, l, and its residual is sqrt(weight) (p_i - p_j), with the weight kept
-above a small one, where triangles are flat or obtuse.
+a, b: the angles opposite the edge in the two triangles beside it, at vertices k and l. They depend on p: an
+edge of the graph has the four vertices i, j, k, l, and its residual is sqrt(weight) (p_i - p_j), with the
+weight kept above a small one, where triangles are flat or obtuse.
 
-Run: python examples/cotangent_smoothing.py [--data MESH] [--strength W] [--device auto|cpu|vulkan] [-o OUT.png|OUT.obj]
+Run: python examples/cotangent_smoothing.py [--data MESH] [--strength W] [--device ...] [-o OUT.png|OUT.obj]
 """
 
 from __future__ import annotations

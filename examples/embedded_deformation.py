@@ -1,12 +1,12 @@
-"""Embedded deformation (Sumner, Schmid and Pauly, SIGGRAPH 2007): few affine frames on a mesh carry all of it.
+"""Embedded deformation (Sumner, Schmid and Pauly, SIGGRAPH 2007): few affine frames carry a mesh.
 
-    E = w_rot sum over nodes i:          |c1'c2|^2 + |c1'c3|^2 + |c2'c3|^2 + sum (c_k'c_k - 1)^2     c_k: columns of A_i
+    E = w_rot sum over nodes i:          (c1'c2)^2 + (c1'c3)^2 + (c2'c3)^2 + sum (ck'ck - 1)^2  ck: columns of A
       + w_reg sum over neighbours (i,j): |A_i (g_j - g_i) + g_i + t_i - (g_j + t_j)|^2
       + w_con sum over markers:          |sum_n w_n (A_n (v - g_n) + g_n + t_n) - target|^2
 
 A node is a place g on the mesh with 12 unknowns, A (3 x 3) and t. A vertex moves with its four nearest nodes.
 
-Run: python examples/embedded_deformation.py [--data MESH MARKERS] [--nodes N] [--device ...] [-o OUT.png|OUT.obj]
+Run: python examples/embedded_deformation.py [--data MESH MARKERS] [--nodes N] [--device ...] [-o OUT.png]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def EdgeNodeMarker(first, second, third, fourth, data):
 
 
 def deform(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, num_nodes: int = 60, **options):
-    """The mesh with the vertices `rows` drawn to `targets`; places (n, 3) and estimates (n, 12) of the nodes."""
+    """The mesh with vertices `rows` drawn to `targets`, the summary; places and estimates of the nodes."""
     places = mesh.points[_spread(mesh.points, min(num_nodes, len(mesh.points)))]
     near, weights = _influence(mesh.points, places)
     graph = graphopt.Graph()

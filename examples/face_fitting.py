@@ -1,9 +1,9 @@
-"""Fitting of a blendshape model (as in Thallo's face fitting): a pose and some forty weights from marked points.
+"""Fitting of a blendshape model (as in Thallo's face fitting): a pose and forty weights from marked points.
 
     E = sum over marks i:  |R (m_i + sum_k w_k b_ik) + t - z_i|^2  +  w_prior |w|^2
 
-m: the mean shape, b_k: the blendshapes. All weights are one vertex; a mark is one edge, whose measurement holds
-its column of the basis. The weights of real models are normalised so that the prior is |w|^2.
+m: the mean shape, b_k: the blendshapes. All weights are one vertex; a mark is one edge, whose measurement
+holds its column of the basis. The weights of real models are normalised so that the prior is |w|^2.
 
 Run: python examples/face_fitting.py [--weights K] [--marks N] [--device auto|cpu|vulkan] [-o TABLE.csv]
 """
@@ -42,7 +42,7 @@ def types(num_weights: int):
 
 
 def fit(mean: np.ndarray, basis: np.ndarray, marks: np.ndarray, sigma: float, **options):
-    """Pose (7,), weights (K,) and the summary of marks (n, 3); mean (n, 3), basis (K, n, 3), sigma of a mark."""
+    """Pose (7,), weights (K,) and the summary; mean (n, 3), basis (K, n, 3), marks (n, 3) with sigma."""
     weights_type, edge, prior = types(len(basis))
     graph = graphopt.Graph()
     pose = graph.add_array(Pose, [np.r_[marks.mean(axis=0) - mean.mean(axis=0), 0.0, 0.0, 0.0, 1.0]])

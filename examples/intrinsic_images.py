@@ -1,13 +1,13 @@
-"""Intrinsic images (as in Meka et al., Live Intrinsic Video, SIGGRAPH 2016): colours apart from their lighting.
+"""Intrinsic images (Meka et al., Live Intrinsic Video, SIGGRAPH 2016): colours apart from light.
 
-    log picture = r + s (1, 1, 1)                       r: log of the albedo (3 numbers), s: log of the shading
+    log picture = r + s (1, 1, 1)            r: log of the albedo (3 numbers), s: log of the shading
     E = w_fit |r + s - log picture|^2
-      + w_albedo  sum over neighbours:  w_ij rho(|r_i - r_j|)     rho: Welsch, so that colours change at few places
+      + w_albedo  sum over neighbours:  w_ij rho(|r_i - r_j|)     rho: Welsch, colours change at few places
       + w_shading sum over neighbours:  |s_i - s_j|^2
 
 w_ij = exp(-k |chroma_i - chroma_j|) is small where the colour, not only the brightness, changes.
 
-Run: python examples/intrinsic_images.py [--data PICTURE.png] [--shrink N] [--device auto|cpu|vulkan] [-o OUT.png]
+Run: python examples/intrinsic_images.py [--data PICTURE.png] [--shrink N] [--device ...] [-o OUT.png]
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def EdgeShading(first, second):
 
 
 def separate(picture: np.ndarray, **options) -> tuple[np.ndarray, np.ndarray, graphopt.Summary]:
-    """Albedo (rows, columns, 3) and shading (rows, columns) of a picture, both multiplied give the picture."""
+    """Albedo (rows, columns, 3) and shading (rows, columns); their product is the picture."""
     seen = np.log(np.maximum(picture, 1.0 / 255.0))
     graph = graphopt.Graph()
     brightness = seen.mean(axis=2, keepdims=True)

@@ -1,11 +1,11 @@
-"""Robust non-rigid alignment: a template is drawn onto scanned points, some of which belong to something else.
+"""Robust non-rigid alignment: a template is drawn onto a scan, part of which is something else.
 
-    E = w_fit sum over pairs (vertex i, point k):  rho(n_k' (p_i - z_k))^2       n_k: normal of the scan; rho: Tukey
+    E = w_fit sum over pairs (vertex i, point k):  rho(n_k' (p_i - z_k))^2      n_k: normal; rho: Tukey
       + w_reg sum over edges (i, j), both ways:    |p_i - p_j - R_i (q_i - q_j)|^2
 
 Pairs are nearest points; they are looked for again between the rounds, and the kernel's width shrinks.
 
-Run: python examples/nonrigid_alignment.py [--data TEMPLATE SCAN] [--rounds N] [--device ...] [-o OUT.png|OUT.obj]
+Run: python examples/nonrigid_alignment.py [--data TEMPLATE SCAN] [--rounds N] [--device ...] [-o OUT.png]
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def generated(seed: int = 0) -> tuple[meshes.Mesh, np.ndarray, np.ndarray, meshe
     truth = meshes.Mesh(template.points + np.stack([0 * x, 0 * x, height], axis=1), template.triangles)
     ball = rng.normal(0.0, 1.0, (len(x) // 10, 3))
     ball /= np.linalg.norm(ball, axis=1, keepdims=True)
-    middle = template.points.mean(axis=0) + [0.0, 0.0, 3.0]
+    middle = template.points.mean(axis=0) + np.array([0.0, 0.0, 3.0])
     seen = truth.points + rng.normal(0.0, 0.01, truth.points.shape)
     return template, np.concatenate([seen, middle + ball]), np.concatenate([normals(truth), ball]), truth
 

@@ -1,4 +1,4 @@
-"""Generalised Procrustes analysis: the common shape of several sets of points, and how each was turned and scaled.
+"""Generalised Procrustes analysis: the common shape of sets of points, and how each was moved.
 
     E = sum over sets k, points i:  |S_k z_ki - x_i|^2        S_k = (s_k, R_k, t_k), x: the mean shape
 

@@ -5,7 +5,7 @@
 
 Points inside are interpolated between the eight corners of their cell.
 
-Run: python examples/volumetric_deformation.py [--data MESH] [--cells N] [--device auto|cpu|vulkan] [-o OUT.png|OUT.obj]
+Run: python examples/volumetric_deformation.py [--data MESH] [--cells N] [--device ...] [-o OUT.png|OUT.obj]
 """
 
 from __future__ import annotations

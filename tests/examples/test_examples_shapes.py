@@ -53,10 +53,11 @@ def test_a_rigid_motion_costs_nothing():
     mesh = meshes.grid(8, 12)
     turn = Rotation.from_rotvec([0.3, -0.2, 0.5])
     rows = np.arange(0, len(mesh.points), 5)
-    targets = turn.apply(mesh.points[rows]) + [1.0, 2.0, 3.0]
+    shift = np.array([1.0, 2.0, 3.0])
+    targets = turn.apply(mesh.points[rows]) + shift
     deformed, summary, _, _ = embedded_deformation.deform(mesh, rows, targets, 20, device="cpu")
     assert summary.final_chi2 < 1e-8
-    np.testing.assert_allclose(deformed.points, turn.apply(mesh.points) + [1.0, 2.0, 3.0], atol=1e-3)
+    np.testing.assert_allclose(deformed.points, turn.apply(mesh.points) + shift, atol=1e-3)
 
 
 def test_embedded_deformation_has_numpys_energy():
@@ -138,12 +139,12 @@ def test_cotangent_smoothing_has_numpys_energy_and_removes_noise():
     noisy, clean = cotangent_smoothing.generated(0.15), cotangent_smoothing.generated(0.0)
     smoothed, summary = cotangent_smoothing.smooth(noisy, 0.5, device="cpu")
     p = smoothed.points
-    i, j, k, l = cotangent_smoothing.hinges(noisy).T
+    i, j, k, m = cotangent_smoothing.hinges(noisy).T
 
     def cot(a, b):
         return (a * b).sum(axis=1) / np.linalg.norm(np.cross(a, b), axis=1)
 
-    weight = 0.5 * (cot(p[i] - p[k], p[j] - p[k]) + cot(p[i] - p[l], p[j] - p[l]))
+    weight = 0.5 * (cot(p[i] - p[k], p[j] - p[k]) + cot(p[i] - p[m], p[j] - p[m]))
     rough = np.maximum(weight, cotangent_smoothing.LEAST_WEIGHT) * ((p[i] - p[j]) ** 2).sum(axis=1)
     energy = ((p - noisy.points) ** 2).sum() + 0.5 * rough.sum()
     assert energy == pytest.approx(summary.final_chi2, rel=1e-6)
@@ -158,8 +159,8 @@ def test_hinges_are_the_inner_edges():
     found = cotangent_smoothing.hinges(mesh)
     assert len(found) == 4 * 5 + 3 * 6 + 4 * 6
     triangles = {frozenset(one) for one in mesh.triangles.tolist()}
-    for i, j, k, l in found.tolist():
-        assert frozenset((i, j, k)) in triangles and frozenset((i, j, l)) in triangles and k != l
+    for i, j, k, m in found.tolist():
+        assert frozenset((i, j, k)) in triangles and frozenset((i, j, m)) in triangles and k != m
 
 
 # ------------------------------------------------------------------ non-rigid alignment
