@@ -1,6 +1,6 @@
 """Embedded deformation (Sumner, Schmid and Pauly, SIGGRAPH 2007): few affine frames carry a mesh.
 
-    E = w_rot sum over nodes i:          (c1'c2)^2 + (c1'c3)^2 + (c2'c3)^2 + sum (ck'ck - 1)^2  ck: columns of A
+    E = w_rot sum over nodes i:          (c1'c2)^2 + (c1'c3)^2 + (c2'c3)^2 + sum (ck'ck - 1)^2, ck in A
       + w_reg sum over neighbours (i,j): |A_i (g_j - g_i) + g_i + t_i - (g_j + t_j)|^2
       + w_con sum over markers:          |sum_n w_n (A_n (v - g_n) + g_n + t_n) - target|^2
 

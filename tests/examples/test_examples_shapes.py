@@ -76,14 +76,15 @@ def test_embedded_deformation_has_numpys_energy():
 
 @pytest.mark.data
 def test_opts_raptor_follows_its_markers(shared_data):
-    """Opt's mesh and markers: all markers are met to a few percent of the way they had to go."""
+    """Opt's mesh and markers: half of them are met to 3 % of the longest way, none is missed by half of it."""
     folder = shared_data / "graphics" / "opt"
     mesh = meshes.read(folder / "raptor_simplify2k.off")
     markers = folder / "raptor_simplify2k.mrk"
     rows, targets = embedded_deformation.mesh_deformation.read_markers(markers, mesh, 0.0)
     deformed, _, _, _ = embedded_deformation.deform(mesh, rows, targets, device="cpu")
     way = np.linalg.norm(mesh.points[rows] - targets, axis=1).max()
-    assert np.linalg.norm(deformed.points[rows] - targets, axis=1).max() < 0.3 * way
+    missed = np.linalg.norm(deformed.points[rows] - targets, axis=1)
+    assert np.median(missed) < 0.03 * way and missed.max() < 0.5 * way
 
 
 # ------------------------------------------------------------------ volumetric deformation
