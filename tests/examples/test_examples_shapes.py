@@ -76,7 +76,7 @@ def test_embedded_deformation_has_numpys_energy():
 
 @pytest.mark.data
 def test_opts_raptor_follows_its_markers(shared_data):
-    """Opt's mesh and markers: half of them are met to 3 % of the longest way, none is missed by half of it."""
+    """Opt's mesh and markers: half of them are met to 3 % of the longest way, all to half of it."""
     folder = shared_data / "graphics" / "opt"
     mesh = meshes.read(folder / "raptor_simplify2k.off")
     markers = folder / "raptor_simplify2k.mrk"
