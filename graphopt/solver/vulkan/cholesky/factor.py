@@ -27,6 +27,7 @@ from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
 from graphopt.solver.vulkan.cholesky.work import OUTER, UPDATE_FLOPS, Level, Run, Work, tile_bounds
 
@@ -38,6 +39,7 @@ MAX_GROUPS = 1 << 15
 _LARGE, _SIGNED, _NARROW = 15, 14, 13  # specialization constants
 _LARGE_BYTES = 1 << 32
 _VECTOR = 128
+_BYTES_PER_FLOP = 0.25  # that take as long, on a slow device
 
 
 class DeviceCholesky:
@@ -75,6 +77,7 @@ class DeviceCholesky:
         self._reserve()
         self._solves: dict[int, Solves] = {}
         self._host: Any = None
+        self._inverse: SelectedInverse | None = None
 
     # ---------------------------------------------------------------- structure and memory
 
@@ -157,7 +160,7 @@ class DeviceCholesky:
         spend = getattr(recorder, "spend", None)  # cuts programs that take too long
         for number, level in enumerate(self.work.levels):
             if spend is not None:
-                spend(level.flops)
+                spend(_BYTES_PER_FLOP * level.flops)
             self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
 
     def record_list(
@@ -192,7 +195,7 @@ class DeviceCholesky:
             recorder.barrier()
             if step.update is not None:
                 if spend is not None:
-                    spend(UPDATE_FLOPS * step.update.num * OUTER)
+                    spend(_BYTES_PER_FLOP * UPDATE_FLOPS * step.update.num * OUTER)
                 last = step.panel + OUTER
                 self._record_update(recorder, step.update, updates, (step.panel, last), whole=False)
                 recorder.barrier()
@@ -247,6 +250,16 @@ class DeviceCholesky:
                 "solve: there is no factorisation; call factorize() and check that it returns True."
             )
         return self._host.solve(np.asarray(b))
+
+    def marginals(self, block_pairs: np.ndarray) -> list[np.ndarray]:
+        """Blocks (row, col) of (H + D)^-1 of the last `factorize`, one array per pair; see `inverse`."""
+        if self._host is None or not self._host.is_factorized:
+            raise SolverError(
+                "marginals: there is no factorisation; call factorize() and check that it returns True."
+            )
+        if self._inverse is None:
+            self._inverse = SelectedInverse(proxy(self))
+        return self._inverse.blocks(block_pairs)
 
     @property
     def failed(self) -> int | None:
