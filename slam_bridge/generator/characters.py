@@ -56,7 +56,9 @@ def _euroc() -> list[Character]:
 
 def _tumvi() -> list[Character]:
     rooms = ((141, 146), (144, 142), (141, 135), (111, 68), (142, 131), (131, 67))
-    found = [Character(f"room{k + 1}", *sizes, "room", "tumvi") for k, sizes in enumerate(rooms)]
+    found = [
+        Character(f"room{k + 1}", time, length, "room", "tumvi") for k, (time, length) in enumerate(rooms)
+    ]
     for place, kind, lengths in (
         ("corridor", "corridor", (305, 322, 300, 114, 270)),
         ("magistrale", "corridor", (918, 561, 566, 688, 458, 771)),

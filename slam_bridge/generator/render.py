@@ -64,7 +64,7 @@ class Renderer:
         )  # (blocks, pixels, 3, 2): per pixel along u, v
         solid = np.linalg.norm(np.cross(*np.moveaxis(np.nan_to_num(self._slopes), -1, 0)), axis=-1)
         self._width = np.sqrt(np.maximum(solid, 1e-12)).astype(np.float32)  # of a pixel [rad]
-        self._valid = np.isfinite(self._rays).all(axis=-1)
+        self._valid = np.asarray(np.isfinite(self._rays).all(axis=-1))
         self._rays = np.where(self._valid[..., None], self._rays, [0.0, 0.0, 1.0]).astype(np.float32)
         self._slopes = np.nan_to_num(self._slopes)
         self._axes, self._cone = _cones(self._rays, self._valid)

@@ -142,12 +142,12 @@ def _boxes(
     path: np.ndarray, low: np.ndarray, high: np.ndarray, look: _Place, generator: np.random.Generator
 ) -> tuple[Box, ...]:
     """Boxes on a jittered grid of the ground, where the path leaves room."""
-    from scipy.spatial import cKDTree
+    from scipy.spatial import KDTree
 
     texel = look.texel[0] * 1.5
     side = min(int(max(2.2 * look.sizes[1], look.heights[1]) / texel) + 1, 1024)
     pool = [fallen_leaves(side, side, texel, generator, look.largest) for _ in range(6)]
-    near = cKDTree(path[:, :2])
+    near = KDTree(path[:, :2])
     grid = [np.arange(low[k] + 0.5 * look.spacing, high[k], look.spacing) for k in range(2)]
     places = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     places = places + generator.uniform(-0.35, 0.35, places.shape) * look.spacing
