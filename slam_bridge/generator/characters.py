@@ -49,8 +49,8 @@ def _euroc() -> list[Character]:
         "V101": (144, 58.6), "V102": (83.5, 75.9), "V103": (105, 79.0),
         "V201": (112, 36.5), "V202": (115, 83.2), "V203": (115, 86.1),
     }  # fmt: skip
-    return [Character(name, *sizes, "hall", "euroc") for name, sizes in halls.items()] + [
-        Character(name, *sizes, "room", "euroc") for name, sizes in rooms.items()
+    return [Character(name, time, length, "hall", "euroc") for name, (time, length) in halls.items()] + [
+        Character(name, time, length, "room", "euroc") for name, (time, length) in rooms.items()
     ]
 
 
