@@ -57,16 +57,34 @@ class KeyframeMaker:
         self._next_track = 0
         self.views: deque[View] = deque(maxlen=_NUM_VIEWS)
 
+    def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray) -> Tracks:
+        """Tracks of pixels (n, 2) that show landmarks (n,)."""
+        ids = np.arange(self._next_track, self._next_track + len(pixel))
+        self._next_track += len(ids)
+        tracks = Tracks.new(ids, pixel, rays_of(self._rig[0], pixel, self._widest))
+        tracks.landmark[:] = landmark
+        return tracks.keep(np.isfinite(tracks.ray[:, 0]))
+
     def detected(self, image: np.ndarray, tracks: Tracks) -> Tracks:
         """The tracks, and new corners where there were none."""
         if self._detector is None:
             self._detector = Detector(image.shape[:2], self._usable(image.shape[:2]), self._options)
         pixel = self._detector.detect(image, tracks.pixel)
-        ray = rays_of(self._rig[0], pixel, self._widest)
-        fine = np.isfinite(ray).all(axis=1)
-        ids = np.arange(self._next_track, self._next_track + int(fine.sum()))
-        self._next_track += len(ids)
-        return tracks.joined(Tracks.new(ids, pixel[fine], ray[fine]))
+        return self._thinned(tracks).joined(self.tracks_of(pixel, np.full(len(pixel), -1)))
+
+    def _thinned(self, tracks: Tracks) -> Tracks:
+        """Not more than `max_features`: of those that share a cell the youngest go first."""
+        assert self._detector is not None
+        surplus = len(tracks) - self._options.max_features
+        if surplus <= 0:
+            return tracks
+        cell = (tracks.pixel // self._detector.cell).astype(int) @ [1, 1 << 16]
+        order = np.lexsort((-tracks.age, cell))
+        first = np.ones(len(tracks), bool)
+        first[1:] = cell[order][1:] != cell[order][:-1]
+        crowd = order[~first]
+        gone = crowd[np.argsort(tracks.age[crowd], kind="stable")[:surplus]]
+        return tracks.keep(~np.isin(np.arange(len(tracks)), gone))
 
     def _usable(self, shape: tuple[int, int]) -> np.ndarray:
         """(height, width) bool: inside a border, and of rays that are not too far from the axis."""

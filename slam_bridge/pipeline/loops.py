@@ -11,15 +11,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
+from slam_bridge.pipeline.features import Detector
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.places import Place, PlaceIndex, common
+from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
 from slam_bridge.pipeline.sequences import Sequence
 from slam_bridge.problems import (
     FrameObservations,
@@ -30,6 +31,8 @@ from slam_bridge.problems import (
 
 _POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
 """Of a loop, as of the links of the essential graph [m, rad, none]."""
+_DENSE = 4
+"""So many times the corners of a frame are described where a place is to be recognised: 1000 in ORB-SLAM3."""
 _PAUSE = 5
 """Keyframes after a loop that are not looked at; ORB-SLAM3: 10 of its denser ones."""
 
@@ -52,13 +55,21 @@ class Loops:
     def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map):
         self._rig, self._options, self._world = sequence.rig, options, world
         self.index = PlaceIndex()
+        self._detector: Detector | None = None
         self.found: list[Loop] = []
         self._pause = 0
 
-    def find(self, place: Place) -> bool:
+    def look(self, image: np.ndarray, keyframe: int, stamp: int, pixel: np.ndarray) -> Place:
+        """Describe a view with tracks (n, 2)."""
+        if self._detector is None:
+            dense = replace(self._options, max_features=_DENSE * self._options.max_features)
+            self._detector = Detector(image.shape[:2], np.ones(image.shape[:2], bool), dense)
+        return look(image, self._detector, keyframe, stamp, pixel)
+
+    def find(self, place: Place, may_close: bool) -> bool:
         """Add a keyframe to the index; True where it closes a loop, which `close` then does."""
         candidates: list[Place] = []
-        if self._options.loops and self._pause <= 0:
+        if self._options.loops and may_close and self._pause <= 0:
             before = place.stamp - int(1e9 * self._options.loop_gap)
             candidates = self.index.query(place.descriptor, before)
         self._pause -= 1
@@ -70,13 +81,18 @@ class Loops:
                 return True
         return False
 
+    @property
+    def _enough(self) -> int:
+        """Landmarks that must agree; without a scale both views must have tracked and mapped them."""
+        return self._options.loop_inliers // (2 if self._options.mode == "mono" else 1)
+
     def _verified(self, now: Place, old: Place) -> Loop | None:
         rows_now, rows_old = common(now, old)
         mine, theirs = self.landmarks_of(now)[rows_now], self.landmarks_of(old)[rows_old]
         has = theirs >= 0
         if self._options.mode == "mono":
             has &= mine >= 0
-        if int(has.sum()) < self._options.loop_inliers:
+        if int(has.sum()) < self._enough:
             return None
         rows_now, rows_old, mine, theirs = rows_now[has], rows_old[has], mine[has], theirs[has]
         with self._world.lock:
@@ -90,7 +106,7 @@ class Loops:
             pairs = np.stack([theirs, mine], axis=1)
             return self._similar(now, old, local, old.pixel[rows_old], now.pixel[rows_now], pairs)
         seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.sigma)
-        found = relocalize(self._rig, seen, min_inliers=self._options.loop_inliers)
+        found = relocalize(self._rig, seen, min_inliers=self._enough)
         if not found.is_usable:
             return None
         pose = found.keyframes.world_T_body[0]
@@ -113,7 +129,7 @@ class Loops:
         found = sim3_alignment(
             local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.sigma
         )
-        if not found.is_usable or found.num_inliers < self._options.loop_inliers:
+        if not found.is_usable or found.num_inliers < self._enough:
             return None
         similarity = found.extra["first_S_second"]
         same = found.inliers & (pairs[:, 0] != pairs[:, 1])

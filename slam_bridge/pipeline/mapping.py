@@ -24,7 +24,6 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.places import Place
 from slam_bridge.pipeline.tracking import Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.problems import (
@@ -82,7 +81,7 @@ class Mapper:
         self._windows = {"visual": Window(), "inertial": Window(), "full": Window()}
         self._started_at: int | None = None
         self._refinements = list(options.refine_seconds)
-        self._queue: queue.Queue[tuple[View, Place | None] | None] = queue.Queue(options.max_queue)
+        self._queue: queue.Queue[tuple[View, np.ndarray] | None] = queue.Queue(options.max_queue)
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -91,14 +90,17 @@ class Mapper:
 
     # ---------------------------------------------------------------- thread
 
-    def submit(self, view: View, place: Place | None) -> None:
-        """Hand over a keyframe; waits while `max_queue` of them wait. Raises what mapping failed with."""
+    def submit(self, view: View, image: np.ndarray) -> None:
+        """Hand over a keyframe and its left image; waits while `max_queue` of them wait.
+
+        Raises what mapping failed with.
+        """
         self._raise()
         begin = time.perf_counter()
         if self._thread is None:
-            self._process(view, place)
+            self._process(view, image)
         else:
-            self._queue.put((view, place))
+            self._queue.put((view, image))
         self.waited += time.perf_counter() - begin
 
     def wait(self) -> None:
@@ -124,7 +126,7 @@ class Mapper:
 
     # ---------------------------------------------------------------- one keyframe
 
-    def _process(self, view: View, place: Place | None) -> None:
+    def _process(self, view: View, image: np.ndarray) -> None:
         options = self._options
         if options.is_inertial and not self._tracker.is_inertial:
             self._start_inertial(view.stamp)
@@ -136,11 +138,11 @@ class Mapper:
                     self._whole("refinement")
                     self._tracker.moved()
         self._cull_keyframe()
-        if place is not None:
-            with_imu = self._tracker.is_inertial or not options.is_inertial
-            if with_imu and self._loops.find(place):
-                with self.turns.alone():
-                    self.steps.append(self._loops.close(self._tracker))
+        place = self._loops.look(image, view.keyframe, view.stamp, view.pixel)
+        is_closed = self._loops.find(place, self._tracker.is_inertial or not options.is_inertial)
+        if is_closed:
+            with self.turns.alone():
+                self.steps.append(self._loops.close(self._tracker))
 
     def _local(self, view: View) -> None:
         """Local bundle adjustment of the last keyframes."""

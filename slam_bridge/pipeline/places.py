@@ -1,17 +1,19 @@
 """Places seen before: an index of keyframes by their ORB descriptors, and what two views of one place say.
 
-Each keyframe keeps all its descriptors and puts an even sample of at most 64 into the index, so that the
-index grows by a fixed size. A query votes: its own sample's descriptors, each for every keyframe in which it
-has a neighbour within `CLOSE` bits. The best are matched in full and then judged by geometry.
+Corners of a place are its tracks and, as in VINS-Mono, many more that are only described (`look`): tracks of
+another view rarely are the same corners. Each keyframe keeps the descriptors of its tracks and puts an even
+sample of at most 64 into the index, so that the index grows by a fixed size. A query votes: its own
+descriptors, each for every keyframe in which it has a neighbour within `CLOSE` bits. The best are matched in
+full and then judged by geometry.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from slam_bridge.pipeline.features import hamming, matched
+from slam_bridge.pipeline.features import Detector, descriptors, hamming, matched
 
 SAMPLE = 64
 """Descriptors of a keyframe in the index, at most."""
@@ -27,10 +29,24 @@ class Place:
     stamp: int
     descriptor: np.ndarray
     """(n, 32) uint8."""
-    track: np.ndarray
-    """(n,) ids of the tracks."""
     pixel: np.ndarray
     """(n, 2)."""
+    num_tracks: int
+    """The first of them are tracks."""
+
+    @property
+    def tracks(self) -> np.ndarray:
+        """Descriptors of the tracks, which may have landmarks."""
+        return self.descriptor[: self.num_tracks]
+
+
+def look(image: np.ndarray, detector: Detector, keyframe: int, stamp: int, pixel: np.ndarray) -> Place:
+    """Describe a view: its tracks (n, 2), and what a detector finds beside them."""
+    found, rows = descriptors(image, pixel)
+    beside = detector.detect(image, pixel)
+    more, rows_beside = descriptors(image, beside)
+    everything = np.concatenate([pixel[rows], beside[rows_beside]])
+    return Place(keyframe, stamp, np.concatenate([found, more]), everything, len(found))
 
 
 class PlaceIndex:
@@ -44,8 +60,9 @@ class PlaceIndex:
 
     def add(self, place: Place) -> None:
         """Add a keyframe."""
-        self.places[place.keyframe] = place
-        one = _sample(place.descriptor)
+        known = replace(place, descriptor=place.tracks, pixel=place.pixel[: place.num_tracks])
+        self.places[place.keyframe] = known
+        one = _sample(place.tracks, SAMPLE)
         padded = np.zeros((1, SAMPLE, 32), np.uint8)
         padded[0, : len(one)] = one
         self._samples = np.concatenate([self._samples, padded])
@@ -64,7 +81,7 @@ class PlaceIndex:
         """Keyframes up to `before` [ns] that most of a view's descriptors speak for, best first."""
         stamps = np.array([self.places[one].stamp for one in self._keyframes.tolist()], np.int64)
         rows = np.flatnonzero(stamps <= before)
-        wanted = _sample(descriptor)
+        wanted = _sample(descriptor, 8 * SAMPLE)
         if not len(rows) or not len(wanted):
             return []
         table = hamming(wanted, self._samples[rows].reshape(-1, 32)).reshape(len(wanted), len(rows), SAMPLE)
@@ -74,9 +91,9 @@ class PlaceIndex:
         return [self.places[int(self._keyframes[rows[k]])] for k in order if votes[k] >= 4]
 
 
-def _sample(descriptor: np.ndarray) -> np.ndarray:
-    chosen = np.unique(np.linspace(0, max(len(descriptor) - 1, 0), min(SAMPLE, len(descriptor))).astype(int))
-    return descriptor[chosen]
+def _sample(descriptor: np.ndarray, most: int) -> np.ndarray:
+    count = len(descriptor)
+    return descriptor[np.unique(np.linspace(0, max(count - 1, 0), min(most, count)).astype(int))]
 
 
 def common(now: Place, old: Place) -> tuple[np.ndarray, np.ndarray]:

@@ -23,12 +23,11 @@ import numpy as np
 
 from slam_bridge.imu import gravity_of
 from slam_bridge.map import Map
-from slam_bridge.pipeline.features import Tracks, descriptors
 from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.mapping import Mapper
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.places import Place, common
+from slam_bridge.pipeline.places import common
 from slam_bridge.pipeline.sequences import Sequence, SequenceError, opencv
 from slam_bridge.pipeline.tracking import Status, Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
@@ -96,9 +95,8 @@ class Pipeline:
             view = tracker.process(stamp, images)
             if tracker.status is Status.LOST:
                 view = self._relocalize(stamp, images)
-            place = self._place(view, images[0]) if view is not None else None
         if view is not None:
-            self.mapper.submit(view, place)
+            self.mapper.submit(view, images[0])
         if tracker.status is Status.LOST and tracker.lost_since is not None:
             if 1e-9 * (stamp - tracker.lost_since) > self.options.lost_seconds:
                 self.message = (
@@ -108,17 +106,10 @@ class Pipeline:
                 return False
         return True
 
-    def _place(self, view: View, image: np.ndarray) -> Place | None:
-        """What a keyframe looks like, for loops and relocalization."""
-        found, rows = descriptors(image, view.pixel)
-        return Place(view.keyframe, view.stamp, found, view.ids[rows], view.pixel[rows])
-
     def _relocalize(self, stamp: int, images: list[np.ndarray]) -> View | None:
         """Look for the frame among the keyframes; tracking goes on from there."""
-        fresh = self.tracker.maker.detected(images[0], Tracks.none())
-        found, rows = descriptors(images[0], fresh.pixel)
-        here = Place(-1, stamp, found, fresh.ids[rows], fresh.pixel[rows])
-        for old in self.loops.index.query(found, stamp):
+        here = self.loops.look(images[0], -1, stamp, np.zeros((0, 2)))
+        for old in self.loops.index.query(here.descriptor, stamp):
             mine, theirs = common(here, old)
             landmark = self.loops.landmarks_of(old)[theirs]
             mine, landmark = mine[landmark >= 0], landmark[landmark >= 0]
@@ -129,10 +120,8 @@ class Pipeline:
             seen = FrameObservations.of(points, here.pixel[mine], sigma=self.options.sigma)
             pose = relocalize(self.sequence.rig, seen, min_inliers=self.options.min_inliers)
             if pose.is_usable:
-                good = rows[mine[pose.inliers]]
-                tracks = fresh.keep(np.isin(np.arange(len(fresh)), good))
-                order = np.argsort(good)
-                tracks.landmark[:] = landmark[pose.inliers][order]
+                good = pose.inliers
+                tracks = self.tracker.maker.tracks_of(here.pixel[mine[good]], landmark[good])
                 return self.tracker.relocalized(stamp, images, pose.keyframes.world_T_body[0], tracks)
         return None
 
