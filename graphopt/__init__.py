@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.linearization import Linearization, linearize
-    from graphopt.solver.marginals import compute_marginals
+    from graphopt.solver.marginals import compute_covariances, compute_marginals, find_singular_directions
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
@@ -92,7 +92,7 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.linearization": ("Linearization", "linearize"),
-    "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.solver.marginals": ("compute_covariances", "compute_marginals", "find_singular_directions"),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
@@ -144,11 +144,13 @@ __all__ = [
     "VertexSet",
     "check_gradients",
     "codegen",
+    "compute_covariances",
     "compute_marginals",
     "datasets",
     "edge_type",
     "errors",
     "everywhere",
+    "find_singular_directions",
     "from_sympy",
     "geometry",
     "graph",

@@ -118,9 +118,9 @@ def unproject_radtan(parameters: np.ndarray, pixel: np.ndarray) -> np.ndarray:
 def unproject_kb8(parameters: np.ndarray, pixel: np.ndarray) -> np.ndarray:
     """Unit rays (..., 3); theta by Newton's method, NaN beyond the largest image radius."""
     x, y = components(_normalized(parameters, pixel))
-    k1, k2, k3, k4 = _split(parameters, 4, 4)
+    k1, k2, k3, k4 = components(parameters[..., 4:8])
     radius = np.hypot(x, y)
-    theta = np.minimum(radius, 0.5 * np.pi)
+    theta: Array = np.minimum(radius, 0.5 * np.pi)
     with np.errstate(all="ignore"):
         for _ in range(_NEWTON_STEPS):
             t2 = theta * theta

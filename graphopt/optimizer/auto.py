@@ -178,8 +178,9 @@ class Auto:
             return False
         groups = self._solver.structure.groups
         noise = sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
-        if self._initial_chi2 <= _CONSISTENT * noise:
-            return False  # the start is as good as the measurements
+        limited = isinstance(self._algorithm, TrustRegion) and self._algorithm.was_limited
+        if self._initial_chi2 <= _CONSISTENT * noise and not limited:
+            return False  # the start is as good as the measurements, and steps go where they should
         if iteration == 0:
             return chi2 > self.options.relax_above * self._initial_chi2
         creeps = chi2 > _FAR * self._initial_chi2 and before - chi2 > _FALLS * before
