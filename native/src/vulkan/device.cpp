@@ -1,11 +1,14 @@
 #include "vulkan/device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "parallel/waiting.h"
 #include "vulkan/faults.h"
 #include "vulkan/program.h"
 
@@ -27,6 +30,7 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
   }
 }
 
+constexpr int spin_microseconds = 100;
 constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
 constexpr double longest_transfer = 600.0;  // [s]
 
@@ -261,7 +265,24 @@ std::uint64_t Device::last_submitted() {
   return submitted_;
 }
 
+// Whether it is reached within the time that waking a thread takes: a program of some microseconds is waited
+// for without sleeping. Software drivers need the core themselves.
+bool Device::reached_soon(std::uint64_t value) {
+  if (physical_.kind == "cpu") return false;
+  std::uint64_t now = 0;
+  VkResult result = VK_SUCCESS;
+  const auto is_over = [&] {
+    result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
+    return result != VK_SUCCESS || now >= value;
+  };
+  return spin_until(is_over, spin_microseconds) && result == VK_SUCCESS;
+}
+
 bool Device::wait(std::uint64_t value, double timeout_s) {
+  if (timeout_s > 0.0 && reached_soon(value)) {
+    release_finished();
+    return true;
+  }
   VkSemaphoreWaitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
   info.semaphoreCount = 1;
@@ -334,6 +355,7 @@ void Device::create_pipeline_cache() {
 void Device::save_pipeline_cache() {
   const std::string path = pipeline_cache_path();
   if (path.empty()) return;
+  std::lock_guard<std::mutex> lock(cache_mutex_);
   std::size_t size = 0;
   vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr),
                 "reading the pipeline cache");
@@ -343,14 +365,22 @@ void Device::save_pipeline_cache() {
                 "reading the pipeline cache");
   std::error_code error;
   std::filesystem::create_directories(options_.cache_directory, error);
-  const std::string temporary = path + ".new";
+  // A name of this device's own: processes that write the same cache do not write into each other's file.
+  static std::atomic<unsigned> number{0};
+  const std::string temporary =
+      path + "." + std::to_string(getpid()) + "." + std::to_string(number++) + ".new";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file.write(data.data(), static_cast<std::streamsize>(size));
   file.close();
-  if (!file) throw DeviceError("cannot write " + temporary);
-  std::filesystem::rename(temporary, path, error);
-  if (error) throw DeviceError("cannot rename " + temporary + ": " + error.message());
-  saved_cache_size_ = size;
+  const bool is_written = static_cast<bool>(file);
+  if (is_written) std::filesystem::rename(temporary, path, error);
+  if (is_written && !error) {
+    saved_cache_size_ = size;
+    return;
+  }
+  const std::string why = is_written ? error.message() : "the file cannot be written";
+  std::filesystem::remove(temporary, error);
+  throw DeviceError("The pipeline cache " + path + " was not saved: " + why + ".");
 }
 
 }  // namespace graphopt::vulkan

@@ -87,6 +87,7 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
+  bool reached_soon(std::uint64_t value);
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);
@@ -101,6 +102,7 @@ class Device : public std::enable_shared_from_this<Device> {
   VkQueue queue_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   VkPipelineCache pipeline_cache_ = VK_NULL_HANDLE;
+  std::mutex cache_mutex_;
   std::size_t saved_cache_size_ = 0;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<Transfers> transfers_;
