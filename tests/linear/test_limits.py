@@ -1,4 +1,4 @@
-"""Limits of the direct solvers: memory is asked for before it is taken; nearly singular systems are solved."""
+"""Limits of the direct solvers: memory is asked for before it is taken; nearly singular systems work."""
 
 from __future__ import annotations
 
