@@ -20,11 +20,11 @@ from graphopt.device import VulkanDevice, open_device
 from graphopt.device.figures import device_figures
 from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
-from graphopt.solver.vulkan import long_sums
-from graphopt.solver.vulkan.cost import predict
+from graphopt.solver.vulkan.data import views as long_sums
 from graphopt.solver.vulkan.measure import measure_schedules
-from graphopt.solver.vulkan.schedule import choose_precision
-from graphopt.solver.vulkan.sizes import problem_size
+from graphopt.solver.vulkan.plan.choice import choose_precision
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
 
 PROBLEMS = {
     "calibration": shared_calibration,

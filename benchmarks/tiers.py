@@ -36,11 +36,11 @@ from graphopt.geometry import SE3
 from graphopt.geometry.cameras import project_snavely
 from graphopt.graph import Graph
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.interpreted import SCRATCH_BYTES, Interpreter
-from graphopt.solver.vulkan.linearization import DeviceLinearizer
-from graphopt.solver.vulkan.storage import Storage
-from graphopt.solver.vulkan.tiered import InterpretedLinearizer
+from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
+from graphopt.solver.vulkan.plan.storage import Storage
+from graphopt.solver.vulkan.program import Context, record_step
+from graphopt.solver.vulkan.schedules.interpreted import SCRATCH_BYTES, Interpreter
+from graphopt.solver.vulkan.schedules.interpreter import InterpretedLinearizer
 from graphopt.types.base import working_edge_type
 from graphopt.types.g2o_maps import rotate_by_angle_axis
 

@@ -27,11 +27,11 @@ from vulkan_problems import PUBLISHED, fill, floors, generated, layout_of, obser
 from graphopt.device import VulkanDevice
 from graphopt.errors import GraphOptError
 from graphopt.solver.configurations import CONFIGURATIONS
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.schur import explicit_schur
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse
+from graphopt.solver.vulkan.kernels.schur import explicit_schur
+from graphopt.solver.vulkan.kernels.system import VulkanSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import Context, record_step
 
 Precision = Literal["double", "mixed"]
 WARM_UP_SECONDS = 1.0
@@ -237,7 +237,7 @@ def run_configurations(
     from graphopt.optimizer.summary import Summary
     from graphopt.solver.registry import SolverOptions
     from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
+    from graphopt.solver.vulkan.schedules.host import VulkanBlockSolver
 
     for name in names:
         print(f"# {name}: {peers.MEASURED_TOTALS.get(name, '')}")

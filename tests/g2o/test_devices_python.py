@@ -213,7 +213,7 @@ def test_error_in_python(on_device):  # noqa: F811
 
 def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F811
     """While it iterates, the device is asked for the estimates of six vertices only."""
-    from graphopt.solver.vulkan.records import DeviceEstimates
+    from graphopt.solver.vulkan.data.estimates import DeviceEstimates
 
     whole, rows = [], []
     download, receive = DeviceEstimates.download, DeviceEstimates.receive

@@ -20,10 +20,10 @@ from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan import long_sums
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.create import create
-from graphopt.solver.vulkan.edge_views import edge_view
+from graphopt.solver.vulkan.data import views as long_sums
+from graphopt.solver.vulkan.data.views import edge_view
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.solver import create
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]

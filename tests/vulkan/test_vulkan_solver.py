@@ -15,8 +15,8 @@ from graphopt.solver import reuse
 from graphopt.solver.configurations import CONFIGURATIONS, configured
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
-from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.schedules.host import VulkanBlockSolver
 
 GRAPHS = {"bundle adjustment": bundle_adjustment, "pose graph": pose_graph}
 SETTINGS = [

@@ -14,9 +14,9 @@ from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.cost import PCG_ITERATIONS, Prediction
-from graphopt.solver.vulkan.resident import ResidentBlockSolver
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.plan.cost import PCG_ITERATIONS, Prediction
+from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
 _PHASES = {
     "linearize": "linearize",
@@ -26,8 +26,14 @@ _PHASES = {
     "update": "update",
 }
 """Phases of the device's clock -> phases of a prediction."""
+
+
 _DAMPING = Damping(1e-4, scaled=True, floor=1e-6, ceiling=1e32)
+
+
 _WARM_UP = 0.5  # [s] on a GPU, whose clocks fell while the host prepared
+
+
 _NEVER = 1e-200  # a tolerance that is not reached
 
 
