@@ -9,8 +9,8 @@ from graphopt.cli import output
 from graphopt.cli.explain_expressions import describe_expressions, print_expressions
 
 if TYPE_CHECKING:
+    from graphopt.cli.measure_schedules import Measurement
     from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.measure import Measurement
     from graphopt.solver.vulkan.plan.choice import Plan
     from graphopt.solver.vulkan.plan.cost import Prediction
 
@@ -81,11 +81,11 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
 
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
+    from graphopt.cli.measure_schedules import measure_schedules
     from graphopt.device import VulkanDevice, open_device
     from graphopt.device.figures import device_figures
     from graphopt.errors import DeviceError
     from graphopt.solver.registry import SolverOptions
-    from graphopt.solver.vulkan.measure import measure_schedules
     from graphopt.solver.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
     from graphopt.solver.vulkan.plan.storage import names_of
 

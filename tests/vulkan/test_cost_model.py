@@ -14,11 +14,11 @@ from vulkan_devices import shared_device
 
 from graphopt import datasets, io
 from graphopt.cli.main import main
+from graphopt.cli.measure_schedules import measure_schedules
 from graphopt.device.figures import DeviceFigures
 from graphopt.errors import OptionError
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.measure import measure_schedules
 from graphopt.solver.vulkan.plan import search as cost
 from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.solver.vulkan.plan.problem import problem_size
@@ -185,7 +185,7 @@ def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
 
 def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
     """With the numbers."""
-    monkeypatch.setattr("graphopt.solver.vulkan.cost.MAX_QUEUE_ITEMS", 10)
+    monkeypatch.setattr("graphopt.solver.vulkan.plan.search.MAX_QUEUE_ITEMS", 10)
     device, structure = shared_device("address"), structure_of(bundle)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
     with pytest.raises(OptionError, match=r"scalars of H and .* Use schedule='matrix-free' or 'jacobians'"):

@@ -243,7 +243,7 @@ def test_far_slots_are_those_of_the_shaders():
         slots = re.findall(
             r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),", path.read_text(), re.M
         )
-        if slots:
+        if slots and not path.stem.startswith("chol_"):  # whose launches check sizes by themselves
             declared[path.stem] = frozenset(int(one or other) for one, other in slots)
     for name in ("gather_sum_wide", "gather_sum_wide_two_float"):
         declared[name] = declared["gather_sum"]

@@ -312,7 +312,7 @@ def test_pins_by_edge_type():
     kernels = [kernel.name for kernel in solver._linearizer.kernels()]
     for edges in solver._linearizer.edges:
         name = f"{edges.signature.edge_type.name}.evaluate."
-        assert any(one.startswith(name) for one in kernels) == (edges.scattered is not None)
+        assert any(one.startswith(name) for one in kernels) == (edges.evaluation.name == "scatter")
 
 
 @pytest.mark.parametrize("products", PRODUCTS)

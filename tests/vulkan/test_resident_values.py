@@ -59,7 +59,9 @@ def figures(monkeypatch):
 
 def stored_numbers(solver):
     """Numbers per edge of all views."""
-    return [one.count for edges in solver._linearizer.edges for one in edges.schedule.stored.values()]
+    solver._prepared.result()
+    stored = [getattr(edges.schedule, "stored", {}) for edges in solver._linearizer.edges]
+    return [one.count for views in stored for one in views.values()]
 
 
 @pytest.mark.parametrize("schur", ["off", "implicit"])
@@ -238,8 +240,8 @@ def test_explain_shows_what_is_stored(tmp_path, capsys):
 
 def moved_vectors(solver):
     """Sources of each t that a solver has computed."""
-    moved = [sources for edges in solver._linearizer.edges for sources in edges.schedule._moved]
-    return sorted(tuple(sorted(sources)) for sources in moved)
+    halves = [edges.schedule for edges in solver._linearizer.edges if isinstance(edges.schedule, Jp)]
+    return sorted(tuple(sorted(sources)) for one in halves for sources in one._moved)
 
 
 def test_slots_share_the_first_half_where_they_can():

@@ -252,6 +252,11 @@ class Program:
         yield
         self._commands += (times - 1) * self._commands[first:]
 
+    @property
+    def commands(self) -> list[tuple[str, Any]]:
+        """Name and argument of each, before the first run."""
+        return self._commands
+
     # ---------------------------------------------------------------- running
 
     @property

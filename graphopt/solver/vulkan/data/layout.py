@@ -17,12 +17,8 @@ from graphopt.errors import SolverError
 from graphopt.solver.structure import Structure
 
 MAX_BLOCK_DIM = 15
-
-
 MAX_ROWS = 2**32 // 12
 """Scalar rows are fewer: vectors of them, and tables of 12 bytes per row, are reached with 32 bits."""
-
-
 MAX_VALUES = 2**31
 """Stored scalars are fewer: work queues count them in 31 bits."""
 
@@ -214,8 +210,6 @@ def split_segments(
 
 
 MAX_SPECIALISED = 6
-
-
 MIN_SPECIALISED_WORK = 100_000
 """Bins with less work (items times block area) get no kernel of their own: building one takes time."""
 

@@ -34,24 +34,14 @@ from graphopt.solver.vulkan.data.order import ordered
 
 LONG = 2048
 """Edges of a destination that one workgroup adds up at most, where it is not one of hundreds alike."""
-
-
 LONG_SHARE = 256
 """A destination with less than one such part of a view's edges keeps no other waiting, and is not long."""
-
-
 PART = 512
 """Edges of a part at most, but where that would make more than `MAX_PARTS`."""
-
-
 MAX_PARTS = 16384
 """Parts of a view, about; more would only make the last sum longer."""
-
-
 LONG_BLOCK = 64
 """Edges of a block of H that one invocation adds up at most."""
-
-
 BLOCK_PART = 32
 """Edges of a block's part at most."""
 
@@ -105,8 +95,6 @@ def cut_destinations(first: np.ndarray, destinations: tuple[int, int], tile: int
 
 MANY_EDGES = 48
 """Per destination, from which on a workgroup of its own pays in products."""
-
-
 TRANSPOSED = np.uint32(1 << 31)
 """Bit of a pair's edge number: the block is stored transposed."""
 

@@ -98,24 +98,12 @@ def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 PRODUCT_WORKGROUP = 128
-
-
 ITEMS_PER_CHUNK = 256
-
-
 GATHER_WORKGROUP = 256
-
-
 MAX_GATHER_GROUPS = 1024
-
-
 SYMMETRIC_WORKGROUP = 64
-
-
 ROUNDS_PER_CHUNK = 12
 """Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
-
-
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
 

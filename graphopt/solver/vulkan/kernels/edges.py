@@ -130,12 +130,8 @@ class PairArrays:
 
 
 Version = Mapping[int, RecordSet]
-
-
 RUN_BYTES = 16
 """Of a run of neighbouring pixels, as memory moves them."""
-
-
 BlocksOfPairs = tuple[np.ndarray, np.ndarray]
 """(m, num_pairs) int64 and bool, as `EdgeGroup.block_offset` and `block_transposed`."""
 

@@ -32,8 +32,6 @@ from graphopt.solver.vulkan.schedules import schedule
 
 SUM_GROUPS = 256
 """Workgroups that add up the parts of chi2, before one adds up theirs."""
-
-
 PARTS_PER_SUM = 1024
 """Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
 

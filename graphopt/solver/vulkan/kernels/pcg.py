@@ -24,11 +24,7 @@ from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.program import Context, Launch, Program
 
 MAX_ITERATIONS_PER_SUBMISSION = 64
-
-
 INDEFINITE = 4  # place in status; pcg_state.glsl
-
-
 _NUM_SCALARS = 10  # likewise
 
 

@@ -217,9 +217,7 @@ class EdgeProducts:
             kernel, more = self._kernel(one, "rows"), {**long.buffers, "status": status}
             pieces = edges.long_pieces(slot, one.long, reads_stored=True)
             parts = self._launches(one, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
-            fold = long.fold_product(
-                self._context, y, one.long, accumulate=adds, status=status, parity=parity
-            )
+            fold = long.fold_product(self._context, y, one.long, (status, parity), adds)
             folds = [fold]
         return Pass(direct, parts, folds)
 

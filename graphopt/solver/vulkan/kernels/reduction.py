@@ -39,7 +39,7 @@ from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.kernels.pcg import Pcg
 from graphopt.solver.vulkan.kernels.products import EdgeProducts
-from graphopt.solver.vulkan.kernels.schur import SchurBlocks, SchurLookup, explicit_schur, schur_diagonal
+from graphopt.solver.vulkan.kernels.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Launch, Program
 
@@ -48,7 +48,7 @@ class WholeReduction:
     """No elimination: A = H + D."""
 
     landmark_inverse: BlockInverse | None = None
-    schur: SchurBlocks | SchurLookup | None = None
+    schur: SchurBlocks | None = None
 
     def __init__(self, equations: Equations):
         self._equations = equations
@@ -103,7 +103,7 @@ class SchurReduction:
         self.direction = self._work = context.reals(layout.dim)
         self.jacobi: BlockInverse | None = None
         self.num_dots = 0
-        self.schur: SchurBlocks | SchurLookup | None = None
+        self.schur: SchurBlocks | None = None
         self.reduced: BlockLayout = self._kept
         """Layout of S, where it is formed."""
         items = layout.items

@@ -34,13 +34,10 @@ from graphopt.solver.vulkan.data.layout import (
     split_segments,
 )
 from graphopt.solver.vulkan.program import NOTHING, Context, Launch, Program, check_queue
+from graphopt.solver.vulkan.schedules import schedule
 
 WORKGROUP = 64
-
-
 LOOKUP_WORKGROUP = 128
-
-
 BYTES_PER_STEP = 64
 """Of a walk through a list: each step waits for a number from somewhere in it, which costs a cache line."""
 
@@ -153,77 +150,14 @@ def gpu_pairs(
     return pair_ptr, pairs
 
 
-class SchurLookup:
-    """Forms S without a queue; the interface of `schur.SchurBlocks`. For kept vertices of one dimension."""
-
-    def __init__(
-        self,
-        context: Context,
-        layout: BlockLayout,
-        lists: LandmarkLists,
-        reduced: BlockLayout,
-        hpp: np.ndarray,
-    ):
-        """hpp: for each block of the reduced layout the stored block of H, -1: none."""
-        dims = np.unique(reduced.dims)
-        if len(dims) != 1:
-            raise SolverError(f"The lookup variant needs kept vertices of one dimension, these have {dims}.")
-        self._context, self._lists, self._rows = context, lists, int(dims[0])
-        self.offset = reduced.block_offset[:-1]
-        self.size = reduced.values_size
-        self.matrix = DeviceArray(context, self.size, is_mapped=False)
-        self.buffer = self.matrix.buffer
-        place = np.where(hpp >= 0, layout.block_offset[hpp], NOTHING)
-        damping = np.where(reduced.row_idx == reduced.col, layout.scalar[reduced.row_idx], NOTHING)
-        self._blocks = context.indices(np.stack([reduced.row_idx, reduced.col, place, damping], axis=1))
-        self._steps = lists.walk_steps(reduced)
-
-    def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
-        """The whole of S."""
-        team = (-(-self._rows // 3)) ** 2
-        constants = {0: LOOKUP_WORKGROUP, 1: self._rows, 2: self._lists.dim, 3: LOOKUP_WORKGROUP // team}
-        lists = self._lists
-        buffers = (
-            self._blocks,
-            lists.row_items,
-            lists.entry_landmark,
-            lists.entry_block,
-            lists.inverse_offset,
-            values,
-            inverse,
-            damping,
-            self.buffer,
-        )
-        whole = self._context.launch("schur_lookup", buffers, (0, 0), 0, constants)
-        return cut_launches(self._context, whole, self._steps, 1)
-
-    def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
-        """Nothing is left to combine."""
-        return []
-
-
 PAIR_WORKGROUP = 128
-
-
 PAIRS_PER_CHUNK = 512
-
-
 TILE_WORKGROUP = 32
-
-
 TILE_STAGE_SCALARS = 1344
 """Shared memory for pairs; with the 2.3 KiB to merge and the offsets, below the 16 KiB every device has."""
-
-
 TILE_PAIRS_PER_PART = 8
-
-
 NEIGHBOURS = 1024
-
-
 COMBINE_WORKGROUP = 128
-
-
 _IS_PARTIAL = 0x80000000
 
 
@@ -375,7 +309,7 @@ def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str
 
 def explicit_schur(
     context: Context, layout: BlockLayout, inverse_offset: np.ndarray, work_queues: str = "auto"
-) -> tuple[SchurBlocks | SchurLookup, BlockLayout]:
+) -> tuple[SchurBlocks, BlockLayout]:
     """All blocks of S, and their layout. work_queues: "cpu", "gpu", "lookup" (none) or "auto"."""
     kept = layout.kept()
     work_queues = choose_work_queues(work_queues, context, layout)
@@ -397,7 +331,7 @@ def explicit_schur(
         lists = LandmarkLists(context, layout, inverse_offset)
         reduced = gpu_pattern(context, layout)
         if work_queues == "lookup":
-            return SchurLookup(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
+            return schedule("lookup")(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
         pair_ptr, uploaded = gpu_pairs(context, lists, reduced)
     hpp = _find_blocks(kept, reduced)
     blocks = SchurBlocks(

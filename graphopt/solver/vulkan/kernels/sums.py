@@ -88,30 +88,29 @@ class Fold:
     def launch(
         self,
         context: Context,
-        parts: Any,
-        destination: Any,
-        target: Any,
+        buffers: tuple[Any, Any, Any],
         outputs: tuple[int, int],
-        *,
         stride: int,
         mode: int,
-        are_sums: bool,
         sums: tuple[int, int] | None = None,
-        status: Any = None,
-        parity: int | None = None,
+        stop: tuple[Any, int | None] | None = None,
+        are_sums: bool = True,
     ) -> Launch:
-        """Fold the entries outputs[0] to outputs[1] of parts of `stride` entries each into target.
+        """Fold the entries outputs[0] to outputs[1] of parts of `stride` entries each.
 
-        destination: where each sum begins in it. are_sums: parts are accumulators, else reals. sums: a range
-        of them. parity: of the conjugate gradient iteration that it belongs to.
+        buffers: the parts; where each sum begins in the target; the target. sums: a range of them. stop:
+        status and parity of the conjugate gradient iteration that it belongs to. are_sums: parts are
+        accumulators, else reals.
         """
         begin, end = sums or (0, self.num_sums)
+        parts, destination, target = buffers
+        status, parity = stop or (self._first, None)
         num_outputs = outputs[1] - outputs[0]
         constants = {1: self._lanes, 2: int(parity is not None), 3: int(are_sums)}
-        buffers = (parts, self._first, destination, target, status or self._first)
         params = (begin, end - begin, num_outputs, stride, outputs[0], mode, parity or 0)
         groups = -(-(end - begin) * num_outputs * self._lanes // VECTOR_WORKGROUP)
-        return context.launch("fold_parts", buffers, params, groups, constants)
+        all_buffers = (parts, self._first, destination, target, status)
+        return context.launch("fold_parts", all_buffers, params, groups, constants)
 
 
 class LongArrays:
@@ -146,55 +145,23 @@ class LongArrays:
         """H_aa and b_a from the parts that a linearize kernel has left."""
         size, mode = self.dim**2, ADD if accumulate else ASSIGN
         stride = size + self.dim
+        blocks, segments = (self._parts, self._block, values), (self._parts, self._scalar, b)
         return [
-            self._fold.launch(
-                context, self._parts, place, target, outputs, stride=stride, mode=mode, are_sums=True
-            )
-            for place, target, outputs in (
-                (self._block, values, (0, size)),
-                (self._scalar, b, (size, stride)),
-            )
+            self._fold.launch(context, blocks, (0, size), stride, mode),
+            self._fold.launch(context, segments, (size, stride), stride, mode),
         ]
 
     def fold_schur_diagonal(self, context: Context, values: Any, sums: tuple[int, int]) -> Launch:
         """Subtract the parts that a Schur diagonal kernel has left."""
-        size = self.dim**2
-        return self._fold.launch(
-            context,
-            self._parts,
-            self._block,
-            values,
-            (0, size),
-            stride=size,
-            mode=SUBTRACT,
-            are_sums=True,
-            sums=sums,
-        )
+        size, buffers = self.dim**2, (self._parts, self._block, values)
+        return self._fold.launch(context, buffers, (0, size), size, SUBTRACT, sums)
 
     def fold_product(
-        self,
-        context: Context,
-        y: Any,
-        sums: tuple[int, int],
-        *,
-        accumulate: bool,
-        status: Any,
-        parity: int | None,
+        self, context: Context, y: Any, sums: tuple[int, int], stop: tuple[Any, int | None], accumulate: bool
     ) -> Launch:
-        """y_a from the parts that a product has left."""
-        return self._fold.launch(
-            context,
-            self._parts,
-            self._scalar,
-            y,
-            (0, self.dim),
-            stride=self.dim,
-            mode=ADD if accumulate else ASSIGN,
-            are_sums=False,
-            sums=sums,
-            status=status,
-            parity=parity,
-        )
+        """y_a from the parts that a product has left; stop: as `Fold.launch`."""
+        buffers, mode = (self._parts, self._scalar, y), ADD if accumulate else ASSIGN
+        return self._fold.launch(context, buffers, (0, self.dim), self.dim, mode, sums, stop, False)
 
 
 class LongBlocks:
@@ -217,17 +184,8 @@ class LongBlocks:
 
     def fold(self, context: Context, values: Any, *, accumulate: bool) -> Launch:
         """The blocks."""
-        size = self._size
-        return self._fold.launch(
-            context,
-            self._parts,
-            self._offset,
-            values,
-            (0, size),
-            stride=size,
-            mode=ADD if accumulate else ASSIGN,
-            are_sums=False,
-        )
+        buffers, mode = (self._parts, self._offset, values), ADD if accumulate else ASSIGN
+        return self._fold.launch(context, buffers, (0, self._size), self._size, mode, are_sums=False)
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,6 @@ from graphopt.solver.vulkan.schedules import schedule
 
 MIXED_PCG_TOLERANCE = 1e-9
 """float32 does not resolve more of r' J r."""
-
-
 COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 

@@ -34,21 +34,11 @@ from graphopt.solver.vulkan.program import ACCUMULATOR_BYTES
 from graphopt.solver.vulkan.schedules import schedule
 
 PCG_ITERATIONS = 20
-
-
 SETUP_ITERATIONS = 50
 """Iterations that share what is done once."""
-
-
 _PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
-
-
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
-
-
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
-
-
 Elimination = Literal["explicit", "implicit", "off"]
 
 

@@ -10,20 +10,12 @@ from graphopt.solver.vulkan.plan.problem import GroupSize, ProblemSize
 
 EFFICIENCY = 0.6
 """Of bandwidth and arithmetic that whole kernels reach."""
-
-
 STREAM_EFFICIENCY = 0.9
 """Of bandwidth where a kernel reads one long array, measured on an H200."""
-
-
 REUSE = 2.0
 """Of the same record by neighbouring edges, measured on an H200."""
-
-
 PRODUCT_FLOPS: dict[Precision, float] = {"mixed": 3.0, "double": 9.0}
 """Per operation of the residual; divisions, roots and functions of float64 are many instructions."""
-
-
 WORD = 16  # bytes of a scattered read
 
 

@@ -19,16 +19,10 @@ from graphopt.solver.vulkan.data.views import MANY_EDGES, are_long
 from graphopt.types.base import working_edge_type, working_vertex_type
 
 _WORD = 16  # bytes of a scattered read
-
-
 MAX_ENTRIES = 1 << 32
 """Of an array, which kernels count in 32 bits."""
-
-
 BYTES_PER_EDGE = 16
 """Of arrays that are reached with 32-bit offsets: entries of pair lists, places."""
-
-
 MAX_VIEWS = 8
 """That one kernel sums over: its text and the time to compile it grow with them."""
 

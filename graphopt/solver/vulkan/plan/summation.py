@@ -29,12 +29,8 @@ from graphopt.solver.vulkan.schedules import schedule
 
 SIMD = 32
 """Invocations that run one text together."""
-
-
 STALL = 0.6
 """Of what divergence costs in operations, what it costs in bandwidth; measured on an H200."""
-
-
 FREE_REGISTERS = 128
 """32-bit registers of an invocation: so many leave room for 512 of them, which hide what memory takes."""
 

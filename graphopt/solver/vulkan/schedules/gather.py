@@ -24,12 +24,8 @@ from graphopt.errors import DeviceError
 
 EDGE_BITS = 20
 """An item is edge in the chunk + map 2^EDGE_BITS; as in gather_sum.glsl."""
-
-
 LANE_COUNTS = ((0, 1), (8, 8), (64, 64))
 """(more items than, invocations per target)."""
-
-
 Target = Literal["values", "b"]
 
 

@@ -11,6 +11,7 @@ would cost. The base classes are the ways that store nothing: products "matrix-f
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, ClassVar
@@ -38,14 +39,14 @@ class EdgeSchedule:
 
     def __init__(self, context: Context, edges: DeviceEdges, uses_diagonal: bool):
         """edges: with all views. uses_diagonal: products leave out a vertex's part of its own row."""
-        self.context, self.edges = context, edges
+        self.context, self.edges = context, weakref.proxy(edges)  # which own this object
         self.sources = edges.sources(uses_diagonal)
         """By slot, those whose x its products may read."""
 
     def in_context(self, context: Context, edges: DeviceEdges) -> EdgeSchedule:
         """The same over the same edges in another precision."""
         own = copy.copy(self)
-        own.context, own.edges = context, edges
+        own.context, own.edges = context, weakref.proxy(edges)
         own.reserve()
         return own
 
@@ -139,12 +140,12 @@ class Evaluation:
 
     def __init__(self, context: Context, edges: DeviceEdges):
         """edges: with all views and pair lists."""
-        self.context, self.edges = context, edges
+        self.context, self.edges = context, weakref.proxy(edges)  # which own this object
 
     def in_context(self, context: Context, edges: DeviceEdges) -> Evaluation:
         """The same over the same edges in another precision."""
         own = copy.copy(self)
-        own.context, own.edges = context, edges
+        own.context, own.edges = context, weakref.proxy(edges)
         own.reserve()
         return own
 

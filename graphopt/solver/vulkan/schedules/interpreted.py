@@ -25,27 +25,15 @@ from graphopt.solver.vulkan.schedules.gather import GatherList, Target
 
 WORKGROUP = 128
 """As of the compiled chi2 kernel: both leave equally many partial sums."""
-
-
 GATHER_WORKGROUP = 128
 """As of the compiled chi2 kernel: both leave equally many partial sums."""
-
-
 SCRATCH_BYTES = 32 << 20
 """Scratch buffer at most, unless WORKGROUP edges need more."""
-
-
 MAX_CHUNK = 1 << 16
-
-
 BYTES_PER_INSTRUCTION = 24
 """Of scratch memory that an instruction moves for an edge, roughly."""
-
-
 Steps = list[list[Launch]]
 """Launches; those of one step do not depend on each other, a barrier follows each step."""
-
-
 _RECORDS, _DATA, _IN_ORDER, _STEP = range(4)  # source_kind of interpret_load
 
 

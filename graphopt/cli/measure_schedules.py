@@ -26,14 +26,8 @@ _PHASES = {
     "update": "update",
 }
 """Phases of the device's clock -> phases of a prediction."""
-
-
 _DAMPING = Damping(1e-4, scaled=True, floor=1e-6, ceiling=1e32)
-
-
 _WARM_UP = 0.5  # [s] on a GPU, whose clocks fell while the host prepared
-
-
 _NEVER = 1e-200  # a tolerance that is not reached
 
 
