@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import command
@@ -170,8 +171,36 @@ def fit(problem: Problem, start: np.ndarray, **options) -> tuple[np.ndarray, gra
     return coefficients.estimate[0].copy(), summary
 
 
-def digits(value: np.ndarray, certified: np.ndarray) -> float:
-    """Correct digits: the log relative error of the worst entry, 11 at most (NIST certifies no more)."""
+EXCHANGEABLE = {
+    "MGH17": ((1, 3), (2, 4)),
+    "Lanczos1": ((0, 1), (2, 3), (4, 5)),
+    "Lanczos2": ((0, 1), (2, 3), (4, 5)),
+    "Lanczos3": ((0, 1), (2, 3), (4, 5)),
+    "Gauss1": ((2, 3, 4), (5, 6, 7)),
+    "Gauss2": ((2, 3, 4), (5, 6, 7)),
+    "Gauss3": ((2, 3, 4), (5, 6, 7)),
+    "ENSO": ((3, 4, 5), (6, 7, 8)),
+}
+"""Terms of a sum, each by its coefficients: in another order they are the same model."""
+
+
+def digits(value: np.ndarray, certified: np.ndarray, name: str = "") -> float:
+    """Correct digits: the log relative error of the worst entry, 11 at most (NIST certifies no more).
+
+    name: of the data set; terms that may be exchanged are taken in the order that fits best.
+    """
+    terms = EXCHANGEABLE.get(name, ())
+    return max(_digits(_reordered(value, terms, order), certified) for order in permutations(terms))
+
+
+def _reordered(value: np.ndarray, terms: tuple, order: tuple) -> np.ndarray:
+    result = np.array(value, float)
+    for target, source in zip(terms, order, strict=True):
+        result[list(target)] = value[list(source)]
+    return result
+
+
+def _digits(value: np.ndarray, certified: np.ndarray) -> float:
     error = np.max(np.abs(value - certified) / np.abs(certified))
     return float(min(-np.log10(error), 11.0)) if error > 0.0 else 11.0
 
@@ -193,9 +222,9 @@ def generated() -> list[Problem]:
 # ------------------------------------------------------------------ command line
 
 METHODS = {
-    "auto": graphopt.AutoOptions(500, function_tolerance=1e-15, gradient_tolerance=0.0, step_tolerance=0.0),
-    "lm": graphopt.LevenbergMarquardtOptions(500, function_tolerance=1e-15),
-    "dogleg": graphopt.DoglegOptions(500, function_tolerance=1e-15),
+    "auto": graphopt.AutoOptions(1000, function_tolerance=1e-15, gradient_tolerance=0.0, step_tolerance=0.0),
+    "lm": graphopt.LevenbergMarquardtOptions(20_000, function_tolerance=1e-15),
+    "dogleg": graphopt.DoglegOptions(20_000, function_tolerance=1e-15),
 }
 """To the last digit: they end where chi2 falls by no more than rounding."""
 
@@ -218,7 +247,7 @@ def main(argv: list[str] | None = None) -> list[tuple]:
             row = (
                 problem.name,
                 number,
-                digits(found, problem.certified),
+                digits(found, problem.certified, problem.name),
                 summary.final_chi2,
                 len(summary.iterations),
             )

@@ -9,6 +9,7 @@ PARAMETERS(uint dim;)
 INPUT(0, uint, places)   // (dim,) in the order of elimination
 INPUT(1, uint, source)   // (dim,) scalar of the matrix
 INPUT(2, real, damping)  // (dim,) in the order of the matrix
+INPUT(2, float, narrow_damping)
 LARGE_INOUT(3, factor)
 OUTPUT(4, real, thresholds)
 
@@ -18,7 +19,8 @@ void main() {
   const uint place = places.at[i];
   real diagonal = AT(factor, place, 0);
   if (DAMPED != 0) {
-    diagonal += damping.at[source.at[i]];
+    const uint scalar = source.at[i];
+    diagonal += NARROW != 0 ? real(narrow_damping.at[scalar]) : damping.at[scalar];
     AT(factor, place, 0) = diagonal;
   }
   thresholds.at[i] = PIVOT_TOLERANCE * abs(diagonal);

@@ -7,11 +7,17 @@
 PARAMETERS(uint first; uint num;)
 INPUT(0, uint, places)  // (num,) NOTHING: above the diagonal
 LARGE_INPUT(1, values)
+INPUT(1, float, narrow_values)
 LARGE_OUTPUT(2, factor)
 
 void main() {
   const uint k = push.first + WORKGROUP * WORKGROUP_SIZE + LANE;
   if (k >= push.num) return;
   const uint place = places.at[k];
-  if (place != NOTHING) AT(factor, place, 0) = AT(values, k, 0);
+  if (place == NOTHING) return;
+  if (NARROW != 0) {
+    AT(factor, place, 0) = real(narrow_values.at[k]);
+  } else {
+    AT(factor, place, 0) = AT(values, k, 0);
+  }
 }

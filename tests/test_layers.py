@@ -18,6 +18,7 @@ LAYERS = (
     "datasets",
     "io",
     "report",
+    "colmap",
     "eval",
     "g2o",
     "cli",

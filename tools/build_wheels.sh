@@ -43,7 +43,7 @@ if [ ! -e "$stubs/libc.so" ]; then
   echo "int graphopt;" >"$work/zig/empty.c"
   ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig "$tool" -m ziglang cc \
     -target "$(uname -m)-linux-gnu.$GLIBC" -shared -o "$work/zig/empty.so" "$work/zig/empty.c" -lpthread -ldl -lm
-  for library in c m pthread dl rt; do
+  for library in c m pthread dl rt ld; do
     found=$(find "$work/zig/o" -name "lib$library.so.[0-9]" | head -n 1)
     cp "$found" "$stubs/"
     ln -sf "$(basename "$found")" "$stubs/lib$library.so"
@@ -66,7 +66,7 @@ for python in "$@"; do
     --config-settings=cmake.define.GRAPHOPT_GLIBC_STUBS="$stubs" \
     ${GRAPHOPT_CMAKE_ARGS:-} -w "$work/raw-$version" "$sources"
   rm -f dist/graphopt-*-"$version"-*.whl
-  PATH=$work/tools/bin:$PATH "$tool" -m auditwheel --quiet repair --plat "$PLATFORM" -w dist "$work/raw-$version"/*.whl
+  PATH=$work/tools/bin:$PATH "$tool" -m auditwheel repair --plat "$PLATFORM" -w dist "$work/raw-$version"/*.whl
   "$tool" tools/wheel_symbols.py dist/graphopt-*-"$version"-*.whl
   tools/check_wheel.sh "$python" dist/graphopt-*-"$version"-*.whl
 done

@@ -17,8 +17,8 @@ from typing import Any
 
 import graphopt.g2o as g2o
 from graphopt.cpu_kernels import kernels
-from graphopt.g2o.edges import OptimizableGraph_Edge
-from graphopt.g2o.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.elements.edges import OptimizableGraph_Edge
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
 
 PATH = Path(g2o.__file__).with_suffix(".pyi")
 HEADER = '''# ruff: noqa

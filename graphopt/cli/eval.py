@@ -56,6 +56,32 @@ def _pose_graph(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     return found, {**options, "runs": args.runs}
 
 
+def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import colmap
+
+    _check_configurations(args.config)
+    options = _solver_options(args)
+    refine = {
+        "refine_focal_length": not args.fix_focal_length,
+        "refine_principal_point": args.refine_principal_point,
+        "refine_extra_params": not args.fix_distortion,
+        "refine_points3D": not args.fix_points,
+        "refine_rig_from_world": not args.fix_poses,
+        "loss_function_type": args.loss,
+        "loss_function_scale": args.loss_scale,
+    }
+    folder = Path(args.output or f"eval-{args.kind}")
+    paths = {_model_name(path): path for path in map(Path, args.inputs)}
+    found = colmap.units(paths, args.config, args.peer, refine, options, args.runs, folder)
+    return found, {**options, **refine, "runs": args.runs}
+
+
+def _model_name(path: Path) -> str:
+    """The folder's name; of sparse/0 the folder above, which has the scene's name."""
+    parts = [part for part in path.resolve().parts if part not in ("sparse", "0", "model")]
+    return parts[-1] if parts else str(path)
+
+
 def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     from graphopt.eval import trajectories
 
@@ -69,7 +95,7 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     return found, {**options, "truth": args.truth}
 
 
-_KINDS = {"bal": _bal, "pose-graph": _pose_graph, "trajectory": _trajectory}
+_KINDS = {"bal": _bal, "colmap": _colmap, "pose-graph": _pose_graph, "trajectory": _trajectory}
 
 
 def _solver_options(args: argparse.Namespace) -> dict[str, Any]:

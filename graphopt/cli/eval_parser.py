@@ -8,6 +8,8 @@ from typing import Any
 
 BAL_PEERS = ("pyceres", "gtsam")
 GRAPH_PEERS = ("g2opy", "gtsam")
+COLMAP_PEERS = ("pycolmap",)
+LOSSES = ("TRIVIAL", "SOFT_L1", "CAUCHY", "HUBER")
 ALIGNMENTS = ("se3", "sim3", "yaw", "none")
 DELTA_UNITS = ("frames", "m", "s")
 SEQUENCE_KINDS = ("euroc", "tumvi", "kitti")
@@ -51,6 +53,10 @@ def add_eval(commands: Any, types: Any) -> None:
         "inputs", nargs="+", metavar="FILE|NAME", help="graph file, or a name of graphopt datasets"
     )
     _add_solving(graphs, types, GRAPH_PEERS)
+    colmap = kinds.add_parser("colmap", help="COLMAP models: refined with all their cameras and rigs")
+    colmap.add_argument("inputs", nargs="+", metavar="MODEL", help="folder of a sparse model")
+    _add_refinement(colmap, types)
+    _add_solving(colmap, types, COLMAP_PEERS)
     trajectory = kinds.add_parser("trajectory", help="errors of trajectory files against a truth, as evo's")
     trajectory.add_argument("inputs", nargs="+", metavar="FILE", help="estimates: TUM, KITTI or EuRoC")
     trajectory.add_argument(
@@ -58,6 +64,18 @@ def add_eval(commands: Any, types: Any) -> None:
     )
     _add_alignment(trajectory, types, "se3")
     _add_output(trajectory, types)
+
+
+def _add_refinement(parser: Any, types: Any) -> None:
+    parser.add_argument("--fix-focal-length", action="store_true", help="keep focal lengths")
+    parser.add_argument("--refine-principal-point", action="store_true", help="move principal points")
+    parser.add_argument("--fix-distortion", action="store_true", help="keep distortion parameters")
+    parser.add_argument("--fix-points", action="store_true", help="keep points")
+    parser.add_argument("--fix-poses", action="store_true", help="keep poses")
+    parser.add_argument("--loss", choices=LOSSES, default="TRIVIAL", help="loss function (default: TRIVIAL)")
+    parser.add_argument(
+        "--loss-scale", type=types.positive_float, default=1.0, metavar="PX", help="(default: 1)"
+    )
 
 
 def _add_solving(parser: Any, types: Any, peers: tuple[str, ...]) -> None:

@@ -1,8 +1,9 @@
 """Solver names of the g2o program: what they are made of, their list, and their properties.
 
 A name is an algorithm (gn, lm, dl), block sizes (var, fix3_2, fix6_3, fix7_3) and a linear solver; which of
-ours is behind a linear solver's name says `graphopt.g2o.solvers`. `structure_only_2` and `structure_only_3`
-move the landmarks only; `2dlinear` computes start values from the measurements before Gauss-Newton.
+ours is behind a linear solver's name says `graphopt.g2o.engine.solvers`. `structure_only_2` and
+`structure_only_3` move the landmarks only; `2dlinear` computes start values from the measurements before
+Gauss-Newton.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from graphopt.io import ReadReport
     from graphopt.optimizer.summary import Summary
 
-POINT_TYPES = ("VertexPointXYZ", "VertexPointXY")
-
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
@@ -94,7 +92,7 @@ def _mark_landmarks(graph: Graph, schur: str) -> None:
     """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
     if schur == "off" or any(one.marginalized.any() for one in graph.vertex_sets):
         return
-    points = [one for one in graph.vertex_sets if one.type.name in POINT_TYPES]
+    points = [one for one in graph.vertex_sets if one.type.role == "point"]
     num_points = sum(len(one) for one in points)
     if schur != "auto" or num_points > graph.num_vertices - num_points:
         for one in points:

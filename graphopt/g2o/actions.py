@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphopt.g2o.elements import native
+from graphopt.g2o.elements.base import native
 
 
 class Flag:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphError
-from graphopt.g2o.hyper_edge import Edge
+from graphopt.g2o.elements.hyper_edge import Edge
+from graphopt.g2o.engine.problem import Problem
+from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.optimizable_graph import OptimizableGraph
-from graphopt.g2o.problem import Problem
-from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
 from graphopt.solver.cpu import CpuBlockSolver
@@ -190,7 +190,7 @@ class ActiveGraph(OptimizableGraph):
         indices, or of Hessian indices. The second form of older bindings, `compute_marginals(spinv,
         vertices)`, fills `spinv`.
         """
-        from graphopt.g2o.marginals import compute_marginals
+        from graphopt.g2o.engine.marginals import compute_marginals
 
         return compute_marginals(self, arguments)
 

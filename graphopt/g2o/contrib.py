@@ -16,13 +16,13 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.errors import GraphError, OptionError
-from graphopt.g2o.isometries import Isometry3d
 from graphopt.g2o.propagator import (
     LONGEST,
     EstimatePropagateAction,
     EstimatePropagator,
     EstimatePropagatorCost,
 )
+from graphopt.g2o.values.isometries import Isometry3d
 
 __all__ = ["SmoothEstimatePropagator"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphopt.g2o.edge_types import edge_class
-from graphopt.g2o.elements import HyperGraphElementType
-from graphopt.g2o.parameters import parameter_class
-from graphopt.g2o.vertex_types import vertex_class
+from graphopt.g2o.elements.base import HyperGraphElementType
+from graphopt.g2o.elements.edge_types import edge_class
+from graphopt.g2o.elements.parameters import parameter_class
+from graphopt.g2o.elements.vertex_types import vertex_class
 from graphopt.types import EdgeType, ParameterType, VertexType, registry
 
 

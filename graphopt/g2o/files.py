@@ -20,12 +20,12 @@ import numpy as np
 from graphopt import io
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.g2o import cbor
-from graphopt.g2o.edge_types import edge_class, pool_of
-from graphopt.g2o.elements import native
-from graphopt.g2o.parameters import parameter_class
-from graphopt.g2o.robust_kernels import KERNEL_CLASSES
-from graphopt.g2o.storage import Chunk
-from graphopt.g2o.vertex_types import vertex_class
+from graphopt.g2o.elements.base import native
+from graphopt.g2o.elements.edge_types import edge_class, pool_of
+from graphopt.g2o.elements.parameters import parameter_class
+from graphopt.g2o.elements.robust_kernels import KERNEL_CLASSES
+from graphopt.g2o.elements.vertex_types import vertex_class
+from graphopt.g2o.engine.storage import Chunk
 from graphopt.graph import Graph
 from graphopt.io import FORMATS, ReadReport
 from graphopt.io.files import read_bytes, write_bytes
@@ -178,7 +178,7 @@ def write(graph: Graph, filename: Any, format: IoFormat, dialect: str = "g2opy")
 
 def graph_of(owner: Any, level: int) -> Graph:
     """The content of an optimizer as a `Graph`, with the edges of one level (all if negative)."""
-    from graphopt.g2o.problem import Problem
+    from graphopt.g2o.engine.problem import Problem
 
     problem = Problem(owner)
     problem.take_values()

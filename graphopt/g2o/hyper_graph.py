@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.cpu_kernels import kernels
-from graphopt.g2o.elements import (
+from graphopt.g2o.elements.base import (
     Data,
     DataContainer,
     HyperGraphDefaultIds,
     HyperGraphElement,
     HyperGraphElementType,
 )
-from graphopt.g2o.hyper_edge import Edge
-from graphopt.g2o.vertices import LARGEST_ID, Vertex, as_id
+from graphopt.g2o.elements.hyper_edge import Edge
+from graphopt.g2o.elements.vertices import LARGEST_ID, Vertex, as_id
 
 
 class HyperGraph(kernels.GraphBase):

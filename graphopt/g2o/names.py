@@ -8,25 +8,9 @@ register) are reached through `Factory` and by loading files.
 from __future__ import annotations
 
 from graphopt.g2o.actions import Flag, HyperGraphAction, SparseOptimizerTerminateAction
-from graphopt.g2o.cameras import (
-    EdgeGICP,
-    MotionMeasurement,
-    OdomConvert,
-    SBACam,
-    StereoCameraParameters,
-    VelocityMeasurement,
-    VertexIntrinsicsEstimate,
-)
 from graphopt.g2o.contrib import SmoothEstimatePropagator
-from graphopt.g2o.devices import default_device, set_default_device
-from graphopt.g2o.edge_types import EDGE_CLASSES, EdgeProjectP2MCRight, VariableVectorXEdge
-from graphopt.g2o.factory import Factory, FactoryTypeInfo
-from graphopt.g2o.files import IoFileFilter, IoFormat, IoWrapper
-from graphopt.g2o.hyper_graph import HyperGraph
-from graphopt.g2o.interrupts import on_interrupt, set_on_interrupt
-from graphopt.g2o.isometries import Isometry2d, Isometry3d, TransformTraits
-from graphopt.g2o.optimizable_graph import OptimizableGraph
-from graphopt.g2o.parameters import (
+from graphopt.g2o.elements.edge_types import EDGE_CLASSES, EdgeProjectP2MCRight, VariableVectorXEdge
+from graphopt.g2o.elements.parameters import (
     CameraParameters,
     Parameter,
     ParameterCamera,
@@ -35,16 +19,7 @@ from graphopt.g2o.parameters import (
     ParameterSE3Offset,
     ParameterStereoCamera,
 )
-from graphopt.g2o.poses import SE3Quat, Sim3
-from graphopt.g2o.propagator import (
-    EstimatePropagator,
-    EstimatePropagatorCost,
-    EstimatePropagatorCostBase,
-    EstimatePropagatorCostOdometry,
-    HyperDijkstra,
-    UniformCostFunction,
-)
-from graphopt.g2o.robust_kernels import (
+from graphopt.g2o.elements.robust_kernels import (
     BaseRobustKernel,
     RobustKernel,
     RobustKernelCauchy,
@@ -59,35 +34,8 @@ from graphopt.g2o.robust_kernels import (
     RobustKernelTukey,
     RobustKernelWelsch,
 )
-from graphopt.g2o.rotations import AngleAxis, Quaternion, Rotation2D, Rotation2d
-from graphopt.g2o.se2 import SE2
-from graphopt.g2o.simulator import (
-    Simulator,
-    Simulator2D,
-    Simulator2DConfig,
-    Simulator3D,
-    Simulator3DConfig,
-    SimulatorConfig,
-    World,
-)
-from graphopt.g2o.solvers import (
-    BLOCK_SOLVERS,
-    LINEAR_SOLVERS,
-    BlockSolverBase,
-    LinearSolver,
-    OptimizationAlgorithm,
-    OptimizationAlgorithmDogleg,
-    OptimizationAlgorithmGaussNewton,
-    OptimizationAlgorithmLevenberg,
-    OptimizationAlgorithmWithHessian,
-    PyBlockSolverBase,
-    Solver,
-)
-from graphopt.g2o.sparse_block_matrix import SparseBlockMatrixX
-from graphopt.g2o.sparse_optimizer import SparseOptimizer
-from graphopt.g2o.statistics import G2OBatchStatistics
-from graphopt.g2o.vector_vertex import VectorXVertex
-from graphopt.g2o.vertex_types import (
+from graphopt.g2o.elements.vector_vertex import VectorXVertex
+from graphopt.g2o.elements.vertex_types import (
     VertexCam,
     VertexCamBAL,
     VertexIntrinsics,
@@ -100,6 +48,58 @@ from graphopt.g2o.vertex_types import (
     VertexSE3Expmap,
     VertexSim3Expmap,
 )
+from graphopt.g2o.engine.devices import default_device, set_default_device
+from graphopt.g2o.engine.interrupts import on_interrupt, set_on_interrupt
+from graphopt.g2o.engine.solvers import (
+    BLOCK_SOLVERS,
+    LINEAR_SOLVERS,
+    BlockSolverBase,
+    LinearSolver,
+    OptimizationAlgorithm,
+    OptimizationAlgorithmDogleg,
+    OptimizationAlgorithmGaussNewton,
+    OptimizationAlgorithmLevenberg,
+    OptimizationAlgorithmWithHessian,
+    PyBlockSolverBase,
+    Solver,
+)
+from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
+from graphopt.g2o.engine.statistics import G2OBatchStatistics
+from graphopt.g2o.factory import Factory, FactoryTypeInfo
+from graphopt.g2o.files import IoFileFilter, IoFormat, IoWrapper
+from graphopt.g2o.hyper_graph import HyperGraph
+from graphopt.g2o.optimizable_graph import OptimizableGraph
+from graphopt.g2o.propagator import (
+    EstimatePropagator,
+    EstimatePropagatorCost,
+    EstimatePropagatorCostBase,
+    EstimatePropagatorCostOdometry,
+    HyperDijkstra,
+    UniformCostFunction,
+)
+from graphopt.g2o.simulator import (
+    Simulator,
+    Simulator2D,
+    Simulator2DConfig,
+    Simulator3D,
+    Simulator3DConfig,
+    SimulatorConfig,
+    World,
+)
+from graphopt.g2o.sparse_optimizer import SparseOptimizer
+from graphopt.g2o.values.cameras import (
+    EdgeGICP,
+    MotionMeasurement,
+    OdomConvert,
+    SBACam,
+    StereoCameraParameters,
+    VelocityMeasurement,
+    VertexIntrinsicsEstimate,
+)
+from graphopt.g2o.values.isometries import Isometry2d, Isometry3d, TransformTraits
+from graphopt.g2o.values.poses import SE3Quat, Sim3
+from graphopt.g2o.values.rotations import AngleAxis, Quaternion, Rotation2D, Rotation2d
+from graphopt.g2o.values.se2 import SE2
 
 G2O, JSON, BINARY = IoFormat.G2O, IoFormat.JSON, IoFormat.BINARY
 Isometry, Affine = TransformTraits.Isometry, TransformTraits.Affine

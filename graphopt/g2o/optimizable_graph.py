@@ -9,12 +9,12 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.g2o.actions import HyperGraphAction
-from graphopt.g2o.edges import OptimizableGraph_Edge
-from graphopt.g2o.elements import ActionType
+from graphopt.g2o.elements.base import ActionType
+from graphopt.g2o.elements.edges import OptimizableGraph_Edge
+from graphopt.g2o.elements.parameters import Parameter, ParameterContainer
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
+from graphopt.g2o.engine.storage import fast_method
 from graphopt.g2o.hyper_graph import HyperGraph
-from graphopt.g2o.parameters import Parameter, ParameterContainer
-from graphopt.g2o.storage import fast_method
-from graphopt.g2o.vertices import OptimizableGraph_Vertex
 
 
 class OptimizableGraph(HyperGraph):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
-from graphopt.g2o.elements import native
-from graphopt.g2o.initial_estimates import initial_estimate_cost
+from graphopt.g2o.elements.base import native
+from graphopt.g2o.elements.initial_estimates import initial_estimate_cost
 
 LONGEST = 1.7976931348623157e308  # the largest double, as in g2o
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.g2o.edge_types import EDGE_CLASSES
-from graphopt.g2o.isometries import Isometry3d
+from graphopt.g2o.elements.edge_types import EDGE_CLASSES
+from graphopt.g2o.elements.parameters import ParameterCamera, ParameterSE3Offset
+from graphopt.g2o.elements.vertex_types import VertexPointXY, VertexPointXYZ, VertexSE2, VertexSE3
 from graphopt.g2o.optimizable_graph import OptimizableGraph
-from graphopt.g2o.parameters import ParameterCamera, ParameterSE3Offset
-from graphopt.g2o.rotations import AngleAxis
-from graphopt.g2o.se2 import SE2
-from graphopt.g2o.vertex_types import VertexPointXY, VertexPointXYZ, VertexSE2, VertexSE3
+from graphopt.g2o.values.isometries import Isometry3d
+from graphopt.g2o.values.rotations import AngleAxis
+from graphopt.g2o.values.se2 import SE2
 
 _EDGES = {one.__name__: one for one in EDGE_CLASSES.values()}
 _RANGE = 5.0  # of the landmark sensors [m]

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError, Stopped
-from graphopt.g2o import devices
 from graphopt.g2o.actions import HyperGraphAction
 from graphopt.g2o.active_graph import ActiveGraph
-from graphopt.g2o.interrupts import OptimizerSignals
+from graphopt.g2o.engine import devices
+from graphopt.g2o.engine.interrupts import OptimizerSignals
+from graphopt.g2o.engine.problem import Problem
+from graphopt.g2o.engine.python_edges import PythonEdgeSolver, has_planes, needs_python
+from graphopt.g2o.engine.solvers import OptimizationAlgorithm
+from graphopt.g2o.engine.statistics import G2OBatchStatistics, StatisticsRecorder
 from graphopt.g2o.optimizable_graph import OptimizableGraph, _add
-from graphopt.g2o.problem import Problem
-from graphopt.g2o.python_edges import PythonEdgeSolver, has_planes, needs_python
-from graphopt.g2o.solvers import OptimizationAlgorithm
-from graphopt.g2o.statistics import G2OBatchStatistics, StatisticsRecorder
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.run import run
 from graphopt.optimizer.summary import Iteration, Summary, TerminationType

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse import csgraph
 
 from graphopt.errors import OptionError
+from graphopt.geometry import Sim3
 from graphopt.graph import Graph
 from graphopt.initialization.chordal import chordal_poses
 from graphopt.initialization.landmarks import place_landmarks
@@ -47,7 +48,7 @@ def initialize(graph: Graph, method: str = "chordal") -> Initialization:
     """Compute start values for the poses and landmarks of `graph`, in place.
 
     Poses are chained from the fixed vertices; a component without any keeps its vertex of lowest id where it
-    is. Similarity poses (VERTEX_SIM3:EXPMAP) have no chordal relaxation: "chordal" chains them along a tree.
+    is. Similarities (Sim3) have no chordal relaxation: "chordal" chains them along a tree.
 
     Raises:
         OptionError: unknown method.
@@ -67,19 +68,19 @@ def initialize(graph: Graph, method: str = "chordal") -> Initialization:
 
 
 def _initialize_poses(pose_graph: PoseGraph, method: str, result: Initialization) -> set[int]:
-    """Set the estimates of one family; ids of all its poses that are now trusted."""
-    vertex_set, family = pose_graph.vertex_set, pose_graph.family
+    """Set the estimates of one vertex type; ids of all its poses that are now trusted."""
+    vertex_set, group = pose_graph.vertex_set, pose_graph.group
     ids, fixed = np.asarray(vertex_set.ids), np.asarray(vertex_set.fixed)
     roots, linked = _roots(pose_graph, ids, fixed)
-    if method == "chordal" and family.vertex_tag != "VERTEX_SIM3:EXPMAP":
+    if method == "chordal" and group is not Sim3:
         free = np.flatnonzero(linked & ~np.isin(np.arange(len(ids)), roots))
-        start = family.pose(np.asarray(vertex_set.estimate)).to_matrix()
+        start = pose_graph.poses.to_matrix()
         matrices = chordal_poses(pose_graph, start, free) if len(free) else start
-        storage = family.group.from_matrix(matrices).normalize().storage
+        storage = group.from_matrix(matrices).normalize().storage
     else:
         storage, _ = chain_poses(pose_graph, roots, method)
         free = np.flatnonzero(linked & ~np.isin(np.arange(len(ids)), roots))
-    vertex_set.estimate[free, : family.group.storage_dim] = family.estimate(family.group(storage[free]))
+    pose_graph.set_poses(free, group(storage[free]))
     result.num_poses += len(free)
     result.roots.extend(ids[roots].tolist())
     return set(ids[linked].tolist())

@@ -1,75 +1,32 @@
 """What the edges of a graph say about the relative pose of two vertices.
 
-A pose here is `world_T_body`, whatever a vertex type stores. Each known edge type is one row of a table that
-gives `i_T_j`, the pose of vertex j in the frame of vertex i, from the measurement and the edge's parameters:
-
-    right-multiplying types (VertexSE2, VertexSE3)     P = x           x_j = x_i z
-    left-multiplying types (Expmap: x = body_T_world)  P = inverse(x)  x_j = z x_i
+A pose here is `world_T_body`, whatever a vertex type stores (`VertexType.pose`), and an edge of two poses
+measures `i_T_j`, the pose of vertex j in the frame of vertex i (`EdgeType.relative_pose`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE2, SE3, Sim3
+from graphopt.geometry import SE2, SE3, Sim3, quaternion
 from graphopt.graph import Graph
 
 Array = Any
 Pose = Any
 """SE2, SE3 or Sim3."""
 
-
-@dataclass(frozen=True)
-class PoseFamily:
-    """Vertex types whose estimates are poses of one group."""
-
-    group: type[SE2] | type[SE3] | type[Sim3]
-    vertex_tag: str
-    inverted: bool
-    """True where the vertex stores body_T_world."""
-
-    def pose(self, estimate: Array) -> Pose:
-        """Estimates (n, storage_dim) as poses world_T_body; what follows (intrinsics) is ignored."""
-        value = self.group(estimate[:, : self.group.storage_dim])
-        return value.inverse() if self.inverted else value
-
-    def estimate(self, pose: Pose) -> Array:
-        """Poses world_T_body as the leading numbers of estimates (n, group.storage_dim)."""
-        return (pose.inverse() if self.inverted else pose).storage
-
-
-FAMILIES = (
-    PoseFamily(SE2, "VERTEX_SE2", inverted=False),
-    PoseFamily(SE3, "VERTEX_SE3:QUAT", inverted=False),
-    PoseFamily(SE3, "VERTEX_SE3:EXPMAP", inverted=True),
-    PoseFamily(Sim3, "VERTEX_SIM3:EXPMAP", inverted=True),
-)
-
-
-def _sensor_offsets(z: Pose, offset_i: Pose, offset_j: Pose) -> Pose:
-    return offset_i * z * offset_j.inverse()
-
-
-# tag -> (family's vertex tag, function (measurement, *parameters) -> i_T_j)
-RELATIVE_POSE: dict[str, tuple[str, Callable[..., Pose]]] = {
-    "EDGE_SE2": ("VERTEX_SE2", lambda z: SE2(z)),
-    "EDGE_SE2_OFFSET": ("VERTEX_SE2", lambda z, a, b: _sensor_offsets(SE2(z), SE2(a), SE2(b))),
-    "EDGE_SE3:QUAT": ("VERTEX_SE3:QUAT", lambda z: SE3(z)),
-    "EDGE_SE3_OFFSET": ("VERTEX_SE3:QUAT", lambda z, a, b: _sensor_offsets(SE3(z), SE3(a), SE3(b))),
-    "EDGE_SE3:EXPMAP": ("VERTEX_SE3:EXPMAP", lambda z: SE3(z).inverse()),
-    "EDGE_SIM3:EXPMAP": ("VERTEX_SIM3:EXPMAP", lambda z: Sim3(z).inverse()),
-}
+_STEP = 1e-4  # [m], [rad] by which `part_rows` moves a vertex
 
 
 @dataclass
 class PoseGraph:
-    """The poses of one family and the edges between them."""
+    """The poses of one vertex type and the edges between them."""
 
-    family: PoseFamily
+    group: type[SE2] | type[SE3] | type[Sim3]
+    """What the poses are."""
     vertex_set: Any
     first: Array
     """(m,) row of vertex i in the vertex set."""
@@ -82,8 +39,18 @@ class PoseGraph:
 
     @property
     def num_poses(self) -> int:
-        """Number of vertices of this family."""
+        """Number of vertices of this type."""
         return len(self.vertex_set.ids)
+
+    @property
+    def poses(self) -> Pose:
+        """(n,) present world_T_body."""
+        return self.vertex_set.type.pose(np.asarray(self.vertex_set.estimate))
+
+    def set_poses(self, rows: Array, poses: Pose) -> None:
+        """Change the poses of some rows; what else their estimates hold stays."""
+        estimate = self.vertex_set.estimate
+        estimate[rows] = self.vertex_set.type.place(poses, estimate[rows])
 
 
 def parameter_values(graph: Graph, edge_set: Any) -> list[Array]:
@@ -97,44 +64,85 @@ def parameter_values(graph: Graph, edge_set: Any) -> list[Array]:
     return values
 
 
-def _weights(information: Array, dim: int) -> Array:
-    """Mean information of translation (first dim) and rotation, (m, 2), never zero."""
+def part_rows(kind: Any, parameters: list[Array], measurement: Array) -> tuple[Array, Array]:
+    """Entries of the error that moving, and turning, the second vertex changes: (residual_dim,) bool each.
+
+    Found by trying where the error is zero: a translation changes entries of the translation only, a rotation
+    perhaps both. The order differs: VertexSE3 has the translation first, the EXPMAP types the rotation, a
+    similarity has its scale besides. `parameters` and `measurement` are those of one edge.
+    """
+    first = np.array(kind.vertices[0].identity)
+    second = kind.predicted(1, (first, np.array(kind.vertices[1].identity)), tuple(parameters), measurement)
+    pose = kind.vertices[1].pose(second)
+    here = kind.error((first, second), tuple(parameters), measurement)
+
+    def touched(moved: list[Pose]) -> Array:
+        stored = (kind.vertices[1].place(one, second) for one in moved)
+        errors = [kind.error((first, one), tuple(parameters), measurement) for one in stored]
+        return (np.abs(np.array(errors) - here) > 1e-3 * _STEP).any(axis=0)
+
+    return touched(_translated(pose)), touched(_turned(pose))
+
+
+def _translated(pose: Pose) -> list[Pose]:
+    """The pose, moved a little along each axis."""
+    dim = 2 if isinstance(pose, SE2) else 3
+    steps = _STEP * np.eye(dim, len(pose.storage))
+    return [type(pose)(pose.storage + step) for step in steps]
+
+
+def _turned(pose: Pose) -> list[Pose]:
+    """The pose, turned a little about each axis."""
+    if isinstance(pose, SE2):
+        return [SE2(pose.storage + _STEP * np.eye(3)[2])]
+    turned = []
+    for step in np.eye(3):
+        storage = np.array(pose.storage, float)
+        storage[3:7] = quaternion.multiply(storage[3:7], quaternion.from_vector_part(_STEP * step))
+        turned.append(type(pose)(storage))
+    return turned
+
+
+def _weights(information: Array, parts: tuple[Array, Array]) -> Array:
+    """Mean information of translation and rotation, (m, 2), never zero."""
     diagonal = np.diagonal(information, axis1=1, axis2=2)
-    means = np.stack([diagonal[:, :dim].mean(axis=1), diagonal[:, dim:].mean(axis=1)], axis=1)
+    translation, rotation = parts
+    both = [diagonal[:, mask] for mask in (translation, rotation & ~translation)]
+    means = np.stack([one.mean(axis=1) if one.size else np.ones(len(one)) for one in both], axis=1)
     floor = 1e-12 * max(1.0, float(means.max(initial=0.0)))
     return np.maximum(means, floor)
 
 
 def pose_graphs(graph: Graph) -> list[PoseGraph]:
-    """One `PoseGraph` for each family that has vertices in this graph."""
-    found = []
-    for family in FAMILIES:
-        vertex_set = next((s for s in graph.vertex_sets if s.type.tag == family.vertex_tag), None)
-        if vertex_set is None or len(vertex_set.ids) == 0:
+    """One `PoseGraph` for each vertex type of this graph that has poses which can be set."""
+    return [
+        _pose_graph(graph, one)
+        for one in graph.vertex_sets
+        if len(one) and one.type.pose is not None and one.type.place is not None
+    ]
+
+
+def _pose_graph(graph: Graph, vertex_set: Any) -> PoseGraph:
+    group = type(vertex_set.type.pose(np.array(vertex_set.type.identity)))
+    first, second, relative, weight = [], [], [], []
+    for edge_set in graph.edge_sets:
+        kind = edge_set.type
+        if kind.relative_pose is None or not len(edge_set) or kind.vertices != (vertex_set.type,) * 2:
             continue
-        first, second, relative, weight = [], [], [], []
-        for edge_set in graph.edge_sets:
-            row = RELATIVE_POSE.get(edge_set.type.tag)
-            if row is None or row[0] != family.vertex_tag or len(edge_set.vertices) == 0:
-                continue
-            _, rows = graph.find_vertices(np.asarray(edge_set.vertices).ravel())
-            pairs = rows.reshape(-1, 2)
-            first.append(pairs[:, 0])
-            second.append(pairs[:, 1])
-            relative.append(
-                row[1](np.asarray(edge_set.measurement), *parameter_values(graph, edge_set)).storage
-            )
-            dim = 2 if family.group is SE2 else 3
-            weight.append(_weights(np.asarray(edge_set.information), dim))
-        storage_dim = family.group.storage_dim
-        found.append(
-            PoseGraph(
-                family,
-                vertex_set,
-                np.concatenate([np.empty(0, np.int64), *first]).astype(np.int64),
-                np.concatenate([np.empty(0, np.int64), *second]).astype(np.int64),
-                family.group(np.concatenate([np.empty((0, storage_dim)), *relative])),
-                np.concatenate([np.empty((0, 2)), *weight]),
-            )
-        )
-    return found
+        _, rows = graph.find_vertices(np.asarray(edge_set.vertices).ravel())
+        pairs = rows.reshape(-1, 2)
+        first.append(pairs[:, 0])
+        second.append(pairs[:, 1])
+        parameters, measurement = parameter_values(graph, edge_set), np.asarray(edge_set.measurement)
+        wrapped = [one.wrap(values) for one, values in zip(kind.parameters, parameters, strict=True)]
+        relative.append(kind.relative_pose(*wrapped, kind.wrap_measurement(measurement)).storage)
+        parts = part_rows(kind, [values[0] for values in parameters], measurement[0])
+        weight.append(_weights(np.asarray(edge_set.information), parts))
+    return PoseGraph(
+        group,
+        vertex_set,
+        np.concatenate([np.empty(0, np.int64), *first]).astype(np.int64),
+        np.concatenate([np.empty(0, np.int64), *second]).astype(np.int64),
+        group(np.concatenate([np.empty((0, group.storage_dim)), *relative])),
+        np.concatenate([np.empty((0, 2)), *weight]),
+    )

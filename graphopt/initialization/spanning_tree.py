@@ -69,9 +69,9 @@ def tree_parents(pose_graph: PoseGraph, roots: Array, method: str) -> tuple[Arra
 
 def chain_poses(pose_graph: PoseGraph, roots: Array, method: str) -> tuple[Array, Array]:
     """Poses (n, storage_dim) chained from the roots, and which of them were reached (n,) bool."""
-    group = pose_graph.family.group
+    group = pose_graph.group
     parent, edge = tree_parents(pose_graph, roots, method)
-    pose = pose_graph.family.pose(np.asarray(pose_graph.vertex_set.estimate)).storage.copy()
+    pose = np.array(pose_graph.poses.storage)
     moved = np.flatnonzero(parent >= 0)
     backwards = pose_graph.first[edge[moved]] == moved
     relative = pose_graph.relative.storage[edge[moved]].copy()

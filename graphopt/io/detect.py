@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.io import gtsam_stereo
 from graphopt.io.files import PathLike, strip_compression
 
 _ISAM_TAGS = {b"ODOMETRY", b"LANDMARK", b"POINT3"}
@@ -83,9 +84,7 @@ def _detect_numbers(lines: list[list[bytes]], rows: list[list[bytes]], path: Pat
         return "bal_fixed_k" if len(second) == 4 and not both_integers else "bal"
     fields = len(b" ".join(first).replace(b",", b" ").split())
     if fields == 8:
-        if named != "tum":
-            _refuse_other_eights(rows, path)
-        return "tum"
+        return "tum" if named == "tum" else _detect_eight(rows, path)
     if fields == 12:
         return "kitti"
     if named is not None:
@@ -97,21 +96,24 @@ def _detect_numbers(lines: list[list[bytes]], rows: list[list[bytes]], path: Pat
     )
 
 
-def _refuse_other_eights(rows: list[list[bytes]], path: PathLike) -> None:
-    """Raise FormatError for lines of eight numbers that are no trajectory.
+def _detect_eight(rows: list[list[bytes]], path: PathLike) -> str:
+    """Format of lines of eight numbers. Raises FormatError if they look like none.
 
-    A trajectory has unit quaternions and rising time stamps; a few bad lines are left to the reader.
+    A trajectory has unit quaternions and rising time stamps, stereo factors have two counting numbers in
+    front; a few bad lines are left to the reader.
     """
     texts = [b" ".join(tokens).replace(b",", b" ").split() for tokens in rows[:_LINES]]
     try:
         table = np.array([[float(token) for token in text] for text in texts if len(text) == 8])
     except ValueError:
-        return
+        return "tum"
     length = np.linalg.norm(table[:, 4:], axis=1)
     unit = float(np.mean(np.abs(length - 1.0) < _UNIT))
     rising = float(np.mean(np.diff(table[:, 0]) > 0.0)) if len(table) > 1 else 1.0
     if unit >= _MOST and rising >= _MOST:
-        return
+        return "tum"
+    if gtsam_stereo.looks_like(table):
+        return "gtsam_stereo"
     raise FormatError(
         f"{os.fspath(path)}: lines of 8 numbers, but no TUM trajectory (timestamp x y z qx qy qz qw): "
         f"{unit:.0%} of the quaternions have length 1, {rising:.0%} of the time stamps rise. "

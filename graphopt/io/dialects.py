@@ -3,7 +3,8 @@
     g2o              C++ g2o (its master and releases, ORB-SLAM's fork). VERTEX_SE3:EXPMAP and EDGE_SE3:EXPMAP
                      are written and read as the inverse pose, VERTEX_SIM3:EXPMAP and EDGE_SIM3:EXPMAP as the
                      logarithm of the inverse, VERTEX_CAM with fx fy cx cy baseline, edges of any arity as
-                     `TAG ids || numbers`.
+                     `TAG ids || numbers`. Quaternions of measurements and offsets are normalised when read,
+                     those of VERTEX_SE3:QUAT are not: files of six digits have another chi2 than in g2opy.
     g2opy            g2opy 2.3: poses and similarities as they are, `TAG count ids numbers`, VERTEX_CAM
                      without intrinsics
     toro             TORO's .graph, with GTSAM's BR lines
@@ -13,9 +14,9 @@
 The measurements of EDGE_PROJECT_... and EDGE_SE3_PROJECT_... are pixels and the same in both dialects of g2o;
 what differs is the pose of the camera that they are seen from.
 
-Sources: g2o/types/sba/vertex_se3_expmap.cpp, edge_se3_expmap.cpp, vertex_cam.cpp, edge_project_xyz.cpp,
-g2o/types/slam2d/edge_se2_lotsofxy.cpp; ORB-SLAM's Thirdparty/g2o/types/types_seven_dof_expmap.cpp;
-isam/Loader.cpp.
+Sources: g2o/types/slam3d/edge_se3.cpp, parameter_se3_offset.cpp; g2o/types/sba/vertex_se3_expmap.cpp,
+edge_se3_expmap.cpp, vertex_cam.cpp, edge_project_xyz.cpp; g2o/types/slam2d/edge_se2_lotsofxy.cpp; ORB-SLAM's
+Thirdparty/g2o/types/types_seven_dof_expmap.cpp; isam/Loader.cpp.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class Dialect:
     """Tag -> layout, where it is not the type's own (`kind.file`)."""
     ids_before_bars: bool = False
     """Edges of any arity: `TAG ids || numbers` instead of `TAG count ids numbers`."""
+    normalizes: frozenset[str] = frozenset()
+    """Tags whose quaternions (numbers 3 to 6) are scaled to length 1 on reading, however close they are."""
     holds_covariances: bool = False
     """The noise entries are covariances."""
 
@@ -60,6 +63,15 @@ class Dialect:
         if self.ids_before_bars and isinstance(kind, EdgeType) and _is_variadic(kind):
             return kind.file.alternatives[0]
         return self.layouts.get(kind.tag, kind.file)
+
+    def normalized(self, tag: str, tokens: np.ndarray) -> np.ndarray:
+        """Tokens as this program takes them; a zero quaternion is left as it is."""
+        if tag not in self.normalizes:
+            return tokens
+        length = np.linalg.norm(tokens[:, 3:7], axis=1, keepdims=True)
+        result = tokens.copy()
+        result[:, 3:7] /= np.where(length > 0.0, length, 1.0)
+        return result
 
 
 def _is_variadic(kind: EdgeType) -> bool:
@@ -85,6 +97,10 @@ DIALECTS: dict[str, Dialect] = {
                 sba.VertexCam.tag: sba.CAM_WITH_INTRINSICS_FILE,
             },
             ids_before_bars=True,
+            normalizes=frozenset(
+                "EDGE_SE3:QUAT PARAMS_SE3OFFSET PARAMS_CAMERACALIB "
+                "VERTEX_SE3:EXPMAP EDGE_SE3:EXPMAP VERTEX_CAM".split()
+            ),
         ),
         Dialect("g2opy", "g2o", "g2opy 2.3"),
         Dialect("toro", "toro", "TORO and GTSAM"),
@@ -153,11 +169,12 @@ def reread(graph: Graph, old: Dialect, new: Dialect) -> None:
     for one in graph.vertex_sets:
         if one.type.tag in SAME_TOKENS:
             tokens = old.layout(one.type, one.type.tag).encode(one.estimate)
-            one.estimate[:] = new.layout(one.type, one.type.tag).decode(tokens)
+            one.estimate[:] = new.layout(one.type, one.type.tag).decode(new.normalized(one.type.tag, tokens))
     for one in graph.edge_sets:
         if one.type.tag in SAME_TOKENS:
             before, after = (each.layout(one.type, one.type.tag) for each in (old, new))
-            one.measurement[:] = after.decode(before.encode(one.measurement, one.information))[0]
+            tokens = before.encode(one.measurement, one.information)
+            one.measurement[:] = after.decode(new.normalized(one.type.tag, tokens))[0]
 
 
 def readings_are_equal(graph: Graph) -> bool:

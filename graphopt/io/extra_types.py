@@ -8,12 +8,15 @@
 
 MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP
 does by default, the update of the intrinsics moves focal lengths and distortion and leaves the principal
-point, which is badly determined, where it is.
+point, which is badly determined, where it is. `projection_types` makes the types of other choices; their tags
+end in _F, _C, _D for the focal lengths, the principal point, the distortion that move.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,11 +45,45 @@ def project_libmv(parameters: Array, point: Array) -> Array:
     return stack(f * x + cx, f * y + cy)
 
 
-def _define_camera(model: str, parameter_names: tuple[str, ...]) -> VertexType:
-    moving = [i for i, name in enumerate(parameter_names) if name not in ("cx", "cy")]
+class Refined(NamedTuple):
+    """Which intrinsics an optimization moves. The defaults are COLMAP's."""
+
+    focal_length: bool = True
+    principal_point: bool = False
+    distortion: bool = True
+
+    def moves(self, parameter: str) -> bool:
+        """Whether a parameter such as "fx", "cy" or "k1" moves."""
+        if parameter.startswith("f"):
+            return self.focal_length
+        return self.principal_point if parameter in ("cx", "cy") else self.distortion
+
+
+AS_COLMAP = Refined()
+
+
+class ProjectionTypes(NamedTuple):
+    """Types of the intrinsics of one camera model and of its observations."""
+
+    camera: VertexType
+    edge: EdgeType
+    rig_edge: EdgeType
+    """Of observations from a place on a rig."""
+
+
+def _suffix(refined: Refined) -> str:
+    """What stands behind the model in the tags; nothing for the default."""
+    if refined == AS_COLMAP:
+        return ""
+    letters = zip(refined, ("F", "C", "D"), strict=True)
+    return "_" + "".join(letter for moves, letter in letters if moves)
+
+
+def _define_camera(model: str, parameter_names: tuple[str, ...], refined: Refined = AS_COLMAP) -> VertexType:
+    moving = [i for i, name in enumerate(parameter_names) if refined.moves(name)]
 
     def oplus(intrinsics: Array, delta: Array) -> Array:
-        """Move focal lengths and distortion."""
+        """Move what is refined."""
         parts, steps = list(components(intrinsics)), components(delta)
         for i, step in zip(moving, steps, strict=True):
             parts[i] = parts[i] + step
@@ -54,57 +91,72 @@ def _define_camera(model: str, parameter_names: tuple[str, ...]) -> VertexType:
 
     identity = [1.0 if name.startswith("f") else 0.0 for name in parameter_names]
     define = vertex_type(
-        tag=f"VERTEX_CAMERA_{model}",
+        tag=f"VERTEX_CAMERA_{model}{_suffix(refined)}",
         tangent_dim=len(moving),
         storage_dim=len(parameter_names),
         identity=identity,
-        name=f"VertexCamera{model.title().replace('_', '')}",
+        name=f"VertexCamera{model.title().replace('_', '')}{_suffix(refined)}",
     )
     return define(oplus)
 
 
-def _define_projection(model: str, project: Callable[[Array, Array], Array], camera: VertexType) -> EdgeType:
+def _define_projection(
+    model: str, project: Callable[[Array, Array], Array], camera: VertexType, suffix: str = ""
+) -> EdgeType:
     def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         return project(intrinsics, cam_T_world.act(point_world)) - pixel
 
     define = edge_type(
-        tag=f"EDGE_PROJECT_{model}",
+        tag=f"EDGE_PROJECT_{model}{suffix}",
         vertices=(POSE_TAG, POINT_TAG, camera),
         measurement_dim=2,
-        name=f"EdgeProject{model.title().replace('_', '')}",
+        name=f"EdgeProject{model.title().replace('_', '')}{suffix}",
     )
     return define(residual)
 
 
 def _define_rig_projection(
-    model: str, project: Callable[[Array, Array], Array], camera: VertexType
+    model: str, project: Callable[[Array, Array], Array], camera: VertexType, suffix: str = ""
 ) -> EdgeType:
     def residual(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         return project(intrinsics, rig_T_cam.inverse_act(rig_T_world.act(point_world))) - pixel
 
     define = edge_type(
-        tag=f"EDGE_PROJECT_{model}_RIG",
+        tag=f"EDGE_PROJECT_{model}_RIG{suffix}",
         vertices=(POSE_TAG, POINT_TAG, camera),
         parameters=("PARAMS_SE3OFFSET",),
         measurement_dim=2,
-        name=f"EdgeProject{model.title().replace('_', '')}Rig",
+        name=f"EdgeProject{model.title().replace('_', '')}Rig{suffix}",
     )
     return define(residual)
 
 
-CAMERA_VERTEX: dict[str, VertexType] = {}
-"""Camera model -> type of its intrinsics."""
-PROJECTION_EDGE: dict[str, EdgeType] = {}
-"""Camera model -> type of its observations."""
-RIG_PROJECTION_EDGE: dict[str, EdgeType] = {}
-"""Camera model -> type of its observations from a place on a rig."""
-for _name in COLMAP_MODELS:
-    CAMERA_VERTEX[_name] = _define_camera(_name, CAMERA_MODELS[_name].parameter_names)
-    PROJECTION_EDGE[_name] = _define_projection(_name, CAMERA_MODELS[_name].project, CAMERA_VERTEX[_name])
-    RIG_PROJECTION_EDGE[_name] = _define_rig_projection(
-        _name, CAMERA_MODELS[_name].project, CAMERA_VERTEX[_name]
+def projection_types(model: str, refined: Refined = AS_COLMAP) -> ProjectionTypes:
+    """Types of one of `COLMAP_MODELS`.
+
+    Where nothing is refined, those of the default; the cameras are to be fixed then.
+    """
+    moves = any(refined.moves(name) for name in CAMERA_MODELS[model].parameter_names)
+    return _projection_types(model, refined if moves else AS_COLMAP)
+
+
+@functools.cache
+def _projection_types(model: str, refined: Refined) -> ProjectionTypes:
+    known = CAMERA_MODELS[model]
+    camera = _define_camera(model, known.parameter_names, refined)
+    suffix = _suffix(refined)
+    return ProjectionTypes(
+        camera,
+        _define_projection(model, known.project, camera, suffix),
+        _define_rig_projection(model, known.project, camera, suffix),
     )
+
+
+CAMERA_VERTEX: dict[str, VertexType] = {name: projection_types(name).camera for name in COLMAP_MODELS}
+"""Camera model -> type of its intrinsics."""
+PROJECTION_EDGE: dict[str, EdgeType] = {name: projection_types(name).edge for name in COLMAP_MODELS}
+"""Camera model -> type of its observations."""
 CAMERA_VERTEX["LIBMV"] = _define_camera("LIBMV", ("f", "cx", "cy", "k1", "k2", "k3", "p1", "p2"))
 PROJECTION_EDGE["LIBMV"] = _define_projection("LIBMV", project_libmv, CAMERA_VERTEX["LIBMV"])

@@ -21,6 +21,7 @@ from graphopt.io import (
     files,
     g2o_file,
     g2o_write,
+    gtsam_stereo,
     isam,
     isam_write,
     libmv,
@@ -101,6 +102,12 @@ FORMATS: dict[str, Format] = {
         ),
         Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
         Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
+        Format(
+            "gtsam_stereo",
+            "GTSAM's stereo visual odometry: factors, with poses and calibration beside them",
+            gtsam_stereo.read_gtsam_stereo,
+            None,
+        ),
         Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
         Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
     )

@@ -162,6 +162,8 @@ def _choose_layout(
         group = group._replace(values=group.values[:, :longest])
     count = group.values.shape[1]
     own = dialect.layout(kind, group.tag).for_tokens(count) if dialect is not None else None
+    if dialect is not None and group.tag not in kind.alias_files:
+        group = group._replace(values=dialect.normalized(kind.tag, group.values))
     chosen = own or layout.for_tokens(count)
     assert chosen is not None, "the tokenizer lets only token_counts pass"
     return chosen, group

@@ -13,9 +13,10 @@ import os
 
 import numpy as np
 
-from graphopt.errors import FormatError
+from graphopt.errors import FormatError, GraphError
 from graphopt.geometry import SE3
 from graphopt.graph import Graph
+from graphopt.graph.poses import poses_of_graph
 from graphopt.io.files import PathLike, read_bytes, write_bytes
 from graphopt.io.numbers import RaggedRows, format_table
 from graphopt.io.read_report import ReadReport
@@ -91,30 +92,14 @@ def format_kitti(poses: np.ndarray) -> bytes:
 
 
 def poses_of(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """Ids (n,) and world_T_body poses (n, 7) of all pose vertices, by ascending id.
+    """Ids (n,) and world_T_body poses (n, 7) of all vertices with a pose, by ascending id.
 
     FormatError if there are none.
     """
-    ids, poses = [], []
-    for one in graph.vertex_sets:
-        if one.type.tag == "VERTEX_SE3:QUAT":
-            poses.append(one.estimate)
-        elif one.type.tag == "VERTEX_SE3:EXPMAP":
-            poses.append(np.asarray(SE3(one.estimate).inverse().storage))
-        elif one.type.tag == "VERTEX_SE2":
-            x, y, theta = one.estimate.T
-            zero = np.zeros_like(x)
-            poses.append(np.stack([x, y, zero, zero, zero, np.sin(theta / 2), np.cos(theta / 2)], axis=1))
-        else:
-            continue
-        ids.append(one.ids)
-    if not ids or sum(map(len, ids)) == 0:
-        raise FormatError(
-            "the graph has no pose vertices (VERTEX_SE3:QUAT, VERTEX_SE3:EXPMAP, VERTEX_SE2) to write "
-            "as a trajectory"
-        )
-    order = np.argsort(np.concatenate(ids), kind="stable")
-    return np.concatenate(ids)[order], np.concatenate(poses)[order]
+    try:
+        return poses_of_graph(graph)
+    except GraphError as error:
+        raise FormatError(f"nothing to write as a trajectory: {error}") from None
 
 
 def read_tum_graph(data: bytes, path: str, report: ReadReport) -> Graph:

@@ -1,10 +1,12 @@
-"""What every optimization algorithm shares: the step it reports, and the signals it listens to."""
+"""What every optimization algorithm shares: the step it reports, the signals it listens to, an honest end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
+
+import numpy as np
 
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
@@ -66,3 +68,27 @@ class Algorithm(Protocol):
     def step(self, iteration: int, signals: Signals) -> Step:
         """Linearize at the estimate, try steps, accept one."""
         ...
+
+    def loosen(self, tolerance: float) -> bool:
+        """Asked before a small decrease ends a run: whether damping is what made it small.
+
+        True: a step that is hardly held back promises to lower chi2 by more than `tolerance` of it, and the
+        next one will be such a step.
+        """
+        ...
+
+
+PROBES = (1e-16, 1e-14, 1e-12, 1e-10)
+"""Dampings, times diag(H), that hold nothing back: the first one with which H is definite is taken."""
+_ACCURACY = 0.1  # of conjugate gradients in a probe
+
+
+def promise(solver: BlockSolver, tolerance: float) -> float:
+    """By what share a step that is hardly damped promises to lower chi2; 0 if there is none."""
+    chi2 = solver.linearize()
+    for value in PROBES:
+        trial = solver.trial(Damping(value, True, accuracy=_ACCURACY, worth=_ACCURACY * tolerance * chi2))
+        if trial.solved:
+            solver.pop()
+            return trial.gain / chi2 if np.isfinite(trial.gain) and trial.gain > 0.0 and chi2 > 0.0 else 0.0
+    return 0.0

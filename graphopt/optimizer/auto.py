@@ -38,32 +38,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
 from graphopt.optimizer.contest import Contest, has_convex_kernels, has_kernels
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
+from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.places import present_places
 from graphopt.solver.relaxation import Relaxation
 from graphopt.solver.reseat import reseat_landmarks
+from graphopt.solver.small import LARGEST_DIM
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
 
-_POSES_AND_POINTS = frozenset({"VERTEX_SE2", "VERTEX_XY", "VERTEX_SE3:QUAT", "VERTEX_TRACKXYZ"})
+_POSES_AND_POINTS = ("pose", "point")  # roles whose units are metres and radians
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
 _DOMINANT = 0.5  # of chi2 at the start: if landmarks in wrong places hold more, they are moved first
 _SLOW = 0.01  # relative decrease of chi2 at which landmarks in wrong places hold the others up
 _FAR, _FALLS = 0.05, 1e-3  # chi2 after three iterations creeps: part of the start left, and not converged
 _LONG = 0.75  # of max_iterations: then a run without an end is compared with others
 _PROVEN = 0.9  # of the relaxation's cost: what a minimum may be above the best of all
-_ROUNDING = 1e-18  # chi2 below this fraction of its start is rounding error
+_EXACT = 1e-13  # of chi2: what a small system may leave, where a further iteration costs next to nothing
+_ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
     return structure.num_kept == structure.num_blocks and all(
-        one.type.tag in _POSES_AND_POINTS
+        one.type.role in _POSES_AND_POINTS
         for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
         if (blocks >= 0).any()
     )
@@ -80,7 +83,8 @@ class Auto:
         self._decrease = np.inf
         self._relaxation: Relaxation | None = None
         self._start: list[np.ndarray] | None = None
-        self._jumped = self._contested = False
+        self._jumped = self._contested = self._is_small = False
+        self._loosened_at = np.inf
         self._num_reseated = 0
         self._looked_early = False
 
@@ -91,7 +95,10 @@ class Auto:
         uniform = has_uniform_units(solver.structure)
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
-        self._start = present_places(solver) if uniform and self.options.contest else None
+        structure = solver.structure
+        self._is_small = structure.dim <= LARGEST_DIM and structure.num_kept == structure.num_blocks
+        may_contest = self.options.contest and (uniform or self._is_small)
+        self._start = present_places(solver) if may_contest else None
 
     def damping(self) -> Damping:
         """The chosen algorithm's."""
@@ -104,7 +111,12 @@ class Auto:
         self._decrease = np.inf
         self._algorithm.resume()
 
-    def step(self, iteration: int, signals: Signals) -> Step:
+    def loosen(self, tolerance: float) -> bool:
+        """The chosen algorithm's; `step` asks itself."""
+        assert self._algorithm is not None
+        return self._algorithm.loosen(tolerance)
+
+    def step(self, iteration: int, signals: StopSignals) -> Step:
         """One iteration of the chosen algorithm; it may end at estimates found in another way."""
         assert self._algorithm is not None
         before = self._chi2
@@ -141,9 +153,19 @@ class Auto:
             is_settled = remaining <= self.options.remaining_tolerance * before
         if is_settled and isinstance(self._algorithm, ScaledDamping):
             is_settled = not self._algorithm.refine()  # a coarse step falls short of what there is to gain
+        left = min(tolerance, _EXACT) if self._is_small else tolerance
+        is_settled = is_settled and not self._may_loosen(step, left)
         if is_settled or step.chi2 <= _ROUNDING * self._initial_chi2:
             return replace(step, outcome=Outcome.CONVERGED)
         return step
+
+    def _may_loosen(self, step: Step, tolerance: float) -> bool:
+        """Damping has made the decrease small, and the next step will be without."""
+        assert self._algorithm is not None
+        if step.chi2 >= (1.0 - tolerance) * self._loosened_at or not self._algorithm.loosen(tolerance):
+            return False
+        self._loosened_at = step.chi2
+        return True
 
     def _is_stuck(self, iteration: int, before: float, chi2: float) -> bool:
         """The first iteration gained little; the third ended far above noise, or is still on its way."""
@@ -190,19 +212,20 @@ class Auto:
         due |= iteration + 1 == max(int(_LONG * self.options.max_iterations), 1)
         if self._contested or self._start is None or not due:
             return False
-        assert isinstance(self._algorithm, TrustRegion)
+        assert isinstance(self._algorithm, TrustRegion | ScaledDamping)
         structure = self._solver.structure
         is_usual = not self._jumped and not self._algorithm.was_limited
         return not is_usual or not has_convex_kernels(structure)
 
-    def _contest(self, step: Step, iteration: int, signals: Signals) -> Step:
+    def _contest(self, step: Step, iteration: int, signals: StopSignals) -> Step:
         """Go on from the best point that other methods find, unless this one is known to be it."""
-        assert self._start is not None and isinstance(self._algorithm, TrustRegion)
+        assert self._start is not None and isinstance(self._algorithm, TrustRegion | ScaledDamping)
         solver = self._solver
         if not has_kernels(solver.structure) and self._is_proven():
             return step
         self._contested = True
-        is_newton = not self._jumped and not self._algorithm.was_limited
+        uniform = isinstance(self._algorithm, TrustRegion)
+        is_newton = uniform and not self._jumped and not self._algorithm.was_limited
         contest = Contest(solver, self._start, signals, self.options.max_iterations)
         verdict = contest.run(step.chi2, iteration + 1, is_newton)
         step = replace(step, trials=step.trials + verdict.num_steps)
@@ -210,7 +233,8 @@ class Auto:
             return step
         self._decrease = np.inf
         self._algorithm.start(solver, verdict.chi2)
-        self._algorithm.resume()
+        if uniform:
+            self._algorithm.resume()
         self.note = f"Went on from where {verdict.winner} led from the start, chi2 {verdict.chi2:.6g}."
         return replace(step, outcome=Outcome.CONTINUE, chi2=verdict.chi2, step_size=np.inf)
 

@@ -10,6 +10,8 @@ does it faster), or where it can hardly win any more: it has done as many steps 
 of the last decreases, `_PATIENCE_OF_DESCENT` times over, would not bring it below the best. Within a tenth of
 the best it goes on: there, plateaus are what differs.
 
+Small systems run in the native loop, to their end: a thousand iterations there take milliseconds.
+
 The best point is on the solver's stack all the time: whatever ends the contest early, it is returned to.
 """
 
@@ -21,11 +23,19 @@ from functools import cache
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Signals
+from graphopt.optimizer.algorithm import Algorithm, Outcome
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
-from graphopt.optimizer.options import DoglegOptions, GaussNewtonOptions, LevenbergMarquardtOptions
+from graphopt.optimizer.native_loop import NativeLoop, native_loop_for
+from graphopt.optimizer.options import (
+    DoglegOptions,
+    GaussNewtonOptions,
+    LevenbergMarquardtOptions,
+    StopRules,
+)
+from graphopt.optimizer.signals import StopSignals
+from graphopt.optimizer.summary import Summary
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.places import go_to
 from graphopt.solver.structure import Structure
@@ -41,6 +51,7 @@ _CONVERGED = 1e-9  # relative decrease at which any has ended
 _FEW = 10  # iterations before a rival is judged by its decreases, at least
 _RECENT = 5  # decreases that are looked at
 _PATIENCE_OF_DESCENT = 100  # decreases like the recent ones that a rival may still need
+_SMALL_RULES = StopRules(20_000, function_tolerance=1e-12)
 _NEAR = 0.1  # of its chi2: nearer to the best, a rival may do all iterations
 _PATIENCE = 15  # iterations of Gauss-Newton without a new lowest point
 _SAME = 3  # first steps that show that two rivals are one
@@ -61,7 +72,9 @@ class Verdict:
 class Contest:
     """Runs rivals from one start; see the module's header."""
 
-    def __init__(self, solver: BlockSolver, start: list[np.ndarray], signals: Signals, max_iterations: int):
+    def __init__(
+        self, solver: BlockSolver, start: list[np.ndarray], signals: StopSignals, max_iterations: int
+    ):
         self._solver, self._start, self._signals = solver, start, signals
         self._max_iterations = max_iterations
         self._best = np.inf
@@ -91,6 +104,9 @@ class Contest:
         solver = self._solver
         go_to(solver, self._start)
         rival = RIVALS[name]()
+        native = native_loop_for(rival, getattr(solver, "inner", solver))
+        if native is not None:
+            return self._run_native(name, native)
         chi2s = self._chi2s[name] = [solver.chi2()]
         rival.start(solver, chi2s[0])
         for number in range(self._max_iterations):
@@ -101,6 +117,13 @@ class Contest:
                 self._keep(name, step.chi2)
             if step.outcome is not Outcome.CONTINUE or self._is_over(name) or self._signals.should_stop():
                 return
+
+    def _run_native(self, name: str, native: NativeLoop) -> None:
+        summary = Summary(0, 0, name)
+        native.run(_SMALL_RULES, summary, self._signals)
+        self._num_steps += len(summary.iterations)
+        if summary.final_chi2 < (1.0 - _SLOW) * self._best:
+            self._keep(name, summary.final_chi2)
 
     def _is_over(self, name: str) -> bool:
         """There is nothing more to expect from a rival."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import DoglegOptions
 from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
@@ -57,6 +57,13 @@ class Dogleg:
         self._delta = self.options.initial_delta
         self._lambda = self.options.initial_lambda
         self._was_positive_definite = True
+
+    def loosen(self, tolerance: float) -> bool:
+        """Back to the first radius, if it is smaller and a Gauss-Newton step promises more."""
+        if self._delta >= self.options.initial_delta or promise(self._solver, tolerance) <= tolerance:
+            return False
+        self._delta = self.options.initial_delta
+        return True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shrink the trust region until a step lowers chi2."""

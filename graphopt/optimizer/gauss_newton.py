@@ -39,6 +39,10 @@ class GaussNewton:
     def resume(self) -> None:
         """There is nothing to forget."""
 
+    def loosen(self, tolerance: float) -> bool:
+        """No: its steps are never held back."""
+        return False
+
     def step(self, iteration: int, signals: Signals) -> Step:
         """One full step; an estimate where chi2 is not finite is taken back."""
         solver = self._solver

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
+
+_LEAST_LAMBDA = 1e-16  # times the largest diagonal entry of H
 
 
 class LevenbergMarquardt:
@@ -30,6 +32,8 @@ class LevenbergMarquardt:
         self.options = options
         self._lambda = self._accepted_lambda = 0.0
         self._nu = 2.0
+        self.was_loosened = False
+        """The damping goes on from where it is, also in a loop that starts anew."""
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
@@ -44,6 +48,16 @@ class LevenbergMarquardt:
         """Back to the damping of the last step that was accepted."""
         self._lambda = self._accepted_lambda
         self._nu = 2.0
+
+    def loosen(self, tolerance: float) -> bool:
+        """Down to a lambda that holds nothing back, if a step without promises more."""
+        least = _LEAST_LAMBDA * self._solver.largest_diagonal()
+        if self._lambda <= least or promise(self._solver, tolerance) <= tolerance:
+            return False
+        self._lambda = self._accepted_lambda = least
+        self._nu = 2.0
+        self.was_loosened = True
+        return True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Trials from one linearization until one lowers chi2."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from graphopt.cpu_kernels import kernels
@@ -21,18 +22,20 @@ class NativeLoop:
 
     def __init__(self, loop: Any, algorithm: Algorithm):
         self._loop = loop
-        self._algorithm = algorithm
+        self.algorithm = algorithm
 
     def run(self, rules: StopRules, summary: Summary, signals: StopSignals) -> Outcome:
-        """Run all iterations and fill `summary`.
+        """Run all iterations and fill `summary`, or go on after those that it has.
 
         Returns how the last step ended; `Outcome.CONTINUE` after the last iteration or a request to stop.
         """
-        method, give_back = _METHODS[type(self._algorithm)](self._algorithm)
+        method, give_back = _METHODS[type(self.algorithm)](self.algorithm)
         result = self._loop.run(method, rules, signals.should_stop, signals.patience)
         give_back()
-        summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
-        summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps)]
+        done = len(summary.iterations)
+        if not done:
+            summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
+        summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps, done)]
         if summary.iterations:
             summary.final_chi2 = summary.iterations[-1].chi2
         for name in ("linearize", "solve", "update"):
@@ -49,7 +52,10 @@ def native_loop_for(algorithm: Algorithm, solver: BlockSolver) -> NativeLoop | N
 
 
 def _levenberg(algorithm: LevenbergMarquardt) -> tuple[Any, Any]:
-    method = kernels.Levenberg(algorithm.options)
+    options = algorithm.options
+    if algorithm.was_loosened:  # it goes on: the first step takes this one
+        options = replace(options, initial_lambda=algorithm._lambda)
+    method = kernels.Levenberg(options)
     method.damping, method.nu = algorithm._lambda, algorithm._nu
 
     def give_back() -> None:

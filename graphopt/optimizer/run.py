@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -79,9 +80,16 @@ def _run_native(
     native: NativeLoop, rules: StopRules, solver: BlockSolver, summary: Summary, signals: StopSignals
 ) -> Summary:
     """All iterations without Python between them."""
+    end = HonestEnd(native.algorithm, rules)
+    native.algorithm.start(solver, np.nan)
     try:
         with signals.catching_interrupts():
             outcome = native.run(rules, summary, signals)
+            while outcome in _ENDINGS and (left := rules.max_iterations - len(summary.iterations)) > 0:
+                last = Step(outcome, summary.final_chi2, None, 0)
+                if signals.reason is not None or not end.may_go_on(_ENDINGS[outcome], last):
+                    break
+                outcome = native.run(replace(rules, max_iterations=left), summary, signals)
     finally:
         solver.finish()
     summary.termination = _ENDINGS.get(outcome, TerminationType.NO_CONVERGENCE)
@@ -110,6 +118,7 @@ def _loop(
         return
     algorithm.start(solver, chi2)
     guard = PrecisionGuard(solver, algorithm, summary)
+    end = HonestEnd(algorithm, rules)
     for number in range(rules.max_iterations):
         if signals.should_stop():
             break
@@ -125,6 +134,8 @@ def _loop(
                 solver.finish()
             _tell(callback, done, signals)
         ending = _ending(step, chi2, rules, solver)
+        if end.may_go_on(ending, step):
+            ending = None
         if signals.reason is None:
             ending = guard.after(step, chi2, ending, is_last=number + 1 == rules.max_iterations)
         if ending is not None:
@@ -136,6 +147,30 @@ def _loop(
     summary.message = summary.message or algorithm.note
     if signals.reason is not None and summary.termination is TerminationType.NO_CONVERGENCE:
         summary.termination = signals.reason
+
+
+class HonestEnd:
+    """Doubts an end by `function_tolerance` where damping may be what made the last decrease small.
+
+    Once the algorithm has loosened its damping, the next end holds unless chi2 has fallen by more than the
+    tolerance in between.
+    """
+
+    def __init__(self, algorithm: Algorithm, rules: StopRules):
+        self._algorithm, self._tolerance = algorithm, rules.function_tolerance
+        self._chi2 = np.inf
+
+    def may_go_on(self, ending: TerminationType | None, step: Step) -> bool:
+        """The run ends after `step`, but there is more to gain, and the next step will try."""
+        settled = (TerminationType.CONVERGENCE, TerminationType.NO_IMPROVEMENT)
+        if ending not in settled or self._tolerance == 0.0 or step.settles_chi2:
+            return False
+        if not step.chi2 < (1.0 - self._tolerance) * self._chi2:
+            return False
+        if not self._algorithm.loosen(self._tolerance):
+            return False
+        self._chi2 = step.chi2
+        return True
 
 
 def _tell(callback: Callback, done: Iteration, signals: StopSignals) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping, Trial
@@ -46,6 +46,8 @@ class ScaledDamping:
         self._chi2 = chi2
         self._lambda = _INITIAL_LAMBDA
         self._nu = 2.0
+        self.was_limited = False
+        """Some step was rejected."""
         self._accuracy = _COARSEST
         self._was_coarse = False
 
@@ -66,6 +68,15 @@ class ScaledDamping:
         self._lambda = min(self._lambda, RESUMED_LAMBDA)
         self._nu = 2.0
         self._accuracy = _FINEST
+
+    def loosen(self, tolerance: float) -> bool:
+        """Hardly damped, if such a step promises more; never with elimination, where landmarks may recede."""
+        structure = self._solver.structure
+        if structure.num_kept < structure.num_blocks or promise(self._solver, tolerance) <= tolerance:
+            return False
+        self._lambda = _SMALLEST_LAMBDA
+        self._nu = 2.0
+        return True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Raise lambda until chi2 falls enough."""
@@ -104,6 +115,7 @@ class ScaledDamping:
         return False
 
     def _reject(self) -> None:
+        self.was_limited = True
         self._lambda *= self._nu
         self._nu *= 2.0
 

@@ -80,6 +80,8 @@ class Summary:
     final_chi2: float = float("nan")
     iterations: list[Iteration] = field(default_factory=list)
     linear_solver: str = ""
+    factorized_on: str = ""
+    """"device" or "cpu": where Cholesky ran; "" where conjugate gradients did."""
     schur: str = ""
     device: str = ""
     device_name: str = ""
@@ -133,7 +135,8 @@ class Summary:
         """A paragraph and a line per iteration."""
         lines = [
             f"vertices {self.vertices}, edges {self.edges}, memory {self.memory_bytes / 2**20:.1f} MiB",
-            f"method {self.method}, linear solver {self.linear_solver}, schur {self.schur}, "
+            f"method {self.method}, linear solver {self.linear_solver}"
+            f"{f' on the {self.factorized_on}' if self.factorized_on else ''}, schur {self.schur}, "
             f"device {self.device} ({self.device_name}), precision {self.precision}, "
             f"schedule {self.schedule}",
         ]
@@ -185,6 +188,7 @@ class Summary:
             "message": self.message,
             "method": self.method,
             "linear_solver": self.linear_solver,
+            "factorized_on": self.factorized_on,
             "schur": self.schur,
             "device": self.device,
             "device_name": self.device_name,

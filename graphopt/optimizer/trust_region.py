@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
@@ -79,6 +79,7 @@ class TrustRegion:
         self.options = options
         self.was_limited = False
         """Some step was not that of Gauss-Newton."""
+        self._is_limited = False
         self._radius = np.inf
         self._damping = 0.0
 
@@ -95,6 +96,13 @@ class TrustRegion:
         """Back to Gauss-Newton."""
         self._radius = np.inf
         self._damping = 0.0
+
+    def loosen(self, tolerance: float) -> bool:
+        """Back to Gauss-Newton, if the last step was not one and the next would promise more."""
+        if not self._is_limited or promise(self._solver, tolerance) <= tolerance:
+            return False
+        self.resume()
+        return True
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shorten the step until chi2 falls enough."""
@@ -134,7 +142,8 @@ class TrustRegion:
         if model.newton_newton > self._radius**2 and model.bHb is None:
             model.bHb = dot(model.b, solver.multiply(model.b))
         p, q = model.coefficients(self._radius)
-        self.was_limited |= p != 0.0 or q != 1.0 or model.damping != 0.0
+        self._is_limited = p != 0.0 or q != 1.0 or model.damping != 0.0
+        self.was_limited |= self._is_limited
         step = q * model.newton if p == 0.0 else p * model.b + q * model.newton
         length = norm(step)
         gain = model.gain(p, q)

@@ -1,12 +1,10 @@
 """What of a graph can be drawn: positions of poses, points and cameras, and the edges between them.
 
-A vertex is drawn where it is in the world. Poses that are stored as camera from world (x_cam = R x + t, g2o's
-EXPMAP types and BAL cameras) are drawn at the camera's centre -R' t.
+A vertex is drawn where it is in the world, as its type says (`types.poses`): cameras at their centre.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,37 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import GraphError
-from graphopt.geometry import SE3, SO3
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
+    from graphopt.types import VertexType
 
 Array = NDArray[np.float64]
 
 
-def _leading(count: int) -> Callable[[Array], Array]:
-    return lambda estimate: estimate[:, :count]
-
-
-def _centre_of_inverse(estimate: Array) -> Array:
-    return SE3(estimate[:, :7]).inverse().translation
-
-
-def _centre_of_bal_camera(estimate: Array) -> Array:
-    return -SO3.exp(estimate[:, :3]).inverse().act(estimate[:, 3:6])
-
-
-# Class name of a vertex type -> (is it a pose, dimension, estimate -> positions).
-_POSITIONS: dict[str, tuple[bool, int, Callable[[Array], Array]]] = {
-    "VertexSE2": (True, 2, _leading(2)),
-    "VertexPointXY": (False, 2, _leading(2)),
-    "VertexSE3": (True, 3, _leading(3)),
-    "VertexPointXYZ": (False, 3, _leading(3)),
-    "VertexSE3Expmap": (True, 3, _centre_of_inverse),
-    "VertexSim3Expmap": (True, 3, _centre_of_inverse),
-    "VertexCam": (True, 3, _leading(3)),
-    "VertexCamBAL": (True, 3, _centre_of_bal_camera),
-}
+def _places(vertex_type: VertexType, estimate: Array) -> Array | None:
+    """(n, 2) or (n, 3) positions in the world, None for a type that has no place (`types.poses`)."""
+    if vertex_type.pose is not None:
+        return np.asarray(vertex_type.pose(estimate).translation)
+    return estimate if vertex_type.role == "point" and estimate.shape[1] in (2, 3) else None
 
 
 @dataclass(frozen=True)
@@ -80,14 +60,16 @@ class Scene:
 def scene(graph: Graph) -> Scene:
     """Return what can be drawn of `graph`; raises `GraphError` if that is nothing."""
     drawn = [
-        (not is_pose, dim, vertex_set.ids, locate(np.asarray(vertex_set.estimate)))
-        for vertex_set in graph.vertex_sets
-        if len(vertex_set) and vertex_set.type.name in _POSITIONS
-        for is_pose, dim, locate in [_POSITIONS[vertex_set.type.name]]
+        (one.type.pose is None, places.shape[1], one.ids, places)
+        for one in graph.vertex_sets
+        if len(one) and (places := _places(one.type, np.asarray(one.estimate))) is not None
     ]
     if not drawn:
-        known = ", ".join(_POSITIONS)
-        raise GraphError(f"The graph has no vertices with a place in the world. Drawn are: {known}.")
+        there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
+        raise GraphError(
+            f"The graph has no vertices with a place in the world; its types are: {there}. "
+            'A type of your own has one if it is defined with pose=... or role="point".'
+        )
     drawn.sort(key=lambda entry: entry[0])
     dim = max(entry[1] for entry in drawn)
     padded = [np.pad(places, ((0, 0), (0, dim - places.shape[1]))) for *_, places in drawn]

@@ -12,16 +12,16 @@ Definitions as in Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM Sys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SE3, SO3
+from graphopt.graph.poses import poses_of_graph
 
-if TYPE_CHECKING:
-    from graphopt.graph import Graph
+__all__ = ["TrajectoryErrors", "alignment", "match_by_time", "poses_of_graph", "trajectory_errors"]
 
 Array = NDArray[np.float64]
 Alignment = Literal["none", "se3", "sim3"]
@@ -106,34 +106,6 @@ def match_by_time(
     chosen = np.sort(order[first])
     chosen = chosen[gap[chosen] <= tolerance]
     return chosen, nearest[chosen]
-
-
-def poses_of_graph(graph: Graph) -> tuple[NDArray[np.int64], Array]:
-    """Return ids (n,) ascending and poses (n, 7), world from body, of the pose vertices of a graph."""
-    found_ids, found_poses = [], []
-    for vertex_set in graph.vertex_sets:
-        to_pose = _TO_POSE.get(vertex_set.type.name)
-        if to_pose is not None and len(vertex_set):
-            found_ids.append(vertex_set.ids)
-            found_poses.append(to_pose(np.asarray(vertex_set.estimate)))
-    if not found_ids:
-        raise GraphError(f"The graph has no poses. Pose types are: {', '.join(_TO_POSE)}.")
-    ids, poses = np.concatenate(found_ids), np.concatenate(found_poses)
-    order = np.argsort(ids)
-    return ids[order], poses[order]
-
-
-def _planar(estimate: Array) -> Array:
-    zero = np.zeros(len(estimate))
-    half = 0.5 * estimate[:, 2]
-    return np.stack([estimate[:, 0], estimate[:, 1], zero, zero, zero, np.sin(half), np.cos(half)], axis=-1)
-
-
-_TO_POSE = {
-    "VertexSE2": _planar,
-    "VertexSE3": lambda estimate: estimate,
-    "VertexSE3Expmap": lambda estimate: SE3(estimate).inverse().storage,
-}
 
 
 def _relative(estimate: Array, reference: Array, delta: int) -> tuple[Array, Array]:

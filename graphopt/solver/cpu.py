@@ -188,6 +188,7 @@ class CpuBlockSolver(TrialsByParts):
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
+            "factorized_on": "" if self._system.linear_solver == "pcg" else "cpu",
             "schur": self._system.schur,
             "device": "cpu",
             "device_name": device_name,

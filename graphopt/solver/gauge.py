@@ -8,8 +8,9 @@ whole without changing chi2. Fixing one of its poses removes exactly that freedo
   left alone;
 * the vertex is the first one that has the part's largest tangent dimension, in the order in which g2o's
   `findGauge` looks at vertices, so a connected graph gets g2o's choice;
-* only a pose (`GAUGE_TYPES`) is a gauge. Fixing, say, the coefficients of a curve or a camera with its focal
-  length would take more than the freedom of the whole; such a part is left to the damping of the algorithm.
+* only a pose (`types.poses.POSE_ROLES`) is a gauge. Fixing, say, the coefficients of a curve or a camera
+with its focal length would take more than the freedom of the whole; such a part is left to the damping of
+the algorithm.
 """
 
 from __future__ import annotations
@@ -19,18 +20,14 @@ import numpy as np
 from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_components
 from graphopt.graph.gauge import iteration_order
-
-GAUGE_TYPES = frozenset(
-    {"VERTEX_SE2", "VERTEX_SE3:QUAT", "VERTEX_SE3:EXPMAP", "VERTEX_SIM3:EXPMAP", "VERTEX_CAM"}
-)
-"""Tags of vertex types whose estimate is a pose and nothing else."""
+from graphopt.types.poses import POSE_ROLES
 
 
 def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
-    if not any(one.type.tag in GAUGE_TYPES for one in selection.vertex_sets):
+    if not any(one.type.role in POSE_ROLES for one in selection.vertex_sets):
         return []  # nothing that could be held
     count, labels = connected_components(selection, through_fixed=False)
     held = _held_parts(selection, labels, count)
@@ -39,7 +36,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     part = np.concatenate(labels)
     sizes = [len(one) for one in labels]
     dims = np.repeat([one.type.tangent_dim for one in selection.vertex_sets], sizes)
-    is_pose = np.repeat([one.type.tag in GAUGE_TYPES for one in selection.vertex_sets], sizes)
+    is_pose = np.repeat([one.type.role in POSE_ROLES for one in selection.vertex_sets], sizes)
     candidates = (part >= 0) & ~held[part]
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, part[candidates], dims[candidates])

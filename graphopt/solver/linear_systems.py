@@ -22,6 +22,7 @@ _DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which 
 _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
+_WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
 PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 
 
@@ -127,6 +128,11 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
         )
     if options.schur == "off" or not structure.has_schur:
         return Whole(*_solver_for(pattern, options))
+    is_free = options.schur == "auto" and options.linear_solver == "auto"
+    if is_free and _may_cost_more_than_it_saves(structure):
+        whole = SparseCholesky(pattern)
+        if whole.flops < elimination_flops(structure):
+            return Whole("cholesky", whole)
     implicit = options.schur == "implicit"
     if options.schur == "auto":
         implicit = options.linear_solver in ("auto", "pcg") and _too_large_to_form(structure)
@@ -135,6 +141,32 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
     schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
     name, solver = _solver_for(schur.reduced_pattern, options)
     return Explicit(schur, name, solver)
+
+
+def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
+    """Operations of one step by eliminating the marginalized blocks; of_kept: the kept ones, at most.
+
+    Forming S takes 2 d^2 e for each pair of neighbours of a block (sizes d of the neighbours, e its own), and
+    the factor of S at most n^3 / 3. Where S has room for more blocks than there are pairs, the pairs count.
+    """
+    kept = np.arange(structure.num_blocks) < structure.num_kept
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
+    across = kept[structure.row_idx] & ~kept[columns]
+    owner = (structure.row_idx if of_kept else columns)[across]
+    degrees = np.bincount(owner, minlength=structure.num_blocks).astype(float)
+    gone = kept if of_kept else ~kept
+    left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
+    block = left_dim / num_left
+    pairs = 0.5 * degrees[gone] ** 2
+    forming = float((2.0 * pairs * structure.dims[gone]).sum()) * block**2
+    is_filled = of_kept or pairs.sum() > _DENSE_DENSITY * 0.5 * num_left**2
+    return forming + (left_dim**3 / 3.0 if is_filled else 0.0)
+
+
+def _may_cost_more_than_it_saves(structure: Structure) -> bool:
+    """Elimination takes long; that of the other side, as an ordering of all would do it, much less."""
+    flops = elimination_flops(structure)
+    return flops > _WORTH_A_COUNT and elimination_flops(structure, of_kept=True) < 0.5 * flops
 
 
 def _solver_for(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphopt.geometry import SE3, SO3, concatenate
 from graphopt.geometry.cameras import project_snavely
 from graphopt.types.base import VertexType
 from graphopt.types.define import add, define_edge
@@ -35,6 +36,19 @@ class BalCamera:
         return project_snavely(self.storage[..., 6:9], point_cam)
 
 
+def pose_of_camera(storage: Array) -> SE3:
+    """world_T_cam of cameras (..., 9)."""
+    quaternion = SO3.exp(storage[..., :3]).storage
+    return SE3.from_parts(storage[..., 3:6], quaternion).inverse()
+
+
+def placed_camera(world_T_cam: SE3, storage: Array) -> Array:
+    """Cameras (..., 9) with other poses."""
+    cam_T_world = world_T_cam.inverse()
+    angle_axis = SO3(cam_T_world.quaternion).log()
+    return concatenate(angle_axis, cam_T_world.translation, storage[..., 6:])
+
+
 VertexCamBAL = register(
     VertexType(
         "VertexCamBAL",
@@ -47,6 +61,9 @@ VertexCamBAL = register(
         plain(9),
         ("VertexCameraBAL",),
         doc="Camera: angle-axis (3) [rad], translation (3), f, k1, k2.",
+        role="camera",
+        pose=pose_of_camera,
+        place=placed_camera,
     )
 )
 

@@ -81,6 +81,13 @@ class VertexType(KnownByTag):
     """Form of the estimates while they are optimized, None: the storage."""
     home: str = ""
     """Of a user's type "module:qualified name" of its definition: a definition from there replaces it."""
+    pose: Callable[[Array], Any] | None = None
+    """storage (..., storage_dim) -> world_T_body as SE2, SE3 or Sim3; None: it has no pose
+    (`types.poses`)."""
+    place: Callable[[Any, Array], Array] | None = None
+    """(world_T_body, storage) -> storage with this pose."""
+    role: str = ""
+    """What it stands for, one of `types.poses.ROLES`."""
 
     def file_for(self, tag: str) -> VertexFile:
         """Layout of a line with this tag."""
@@ -95,6 +102,8 @@ class VertexType(KnownByTag):
             "aliases": [*self.aliases, *self.alias_files],
             "storage_dim": self.storage_dim,
             "tangent_dim": self.tangent_dim,
+            "role": self.role,
+            "has_pose": self.pose is not None,
             "tokens": list(self.file.token_counts),
             "doc": self.doc,
         }
@@ -185,6 +194,12 @@ class EdgeType(KnownByTag):
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
     home: str = ""
     """As `VertexType.home`."""
+    relative_pose: Callable[..., Any] | None = None
+    """(*parameters, measurement), wrapped -> the measured i_T_j of two poses world_T_i, world_T_j."""
+    predict: Mapping[int, Callable[..., Array]] = field(default_factory=dict)
+    """Slot -> function (*other vertices, *parameters, measurement), wrapped, that returns the storage (or
+    wrapped value) of that slot's vertex for which the error vanishes. Of two poses it follows from
+    `relative_pose`."""
     made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
     """Function and arguments that made this type of another one, where it is not registered itself."""
 
@@ -201,6 +216,35 @@ class EdgeType(KnownByTag):
         wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
         constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
         return self.residual(*wrapped, *constants, self.wrap_measurement(measurement))
+
+    def can_predict(self, slot: int) -> bool:
+        """`predicted` gives an estimate of this slot's vertex."""
+        pair = len(self.vertices) == 2 and self.relative_pose is not None
+        return slot in self.predict or (
+            pair and self.vertices[1 - slot].pose is not None and self.vertices[slot].place is not None
+        )
+
+    def predicted(
+        self, slot: int, estimates: tuple[Array, ...], parameters: tuple[Array, ...], measurement: Array
+    ) -> Array:
+        """Storage (..., storage_dim) of the vertex of a slot that the others and the measurement say.
+
+        `estimates` of all slots; of the slot's own vertex only what the edge says nothing about is kept.
+        """
+        constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
+        constants.append(self.wrap_measurement(measurement))
+        if slot in self.predict:
+            others = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
+            found = self.predict[slot](*others[:slot], *others[slot + 1 :], *constants)
+            return getattr(found, "storage", found)
+        if not self.can_predict(slot):
+            raise GraphError(f"{self.tag} says nothing about the estimate of its vertex {slot}.")
+        assert self.relative_pose is not None
+        known, wanted = self.vertices[1 - slot], self.vertices[slot]
+        assert known.pose is not None and wanted.place is not None
+        step = self.relative_pose(*constants)
+        pose = known.pose(estimates[1 - slot]) * (step if slot == 1 else step.inverse())
+        return wanted.place(pose, estimates[slot])
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
@@ -234,7 +278,9 @@ def working_vertex_type(kind: VertexType) -> VertexType:
     form = kind.working
     if form is None:
         return kind
-    return replace(kind, storage_dim=form.dim, oplus=form.oplus, wrap=form.wrap, working=None)
+    return replace(
+        kind, storage_dim=form.dim, oplus=form.oplus, wrap=form.wrap, working=None, pose=None, place=None
+    )
 
 
 @cache

@@ -16,7 +16,7 @@ random floats when it is defined, to check its dimensions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
@@ -32,6 +32,7 @@ from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
 from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
 from graphopt.types.identity import home_of
+from graphopt.types.poses import of_user
 
 Array = Any
 
@@ -46,10 +47,17 @@ def vertex_type(
     file: VertexFile | None = None,
     aliases: Sequence[str] = (),
     name: str | None = None,
+    pose: Any = None,
+    place: Callable[[Any, Array], Array] | None = None,
+    role: str | None = None,
 ) -> Callable[[Callable[[Array, Array], Array]], VertexType]:
     """Define a vertex type from its oplus: (storage (..., storage_dim), delta (..., tangent_dim)) -> storage.
 
     storage_dim defaults to tangent_dim, identity to zeros, the file layout to the stored numbers in order.
+
+    `pose` says where a vertex is, for pictures, trajectories, the gauge and start values: a function storage
+    -> world_T_body (SE2, SE3 or Sim3; with `place`, its inverse, start values can be set), or for a type
+    whose `wrap` is such a group "world_T_body" or "body_T_world". `role`: see `types.poses.ROLES`.
     """
     length = tangent_dim if storage_dim is None else storage_dim
     start = (0.0,) * length if identity is None else tuple(float(value) for value in identity)
@@ -81,6 +89,7 @@ def vertex_type(
             tuple(aliases),
             doc=_doc(oplus),
             home=home_of(oplus),
+            **of_user(wrap, pose, place, role),
         )
         return registry.register(kind)
 
@@ -134,12 +143,17 @@ def edge_type(
     file: EdgeFile | None = None,
     aliases: Sequence[str] = (),
     name: str | None = None,
+    relative_pose: Callable[..., Any] | None = None,
+    predict: Mapping[int, Callable[..., Array]] | None = None,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
     With measurement_dim = 0 the function takes no measurement. residual_dim is found by calling the function
     when it is not given. The tag defaults to the function's name, `EdgeRange` -> `EDGE_RANGE`; the file
     layout to the measurement, then the upper triangle of the information.
+
+    `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
+    measurement) -> estimate}, give start values (`EdgeType`).
     """
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
     parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)
@@ -170,6 +184,8 @@ def edge_type(
             tuple(aliases),
             doc=_doc(function),
             home=home_of(function),
+            relative_pose=relative_pose,
+            predict=dict(predict or {}),
         )
         return registry.register(replace(kind, is_batched=works_on_batches(kind, samples)))
 

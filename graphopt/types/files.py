@@ -2,8 +2,8 @@
 
     vertex, parameter   TAG id <tokens>
     edge                TAG vertex ids, parameter ids, <tokens>
-    edge of any arity   TAG n, n vertex ids, <tokens>     g2o 2.x; the tokens hold counts of their own
-                        TAG vertex ids || <tokens>        g2o 1.x
+    edge of any arity   TAG n, n vertex ids, <tokens>     g2opy; the tokens hold counts of their own
+                        TAG vertex ids || <tokens>        C++ g2o
 
 A layout turns the tokens (n, num_tokens) into stored numbers and back. Ids are not part of it. `alternatives`
 are other layouts of the same tag that files hold; no two of them have the same number of tokens, so the
@@ -191,7 +191,7 @@ def with_trailing_constants(num_measured: int, defaults: Sequence[float], d: int
 def counted(num_measured: int, d: int, *, count_old: int) -> EdgeFile:
     """Layout of an edge of any arity, for one arity.
 
-    g2o 2.x: measurement size, measurement, information size, information. g2o 1.x (after `||`): the number of
+    g2opy: measurement size, measurement, information size, information. C++ g2o (after `||`): the number of
     observed vertices `count_old`, measurement, information.
     """
     short = measurement_then_information(plain(num_measured), d)

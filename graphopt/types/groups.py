@@ -22,6 +22,7 @@ from graphopt.types.base import VertexType, unwrapped
 from graphopt.types.decorators import default_tag
 from graphopt.types.files import VertexFile, plain
 from graphopt.types.identity import home_of_caller
+from graphopt.types.poses import is_pose_group, of_user, stored_pose
 
 Array = Any
 SIDES = ("right", "left")
@@ -35,12 +36,19 @@ def group_type(
     side: str = "right",
     identity: Sequence[float] | None = None,
     aliases: Sequence[str] = (),
+    pose: Any = "auto",
+    role: str | None = None,
     **parts: type[LieGroup] | int,
 ) -> VertexType:
     """Register and return the vertex type of a group, of R^n, or of the product of `parts`.
 
     `side`: where oplus multiplies with exp(delta). `identity`: estimate of a vertex that is given none,
     by default the group's neutral element. The tag defaults to `VERTEX_` and the name in capitals.
+
+    `pose`: where a vertex is, for pictures, trajectories, the gauge and start values. "auto": of SE2, SE3 and
+    Sim3 "world_T_body", what is stored; of parts the first that is one of these and is called `world_T_...`
+    or `..._T_world`. Else "world_T_body", "body_T_world", a function storage -> world_T_body, or None.
+    `role`: one of `types.poses.ROLES`, such as "point" for points of a map.
     """
     if (group is None) == (not parts):
         raise OptionError(
@@ -69,8 +77,25 @@ def group_type(
         tuple(aliases),
         doc=(made.__doc__ or "").strip(),
         home=home_of_caller(name),
+        **_place_of(made, pose, role, parts),
     )
     return registry.register(kind)
+
+
+def _place_of(group: type[Any], pose: Any, role: str | None, parts: dict[str, Any]) -> dict[str, Any]:
+    """`pose`, `place` and `role` of the type."""
+    whole = group if is_pose_group(group) else None
+    if pose != "auto":
+        return of_user(whole, pose, None, role)
+    if whole is not None:
+        return of_user(whole, "world_T_body", None, role)
+    first = 0
+    for name, part in parts.items():
+        if is_pose_group(part) and (name.startswith("world_T_") or name.endswith("_T_world")):
+            forms = stored_pose(part, inverted=name.endswith("_T_world"), first=first)
+            return {**forms, "role": "camera" if role is None else role}
+        first += part if isinstance(part, int) else part.storage_dim
+    return of_user(None, None, None, role)
 
 
 def _file(group: type[Any]) -> VertexFile:

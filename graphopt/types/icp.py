@@ -17,6 +17,7 @@ from graphopt.geometry import SE3, concatenate, stack
 from graphopt.types.base import VertexType
 from graphopt.types.define import define_edge
 from graphopt.types.files import EdgeFile, measurement_then_information, plain
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 from graphopt.types.sba import SbaCamera, VertexCam
 from graphopt.types.slam3d import VertexPointXYZ, VertexSE3, oplus_se3
@@ -77,6 +78,8 @@ VertexSCam = register(
         VertexCam.identity,
         VertexCam.file,
         doc="Stereo camera world_T_cam (7), fx, fy, cx, cy, baseline. g2o has no tag for it.",
+        role="camera_pose",
+        **stored_pose(SE3),
     )
 )
 

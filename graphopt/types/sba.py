@@ -28,6 +28,7 @@ from graphopt.types.files import (
     with_trailing_constants,
 )
 from graphopt.types.g2o_maps import se3_log
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 from graphopt.types.slam3d import ISOMETRY_FILE, VertexPointXYZ, minimal, tidy_quaternions
 
@@ -54,6 +55,8 @@ VertexSE3Expmap = register(
         ISOMETRY_FILE,
         ("VERTEX_SE3_EXPMAP",),
         doc="Camera pose cam_T_world: x, y, z, qx, qy, qz, qw. In files of C++ g2o: the inverse.",
+        role="camera_pose",
+        **stored_pose(SE3, inverted=True),
     )
 )
 
@@ -111,7 +114,9 @@ VertexCam = register(
         SbaCamera,
         _CAM_DEFAULTS,
         VertexFile(7, _cam_layout(7).decode, _cam_layout(7).encode, (_cam_layout(12),)),
-        doc="Camera world_T_cam (7), fx, fy, cx, cy, baseline. Files: 7 tokens (g2o 2.x) or 12 (g2o 1.x).",
+        doc="Camera world_T_cam (7), fx, fy, cx, cy, baseline. Files: 7 tokens (g2opy) or 12 (C++ g2o).",
+        role="camera_pose",
+        **stored_pose(SE3),
     )
 )
 
@@ -257,6 +262,7 @@ EdgeSE3Expmap = define_edge(
     SE3,
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3_EXPMAP",),
+    relative_pose=lambda z: z.inverse(),
 )
 EdgeProjectXYZ2UV = define_edge(
     "EdgeProjectXYZ2UV",

@@ -27,6 +27,7 @@ from graphopt.types.files import (
     triangle_to_matrix,
 )
 from graphopt.types.g2o_maps import sim3_exp, sim3_log
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 from graphopt.types.slam3d import VertexPointXYZ
 
@@ -63,7 +64,7 @@ def oplus_sim3(storage: Array, delta: Array) -> Array:
 
 _DEFAULTS = np.array([*Sim3.identity_storage, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0])
 _NO_ROTATION = np.array([0.0, 0.0, 0.0, 1.0])
-_TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2o 2.x
+_TO_FILE = [3, 4, 5, 6, 0, 1, 2, 7]  # stored numbers in the order of g2opy
 _FROM_FILE = [4, 5, 6, 0, 1, 2, 3, 7]
 
 
@@ -141,6 +142,8 @@ VertexSim3Expmap = register(
         ),
         ("VERTEX_SIM3_EXPMAP",),
         doc="Similarity cam_S_world with the intrinsics of two cameras and a flag that fixes the scale.",
+        role="similarity",
+        **stored_pose(Sim3, inverted=True),
     )
 )
 
@@ -188,6 +191,7 @@ EdgeSim3 = define_edge(
     measurement_dim=8,
     file=_edge_file(),
     aliases=("EDGE_SIM3_EXPMAP",),
+    relative_pose=lambda z: z.inverse(),
 )
 EdgeSim3ProjectXYZ = define_edge(
     "EdgeSim3ProjectXYZ",

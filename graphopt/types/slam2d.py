@@ -16,6 +16,7 @@ from graphopt.types import toro
 from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.define import add, define_edge, scalar
 from graphopt.types.files import counted, plain
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 
 Array = Any
@@ -38,6 +39,8 @@ VertexSE2 = register(
         plain(3),
         ("VERTEX2",),
         doc="Pose in the plane: x, y, theta [rad].",
+        role="pose",
+        **stored_pose(SE2),
     )
 )
 
@@ -53,6 +56,7 @@ VertexPointXY = register(
         plain(2),
         ("VERTEX_POINTXY", "VERTEX_POINT_XY"),
         doc="Point in the plane.",
+        role="point",
     )
 )
 
@@ -172,6 +176,11 @@ def edge_se2_odom_differential_calib(first: SE2, second: SE2, calibration: Array
     return motion.between(first.between(second)).storage
 
 
+def _two_metres_away(pose: SE2, bearing: Array) -> Array:
+    """g2o's guess of a point of which only the direction is known."""
+    return pose.act(stack(2.0 * np.cos(bearing), 2.0 * np.sin(bearing)))
+
+
 EdgeSE2 = define_edge(
     "EdgeSE2",
     "EDGE_SE2",
@@ -181,6 +190,7 @@ EdgeSE2 = define_edge(
     SE2,
     aliases=("EDGE_SE2_SE2",),
     alias_files={"EDGE2": toro.EDGE2},
+    relative_pose=lambda z: z,
 )
 EdgeSE2PointXY = define_edge(
     "EdgeSE2PointXY",
@@ -189,6 +199,7 @@ EdgeSE2PointXY = define_edge(
     2,
     edge_se2_point,
     aliases=("EDGE_SE2_POINTXY", "EDGE_SE2_POINT_XY"),
+    predict={1: lambda pose, z: pose.act(z)},
 )
 EdgeSE2PointXYBearing = define_edge(
     "EdgeSE2PointXYBearing",
@@ -198,6 +209,7 @@ EdgeSE2PointXYBearing = define_edge(
     edge_se2_bearing,
     scalar,
     aliases=("EDGE_SE2_XY_BEARING",),
+    predict={1: _two_metres_away},
 )
 EdgeSE2Offset = define_edge(
     "EdgeSE2Offset",
@@ -207,6 +219,7 @@ EdgeSE2Offset = define_edge(
     edge_se2_offset,
     SE2,
     parameters=(ParameterSE2Offset, ParameterSE2Offset),
+    relative_pose=lambda a, b, z: a * z * b.inverse(),
 )
 EdgeSE2PointXYOffset = define_edge(
     "EdgeSE2PointXYOffset",
@@ -216,6 +229,7 @@ EdgeSE2PointXYOffset = define_edge(
     edge_se2_point_offset,
     parameters=(ParameterSE2Offset,),
     jacobian=jacobian_se2_point_offset,
+    predict={1: lambda pose, offset, z: (pose * offset).act(z)},  # as g2o's initialEstimate, with the offset
 )
 EdgeSE2PointXYCalib = define_edge(
     "EdgeSE2PointXYCalib",
@@ -232,10 +246,32 @@ EdgeSE2SensorCalib = define_edge(
     edge_se2_sensor_calib,
     SE2,
 )
-EdgeSE2Prior = define_edge("EdgeSE2Prior", "EDGE_PRIOR_SE2", (VertexSE2,), 3, edge_se2_prior, SE2)
+EdgeSE2Prior = define_edge(
+    "EdgeSE2Prior",
+    "EDGE_PRIOR_SE2",
+    (VertexSE2,),
+    3,
+    edge_se2_prior,
+    SE2,
+    predict={0: lambda z: z},
+)
 EdgeSE2XYPrior = define_edge("EdgeSE2XYPrior", "EDGE_PRIOR_SE2_XY", (VertexSE2,), 2, edge_se2_xy_prior)
-EdgeXYPrior = define_edge("EdgeXYPrior", "EDGE_PRIOR_XY", (VertexPointXY,), 2, edge_xy_prior)
-EdgePointXY = define_edge("EdgePointXY", "EDGE_POINTXY", (VertexPointXY, VertexPointXY), 2, edge_point_xy)
+EdgeXYPrior = define_edge(
+    "EdgeXYPrior",
+    "EDGE_PRIOR_XY",
+    (VertexPointXY,),
+    2,
+    edge_xy_prior,
+    predict={0: lambda z: z},
+)
+EdgePointXY = define_edge(
+    "EdgePointXY",
+    "EDGE_POINTXY",
+    (VertexPointXY, VertexPointXY),
+    2,
+    edge_point_xy,
+    predict={1: lambda point, z: point + z, 0: lambda point, z: point - z},
+)
 EdgeSE2TwoPointsXY = define_edge(
     "EdgeSE2TwoPointsXY",
     "EDGE_SE2_TWOPOINTSXY",

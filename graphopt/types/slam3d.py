@@ -22,6 +22,7 @@ from graphopt.types import toro
 from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, WorkingForm, unwrapped
 from graphopt.types.define import add, define_edge
 from graphopt.types.files import VertexFile, plain
+from graphopt.types.poses import stored_pose
 from graphopt.types.registry import register
 from graphopt.types.slam2d import make_lots_of_points
 
@@ -103,6 +104,8 @@ VertexSE3 = register(
         {"VERTEX3": toro.VERTEX3},
         doc="Pose in space: x, y, z, qx, qy, qz, qw.",
         working=MATRIX_FORM,
+        role="pose",
+        **stored_pose(SE3),
     )
 )
 
@@ -118,6 +121,7 @@ VertexPointXYZ = register(
         plain(3),
         ("VERTEX_XYZ", "VERTEX_POINTXYZ", "VERTEX_POINT_XYZ", "VertexSBAPointXYZ"),
         doc="Point in space.",
+        role="point",
     )
 )
 
@@ -263,6 +267,13 @@ def edge_project_depth(pose: SE3, point: Array, camera: OffsetCamera, measured: 
     return stack(u / z, v / z, z) - measured
 
 
+def point_of_depth(pose: SE3, camera: OffsetCamera, measured: Array) -> Array:
+    """Point of the world that a robot at `pose` sees at (pixel, depth)."""
+    fx, fy, cx, cy = components(camera.storage[..., 7:11])
+    u, v, depth = components(measured)
+    return (pose * camera.offset).act(stack((u - cx) / fx * depth, (v - cy) / fy * depth, depth))
+
+
 def edge_project_disparity(pose: SE3, point: Array, camera: OffsetCamera, measured: Array) -> Array:
     """(pixel, 1 / depth) - measured."""
     u, v, z = camera.homogeneous_pixel(pose, point)
@@ -291,6 +302,7 @@ EdgeSE3 = define_edge(
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3", "EDGE_SE3_QUAT"),
     alias_files={"EDGE3": toro.EDGE3},
+    relative_pose=lambda z: z,
 )
 EdgeSE3Offset = define_edge(
     "EdgeSE3Offset",
@@ -302,6 +314,7 @@ EdgeSE3Offset = define_edge(
     parameters=(ParameterSE3Offset, ParameterSE3Offset),
     measurement=ISOMETRY_FILE,
     working_jacobian=gradients_se3_offset,
+    relative_pose=lambda a, b, z: a * z * b.inverse(),
 )
 EdgeSE3PointXYZ = define_edge(
     "EdgeSE3PointXYZ",
@@ -311,6 +324,7 @@ EdgeSE3PointXYZ = define_edge(
     edge_se3_point,
     parameters=(ParameterSE3Offset,),
     aliases=("EDGE_SE3_POINTXYZ", "EDGE_SE3_POINT_XYZ"),
+    predict={1: lambda pose, offset, z: (pose * offset).act(z)},
 )
 EdgeSE3XYZ = define_edge(
     "EdgeSE3XYZ",
@@ -327,6 +341,7 @@ EdgeSE3PointXYZDepth = define_edge(
     3,
     edge_project_depth,
     parameters=(ParameterCamera,),
+    predict={1: point_of_depth},
 )
 EdgeSE3PointXYZDisparity = define_edge(
     "EdgeSE3PointXYZDisparity",
@@ -346,6 +361,7 @@ EdgeSE3Prior = define_edge(
     parameters=(ParameterSE3Offset,),
     measurement=ISOMETRY_FILE,
     working_jacobian=gradients_se3_prior,
+    predict={0: lambda offset, z: z * offset.inverse()},
 )
 EdgeSE3XYZPrior = define_edge(
     "EdgeSE3XYZPrior",
@@ -356,9 +372,21 @@ EdgeSE3XYZPrior = define_edge(
     parameters=(ParameterSE3Offset,),
 )
 EdgePointXYZ = define_edge(
-    "EdgePointXYZ", "EDGE_POINTXYZ", (VertexPointXYZ, VertexPointXYZ), 3, edge_point_xyz
+    "EdgePointXYZ",
+    "EDGE_POINTXYZ",
+    (VertexPointXYZ, VertexPointXYZ),
+    3,
+    edge_point_xyz,
+    predict={1: lambda point, z: point + z, 0: lambda point, z: point - z},
 )
-EdgeXYZPrior = define_edge("EdgeXYZPrior", "EDGE_POINTXYZ_PRIOR", (VertexPointXYZ,), 3, edge_xyz_prior)
+EdgeXYZPrior = define_edge(
+    "EdgeXYZPrior",
+    "EDGE_POINTXYZ_PRIOR",
+    (VertexPointXYZ,),
+    3,
+    edge_xyz_prior,
+    predict={0: lambda z: z},
+)
 
 
 def edge_se3_lots_of_points(pose: SE3, *points_and_measured: Array) -> Array:

@@ -237,7 +237,8 @@ py::class_<Solver> bind_direct(py::module_& m, const char* name) {
       .def("solve", &solve<Solver>, py::arg("b"), py::arg("out") = py::none())
       .def("marginals", &marginals<Solver>, py::arg("block_pairs"))
       .def_property_readonly("failed_block", [](const Solver& s) { return block_or_none(s.failed_block()); })
-      .def_property_readonly("memory_bytes", &Solver::memory_bytes);
+      .def_property_readonly("memory_bytes", &Solver::memory_bytes)
+      .def_property_readonly("num_negative", &Solver::num_negative);
 }
 
 std::shared_ptr<BlockPattern> shared(const std::shared_ptr<const BlockPattern>& pattern) {
@@ -406,11 +407,11 @@ void bind_linear(py::module_& m) {
   py::register_local_exception_translator(&translate);
   bind_pattern(m);
   bind_direct<SparseCholesky>(m, "SparseCholesky")
-      .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering) {
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering, bool ldlt) {
              py::gil_scoped_release release;
-             return std::make_unique<SparseCholesky>(std::move(pattern), ordering);
+             return std::make_unique<SparseCholesky>(std::move(pattern), ordering, ldlt);
            }),
-           py::arg("pattern"), py::arg("ordering") = "auto")
+           py::arg("pattern"), py::arg("ordering") = "auto", py::arg("ldlt") = false)
       .def_property_readonly("ordering", [](const SparseCholesky& s) { return s.symbolic().ordering; })
       .def_property_readonly("permutation",
                              [](const py::object& self) {
@@ -423,10 +424,10 @@ void bind_linear(py::module_& m) {
           [](const SparseCholesky& s) { return static_cast<std::int64_t>(s.symbolic().nonzeros); })
       .def_property_readonly("flops", [](const SparseCholesky& s) { return s.symbolic().flops; });
   bind_direct<DenseCholesky>(m, "DenseCholesky")
-      .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
-             return std::make_unique<DenseCholesky>(std::move(pattern));
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern, bool ldlt) {
+             return std::make_unique<DenseCholesky>(std::move(pattern), ldlt);
            }),
-           py::arg("pattern"))
+           py::arg("pattern"), py::arg("ldlt") = false)
       .def_property_readonly(
           "num_nonzeros",
           [](const DenseCholesky& s) { return s.pattern().dim() * (s.pattern().dim() + 1) / 2; })

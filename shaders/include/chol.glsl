@@ -11,6 +11,8 @@
 #define GRAPHOPT_CHOL_GLSL
 
 layout(constant_id = 14) const uint SIGNED = 0;
+// 1: matrix, damping, right-hand sides and solutions are float32, also where the factorisation is in float64.
+layout(constant_id = 13) const uint NARROW = 0;
 
 #if defined(GRAPHOPT_ADDRESS)
 #define LARGE_INOUT(slot, name) GRAPHOPT_LARGE(restrict, slot, name)

@@ -15,7 +15,7 @@ def on_device(monkeypatch):
     """Run a script on the CPU and on the Vulkan device, under validation."""
     monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
     shared_device("address")
-    monkeypatch.setattr("graphopt.g2o.devices._device", None)
+    monkeypatch.setattr("graphopt.g2o.engine.devices._device", None)
 
     def both_devices(script):
         results = []

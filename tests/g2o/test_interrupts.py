@@ -23,7 +23,7 @@ from graphopt.optimizer import TerminationType
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch):
     """Python's own handler before and after; no choice left over."""
-    monkeypatch.setattr("graphopt.g2o.interrupts._chosen", None)
+    monkeypatch.setattr("graphopt.g2o.engine.interrupts._chosen", None)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -230,7 +230,7 @@ def test_during_the_set_up(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         optimizer.optimize(5)
     assert_same(estimates(optimizer), before, rtol=1e-15, atol=1e-15)
-    monkeypatch.setattr("graphopt.g2o.problem.Problem.take_values", lambda self: press())
+    monkeypatch.setattr("graphopt.g2o.engine.problem.Problem.take_values", lambda self: press())
     with pytest.raises(KeyboardInterrupt):
         optimizer.optimize(5)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -33,7 +33,7 @@ def pose_edge() -> g2o.EdgeSE3ProjectXYZOnlyPose:
         np.array([1, 2], np.float32),
         np.array([[1.0], [2.0]]),
         np.array([1.0, 0.0, 2.0])[::2],
-        np.array([1.0, 2.0]).view(g2o.edges.CallableArray),
+        np.array([1.0, 2.0]).view(g2o.elements.edges.CallableArray),
     ],
     ids=["array", "list", "tuple", "single", "column", "strided", "subclass"],
 )
@@ -108,7 +108,7 @@ def test_one_edge_has_the_digits_of_many():
         edge.set_vertex(0, vertex)
         edge.set_measurement(random.uniform(0.0, 400.0, 2))
         edges.append(edge)
-    g2o.evaluate.evaluator(type(edges[0])._type).many(edges)
+    g2o.engine.evaluate.evaluator(type(edges[0])._type).many(edges)
     batch = [(edge.error.copy(), edge.chi2()) for edge in edges]
     for edge, (error, chi2) in zip(edges, batch, strict=True):
         edge.compute_error()

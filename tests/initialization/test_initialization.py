@@ -7,6 +7,7 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE2, SE3, Sim3
 from graphopt.graph import Graph
 from graphopt.initialization import METHODS, initialize
+from graphopt.initialization.relative_poses import pose_graphs
 
 
 def random_poses(group, num, rng):
@@ -146,3 +147,38 @@ def test_graph_without_poses_is_left_alone():
     graph = Graph()
     graph.add_vertices("VERTEX_XY", [1], [[1.0, 2.0]])
     assert initialize(graph, "chordal").untouched == [1]
+
+
+@pytest.mark.parametrize("case", ["expmap", "sim3"])
+def test_weights_of_rotation_first_tangents(case):
+    """The same noisy measurements, weighted alike, give the same chordal rotations and positions."""
+    rng = np.random.default_rng(3)
+    results = {}
+    num = 12
+    poses = random_poses(SE3, num, rng)
+    pairs = np.concatenate([np.stack([np.arange(num), np.roll(np.arange(num), -k)], 1) for k in (1, 3)])
+    exact = SE3(poses.storage[pairs[:, 0]]).inverse() * SE3(poses.storage[pairs[:, 1]])
+    noise = SE3.exp(0.1 * rng.normal(size=(len(pairs), 6)))
+    relative = exact * noise
+    translation, rotation = 10.0 ** rng.uniform(-2, 2, (2, len(pairs)))
+    for name in ("slam3d", case):
+        vertex_tag, edge_tag, group, to_estimate, to_measurement = CASES[name]
+        as_group = lambda pose, group=group: group(  # noqa: E731
+            np.concatenate([pose.storage, np.ones((len(pose.storage), group.storage_dim - 7))], axis=1)
+        )
+        graph = Graph()
+        graph.add_vertices(vertex_tag, np.arange(num))
+        graph.vertex_sets[0].estimate[:, : group.storage_dim] = to_estimate(as_group(poses)).storage
+        blocks = [translation, rotation] if name == "slam3d" else [rotation, translation]
+        diagonal = np.repeat(np.stack(blocks, axis=1), 3, axis=1)
+        if group is Sim3:
+            diagonal = np.concatenate([diagonal, np.full((len(pairs), 1), 1e6)], axis=1)
+        information = diagonal[:, :, None] * np.eye(diagonal.shape[1])
+        graph.add_edges(edge_tag, pairs, to_measurement(as_group(relative)).storage, information)
+        (found,) = pose_graphs(graph)
+        results[name] = found.weight, found.relative.storage[:, :7]
+        if group is SE3:
+            initialize(graph, "chordal")
+            results[name] += (found.poses.to_matrix(),)
+    for expected, actual in zip(results["slam3d"], results[case], strict=False):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)

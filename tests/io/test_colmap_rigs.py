@@ -268,3 +268,19 @@ def test_formats_of_an_imu(tmp_path):
         rigs = form.parse_rigs(form.format_rigs(model.rigs), "rigs")
         frames = form.parse_frames(form.format_frames(model.frames), "frames")
         assert rigs[0].sensors[1][:2] == (1, 99) and frames.data[0].tolist()[1] == [1, 99, 5]
+
+
+def test_places_beyond_the_largest_double(tmp_path):
+    """Finite numbers whose product is none are refused by name, when read or when written."""
+    model = rig_model()
+    pose = model.rigs[0].sensors[1].pose.copy()
+    pose[4:] = 1.7e308
+    model.rigs[0].sensors[1] = io.ColmapSensor(0, 2, pose)
+    io.write_colmap(model, tmp_path / "a")
+    with pytest.raises(FormatError, match="camera 2 of rig 7 stands beyond"):
+        io.read(tmp_path / "a")
+    graph = io.read(write_new(rig_model(), tmp_path / "b"))
+    graph.vertex_set("VERTEX_SE3:EXPMAP").estimate[0, :3] = 1.7e308
+    with pytest.raises(FormatError, match="image 12 stands beyond"):
+        io.write(graph, tmp_path / "c")
+    assert not (tmp_path / "c").exists()

@@ -225,6 +225,24 @@ def test_cpp_defaults_of_a_bare_camera(tmp_path):
     assert io.read(path, dialect="g2opy").vertex(0).estimate[7:].tolist() == [1, 1, 0.5, 0.5, 0]
 
 
+def test_cpp_normalises_measurements_and_not_estimates(tmp_path):
+    """Of few digits: C++ g2o scales the quaternion of an edge, not that of a vertex; g2opy neither."""
+    rng = np.random.default_rng(9)
+    values = np.round(poses(rng, 3), 4)
+    path = tmp_path / "a.g2o"
+    triangle = " ".join(map(str, np.eye(6)[np.triu_indices(6)]))
+    rows = [" ".join(map(repr, row.tolist())) for row in values]
+    path.write_text(
+        f"VERTEX_SE3:QUAT 0 {rows[0]}\nVERTEX_SE3:QUAT 1 {rows[1]}\nEDGE_SE3:QUAT 0 1 {rows[2]} {triangle}\n"
+    )
+    unit = values[2].copy()
+    unit[3:] /= np.linalg.norm(unit[3:])
+    for dialect, measured in (("g2o", unit), ("g2opy", values[2])):
+        graph = io.read(path, dialect=dialect)
+        np.testing.assert_allclose(graph.edge_set("EDGE_SE3:QUAT").measurement[0], measured, rtol=1e-15)
+        np.testing.assert_array_equal(graph.vertex_set("VERTEX_SE3:QUAT").estimate, values[:2])
+
+
 def test_unknown_and_unfit_dialects(tmp_path):
     """The error lists the dialects there are, and those of the format."""
     path = tmp_path / "a.g2o"

@@ -8,7 +8,7 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.graph import Graph
 
-STEREO = "".join(f"{i // 3} {i % 5} {300 + i} {290 + i} 200 {i}.5 -1 {9 + i}\n" for i in range(30))
+STEREO = "".join(f"{i // 3}.5 {i % 5} {300 + i} {290 + i} 200 {i}.5 -1 {9 + i}\n" for i in range(30))
 
 
 def trajectory(count=20):
@@ -33,6 +33,9 @@ def test_stereo_factors_are_no_trajectory(tmp_path):
     with pytest.raises(FormatError, match=r"no TUM trajectory.*0% of the quaternions.*format='tum'"):
         io.read(path)
     assert io.read(path, format="tum").num_vertices == 30
+    path.write_text(STEREO.replace(".5 ", " "))
+    with pytest.raises(FormatError, match="stereo factors need a file whose name contains 'camera_poses'"):
+        io.read(path)
     assert io.read(save(tmp_path / "walk.txt", trajectory())).num_vertices == 20
 
 
@@ -43,10 +46,76 @@ def test_falling_time_stamps_are_no_trajectory(tmp_path):
     assert io.read(save(tmp_path / "walk.tum", trajectory()[::-1])).num_vertices == 20
 
 
-def test_real_stereo_factors_are_refused(shared_data):
-    """GTSAM's file is not read as 52,544 poses."""
-    with pytest.raises(FormatError, match="no TUM trajectory"):
-        io.read(shared_data / "landmark" / "VO_stereo_factors_large.txt.xz")
+FILES = {
+    "my_stereo_factors.txt": "1 3 320 300 240 0 0 5\n1 4 370 350 250 0.5 0.1 5\n2 3 310 290 240 -0.1 0 5\n",
+    "my_camera_poses.txt": "1 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n2 0 -1 0 0.5 1 0 0 0 0 0 1 0 0 0 0 1\n",
+    "my_calibration.txt": "500 500 0 320 240 0.2\n",
+}
+
+
+def stereo_files(folder, **changes):
+    """Write the three files; returns the path of the factors."""
+    for name, text in FILES.items():
+        (folder / name).write_text(changes.get(name.split("_", 1)[1].removesuffix(".txt"), text))
+    return folder / "my_stereo_factors.txt"
+
+
+def test_stereo_factors_with_their_companions(tmp_path):
+    """Poses, calibration and factors make one problem; points start where they are first seen."""
+    graph, report = io.read_with_report(stereo_files(tmp_path))
+    assert report.format == "gtsam_stereo"
+    np.testing.assert_allclose(graph.vertex(3 + 3).estimate, [0, 0, 5])
+    np.testing.assert_allclose(SE3(graph.vertex(2).estimate).inverse().storage[:3], [0.5, 0, 0], atol=1e-15)
+    assert graph.vertex_set("VERTEX_SE3:EXPMAP").fixed.tolist() == [True, False]
+    # camera 1 sees both points as the file says; camera 2 is turned: (0, 0, 5) is (0, 0.5, 5) there
+    expected = (310 - 320) ** 2 + (240 - (240 + 500 * 0.1)) ** 2 + (290 - (320 - 20)) ** 2
+    assert graph.chi2() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"calibration": "500 500 1 320 240 0.2\n"},
+            "my_calibration.txt:1: expected one line with a skew of 0",
+        ),
+        ({"calibration": "500 500 0 320\n"}, "my_calibration.txt:1: got 4 numbers, expected 6"),
+        ({"camera_poses": "1 2 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n"}, "my_camera_poses.txt:1: the 3 x 3 part"),
+        ({"camera_poses": "1 1 0 0 0 0 1 0 0 0 0 1 0 0 0 0 1\n"}, "factors.txt:3: pose 2 is not in the"),
+    ],
+)
+def test_wrong_companions_are_named(changes, message, tmp_path):
+    """The error names file and line."""
+    with pytest.raises(FormatError, match=message):
+        io.read(stereo_files(tmp_path, **changes))
+
+
+def test_real_stereo_factors_are_those_of_gtsam(shared_data):
+    """GTSAM's file is not read as a trajectory; its error at the start is half our chi2."""
+    path = shared_data / "landmark" / "VO_stereo_factors_large.txt.xz"
+    if not path.is_file():
+        pytest.skip("no such file")
+    graph, report = io.read_with_report(path)
+    assert report.format == "gtsam_stereo"
+    gtsam = pytest.importorskip("gtsam")
+    poses = graph.vertex_set("VERTEX_SE3:EXPMAP")
+    world_T_cam = SE3(poses.estimate).inverse().to_matrix()
+    values, factors = gtsam.Values(), gtsam.NonlinearFactorGraph()
+    for id, matrix in zip(poses.ids.tolist(), np.asarray(world_T_cam), strict=True):
+        values.insert(id, gtsam.Pose3(matrix))
+    points = graph.vertex_set("VERTEX_TRACKXYZ")
+    for id, point in zip(points.ids.tolist(), points.estimate, strict=True):
+        values.insert(id, point)
+    noise = gtsam.noiseModel.Isotropic.Sigma(3, 1.0)
+    edges = graph.edge_set("EDGE_STEREO_SE3_PROJECT_XYZ:EXPMAP")
+    fx, fy, cx, cy, bf = edges.measurement[0, 3:]
+    calibration = gtsam.Cal3_S2Stereo(fx, fy, 0.0, cx, cy, bf / fx)
+    for (point, pose), (u, v, right) in zip(
+        edges.vertices.tolist(), edges.measurement[:, :3].tolist(), strict=True
+    ):
+        measured = gtsam.StereoPoint2(u, right, v)
+        factors.add(gtsam.GenericStereoFactor3D(measured, noise, pose, point, calibration))
+    assert graph.chi2() == pytest.approx(2.0 * factors.error(values), rel=1e-9)
 
 
 def test_fix_lines_of_missing_and_unknown_vertices(tmp_path):

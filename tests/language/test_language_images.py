@@ -237,3 +237,27 @@ def test_the_trace_has_one_sample_per_channel(registration):
     program = codegen.compile_edge(Brightness, "identity").linearize
     assert program.operation_counts()["SAMPLE"] == 1
     assert len(trace_edge(Brightness).residual) == 1
+
+
+def test_planes_may_change_while_another_thread_samples():
+    """Samples are of one of the pictures that were there, or NaN; nothing is read after it is released."""
+    import threading
+
+    program, stop = sampling_program("bilinear"), threading.Event()
+    picture = graphopt.Image(np.ones((4, 4)))
+    inputs = np.tile([picture.planes[0], 1.5, 2.5], (640, 1))
+    seen: set[float] = set()
+
+    def sample() -> None:
+        while not stop.is_set():
+            seen.update(np.unique(program.run(inputs)[:, 0]).tolist())
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    for step in range(300):
+        picture.pixels = np.full((2 + step % 7, 3), 1.0 + step % 3)
+        for _ in range(3):
+            graphopt.Image(np.zeros((50, 50)))  # dropped at once
+    stop.set()
+    thread.join()
+    assert seen <= {1.0, 2.0, 3.0} and seen

@@ -118,6 +118,32 @@ def test_indefinite_systems_by_ldlt(variant, name):
     assert residual(dense, solver.solve(b), b) < 50 * UNIT[precision]
 
 
+@pytest.mark.parametrize("method", ["llt", "ldlt"])
+@pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, below one panel"])
+def test_blocks_of_the_inverse(variant, name, method):
+    """All diagonal blocks, those of the structure, and some that L does not have."""
+    device, precision = variant
+    dims, edges, ordering = PATTERNS[name]
+    rng = np.random.default_rng(7)
+    pattern = make_pattern(dims, edges)
+    dense = to_dense(pattern, spd_values(pattern, rng))
+    if method == "ldlt":
+        dense[np.diag_indices_from(dense)] *= np.where(rng.random(pattern.dim) < 0.3, -1.0, 1.0)
+    solver = DeviceCholesky(device, pattern, precision, method, ordering=ordering)
+    with pytest.raises(SolverError, match="there is no factorisation"):
+        solver.marginals(np.zeros((1, 2), int))
+    assert solver.factorize(from_dense(pattern, dense))
+    every = np.arange(pattern.num_blocks)
+    far = rng.integers(0, pattern.num_blocks, (12, 2))
+    pairs = np.concatenate(
+        [np.stack([every, every], axis=1), np.asarray(edges, int).reshape(-1, 2)[:20], far]
+    )
+    inverse = np.linalg.inv(dense)
+    for (i, j), block in zip(pairs, solver.marginals(pairs), strict=True):
+        rows, cols = (slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in (i, j))
+        assert np.abs(block - inverse[rows, cols]).max() < 200 * UNIT[precision] * np.abs(inverse).max()
+
+
 @pytest.mark.parametrize("name", ["two chains", "full, beyond a group of panels"])
 def test_a_bad_pivot_names_its_block(variant, name):
     """An indefinite, a singular and a non-finite block are found; the next good system is solved."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import Graph
 from graphopt.graph.residuals import errors
 from graphopt.io import extra_types
@@ -39,16 +40,19 @@ from graphopt.io.colmap.rigs import (
     places_of,
     to_storage,
 )
+from graphopt.io.extra_types import AS_COLMAP, Refined
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
 
 ATTACHMENT = "colmap"
 OFFSET_TAG = "PARAMS_SE3OFFSET"
-_PROJECTIONS = {*extra_types.PROJECTION_EDGE.values(), *extra_types.RIG_PROJECTION_EDGE.values()}
 
 
-def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
-    """Graph of a model. FormatError for a camera model that has no projection here."""
+def graph_of(model: ColmapModel, path: str, report: ReadReport, refined: Refined = AS_COLMAP) -> Graph:
+    """Graph of a model. FormatError for a camera model that has no projection here.
+
+    refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
+    """
     for camera in model.cameras:
         if camera.model not in extra_types.COLMAP_MODELS:
             raise FormatError(
@@ -64,12 +68,13 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
     owners = np.unique(places.owner)
     poses = _frame_poses(model)[places.frame[owners]]
     graph.add_vertices(extra_types.POSE_TAG, owners, poses, order=owners)
-    for name in sorted({camera.model for camera in model.cameras}):
+    types = {one.model: extra_types.projection_types(one.model, refined) for one in model.cameras}
+    for name in sorted(types):
         rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
         params = np.array([model.cameras[j].params for j in rows])
-        graph.add_vertices(
-            extra_types.CAMERA_VERTEX[name], num_images + rows, params, order=num_images + rows
-        )
+        camera_type = types[name].camera
+        is_fixed = not any(map(refined.moves, CAMERA_MODELS[name].parameter_names))
+        graph.add_vertices(camera_type, num_images + rows, params, fixed=is_fixed, order=num_images + rows)
     first_point = num_images + num_cameras
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
@@ -82,17 +87,17 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport) -> Graph:
         graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
         report.parameters[OFFSET_TAG] = num_offsets
     every = np.stack([places.owner[image_row], first_point + point_row, num_images + camera_row], axis=1)
-    for name in sorted({camera.model for camera in model.cameras}):
+    for name in sorted(types):
         with_model = np.array([camera.model == name for camera in model.cameras])
-        report.vertices[extra_types.CAMERA_VERTEX[name].tag] = int(with_model.sum())
-        for types, on_rig in ((extra_types.PROJECTION_EDGE, False), (extra_types.RIG_PROJECTION_EDGE, True)):
+        report.vertices[types[name].camera.tag] = int(with_model.sum())
+        for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
             mine = np.flatnonzero(with_model[camera_row] & ((offset >= 0) == on_rig))
             if len(mine) == 0 and on_rig:
                 continue
             parameters = offset[mine, None] if on_rig else None
             order = num_vertices + mine
-            graph.add_edges(types[name], every[mine], pixel[mine], parameters=parameters, order=order)
-            report.edges[types[name].tag] = len(mine)
+            graph.add_edges(edge_type, every[mine], pixel[mine], parameters=parameters, order=order)
+            report.edges[edge_type.tag] = len(mine)
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
@@ -191,7 +196,7 @@ def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> 
     """(num_elements,) distance [px] of each track element, NaN where its edge was removed."""
     error = np.full(num_elements, np.nan)
     for one in graph.edge_sets:
-        if one.type not in _PROJECTIONS:
+        if not one.type.tag.startswith("EDGE_PROJECT_"):
             if len(one):
                 raise FormatError(f"{len(one)} edges {one.type.tag} have no place in a COLMAP model")
             continue
@@ -241,6 +246,9 @@ def _images(
     old = model.images
     rows = np.flatnonzero(kept_images)
     poses = image_poses(places, frame_poses)[rows]
+    beyond = np.flatnonzero(~np.isfinite(poses).all(axis=1))
+    if len(beyond):
+        raise FormatError(f"image {old.ids[rows[beyond[0]]]} stands beyond the largest double")
     image_row, _, _ = model.observations()
     keypoint = old.keypoint_start[image_row] + model.points.track[:, 1]
     point_ids = old.point_ids.copy()

@@ -184,7 +184,11 @@ def _rig_T_sensor(rig: ColmapRig, sensor_id: int, path: str) -> np.ndarray:
             f"{path}: camera {sensor_id} has no pose in rig {rig.id}; let COLMAP's rig_configurator or "
             "bundle adjuster find one first"
         )
-    return np.asarray(SE3(to_storage(pose[None])).inverse().storage)[0]
+    with np.errstate(all="ignore"):
+        inverse = np.asarray(SE3(to_storage(pose[None])).inverse().storage)[0]
+    if not np.isfinite(inverse).all():
+        raise FormatError(f"{path}: camera {sensor_id} of rig {rig.id} stands beyond the largest double")
+    return inverse
 
 
 def image_poses(places: Places, rig_T_world: np.ndarray) -> np.ndarray:
@@ -193,7 +197,8 @@ def image_poses(places: Places, rig_T_world: np.ndarray) -> np.ndarray:
     moved = places.offset >= 0
     if moved.any():
         rig_T_sensor = SE3(places.offsets[places.offset[moved]])
-        poses[moved] = np.asarray((rig_T_sensor.inverse() * SE3(poses[moved])).storage)
+        with np.errstate(all="ignore"):
+            poses[moved] = np.asarray((rig_T_sensor.inverse() * SE3(poses[moved])).storage)
     return poses
 
 

@@ -223,6 +223,10 @@ class Program:
         self._commands += [("launch", one) for one in launches]
         return self
 
+    def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Program:
+        """One launch of a kernel that is at hand, as recorders have it."""
+        return self.launch(Launch(kernel, tuple(buffers), tuple(params), groups))
+
     def barrier(self) -> Program:
         """Finish everything before."""
         self._commands.append(("barrier", ()))

@@ -1,6 +1,7 @@
 #include "linear/dense_cholesky.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -15,7 +16,10 @@ constexpr std::int64_t kMinParallelDim = 128;
 
 }  // namespace
 
-DenseCholesky::DenseCholesky(std::shared_ptr<const BlockPattern> pattern) : pattern_(std::move(pattern)) {}
+DenseCholesky::DenseCholesky(std::shared_ptr<const BlockPattern> pattern, bool signed_pivots)
+    : pattern_(std::move(pattern)), signed_pivots_(signed_pivots) {}
+
+std::int64_t DenseCholesky::num_negative() const { return std::count(signs_.begin(), signs_.end(), -1.0); }
 
 double DenseCholesky::flops() const {
   const double n = static_cast<double>(pattern_->dim());
@@ -23,7 +27,8 @@ double DenseCholesky::flops() const {
 }
 
 Front DenseCholesky::front() {
-  return Front{static_cast<int>(pattern_->dim()), 0, factor_.data(), nullptr, nullptr};
+  return Front{static_cast<int>(pattern_->dim()),       0, factor_.data(), nullptr, nullptr,
+               signed_pivots_ ? signs_.data() : nullptr};
 }
 
 bool DenseCholesky::factorize(const double* values, const double* damping) {
@@ -31,6 +36,7 @@ bool DenseCholesky::factorize(const double* values, const double* damping) {
   const std::int64_t dim = pattern_->dim();
   factor_.require(triangle_size(num_strips(dim)));
   min_pivot_.resize(static_cast<std::size_t>(dim));
+  if (signed_pivots_) signs_.resize(static_cast<std::size_t>(dim));
   int failed = -1;
   ThreadPool& pool = ThreadPool::instance();
   if (dim < kMinParallelDim || pool.num_threads() == 1) {
@@ -80,7 +86,7 @@ void DenseCholesky::assemble(const Team& team, const double* values, const doubl
     for (std::int64_t i = first_row; i < first_row + cols; ++i) {
       double& pivot = lower[triangle_row(i) + i * kStrip];
       if (damping != nullptr) pivot += damping[i];
-      min_pivot_[i] = std::numeric_limits<double>::epsilon() * pivot;
+      min_pivot_[i] = std::numeric_limits<double>::epsilon() * (signed_pivots_ ? std::abs(pivot) : pivot);
     }
   }
   team.wait();
@@ -98,6 +104,7 @@ void DenseCholesky::solve(const double* b, double* x) {
 void DenseCholesky::solve_factorized(const double* b, double* x) {
   if (x != b) std::copy_n(b, pattern_->dim(), x);
   forward_front(front(), x, nullptr);
+  for (std::size_t i = 0; i < signs_.size(); ++i) x[i] *= signs_[i];
   backward_front(front(), x, nullptr);
 }
 

@@ -14,7 +14,7 @@ namespace graphopt {
 
 class DenseCholesky {
  public:
-  explicit DenseCholesky(std::shared_ptr<const BlockPattern> pattern);
+  explicit DenseCholesky(std::shared_ptr<const BlockPattern> pattern, bool signed_pivots = false);
 
   // values (values_size), damping (dim) or null. False if a pivot is not positive: see failed_block().
   bool factorize(const double* values, const double* damping);
@@ -28,6 +28,7 @@ class DenseCholesky {
   const BlockPattern& pattern() const { return *pattern_; }
   bool factorized() const { return factorized_; }
   int failed_block() const { return failed_block_; }
+  std::int64_t num_negative() const;  // pivots
   double flops() const;
   std::int64_t memory_bytes() const { return factor_.size() * static_cast<std::int64_t>(sizeof(double)); }
 
@@ -39,7 +40,8 @@ class DenseCholesky {
 
   std::shared_ptr<const BlockPattern> pattern_;
   AlignedBuffer factor_;
-  std::vector<double> min_pivot_;
+  std::vector<double> min_pivot_, signs_;
+  bool signed_pivots_ = false;
   bool factorized_ = false;
   int failed_block_ = -1;
   std::mutex mutex_;

@@ -22,20 +22,33 @@ struct Tile {
   Vec at[MS][NR];
 };
 
-// tile += sum_p a(:, p) b(0..NR-1, p)', p = 0 .. depth-1. All strips have kStrip doubles per column.
-template <int MS, int NR>
-inline __attribute__((always_inline)) void accumulate(Tile<MS, NR>& tile, const StripPointers<MS>& a,
-                                                      const double* b, int first, int last) {
+// tile += sum_p a(:, p) s_p b(0..NR-1, p)', p = first .. last-1. All strips have kStrip doubles per column.
+template <int MS, int NR, bool Signed>
+inline __attribute__((always_inline)) void accumulate_columns(Tile<MS, NR>& tile, const StripPointers<MS>& a,
+                                                              const double* b, int first, int last,
+                                                              const double* signs) {
   for (int p = first; p < last; ++p) {
     Vec column[MS];
 #pragma GCC unroll 8
     for (int s = 0; s < MS; ++s) column[s] = *as_vec(a.strip[s] + p * kStrip);
 #pragma GCC unroll 8
     for (int j = 0; j < NR; ++j) {
-      const double factor = b[p * kStrip + j];
+      const double factor = Signed ? b[p * kStrip + j] * signs[p] : b[p * kStrip + j];
 #pragma GCC unroll 8
       for (int s = 0; s < MS; ++s) tile.at[s][j] += column[s] * factor;
     }
+  }
+}
+
+// signs: of the pivots of the front, or null where all are 1.
+template <int MS, int NR>
+inline __attribute__((always_inline)) void accumulate(Tile<MS, NR>& tile, const StripPointers<MS>& a,
+                                                      const double* b, int first, int last,
+                                                      const double* signs) {
+  if (signs == nullptr) {
+    accumulate_columns<MS, NR, false>(tile, a, b, first, last, signs);
+  } else {
+    accumulate_columns<MS, NR, true>(tile, a, b, first, last, signs);
   }
 }
 
@@ -48,13 +61,13 @@ inline __attribute__((always_inline)) void clear(Tile<MS, NR>& tile) {
   }
 }
 
-// c := c - a b' (or -a b' if Overwrite), columns first .. last of a and b, columns col .. col + NR of c.
+// c := c - a S b' (or -a S b' if Overwrite), columns first .. last of a and b, columns col .. col + NR of c.
 template <int MS, int NR, bool Overwrite>
 void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripPointers<MS>& a,
-                      const double* b, int first, int last) {
+                      const double* b, int first, int last, const double* signs) {
   Tile<MS, NR> tile;
   clear(tile);
-  accumulate(tile, a, b, first, last);
+  accumulate(tile, a, b, first, last, signs);
 #pragma GCC unroll 8
   for (int s = 0; s < MS; ++s) {
 #pragma GCC unroll 8
@@ -72,13 +85,13 @@ void subtract_product(const StripPointers<MS>& c, std::int64_t col, const StripP
 // Columns col .. col + NR of strips `a`: subtract the columns first .. col of the same panel, then solve with
 // the diagonal tile. `pivot` is the strip that holds the diagonal tile.
 template <int MS, int NR>
-void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int col) {
+void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int col, const double* signs) {
   Tile<MS, NR> tile;
   clear(tile);
-  accumulate(tile, a, pivot, first, col);
+  accumulate(tile, a, pivot, first, col, signs);
   const double* lower = pivot + static_cast<std::int64_t>(col) * kStrip;
 #pragma GCC unroll 8
-  for (int j = 0; j < NR; ++j) {
+  for (int j = 0; j < NR; ++j) {  // columns of L S
 #pragma GCC unroll 8
     for (int s = 0; s < MS; ++s) {
       tile.at[s][j] = (*as_vec(a.strip[s] + (col + j) * kStrip) - tile.at[s][j]) * lower[j * kStrip + j];
@@ -89,6 +102,11 @@ void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int 
       for (int s = 0; s < MS; ++s) tile.at[s][i] += tile.at[s][j] * lower[j * kStrip + i];
     }
   }
+  if (signs != nullptr) {
+    for (int j = 0; j < NR; ++j) {
+      for (int s = 0; s < MS; ++s) tile.at[s][j] *= signs[col + j];
+    }
+  }
 #pragma GCC unroll 8
   for (int s = 0; s < MS; ++s) {
 #pragma GCC unroll 8
@@ -97,26 +115,30 @@ void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int 
 }
 
 // Cholesky of the diagonal tile at columns col .. col + width. Returns the failing column (relative) or -1.
-int factor_tile(double* pivot, int first, int col, int width, const double* min_pivot) {
+// signs: null, or where the pivots' signs go.
+int factor_tile(double* pivot, int first, int col, int width, const double* min_pivot, double* signs) {
   Tile<1, kStrip> tile;
   clear(tile);
   if (width == kStrip) {
-    accumulate(tile, StripPointers<1>{{pivot}}, pivot, first, col);
+    accumulate(tile, StripPointers<1>{{pivot}}, pivot, first, col, signs);
   } else {
     for (int p = first; p < col; ++p) {
       const Vec column = *as_vec(pivot + p * kStrip);
-      for (int j = 0; j < width; ++j) tile.at[0][j] += column * pivot[p * kStrip + j];
+      const double sign = signs == nullptr ? 1.0 : signs[p];
+      for (int j = 0; j < width; ++j) tile.at[0][j] += column * (sign * pivot[p * kStrip + j]);
     }
   }
   double* lower = pivot + static_cast<std::int64_t>(col) * kStrip;
   for (int j = 0; j < width; ++j) tile.at[0][j] = *as_vec(lower + j * kStrip) - tile.at[0][j];
   for (int j = 0; j < width; ++j) {
-    const double d = tile.at[0][j][j];
+    const double given = tile.at[0][j][j];
+    const double sign = signs != nullptr && given < 0.0 ? -1.0 : 1.0, d = sign * given;
     if (!(d > min_pivot[col + j]) || !std::isfinite(d)) return j;
+    if (signs != nullptr) signs[col + j] = sign;
     const double inverse = 1.0 / std::sqrt(d);
-    Vec column = tile.at[0][j] * inverse;
+    Vec column = tile.at[0][j] * (sign * inverse);
     for (int i = 0; i < j; ++i) column[i] = 0.0;
-    for (int i = j + 1; i < width; ++i) tile.at[0][i] -= column * column[i];
+    for (int i = j + 1; i < width; ++i) tile.at[0][i] -= column * (sign * column[i]);
     column[j] = inverse;
     *as_vec(lower + j * kStrip) = column;
   }
@@ -124,25 +146,26 @@ int factor_tile(double* pivot, int first, int col, int width, const double* min_
 }
 
 template <int MS>
-void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int first, int col, int width) {
+void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int first, int col, int width,
+                         const double* signs) {
   switch (width) {
     case 1:
-      return solve_tile<MS, 1>(a, pivot, first, col);
+      return solve_tile<MS, 1>(a, pivot, first, col, signs);
     case 2:
-      return solve_tile<MS, 2>(a, pivot, first, col);
+      return solve_tile<MS, 2>(a, pivot, first, col, signs);
     case 3:
-      return solve_tile<MS, 3>(a, pivot, first, col);
+      return solve_tile<MS, 3>(a, pivot, first, col, signs);
     case 4:
-      return solve_tile<MS, 4>(a, pivot, first, col);
+      return solve_tile<MS, 4>(a, pivot, first, col, signs);
 #if defined(__AVX512F__)
     case 5:
-      return solve_tile<MS, 5>(a, pivot, first, col);
+      return solve_tile<MS, 5>(a, pivot, first, col, signs);
     case 6:
-      return solve_tile<MS, 6>(a, pivot, first, col);
+      return solve_tile<MS, 6>(a, pivot, first, col, signs);
     case 7:
-      return solve_tile<MS, 7>(a, pivot, first, col);
+      return solve_tile<MS, 7>(a, pivot, first, col, signs);
     case 8:
-      return solve_tile<MS, 8>(a, pivot, first, col);
+      return solve_tile<MS, 8>(a, pivot, first, col, signs);
 #endif
     default:
       __builtin_unreachable();
@@ -151,23 +174,23 @@ void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int fi
 
 template <int MS>
 void update_tile_of_width(const StripPointers<MS>& a, std::int64_t col, const double* b, int first, int last,
-                          int width) {
+                          int width, const double* signs) {
   switch (width) {
     case 1:
-      return subtract_product<MS, 1, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 1, false>(a, col, a, b, first, last, signs);
     case 2:
-      return subtract_product<MS, 2, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 2, false>(a, col, a, b, first, last, signs);
     case 3:
-      return subtract_product<MS, 3, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 3, false>(a, col, a, b, first, last, signs);
 #if defined(__AVX512F__)
     case 4:
-      return subtract_product<MS, 4, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 4, false>(a, col, a, b, first, last, signs);
     case 5:
-      return subtract_product<MS, 5, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 5, false>(a, col, a, b, first, last, signs);
     case 6:
-      return subtract_product<MS, 6, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 6, false>(a, col, a, b, first, last, signs);
     case 7:
-      return subtract_product<MS, 7, false>(a, col, a, b, first, last);
+      return subtract_product<MS, 7, false>(a, col, a, b, first, last, signs);
 #endif
     default:
       __builtin_unreachable();
@@ -212,10 +235,11 @@ int factor_diagonal_block(const FrontStrips& strips, int first, int last, const 
   for (int col = first; col < last; col += kStrip) {
     const int width = std::min(kStrip, n - col);
     double* pivot = strips(col / kStrip);
-    const int failed = factor_tile(pivot, first, col, width, min_pivot);
+    const int failed = factor_tile(pivot, first, col, width, min_pivot, strips.front.signs);
     if (failed >= 0) return col + failed;
-    for_strips(col / kStrip + 1, end, strips,
-               [&](int, const auto& a) { solve_tile_of_width(a, pivot, first, col, width); });
+    for_strips(col / kStrip + 1, end, strips, [&](int, const auto& a) {
+      solve_tile_of_width(a, pivot, first, col, width, strips.front.signs);
+    });
   }
   return -1;
 }
@@ -224,7 +248,8 @@ int factor_diagonal_block(const FrontStrips& strips, int first, int last, const 
 void solve_panel(const FrontStrips& strips, int first, int last, int begin, int end) {
   for_strips(begin, end, strips, [&](int, const auto& a) {
     for (int col = first; col < last; col += kStrip) {
-      solve_tile_of_width(a, strips(col / kStrip), first, col, std::min(kStrip, last - col));
+      solve_tile_of_width(a, strips(col / kStrip), first, col, std::min(kStrip, last - col),
+                          strips.front.signs);
     }
   });
 }
@@ -242,11 +267,11 @@ void update_trailing(const FrontStrips& strips, int first, int last, int begin, 
           if (s + i < pivot) continue;
           const StripPointers<1> one{{a.strip[i]}};
           subtract_product<1, kStrip, false>(one, static_cast<std::int64_t>(pivot) * kStrip, one,
-                                             strips(pivot), first, last);
+                                             strips(pivot), first, last, strips.front.signs);
         }
       } else {
         subtract_product<MS, kStrip, false>(a, static_cast<std::int64_t>(pivot) * kStrip, a, strips(pivot),
-                                            first, last);
+                                            first, last, strips.front.signs);
       }
     }
     if (num_full == strips.diagonal_strips) return;
@@ -254,7 +279,8 @@ void update_trailing(const FrontStrips& strips, int first, int last, int begin, 
     for (int i = 0; i < MS; ++i) {
       if (s + i < num_full) continue;
       const StripPointers<1> one{{a.strip[i]}};
-      update_tile_of_width(one, begin_last, strips(num_full), first, last, n - begin_last);
+      update_tile_of_width(one, begin_last, strips(num_full), first, last, n - begin_last,
+                           strips.front.signs);
     }
   });
 }
@@ -269,13 +295,13 @@ void update_below(const FrontStrips& strips, int first, int last, int begin, int
     for (int i = 0; i < MS; ++i) c.strip[i] = front.update + triangle_size(s + i);
     for (int col = 0; col <= s; ++col) {
       subtract_product<MS, kStrip, Overwrite>(c, static_cast<std::int64_t>(col) * kStrip, a, below(col),
-                                              first, last);
+                                              first, last, front.signs);
     }
     for (int i = 1; i < MS; ++i) {  // the corner of the tile's own triangle
       for (int col = s + 1; col <= s + i; ++col) {
-        subtract_product<1, kStrip, Overwrite>(StripPointers<1>{{c.strip[i]}},
-                                               static_cast<std::int64_t>(col) * kStrip,
-                                               StripPointers<1>{{a.strip[i]}}, below(col), first, last);
+        subtract_product<1, kStrip, Overwrite>(
+            StripPointers<1>{{c.strip[i]}}, static_cast<std::int64_t>(col) * kStrip,
+            StripPointers<1>{{a.strip[i]}}, below(col), first, last, front.signs);
       }
     }
   });

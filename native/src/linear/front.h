@@ -4,6 +4,9 @@
 //   [ A21  A22 ] = [ L21 I ] [    S ] [       I   ]      L21 = A21 L11^-T   m x n, rectangular strips
 //                                                        S   = A22 - L21 L21'
 //
+// With signs it is L D L' with D = diag(+-1), for symmetric matrices that are not definite: the square root
+// of |pivot| is inside of L.
+//
 // `factor` overwrites A11, A21 by L11, L21 and writes only -L21 L21' to `update` (triangular strips); A22 is
 // added by the caller. The diagonal of L11 is stored inverted. Loops run over blocks of columns; within a
 // block the columns are left-looking in groups of kStrip, with the triangular solve in registers; the rest is
@@ -28,6 +31,7 @@ struct Front {
   double* diagonal;  // L11, triangle_size(num_strips(n))
   double* below;     // L21, rectangle_size(m, n)
   double* update;    // S, triangle_size(num_strips(m)); unused if m == 0
+  double* signs;     // (n) signs of the pivots, or null: LL'
 };
 
 // The threads that work on one front: this one is `thread` of `num_threads`.
@@ -41,8 +45,8 @@ struct Team {
   }
 };
 
-// min_pivot (n): a pivot must be finite and larger. Returns the first failing pivot, or -1, or kStopped. The
-// threads of a team share `failed_pivot`, which the caller sets to -1.
+// min_pivot (n): a pivot, or its magnitude if there are signs, must be finite and larger. Returns the first
+// failing pivot, or -1, or kStopped. The threads of a team share `failed_pivot`, which the caller sets to -1.
 constexpr int kStopped = std::numeric_limits<int>::max();
 int factor_front(const Front& front, const double* min_pivot, const Team& team, int* failed_pivot);
 

@@ -92,7 +92,12 @@ Eigen::MatrixXd SelectedInverse::front_inverse(int s, const Eigen::MatrixXd* par
   Eigen::MatrixXd inverse(n + m, n + m);
   const Eigen::MatrixXd lower_inverse =
       lower.triangularView<Eigen::Lower>().solve(Eigen::MatrixXd::Identity(n, n));
-  inverse.topLeftCorner(n, n).noalias() = lower_inverse.transpose() * lower_inverse;
+  if (factor_.signs_.empty()) {
+    inverse.topLeftCorner(n, n).noalias() = lower_inverse.transpose() * lower_inverse;
+  } else {
+    const Eigen::Map<const Eigen::VectorXd> signs(factor_.signs_.data() + node.first_pivot, n);
+    inverse.topLeftCorner(n, n).noalias() = lower_inverse.transpose() * signs.asDiagonal() * lower_inverse;
+  }
   if (m == 0) return inverse;
   const std::int32_t* row = symbolic_.parent_row.data() + node.rows_begin;
   for (int c = 0; c < m; ++c) {

@@ -12,8 +12,11 @@
 
 namespace graphopt {
 
-SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering)
-    : pattern_(std::move(pattern)), symbolic_(*pattern_, ordering) {}
+SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
+                               bool signed_pivots)
+    : pattern_(std::move(pattern)), symbolic_(*pattern_, ordering), signed_pivots_(signed_pivots) {}
+
+std::int64_t SparseCholesky::num_negative() const { return std::count(signs_.begin(), signs_.end(), -1.0); }
 
 // Run task(thread, barrier) on the threads of the schedule, which is made again if their number has changed.
 template <class Task>
@@ -41,6 +44,7 @@ void SparseCholesky::allocate() {
   factor_.require(symbolic_.factor_size);
   update_.require(schedule_.update_size);
   min_pivot_.resize(dim);
+  if (signed_pivots_) signs_.resize(dim);
   permuted_.resize(dim);
   above_.assign(threads > 1 ? threads : 0, std::vector<double>(dim, 0.0));
   scratch_.resize(threads);
@@ -60,8 +64,12 @@ std::int64_t SparseCholesky::memory_bytes() const {
 
 Front SparseCholesky::front(int s) {
   const Supernode& node = symbolic_.supernodes[s];
-  return Front{node.num_pivots, node.num_below, factor_.data() + node.diagonal, factor_.data() + node.below,
-               update_.data() + schedule_.update[s]};
+  return Front{node.num_pivots,
+               node.num_below,
+               factor_.data() + node.diagonal,
+               factor_.data() + node.below,
+               update_.data() + schedule_.update[s],
+               signed_pivots_ ? signs_.data() + node.first_pivot : nullptr};
 }
 
 bool SparseCholesky::factorize(const double* values, const double* damping) {
@@ -157,7 +165,8 @@ void SparseCholesky::assemble(int s, const Team& team, const double* values, con
     for (int i = 0; i < node.num_pivots; ++i) {
       double& pivot = diagonal[triangle_row(i) + static_cast<std::int64_t>(i) * kStrip];
       if (damping != nullptr) pivot += damping[symbolic_.scalar_source[node.first_pivot + i]];
-      min_pivot_[node.first_pivot + i] = std::numeric_limits<double>::epsilon() * pivot;
+      min_pivot_[node.first_pivot + i] =
+          std::numeric_limits<double>::epsilon() * (signed_pivots_ ? std::abs(pivot) : pivot);
     }
   }
   team.wait();
@@ -301,6 +310,9 @@ void SparseCholesky::backward(int s, int thread) {
   const std::int32_t* row = symbolic_.rows.data() + node.rows_begin;
   for (int i = 0; i < node.num_below; ++i) above[i] = permuted_[row[i]];
   std::fill(above + node.num_below, above + num_strips(node.num_below) * kStrip, 0.0);
+  if (signed_pivots_) {
+    for (int i = node.first_pivot; i < node.first_pivot + node.num_pivots; ++i) permuted_[i] *= signs_[i];
+  }
   backward_front(front(s), permuted_.data() + node.first_pivot, above);
 }
 

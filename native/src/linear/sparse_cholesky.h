@@ -24,7 +24,9 @@ namespace graphopt {
 
 class SparseCholesky {
  public:
-  SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering);
+  // signed_pivots: L D L' with D = diag(+-1) instead of L L'.
+  SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
+                 bool signed_pivots = false);
 
   // values (values_size), damping (dim) or null. False if a pivot is not positive: see failed_block().
   bool factorize(const double* values, const double* damping);
@@ -40,6 +42,7 @@ class SparseCholesky {
   const SymbolicFactor& symbolic() const { return symbolic_; }
   bool factorized() const { return factorized_; }
   int failed_block() const { return failed_block_; }
+  std::int64_t num_negative() const;  // pivots
   std::int64_t memory_bytes() const;
 
  private:
@@ -62,6 +65,7 @@ class SparseCholesky {
   Schedule schedule_;
   AlignedBuffer factor_, update_;
   std::vector<double> min_pivot_;           // (dim), elimination order
+  std::vector<double> signs_;               // (dim), the same, or empty
   std::vector<double> permuted_;            // (dim) right side in elimination order
   std::vector<std::vector<double>> above_;  // per thread (dim): its subtrees' part of the top's right side
   std::vector<AlignedBuffer> scratch_;      // per thread (max_below, padded)
@@ -69,6 +73,7 @@ class SparseCholesky {
   std::vector<int> failed_pivot_;                    // per thread, elimination order, -1: none
   int top_failed_pivot_ = -1;                        // the same for the top of the tree
   int front_failed_pivot_ = -1;                      // within the front the team works on
+  bool signed_pivots_ = false;
   bool factorized_ = false;
   int failed_block_ = -1;
   std::mutex mutex_;

@@ -152,6 +152,7 @@ void run_robust(const RobustContext& robust, double* rho, double* weight, const 
 template <int kWidth, class F>
 void run_sample(double* value, double* by_u, double* by_v, const double* plane, const double* u,
                 const double* v, F sample) {
+  const PlaneReader reading;
   for (int i = 0; i < kWidth; ++i) {
     const Sample s = sample(plane[i], u[i], v[i]);
     value[i] = s.value;

@@ -2,22 +2,59 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
-#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace graphopt::vm {
 namespace {
 
-constexpr float kBlank = 0.0F;
-Plane planes[kMaxPlanes] = {{&kBlank, 1, 1}};
-std::mutex mutex;
+// A plane and what keeps its pixels alive; never changes.
+struct Entry {
+  Plane plane;
+  std::shared_ptr<void> owner;
+};
 
-// Never destroyed: its entries may outlive the Python interpreter.
-std::unordered_map<std::int64_t, std::shared_ptr<void>>& owners() {
-  static auto* const map = new std::unordered_map<std::int64_t, std::shared_ptr<void>>;
-  return *map;
+constexpr float kBlank = 0.0F;
+const Entry blank{{&kBlank, 1, 1}, nullptr};
+std::atomic<const Entry*> entries[kMaxPlanes] = {{&blank}};
+
+// Threads that read entries, counted in stripes so that they do not share a cache line.
+constexpr int kStripes = 64;
+struct alignas(64) Stripe {
+  std::atomic<int> readers{0};
+};
+Stripe stripes[kStripes];
+
+std::atomic<int>& own_readers() {
+  static std::atomic<unsigned> next{0};
+  thread_local const unsigned stripe = next++ % kStripes;
+  return stripes[stripe].readers;
+}
+
+// Entries that are out of the table, but that somebody may still read. Never destroyed: they may outlive the
+// Python interpreter.
+std::mutex mutex;
+std::vector<std::unique_ptr<const Entry>>& retired() {
+  static auto* const list = new std::vector<std::unique_ptr<const Entry>>;
+  return *list;
+}
+
+// Who reads now has been counted before it looked into the table, and found what is there now or was noted:
+// so once a stripe is seen without readers, none of them knows an entry that was taken out before.
+void replace(std::int64_t number, const Entry* entry) {
+  std::vector<std::unique_ptr<const Entry>> unused;  // destroyed after the lock: pixels belong to Python
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::unique_ptr<const Entry> fresh(entry);
+  retired().reserve(retired().size() + 1);
+  if (const Entry* old = entries[number].exchange(fresh.release())) retired().emplace_back(old);
+  for (const Stripe& stripe : stripes) {
+    if (stripe.readers.load() != 0) return;  // a later call releases it
+  }
+  unused.swap(retired());
 }
 
 void check(std::int64_t number) {
@@ -26,11 +63,13 @@ void check(std::int64_t number) {
                                 std::to_string(kMaxPlanes - 1));
 }
 
-// Null where the number, whatever it is, names no plane.
+// Null where the number, whatever it is, names no plane. Valid while the caller is a `PlaneReader`.
 const Plane* find(double number) {
   if (!(number >= 0.0 && number < kMaxPlanes)) return nullptr;
   const auto k = static_cast<std::int32_t>(number);
-  return k == number && planes[k].pixels != nullptr ? &planes[k] : nullptr;
+  if (k != number) return nullptr;
+  const Entry* const entry = entries[k].load();
+  return entry == nullptr ? nullptr : &entry->plane;
 }
 
 struct Cell {
@@ -62,20 +101,18 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
+PlaneReader::PlaneReader() : readers_(own_readers()) { readers_.fetch_add(1); }
+
+PlaneReader::~PlaneReader() { readers_.fetch_sub(1); }
+
 void set_plane(std::int64_t number, Plane plane, std::shared_ptr<void> owner) {
   check(number);
-  const std::lock_guard<std::mutex> lock(mutex);
-  planes[number] = plane;
-  owners()[number] = std::move(owner);
+  replace(number, plane.pixels == nullptr ? nullptr : new Entry{plane, std::move(owner)});
 }
 
 void drop_plane(std::int64_t number) {
   check(number);
-  std::shared_ptr<void> owner;  // released after the lock
-  const std::lock_guard<std::mutex> lock(mutex);
-  planes[number] = Plane{};
-  owner = std::move(owners()[number]);
-  owners().erase(number);
+  replace(number, nullptr);
 }
 
 Sample sample_bilinear(double number, double u, double v) {

@@ -153,7 +153,8 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
                               std::to_string(physical.max_storage_range) +
                               "). Use a device with buffer addresses, which have no such limit.");
     }
-    infos[i] = {buffers[i]->handle(), buffers[i]->offset(), buffers[i]->size()};
+    // Whole words: shaders see no part of one. Allocations are multiples of more than that.
+    infos[i] = {buffers[i]->handle(), buffers[i]->offset(), (buffers[i]->size() + 3) / 4 * 4};
     writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
     writes[i].dstSet = set;
     writes[i].dstBinding = static_cast<std::uint32_t>(i);

@@ -1,6 +1,15 @@
 """Sparse and dense Cholesky factorisation on a Vulkan device: see `factor.DeviceCholesky`."""
 
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.choice import factorization_on_device, is_faster_on_device
 from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
+from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
 
-__all__ = ["Analysis", "DeviceCholesky", "analyse"]
+__all__ = [
+    "Analysis",
+    "DeviceCholesky",
+    "TrialFactorization",
+    "analyse",
+    "factorization_on_device",
+    "is_faster_on_device",
+]

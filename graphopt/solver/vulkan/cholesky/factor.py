@@ -19,6 +19,7 @@ symmetric linear equations, ACM TOMS 1983; Liu, The multifrontal method, SIAM Re
 from __future__ import annotations
 
 from typing import Any, Literal
+from weakref import proxy
 
 import numpy as np
 
@@ -26,15 +27,16 @@ from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
-from graphopt.solver.vulkan.cholesky.work import OUTER, Level, Run, Work, tile_bounds
+from graphopt.solver.vulkan.cholesky.work import OUTER, UPDATE_FLOPS, Level, Run, Work, tile_bounds
 
 Method = Literal["llt", "ldlt"]
 STATUS_WORDS = 2
 """0, or rows minus the first bad pivot in the order of elimination; number of negative pivots ("ldlt")."""
 MAX_GROUPS = 1 << 15
 """Workgroups of one dispatch of a work list: they are counted in one dimension."""
-_LARGE, _SIGNED = 15, 14  # specialization constants
+_LARGE, _SIGNED, _NARROW = 15, 14, 13  # specialization constants
 _LARGE_BYTES = 1 << 32
 _VECTOR = 128
 
@@ -55,12 +57,16 @@ class DeviceCholesky:
         *,
         ordering: str = "auto",
         analysis: Analysis | None = None,
+        narrow_numbers: bool = False,
     ):
+        """narrow_numbers: matrix, damping, right-hand sides and solutions are float32 in any precision."""
         if method not in ("llt", "ldlt"):
             raise OptionError(f"method is {method!r}, expected 'llt' or 'ldlt'.")
         self.device, self.pattern, self.method = device, pattern, method
         self.precision: Literal["double", "mixed"] = precision
         self.real = np.dtype(np.float64 if precision == "double" else np.float32)
+        self.number = np.dtype(np.float32) if narrow_numbers else self.real
+        """Of matrices and vectors that are handed in."""
         self.analysis = analysis or analyse(pattern, ordering)
         memory.check(device, self.analysis, self.real.itemsize)
         self.memory_bytes = sum(memory.predict(self.analysis, self.real.itemsize).values())
@@ -70,6 +76,7 @@ class DeviceCholesky:
         self._reserve()
         self._solves: dict[int, Solves] = {}
         self._host: Any = None
+        self._inverse: SelectedInverse | None = None
 
     # ---------------------------------------------------------------- structure and memory
 
@@ -99,6 +106,10 @@ class DeviceCholesky:
         """A device buffer of `count` reals."""
         return self.device.allocate(max(count, 1) * self.real.itemsize)
 
+    def numbers(self, count: int) -> Any:
+        """A device buffer of `count` numbers as they are handed in."""
+        return self.device.allocate(max(count, 1) * self.number.itemsize)
+
     def _reserve(self) -> None:
         own = self.analysis
         self.factor = self.reals(own.factor_size)
@@ -114,10 +125,10 @@ class DeviceCholesky:
     def shader(self, name: str, num_buffers: int, num_params: int, constants: dict[int, int]) -> Any:
         """Kernel chol_<name> for this method and size."""
         constants = {**constants, _SIGNED: int(self.method == "ldlt")}
+        if self.number != self.real:
+            constants[_NARROW] = 1
         if self._is_large:
             constants[_LARGE] = 1
-        if name == "permute":
-            del constants[_SIGNED]
         return self.device.shader(f"chol_{name}", self.precision, num_buffers, num_params, constants)
 
     # ---------------------------------------------------------------- recording
@@ -145,7 +156,10 @@ class DeviceCholesky:
         buffers = (self._diagonal, self.source, damping or self.factor, self.factor, self._thresholds)
         recorder.dispatch(damp, buffers, (own.dim,), -(-own.dim // _VECTOR))
         recorder.barrier()
+        spend = getattr(recorder, "spend", None)  # cuts programs that take too long
         for number, level in enumerate(self.work.levels):
+            if spend is not None:
+                spend(level.flops)
             self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
 
     def record_list(
@@ -171,6 +185,7 @@ class DeviceCholesky:
         self._record_panels(recorder, level, updates)
 
     def _record_panels(self, recorder: Any, level: Level, updates: Any) -> None:
+        spend = getattr(recorder, "spend", None)
         panel = self.shader("panel", 7, 4, {0: 128})
         buffers = (self.words, self.fronts, self.factor, self._diagonals, self._thresholds, self.signs)
         for step in level.steps:
@@ -178,6 +193,8 @@ class DeviceCholesky:
             self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params)
             recorder.barrier()
             if step.update is not None:
+                if spend is not None:
+                    spend(UPDATE_FLOPS * step.update.num * OUTER)
                 last = step.panel + OUTER
                 self._record_update(recorder, step.update, updates, (step.panel, last), whole=False)
                 recorder.barrier()
@@ -205,7 +222,7 @@ class DeviceCholesky:
         if self.analysis.dim == 0 or num_rhs == 0:
             return
         if num_rhs not in self._solves:
-            self._solves[num_rhs] = Solves(self, num_rhs)
+            self._solves[num_rhs] = Solves(proxy(self), num_rhs)  # no cycle: memory goes at once
         self._solves[num_rhs].record(recorder, rhs, x)
 
     # ---------------------------------------------------------------- outcome
@@ -222,7 +239,7 @@ class DeviceCholesky:
     def factorize(self, values: np.ndarray, damping: np.ndarray | None = None) -> bool:
         """Factorize numbers of the host, as the CPU's solvers do; False: see `failed`."""
         if self._host is None:
-            self._host = _HostSide(self)
+            self._host = _HostSide(proxy(self))
         return self._host.factorize(values, damping)
 
     def solve(self, b: np.ndarray) -> np.ndarray:
@@ -232,6 +249,16 @@ class DeviceCholesky:
                 "solve: there is no factorisation; call factorize() and check that it returns True."
             )
         return self._host.solve(np.asarray(b))
+
+    def marginals(self, block_pairs: np.ndarray) -> list[np.ndarray]:
+        """Blocks (row, col) of (H + D)^-1 of the last `factorize`, one array per pair; see `inverse`."""
+        if self._host is None or not self._host.is_factorized:
+            raise SolverError(
+                "marginals: there is no factorisation; call factorize() and check that it returns True."
+            )
+        if self._inverse is None:
+            self._inverse = SelectedInverse(proxy(self))
+        return self._inverse.blocks(block_pairs)
 
     @property
     def failed(self) -> int | None:
@@ -249,8 +276,8 @@ class _HostSide:
 
     def __init__(self, owner: DeviceCholesky):
         self._owner = owner
-        self._values = owner.reals(owner.pattern.values_size)
-        self._damping = owner.reals(owner.pattern.dim)
+        self._values = owner.numbers(owner.pattern.values_size)
+        self._damping = owner.numbers(owner.pattern.dim)
         self._programs: dict[bool, Any] = {}
         self.words = np.zeros(STATUS_WORDS, np.uint32)
         self.is_factorized = False
@@ -258,7 +285,7 @@ class _HostSide:
     def _move(self, array: np.ndarray, buffer: Any, size: int, name: str) -> None:
         if np.shape(array) != (size,):
             raise ShapeError(f"{name}: expected an array of shape ({size},), got {np.shape(array)}.")
-        device, real = self._owner.device, self._owner.real
+        device, real = self._owner.device, self._owner.number
         staging = device.allocate(max(1, size) * real.itemsize, "upload")
         staging.array(real, 0, size)[:] = array
         device.submit(device.record().copy(staging, buffer, max(1, size) * real.itemsize).finish()).wait()
@@ -283,10 +310,10 @@ class _HostSide:
         dim, sides = owner.pattern.dim, 1 if b.ndim == 1 else b.shape[1]
         if b.ndim > 2 or b.shape[0] != dim:
             raise ShapeError(f"b: expected shape ({dim},) or ({dim}, k), got {b.shape}.")
-        rhs = owner.reals(dim * sides)
+        rhs = owner.numbers(dim * sides)
         self._move(np.ascontiguousarray(b.T).ravel(), rhs, dim * sides, "b")
         recorder = owner.device.record()
         owner.record_solve(recorder, rhs, rhs, sides)
         owner.device.submit(recorder.finish()).wait()
-        x = owner.device.download(rhs, owner.real, dim * sides).astype(np.float64)
+        x = owner.device.download(rhs, owner.number, dim * sides).astype(np.float64)
         return x if b.ndim == 1 else np.ascontiguousarray(x.reshape(sides, dim).T)

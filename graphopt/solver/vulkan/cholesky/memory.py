@@ -46,6 +46,19 @@ def check(device: Any, analysis: Analysis, itemsize: int) -> None:
         raise DeviceMemoryError(_too_large(device, analysis, need, what))
 
 
+def check_arrays(device: Any, sizes: tuple[int, ...], itemsize: int, what: str, rows: int) -> None:
+    """Raise `DeviceMemoryError` where arrays of so many entries do not fit."""
+    info, nbytes = device.info, [size * itemsize for size in sizes]
+    heaps = [heap["size"] for heap in info.get("heaps", ()) if heap["device_local"]]
+    limit = info["max_storage_range"] if device.access == "storage" else info.get("max_allocation", 1 << 62)
+    if sum(nbytes) > max(heaps, default=1 << 62) or max(nbytes) > limit:
+        parts = ", ".join(f"{size / 2**20:,.0f}" for size in nbytes)
+        raise DeviceMemoryError(
+            f"{what} of {rows} rows takes arrays of {parts} MiB on {device.name}, more than it has or "
+            f"allows in one ({limit / 2**20:,.0f} MiB). Use device='cpu'."
+        )
+
+
 def _too_large(device: Any, analysis: Analysis, need: dict[str, int], limit: str) -> str:
     parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in need.items())
     return (

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.cholesky import TrialFactorization, factorization_on_device
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.blocks import record_stored_product
@@ -117,6 +118,7 @@ class DampedSystem:
         chosen, own = self.configuration, self.equations
         self.reduction: Reduction | None = None
         self.host_solver: HostSolver | None = None
+        self.factorization: TrialFactorization | None = None
         if make_reduction is not None:
             self.reduction = make_reduction(own)
         elif chosen.schur != "off":
@@ -128,8 +130,26 @@ class DampedSystem:
             self.pcg = Pcg(own, self.reduction)
             self._chunk = iterations_per_submission(self.context, self.reduction.bytes_per_product)
         else:
-            self.host_solver = HostSolver(self.context, chosen.linear_solver, self.layout, self.reduction)
+            self._make_direct()
         self.prepare_seconds = time.perf_counter() - start
+
+    def _make_direct(self) -> None:
+        """Cholesky on the device, or where `auto` finds that faster on the host."""
+        chosen, reduction = self.configuration, self.reduction
+        layout = reduction.reduced if isinstance(reduction, SchurReduction) else self.layout
+        self.factorization = factorization_on_device(
+            self.context, layout, chosen.linear_solver, is_chosen=chosen.is_chosen
+        )
+        if self.factorization is None:
+            self.host_solver = HostSolver(self.context, chosen.linear_solver, self.layout, reduction)
+
+    @property
+    def factorized_on(self) -> str:
+        """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
+        self.wait_prepared()
+        if self.factorization is not None:
+            return "device"
+        return "" if self.host_solver is None else "cpu"
 
     # ---------------------------------------------------------------- H and b
 
@@ -204,6 +224,7 @@ class DampedSystem:
         device = self.context.device
         return {
             "linear_solver": self.configuration.linear_solver,
+            "factorized_on": self.factorized_on,
             "schur": self.configuration.schur,
             "device": device.spec,
             "device_name": device.name,
@@ -229,7 +250,9 @@ class DampedSystem:
         self.wait_prepared()
         kind = self._set_damping(damping)
         tail = tail or self._no_tail
-        if self.host_solver is None:
+        if self.factorization is not None:
+            solved = self._solve_on_device(self.factorization, kind, tail)
+        elif self.host_solver is None:
             solved = self._solve_pcg(kind, tail, damping if isinstance(damping, Damping) else None)
         elif self.reduction is None:
             solved = self._solve_whole(self.host_solver, kind, tail, damping)
@@ -287,7 +310,7 @@ class DampedSystem:
     def is_coarse(self, damping: Damping) -> bool:
         """Conjugate gradients stop at the damping's accuracy, before their own tolerance."""
         own = self.configuration.tolerance
-        return self.host_solver is None and self._tolerance(damping.accuracy) > own
+        return self.configuration.linear_solver == "pcg" and self._tolerance(damping.accuracy) > own
 
     def _tolerance(self, accuracy: float | None) -> float:
         own = self.configuration.tolerance
@@ -357,6 +380,28 @@ class DampedSystem:
         if self.reduction is not None:
             self.reduction.record_back_substitution(program)
         program.append(tail)
+
+    # ---------------------------------------------------------------- Cholesky on the device
+
+    def _solve_on_device(self, solver: TrialFactorization, kind: str, tail: Program) -> bool:
+        self._run(("factorize", kind, tail), self._record_factorized, solver, kind, tail)
+        return solver.is_definite
+
+    def _record_factorized(
+        self, program: Program, solver: TrialFactorization, kind: str, tail: Program
+    ) -> None:
+        """A whole trial with a factorization of H + D, or of S."""
+        own, reduction = self.equations, self.reduction
+        self._record_damping(program.phase("schur"), kind)
+        program.fill(own.status).barrier()
+        matrix, damping, rhs = own.values, own.damping, own.b
+        if reduction is not None:
+            assert isinstance(reduction, SchurReduction) and reduction.schur is not None
+            reduction.record(program, solver.residual)
+            matrix, damping, rhs = reduction.schur.buffer, None, solver.residual
+        solver.record(program.phase("linear_solver"), matrix, damping, rhs, own.dx)
+        solver.record_outcome(program, own.status)
+        self._record_end(program, tail)
 
     # ---------------------------------------------------------------- Cholesky on the host
 

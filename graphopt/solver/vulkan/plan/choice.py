@@ -132,7 +132,8 @@ def choose_plan(
         schur = "explicit" if eliminates else "off"
     else:
         schur = configuration.schur if eliminates else "off"
-    resolved = replace(configuration, linear_solver=linear_solver, schur=schur)
+    is_chosen = configuration.is_chosen or configuration.linear_solver == "auto"
+    resolved = replace(configuration, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
     if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
     if structure.external and asked != "host":

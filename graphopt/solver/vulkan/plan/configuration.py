@@ -29,6 +29,8 @@ class Configuration:
     """PCG also stops where the call before stopped, if that is earlier (g2o's `_absoluteTolerance`)."""
     max_iterations: int = 0
     """PCG iterations at most; 0: as many as there are rows (g2o)."""
+    is_chosen: bool = False
+    """"auto" chose the linear solver: a factorization then runs where it is faster, else on the device."""
 
     def __post_init__(self) -> None:
         for name, known in (
@@ -56,10 +58,11 @@ class Configuration:
         """The same without "auto", for a problem."""
         eliminates = layout.num_landmarks > 0 and layout.num_kept > 0 and self.schur != "off"
         linear_solver = self.choose_linear_solver(layout.kept_dim if eliminates else None)
+        is_chosen = self.is_chosen or self.linear_solver == "auto"
         schur = self.schur if eliminates else "off"
         if schur == "auto":
             schur = "explicit" if linear_solver != "pcg" or _explicit_is_cheaper(layout) else "implicit"
-        return replace(self, linear_solver=linear_solver, schur=schur)
+        return replace(self, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
 
 
 DIRECT_MAX_DIM = 600

@@ -1,0 +1,202 @@
+"""Bundle adjustment of COLMAP models: in place of `pycolmap.bundle_adjustment`, on any GPU or on the CPU.
+
+    import graphopt.colmap, pycolmap
+    reconstruction = pycolmap.Reconstruction("sparse/0")
+    summary = graphopt.colmap.bundle_adjustment(reconstruction, device="auto")
+    reconstruction.write("sparse/0")
+
+The residuals are COLMAP's reprojection errors; the options have COLMAP's names and defaults. A pose is that
+of a frame of a rig; the places of cameras on a rig are constant. One frame holds the gauge. The scale,
+which nothing determines where no rig has two cameras, is kept: the first two frames stay as far apart.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import OptionError
+from graphopt.geometry import SE3
+from graphopt.io.colmap import ColmapModel, read_colmap
+from graphopt.io.colmap.graph import graph_of, model_of
+from graphopt.io.colmap.rigs import places_of
+from graphopt.io.extra_types import POINT_TAG, POSE_TAG, Refined
+from graphopt.io.read_report import ReadReport
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
+    from graphopt.optimizer import Summary
+
+LOSSES = {"TRIVIAL": None, "SOFT_L1": "PseudoHuber", "CAUCHY": "Cauchy", "HUBER": "Huber"}
+"""COLMAP's loss functions -> robust kernels of the same formula."""
+_INACTIVE = 1
+"""Level of edges that do not take part."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is refined and how; names and defaults are those of `pycolmap.BundleAdjustmentOptions`."""
+
+    refine_focal_length: bool = True
+    refine_principal_point: bool = False
+    refine_extra_params: bool = True
+    refine_rig_from_world: bool = True
+    """The poses."""
+    refine_points3D: bool = True
+    loss_function_type: str = "TRIVIAL"
+    """TRIVIAL, SOFT_L1, CAUCHY or HUBER."""
+    loss_function_scale: float = 1.0
+    """[px]."""
+    min_track_length: int = 0
+    """Points with fewer observations stay where they are, and these observations do not take part."""
+    constant_images: Collection[int] = ()
+    """Ids of images whose frames stay where they are."""
+    constant_cameras: Collection[int] = ()
+    """Ids of cameras whose intrinsics stay."""
+
+    def __post_init__(self) -> None:
+        if self.loss_function_type not in LOSSES:
+            known = ", ".join(LOSSES)
+            raise OptionError(f"loss_function_type is '{self.loss_function_type}', expected one of {known}.")
+        if not self.loss_function_scale > 0.0:
+            raise OptionError(f"loss_function_scale is {self.loss_function_scale}, must be > 0 px.")
+
+    @property
+    def refined(self) -> Refined:
+        """Which intrinsics move."""
+        return Refined(self.refine_focal_length, self.refine_principal_point, self.refine_extra_params)
+
+
+def bundle_adjustment(reconstruction: Any, options: Any = None, **optimize: Any) -> Summary:
+    """Refine a `pycolmap.Reconstruction` in place: its poses, points, intrinsics and points' errors.
+
+    options: `Options`, or a `pycolmap.BundleAdjustmentOptions`, of which the fields of `Options` are taken.
+    optimize: device, precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`.
+
+    Raises `OptionError` for what cannot be refined here, `FormatError` for cameras without a projection.
+    """
+    chosen = options_of(options)
+    with tempfile.TemporaryDirectory() as folder:
+        reconstruction.write_binary(folder)
+        model = read_colmap(folder)
+    graph = graph_of_model(model, chosen)
+    summary = adjust(graph, **optimize)
+    _take(reconstruction, model_of(graph)[0])
+    return summary
+
+
+def adjust(graph: Graph, **optimize: Any) -> Summary:
+    """`graphopt.optimize` of the graph of a model, its scale kept."""
+    import graphopt
+
+    centres = _first_centres(graph)
+    summary = graphopt.optimize(graph, **optimize)
+    if centres is not None:
+        _keep_scale(graph, centres)
+    return summary
+
+
+def options_of(options: Any) -> Options:
+    """`Options` from ours, from pycolmap's, or the defaults."""
+    if options is None or isinstance(options, Options):
+        return options or Options()
+    if not hasattr(options, "refine_focal_length"):
+        kind = type(options).__name__
+        raise OptionError(f"options are a {kind}, expected Options or pycolmap.BundleAdjustmentOptions.")
+    loss = getattr(options, "ceres", options)  # where COLMAP 3.13 and later have it
+    names = ("focal_length", "principal_point", "extra_params", "rig_from_world", "points3D")
+    found = {f"refine_{name}" for name in names if hasattr(options, f"refine_{name}")}
+    return Options(
+        **{name: getattr(options, name) for name in found},
+        loss_function_type=loss.loss_function_type.name,
+        loss_function_scale=float(loss.loss_function_scale),
+        min_track_length=int(getattr(options, "min_track_length", 0)),
+    )
+
+
+def graph_of_model(model: ColmapModel, options: Options) -> Graph:
+    """The graph of a model under these options; what is constant is fixed."""
+    name = "the reconstruction"
+    graph = graph_of(model, name, ReadReport(name, "colmap"), options.refined)
+    poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
+    rows = _rows("image", model.images.ids, options.constant_images)
+    constant = np.unique(places_of(model, name).owner[rows])
+    poses.fixed[:] = np.isin(poses.ids, constant) | (not options.refine_rig_from_world)
+    camera_rows = _rows("camera", np.array([one.id for one in model.cameras]), options.constant_cameras)
+    for camera_set in graph.vertex_sets:
+        if camera_set.type.tag.startswith("VERTEX_CAMERA_"):
+            camera_set.fixed[np.isin(camera_set.ids, len(model.images.ids) + camera_rows)] = True
+    short = np.diff(model.points.track_start) < options.min_track_length
+    points.fixed[:] = short | (not options.refine_points3D)
+    if not options.refine_points3D:
+        points.marginalized[:] = False
+    for edges in graph.edge_sets:
+        edges.level[np.isin(edges.vertices[:, 1], points.ids[short])] = _INACTIVE
+    kernel = LOSSES[options.loss_function_type]
+    if kernel is not None:
+        graph.set_robust_kernel(kernel, options.loss_function_scale)
+    return graph
+
+
+def _rows(what: str, ids: np.ndarray, wanted: Collection[int]) -> np.ndarray:
+    """Rows of some ids; `OptionError` for one that the model does not have."""
+    row_of = {identifier: row for row, identifier in enumerate(ids.tolist())}
+    for identifier in wanted:
+        if identifier not in row_of:
+            raise OptionError(f"{what} {identifier} is to be constant, but the model has no such {what}.")
+    return np.array([row_of[identifier] for identifier in wanted], np.int64)
+
+
+def _first_centres(graph: Graph) -> np.ndarray | None:
+    """(2, 3) centres of the first two frames; None where something else determines the scale."""
+    poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
+    baselines = [np.abs(one.values[:, :3]).max(initial=0.0) for one in graph.parameter_sets]
+    if len(poses) < 2 or poses.fixed.sum() > 1 or points.fixed.any() or any(baselines):
+        return None
+    return _centres(poses.estimate[:2])
+
+
+def _centres(cam_T_world: np.ndarray) -> np.ndarray:
+    return np.asarray(SE3(cam_T_world).inverse().translation)
+
+
+def _keep_scale(graph: Graph, before: np.ndarray) -> None:
+    """Scale poses and points about the first frame, so that the second is as far from it as before."""
+    poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
+    centres = _centres(poses.estimate)
+    now = np.linalg.norm(centres[1] - centres[0])
+    wanted = np.linalg.norm(before[1] - before[0])
+    if not (np.isfinite(now) and now > 0.0 and wanted > 0.0):
+        return
+    origin, scale = centres[0], wanted / now
+    points.estimate[:] = origin + scale * (points.estimate - origin)
+    rotation = SE3(poses.estimate).rotation
+    poses.estimate[:, :3] = -np.asarray(rotation.act(origin + scale * (centres - origin)))
+
+
+def _take(reconstruction: Any, model: ColmapModel) -> None:
+    """Put a model's numbers into the reconstruction it came from."""
+    import pycolmap
+
+    for camera in model.cameras:
+        reconstruction.camera(camera.id).params = camera.params
+    frames = model.frames
+    if frames is not None:
+        for identifier, pose in zip(frames.ids.tolist(), frames.pose, strict=True):
+            moved = pycolmap.Rigid3d(pycolmap.Rotation3d(pose[[1, 2, 3, 0]]), pose[4:])
+            reconstruction.frame(identifier).rig_from_world = moved
+    else:
+        images = model.images
+        for identifier, q, t in zip(images.ids.tolist(), images.quaternion, images.translation, strict=True):
+            moved = pycolmap.Rigid3d(pycolmap.Rotation3d(q[[1, 2, 3, 0]]), t)
+            reconstruction.image(identifier).cam_from_world = moved
+    points = reconstruction.points3D
+    for identifier, place, error in zip(
+        model.points.ids.tolist(), model.points.xyz, model.points.error.tolist(), strict=True
+    ):
+        point = points[identifier]
+        point.xyz, point.error = place, error

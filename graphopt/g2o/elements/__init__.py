@@ -1,0 +1,1 @@
+"""Vertices, edges, parameters and robust kernels: the objects that a graph holds."""

@@ -1,0 +1,57 @@
+"""Start values from measurements: what one edge says about a vertex when its other vertices are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphError
+
+
+def initial_estimate_cost(edge: Any, known: Iterable[Any], to: Any) -> float:
+    """1 if `initial_estimate` can set `to` from `known`, else -1."""
+    given = set(known)
+    slot = edge.vertices().index(to)
+    others = [one for one in edge.vertices() if one is not to]
+    return 1.0 if edge._type.can_predict(slot) and all(one in given for one in others) else -1.0
+
+
+def initial_estimate(edge: Any, known: Iterable[Any], to: Any) -> None:
+    """Set the estimate of `to`; a pose is not changed by an edge that cannot give one."""
+    kind, vertices = edge._type, edge.vertices()
+    if not any(map(kind.can_predict, range(len(kind.vertices)))):
+        raise GraphError(f"{edge!r}: an edge of this type gives no start value.")
+    slot = vertices.index(to)
+    if kind.can_predict(slot):
+        estimates = tuple(one._chunk.estimate[one._row] for one in vertices)
+        parameters = tuple(np.asarray(edge.parameter(i)._values()) for i in range(len(kind.parameters)))
+        measurement = edge._chunk.measurement[edge._row]
+        to.set_estimate(to._from_storage(kind.predicted(slot, estimates, parameters, measurement)))
+
+
+def measurement_from_state(edge: Any) -> bool:
+    """See `OptimizableGraph_Edge.set_measurement_from_state`."""
+    name = edge._type.name
+    estimates = [one.estimate() for one in edge.vertices()]
+    if name in ("EdgeSE2", "EdgeSE3"):
+        edge.set_measurement(estimates[0].inverse() * estimates[1])
+    elif name in ("EdgeSE3Expmap", "EdgeSim3"):
+        edge.set_measurement(estimates[1] * estimates[0].inverse())
+    elif name in ("EdgeSE2Prior", "EdgeXYPrior", "EdgeXYZPrior"):
+        edge.set_measurement(estimates[0])
+    elif name == "EdgeSE3Prior":
+        edge.set_measurement(estimates[0] * edge.parameter(0).param())
+    elif name == "EdgeSE2PointXY":
+        edge.set_measurement(estimates[0].inverse() * estimates[1])
+    elif name == "EdgeSE3PointXYZ":
+        edge.set_measurement((estimates[0] * edge.parameter(0).param()).inverse() * estimates[1])
+    elif name in ("EdgePointXY", "EdgePointXYZ"):
+        edge.set_measurement(estimates[1] - estimates[0])
+    elif name == "EdgeSE2PointXYBearing":
+        local = estimates[0].inverse() * estimates[1]
+        edge.set_measurement(float(np.arctan2(local[1], local[0])))
+    else:
+        return False
+    return True

@@ -1,0 +1,297 @@
+"""The arrays behind an optimizer.
+
+A `graphopt.Graph` that is built from the objects, and the active part of it.
+
+    objects --gather--> Graph --Structure, block solver--> estimates --scatter--> objects
+
+A `Problem` is made by the first `initialize_optimization` after the graph changed and serves until it
+changes again, so repeated optimizations of one graph keep their analysis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import GraphError
+from graphopt.g2o.engine.lists import EdgeList, VertexList, grouped
+from graphopt.graph import Graph, Selection, validate
+from graphopt.graph.columns import Columns
+from graphopt.graph.selection import EdgeSelection
+from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.types import EdgeType, VertexType
+
+
+class Problem:
+    """A `Graph` built from the objects of an optimizer."""
+
+    def __init__(self, owner: Any):
+        self.version = owner._version
+        self.graph = Graph()
+        self.selection: Selection | None = None
+        self.has_free_vertices = False
+        """The selection has a vertex that is not fixed."""
+        self._whole: tuple[Selection, list[EdgeList], list[np.ndarray]] | None = None
+        """The last selection that is not one before without some edges; its lists and their masks."""
+        self._ids: dict[Any, int] = {}
+        """Ids here of vertices whose own id is another vertex', see `_strangers`."""
+        edges = kernels.complete_edges(list(owner._edges))
+        vertices = list(owner._vertices.values())
+        if owner._has_strangers:
+            vertices += self._strangers(owner, edges)
+        self._add_vertices(vertices)
+        self._add_parameters(list(owner._parameter_container._by_id.values()))
+        self._add_edges(edges, len(vertices) + len(owner._parameter_container))
+        self.may_need_python = any([one.is_python or one.has_planes for one in self.edge_lists]) or any(
+            [bool(one.is_python) for one in self.vertex_lists]
+        )
+        """Some edge or vertex is not evaluated natively; see `python_edges.needs_python`."""
+
+    # ---------------------------------------------------------------- building
+
+    def _strangers(self, owner: Any, edges: list[Any]) -> list[Any]:
+        """Vertices of edges that were not added to the graph; g2o optimizes them all the same."""
+        own = owner._vertices
+        found = dict.fromkeys(v for edge in edges for v in edge._vertices if own.get(v._id) is not v)
+        next_id = max((one._id for one in (*own.values(), *found)), default=0) + 1
+        taken = set(own)
+        for vertex in found:
+            if vertex._id < 0 or vertex._id in taken:
+                self._ids[vertex] = next_id
+                next_id += 1
+            taken.add(vertex._id)
+        return list(found)
+
+    def _id_of(self, vertex: Any) -> int:
+        found = self._ids.get(vertex) if self._ids else None
+        return vertex._id if found is None else found
+
+    def _add_vertices(self, vertices: list[Any]) -> None:
+        groups: dict[VertexType, list[int]] = {}
+        for place, one in enumerate(vertices):
+            groups.setdefault(one._type, []).append(place)
+        self.vertex_lists: list[VertexList] = []
+        for kind, places in groups.items():
+            self._add_vertex_list(kind, [vertices[place] for place in places], np.array(places))
+
+    def _add_vertex_list(self, kind: VertexType, objects: list[Any], order: np.ndarray) -> None:
+        ids = np.array([self._id_of(one) for one in objects], np.int64)
+        rows = kernels.RowList(objects)
+        columns = {
+            "sequence": order,
+            "ids": ids,
+            "estimate": rows.column("estimate"),
+            "fixed": rows.column("fixed"),
+            "marginalized": rows.column("marginalized"),
+        }
+        vertex_set = VertexSet(kind, Columns.holding(columns))
+        kernels.number_vertices(objects, len(self.vertex_lists))
+        self.graph.adopt(vertex_set)
+        self.vertex_lists.append(VertexList(vertex_set, objects, rows))
+
+    def _add_parameters(self, parameters: list[Any]) -> None:
+        self._parameter_lists: list[tuple[Any, Any]] = []
+        groups: dict[Any, list[Any]] = {}
+        for one in parameters:
+            groups.setdefault(one._type, []).append(one)
+        for kind, objects in groups.items():
+            rows = kernels.RowList(objects)
+            values = rows.column("estimate")
+            self.graph.add_parameters(kind, [one._id for one in objects], values)
+            self._parameter_lists.append((self.graph.parameter_set(kind), rows))
+
+    def _add_edges(self, edges: list[Any], first_order: int) -> None:
+        self.edge_lists: list[EdgeList] = []
+        for (is_python, kind), places in grouped(edges).items():
+            objects = edges if len(places) == len(edges) else [edges[place] for place in places]
+            order = first_order + (np.arange(len(edges)) if objects is edges else np.array(places))
+            self.edge_lists.append(self._add_group(kind, objects, is_python, order))
+
+    def _add_group(self, kind: EdgeType, objects: list[Any], is_python: bool, order: np.ndarray) -> EdgeList:
+        sets, vertex_rows = self._vertex_places(kind, objects)
+        ids = np.empty(vertex_rows.shape, np.int64)
+        for slot, number in enumerate(sets):
+            ids[:, slot] = self.graph.vertex_sets[number].ids[vertex_rows[:, slot]]
+        validate.check_no_loops(ids, kind.tag)
+        rows, count, dim = kernels.RowList(objects), len(objects), kind.residual_dim
+        columns = {
+            "sequence": order,
+            "vertices": ids,
+            "measurement": np.zeros((count, kind.measurement_dim)),
+            "information": np.empty((count, dim, dim)),
+            "kernel": np.zeros(count, np.int32),
+            "kernel_width": np.ones(count),
+            "level": np.zeros(count, np.int32),
+            "parameters": np.empty((count, len(kind.parameters)), np.int64),
+        }
+        if is_python:
+            columns["information"][:] = np.eye(dim)
+        else:
+            rows.gather("measurement", columns["measurement"])
+            rows.gather("information", columns["information"])
+        if kind.parameters:
+            columns["parameters"][:] = [one.param_ids() for one in objects]
+            self.graph.check_parameters(columns["parameters"], kind)
+        edge_set = EdgeSet(kind, Columns.holding(columns))
+        self.graph.adopt(edge_set)
+        parameter_sets, parameter_rows = self.graph.parameter_places(edge_set)
+        places = EdgeSelection(
+            edge_set, np.arange(count), sets, vertex_rows, parameter_sets, parameter_rows, edge_set
+        )
+        return EdgeList(places, objects, rows, is_python)
+
+    def _vertex_places(self, kind: EdgeType, objects: list[Any]) -> tuple[tuple[int, ...], np.ndarray]:
+        """Per slot the number of its vertex set, and (m, arity) rows in them."""
+        types = [one.type for one in self.graph.vertex_sets]
+        sets = tuple(types.index(one) if one in types else -1 for one in kind.vertices)
+        rows, wrong = kernels.vertex_places(objects, sets)
+        if wrong is not None:
+            edge, slot, number = wrong
+            raise GraphError(
+                f"{objects[edge]!r}: vertex {slot} is a {types[number].name}, "
+                f"expected a {kind.vertices[slot].name}."
+            )
+        return sets, rows
+
+    # ---------------------------------------------------------------- choosing
+
+    def choose_level(self, level: int) -> None:
+        """All edges of a level, of all levels if negative."""
+        self._choose(
+            [
+                np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level
+                for one in self.edge_lists
+            ]
+        )
+
+    def choose_vertices(self, vertices: Iterable[Any], level: int) -> None:
+        """The edges of a level whose vertices are all given."""
+        ids = np.array([self._id_of(one) for one in vertices], np.int64)
+        masks = []
+        for one in self.edge_lists:
+            mask = np.isin(one.edge_set.vertices, ids).all(axis=1)
+            masks.append(mask if level < 0 else mask & (one.take_levels() == level))
+        self._choose(masks)
+
+    def choose_edges(self, edges: Iterable[Any]) -> None:
+        """Exactly these edges."""
+        wanted = set(edges)
+        self._choose(
+            [
+                np.fromiter((e in wanted for e in one.objects), bool, len(one.objects))
+                for one in self.edge_lists
+            ]
+        )
+
+    def _choose(self, masks: list[np.ndarray]) -> None:
+        changed = [one.choose(mask) for one, mask in zip(self.edge_lists, masks, strict=True)]
+        if self._take_flags():
+            self._whole = None
+        elif self.selection is not None and not any(changed):
+            return
+        sets = tuple(self.graph.vertex_sets)
+        edges = tuple([one.selection() for one in self.edge_lists if len(one.active)])
+        active = tuple([np.zeros(len(one), bool) for one in sets])
+        for one in edges:
+            for slot, number in enumerate(one.vertex_sets):
+                kernels.mark(one.vertex_rows, slot, active[number])
+        whole, part = self._narrowed(active)
+        if whole is not None:
+            self.selection = Selection(
+                sets, whole.active, whole.fixed, edges, True, whole.parameter_sets, whole, part
+            )
+            return
+        fixed = tuple([one.fixed.copy() for one in sets])
+        self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
+        self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
+        chosen = [one for one in self.edge_lists if len(one.active)]
+        self._whole = self.selection, chosen, [one.mask for one in chosen]
+
+    def _take_flags(self) -> bool:
+        """Flags of the objects -> graph; True if they are not those of the present selection."""
+        changed = False
+        for one in self.vertex_lists:
+            one.take_flags()
+            changed |= one.has_new_flags
+            one.has_new_flags = False
+        return changed
+
+    def _narrowed(self, active: tuple[np.ndarray, ...]) -> tuple[Selection | None, tuple[np.ndarray, ...]]:
+        """Of which selection the chosen edges are a part with the same active vertices, and their masks.
+
+        That is the last one that was not part of another itself.
+        """
+        if self._whole is None:
+            return None, ()
+        whole, lists, before = self._whole
+        if any([len(one.active) and one not in lists for one in self.edge_lists]):
+            return None, ()
+        if any([now.tobytes() != then.tobytes() for now, then in zip(active, whole.active, strict=True)]):
+            return None, ()
+        masks = tuple([one.mask for one in lists])
+        if any([np.count_nonzero(now > then) for now, then in zip(masks, before, strict=True)]):
+            return None, ()
+        return whole, masks
+
+    def active_vertices(self) -> list[Any]:
+        """Vertices of active edges by ascending id, as in g2o."""
+        if self.selection is None:
+            return []
+        found = [
+            one.objects[row]
+            for one, active in zip(self.vertex_lists, self.selection.active, strict=True)
+            for row in np.flatnonzero(active).tolist()
+        ]
+        return sorted(found, key=lambda vertex: vertex._id)
+
+    def active_edges(self) -> list[Any]:
+        """Active edges in the order in which they were added."""
+        found = [edge for one in self.edge_lists for edge in one.active_objects()]
+        return sorted(found, key=lambda edge: edge._internal_id)
+
+    # ---------------------------------------------------------------- moving values
+
+    def take_values(self) -> None:
+        """All values of the objects -> graph."""
+        for one in self.vertex_lists:
+            one.take_estimates()
+        for parameter_set, rows in self._parameter_lists:
+            rows.gather("estimate", parameter_set.values)
+        for edges in self.edge_lists:
+            edges.take_values()
+
+    def give_estimates(self) -> None:
+        """Estimates of the graph -> objects."""
+        for one in self.vertex_lists:
+            one.give_estimates()
+
+    def compute_errors(self) -> None:
+        """Errors and chi2 of all active edges -> objects, at the estimates, which both have."""
+        for one in self.edge_lists:
+            if len(one.active):
+                one.compute_errors(self.graph)
+
+    def active_chi2(self) -> float:
+        """Sum of chi2 of the active edges, of their last errors."""
+        total = 0.0
+        for one in self.edge_lists:
+            if not len(one.active):
+                continue
+            total += float(one.chi2().sum())
+        return total
+
+    def active_robust_chi2(self) -> float:
+        """Sum of rho(chi2) of the active edges, of their last errors."""
+        return sum(one.robust_chi2() for one in self.edge_lists if len(one.active))
+
+    def place_of(self, vertex: Any) -> tuple[int, int]:
+        """(vertex set, row) of a vertex object."""
+        try:
+            return self.graph.vertex_place(self._id_of(vertex))
+        except GraphError:
+            raise GraphError(
+                f"{vertex!r} was not in the graph at the last initialize_optimization."
+            ) from None

@@ -1,0 +1,1 @@
+"""Values of the drop-in: poses, rotations, motions, cameras; objects with g2o's methods."""

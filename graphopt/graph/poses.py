@@ -1,0 +1,34 @@
+"""Poses of a graph as world_T_body, whatever its vertex types store (`types.poses`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt.errors import GraphError
+from graphopt.types.poses import in_space
+
+if TYPE_CHECKING:
+    from graphopt.graph.store import GraphStore
+
+
+def poses_of_graph(graph: GraphStore) -> tuple[np.ndarray, np.ndarray]:
+    """Ids (n,) ascending and poses (n, 7) x y z qx qy qz qw, world from body, of all vertices that have one.
+
+    Planar poses lie in z = 0, similarities lose their scale. Raises `GraphError` if there are none.
+    """
+    found = [
+        (one.ids, in_space(one.type.pose(np.asarray(one.estimate))))
+        for one in graph.vertex_sets
+        if one.type.pose is not None and len(one)
+    ]
+    if not found:
+        there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
+        raise GraphError(
+            f"The graph has no poses; its vertices are of type: {there}. A type of your own has poses if it "
+            "is defined with pose=... (graphopt.group_type, graphopt.vertex_type)."
+        )
+    ids, poses = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    order = np.argsort(ids, kind="stable")
+    return ids[order], poses[order]

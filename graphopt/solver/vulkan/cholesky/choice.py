@@ -1,0 +1,78 @@
+"""Where a factorisation is faster: expected seconds on the device and on the CPU.
+
+    device   operations / (share of the measured rate) + steps * (a panel's chain of pivots + a dispatch)
+    CPU      operations / (rate of a core * cores) + the way of H there and of x back
+
+The shares and the chain were measured with benchmarks/device_cholesky.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.device.errors import DeviceMemoryError
+from graphopt.device.figures import device_figures
+from graphopt.solver.linear import BlockPattern
+from graphopt.solver.vulkan.cholesky import memory
+from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse
+from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
+
+DEVICE_SHARE = 0.35
+"""Of the multiply-add rate, in tiles."""
+PANEL_SECONDS = 1.5e-5
+"""32 pivots, one after the other, with their dispatch."""
+CORE_FLOPS = 1.5e10
+"""A core's rate on fronts, without waiting for others."""
+TRANSFER_BYTES = 8e9
+ROUND_TRIP = 1e-4
+
+
+def device_seconds(device: Any, analysis: Analysis) -> float:
+    """Expected time of a factorisation and a solve on the device; infinite where it cannot hold them."""
+    try:
+        memory.check(device, analysis, 8 if device.has_float64 else 4)
+    except DeviceMemoryError:
+        return float("inf")
+    figures = device_figures(device)
+    rate = DEVICE_SHARE * figures.flops("double" if device.has_float64 else "mixed")
+    widest = np.zeros(analysis.num_levels)
+    np.maximum.at(widest, analysis.level, analysis.num_pivots)
+    panels = float(np.ceil(widest / BLOCK).sum())
+    solve = 2.0 * analysis.factor_size * 8 / figures.bytes_per_second + 2 * panels * figures.dispatch_seconds
+    return analysis.flops / rate + panels * (PANEL_SECONDS + figures.dispatch_seconds) + solve
+
+
+def cpu_seconds(analysis: Analysis) -> float:
+    """Expected time of the same on the CPU, from and to a device."""
+    pattern = analysis.pattern
+    moved = 8.0 * (pattern.values_size + 2 * pattern.dim) / TRANSFER_BYTES
+    solve = 2.0 * analysis.factor_size * 8 / 1e10
+    return analysis.symbolic.flops / (CORE_FLOPS * kernels.num_threads()) + moved + solve + ROUND_TRIP
+
+
+def is_faster_on_device(device: Any, analysis: Analysis) -> bool:
+    """Whether `auto` factorizes on the device. Software drivers never do: the CPU is that device."""
+    if device.info.get("kind") == "cpu":
+        return False
+    return device_seconds(device, analysis) < cpu_seconds(analysis)
+
+
+def factorization_on_device(
+    context: Any, layout: Any, linear_solver: str, *, is_chosen: bool
+) -> TrialFactorization | None:
+    """Cholesky of a block layout on the context's device; None: the CPU is to do it.
+
+    is_chosen: "auto" took Cholesky, and may as well take the CPU; who asks for Cholesky on a device gets it
+    there, or `DeviceMemoryError`.
+    """
+    pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+    is_dense = linear_solver == "dense"
+    if is_chosen and context.device.info.get("kind") == "cpu":
+        return None
+    analysis = analyse(pattern, "dense" if is_dense else "auto")
+    if is_chosen and not is_faster_on_device(context.device, analysis):
+        return None
+    return TrialFactorization(context, pattern, analysis=analysis)

@@ -1,0 +1,123 @@
+"""Several steps in one submission: the device decides what still runs, and keeps a log for the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vulkan_devices import shared_device
+
+import graphopt
+from graphopt import pyglslang
+from graphopt.device import DeviceError, VulkanDevice
+
+INCLUDE = Path(graphopt.__file__).parents[1] / "shaders" / "include"
+
+# Newton's square root of push.number, one step per dispatch, until a step changes nothing: then the numbers
+# of workgroups of all later steps become 0. log[0] counts the entries that follow.
+STEP = """#version 450
+#extension GL_GOOGLE_include_directive : require
+#define NUM_BUFFERS 3
+#include "common.glsl"
+PARAMETERS(uint number; uint step;)
+INOUT(0, uint, state)   // x
+INOUT(1, uint, groups)  // (3)
+INOUT(2, uint, log)     // (1 + 2 * steps): number of entries, then (step, x) of each
+void main() {
+  if (LANE != 0) return;
+  const uint x = state.at[0], next = (x + push.number / x) / 2;
+  const uint entry = log.at[0];
+  log.at[1 + 2 * entry] = push.step;
+  log.at[2 + 2 * entry] = next;
+  log.at[0] = entry + 1;
+  state.at[0] = next;
+  if (next >= x) groups.at[0] = 0;
+}
+"""
+
+
+@pytest.fixture(params=["address", "storage"])
+def device(request):
+    """One device per access variant; no validation message may be left after a test."""
+    opened = shared_device(request.param)
+    yield opened
+    assert opened.messages == []
+
+
+def step_kernel(device: VulkanDevice):
+    """The kernel of STEP."""
+    defines = {f"GRAPHOPT_{device.access.upper()}": "1", "GRAPHOPT_MIXED": "1"}
+    code = pyglslang.compile_source(STEP, include=[INCLUDE], defines=defines)
+    return device.kernel(code, name="newton", num_buffers=3, num_params=2, constants={0: 32})
+
+
+def newton(number: int, start: int, most: int) -> list[tuple[int, int]]:
+    """The log that STEP should write."""
+    entries, x = [], start
+    for step in range(most):
+        following = (x + number // x) // 2
+        entries.append((step, following))
+        if following >= x:
+            break
+        x = following
+    return entries
+
+
+@pytest.mark.parametrize("most", [1, 5, 40])
+def test_a_stop_flag_on_the_device_ends_the_work(device, most):
+    """40 steps recorded in one submission; those after the stop run no workgroup, and the log says so."""
+    state, groups = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.ones(3, np.uint32))
+    log = device.upload(np.zeros(1 + 2 * most, np.uint32))
+    kernel = step_kernel(device)
+    recorder = device.record("newton")
+    for step in range(most):
+        recorder.dispatch_indirect(kernel, (state, groups, log), (12345, step), groups).barrier()
+    program = recorder.finish()
+    device.submit(program).wait()
+    words = np.empty(1 + 2 * most, np.uint32)
+    device.read([(log, 0, words)])
+    expected = newton(12345, 1 << 20, most)
+    assert words[0] == len(expected) <= most
+    assert list(map(tuple, words[1 : 1 + 2 * len(expected)].reshape(-1, 2).tolist())) == expected
+    assert not words[1 + 2 * len(expected) :].any()
+    assert (device.download(groups, np.uint32, 3)[0] == 0) == (
+        len(expected) < most or most == len(expected) > 15
+    )
+    assert program.label == "newton" and program.num_dispatches == most
+
+
+def test_the_same_program_runs_on_from_where_it_stopped(device):
+    """State and flag live on the device: a second submission continues, several may be in flight."""
+    state, groups = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.ones(3, np.uint32))
+    log = device.upload(np.zeros(101, np.uint32))
+    kernel, recorder = step_kernel(device), device.record()
+    for step in range(4):
+        recorder.dispatch_indirect(kernel, (state, groups, log), (99, step), groups).barrier()
+    program = recorder.finish()
+    tickets = [device.submit(program) for _ in range(8)]
+    tickets[-1].wait()
+    assert all(ticket.done for ticket in tickets)
+    count = int(device.download(log, np.uint32, 1)[0])
+    assert count == len(newton(99, 1 << 20, 32)) and device.download(state, np.uint32, 1)[0] in (9, 10)
+
+
+def test_wrong_places_of_group_counts_are_refused(device):
+    """Not a multiple of 4, or past the end."""
+    kernel, buffer = step_kernel(device), device.allocate(16)
+    for place in (2, 8):
+        with pytest.raises(DeviceError, match=f"at byte {place} of a buffer of 16"):
+            device.record().dispatch_indirect(kernel, [buffer] * 3, (1, 1), buffer, place)
+
+
+def test_phases_are_timed_by_timestamps(device):
+    """Times of many phases in one program grow; another run measures anew."""
+    buffer = device.allocate(1 << 16)
+    recorder = device.record().timestamp()
+    for value in range(100):
+        recorder.fill(buffer, value).barrier().timestamp()
+    program = recorder.finish()
+    for _ in range(2):
+        device.submit(program).wait()
+        times = program.timestamps()
+        assert len(times) == 101 and times[0] == 0.0 and all(np.diff(times) >= 0.0)

@@ -1,0 +1,169 @@
+"""`graphopt.colmap` refines a `pycolmap.Reconstruction` in place, to COLMAP's cost or lower."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt.colmap
+from graphopt.cli.main import main
+from graphopt.errors import OptionError
+from graphopt.eval.results import load
+
+pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
+pycolmap.logging.minloglevel = 2
+
+
+def scene(model: str = "SIMPLE_RADIAL", seed: int = 0, cameras_per_rig: int = 1) -> Any:
+    """Six frames around 200 points, all disturbed: a `pycolmap.Reconstruction`."""
+    options = pycolmap.SyntheticDatasetOptions()
+    options.num_rigs, options.num_cameras_per_rig, options.num_frames_per_rig = 1, cameras_per_rig, 6
+    options.num_points3D = 200
+    options.camera_model_id = getattr(pycolmap.CameraModelId, model)
+    parameters = {
+        "SIMPLE_RADIAL": [1280.0, 512.0, 384.0, 0.05],
+        "PINHOLE": [1280.0, 1290.0, 512.0, 384.0],
+        "OPENCV": [1280.0, 1290.0, 512.0, 384.0, 0.05, -0.02, 1e-3, -1e-3],
+        "OPENCV_FISHEYE": [500.0, 505.0, 512.0, 384.0, 0.02, -0.01, 3e-3, -1e-3],
+    }
+    options.camera_params = parameters[model]
+    options.inlier_match_ratio = 1.0
+    pycolmap.set_random_seed(seed)
+    made = pycolmap.synthesize_dataset(options)
+    rng = np.random.default_rng(seed)
+    for point in made.points3D.values():
+        point.xyz = point.xyz + rng.normal(0.0, 0.02, 3)
+    for image in made.images.values():
+        for keypoint in image.points2D:
+            keypoint.xy = keypoint.xy + rng.normal(0.0, 0.5, 2)
+    return made
+
+
+def cost(made: Any) -> float:
+    """Sum of squared reprojection errors [px^2], as COLMAP projects."""
+    total = 0.0
+    for image in made.images.values():
+        for keypoint in image.points2D:
+            if keypoint.has_point3D():
+                pixel = image.project_point(made.points3D[keypoint.point3D_id].xyz)
+                assert pixel is not None
+                total += float(((pixel - keypoint.xy) ** 2).sum())
+    return total
+
+
+def colmaps(made: Any, **fields: bool) -> Any:
+    """The same refined by COLMAP."""
+    refined = copy.deepcopy(made)
+    options = pycolmap.BundleAdjustmentOptions()
+    options.print_summary = False
+    for name, value in fields.items():
+        setattr(options, name, value)
+    pycolmap.bundle_adjustment(refined, options)
+    return refined
+
+
+@pytest.mark.parametrize("model", ["SIMPLE_RADIAL", "PINHOLE", "OPENCV", "OPENCV_FISHEYE"])
+def test_cost_is_colmaps_or_lower(model: str) -> None:
+    made = scene(model)
+    ours = copy.deepcopy(made)
+    summary = graphopt.colmap.bundle_adjustment(ours, device="cpu")
+    assert summary.is_usable
+    assert cost(ours) == pytest.approx(summary.final_chi2, rel=1e-9)
+    assert cost(ours) <= cost(colmaps(made)) * (1.0 + 1e-6)
+    assert cost(ours) < 0.5 * cost(made)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"refine_focal_length": False},
+        {"refine_principal_point": True},
+        {"refine_extra_params": False},
+        {"refine_focal_length": False, "refine_extra_params": False},
+    ],
+    ids=lambda fields: "-".join(fields),
+)
+def test_what_is_not_refined_stays(fields: dict[str, bool]) -> None:
+    made = scene("OPENCV", seed=1)
+    ours = copy.deepcopy(made)
+    graphopt.colmap.bundle_adjustment(ours, graphopt.colmap.Options(**fields), device="cpu")
+    chosen = graphopt.colmap.Options(**fields)
+    moved = np.array([ours.cameras[k].params for k in made.cameras]) != [
+        made.cameras[k].params for k in made.cameras
+    ]
+    assert moved[:, :2].any() == chosen.refine_focal_length
+    assert moved[:, 2:4].any() == chosen.refine_principal_point
+    assert moved[:, 4:].any() == chosen.refine_extra_params
+    assert cost(ours) <= cost(colmaps(made, **fields)) * (1.0 + 1e-6)
+
+
+def test_constant_images_and_cameras_stay() -> None:
+    made = scene(seed=2)
+    ours = copy.deepcopy(made)
+    still = sorted(made.images)[:2]
+    cameras = sorted(made.cameras)
+    options = graphopt.colmap.Options(constant_images=still, constant_cameras=cameras)
+    graphopt.colmap.bundle_adjustment(ours, options, device="cpu")
+    for identifier in still:
+        before, after = (one.image(identifier).cam_from_world() for one in (made, ours))
+        np.testing.assert_allclose(after.matrix(), before.matrix(), atol=1e-12)
+    for identifier in cameras:
+        np.testing.assert_array_equal(ours.cameras[identifier].params, made.cameras[identifier].params)
+    assert cost(ours) < cost(made)
+    with pytest.raises(OptionError, match="no such image"):
+        graphopt.colmap.bundle_adjustment(made, graphopt.colmap.Options(constant_images=[10**6]))
+
+
+def test_the_scale_stays() -> None:
+    made = scene(seed=3)
+    ours = copy.deepcopy(made)
+    graphopt.colmap.bundle_adjustment(ours, device="cpu")
+    first, second = sorted(made.images)[:2]
+    apart = [
+        np.linalg.norm(one.image(first).projection_center() - one.image(second).projection_center())
+        for one in (made, ours)
+    ]
+    assert apart[1] == pytest.approx(apart[0], rel=1e-9)
+
+
+def test_rigs_of_two_cameras() -> None:
+    made = scene(seed=4, cameras_per_rig=2)
+    ours = copy.deepcopy(made)
+    summary = graphopt.colmap.bundle_adjustment(ours, device="cpu")
+    assert cost(ours) == pytest.approx(summary.final_chi2, rel=1e-9)
+    assert cost(ours) <= cost(colmaps(made, refine_sensor_from_rig=False)) * (1.0 + 1e-6)
+
+
+def test_a_loss_holds_against_wrong_matches() -> None:
+    made = scene(seed=5)
+    ours = copy.deepcopy(made)
+    rng = np.random.default_rng(5)
+    for one in (ours, made):
+        rng = np.random.default_rng(5)
+        for image in one.images.values():
+            for keypoint in image.points2D:
+                if rng.random() < 0.05:
+                    keypoint.xy = keypoint.xy + rng.normal(0.0, 60.0, 2)
+    options = pycolmap.BundleAdjustmentOptions()
+    getattr(options, "ceres", options).loss_function_type = pycolmap.LossFunctionType.CAUCHY
+    summary = graphopt.colmap.bundle_adjustment(ours, options, device="cpu")
+    assert summary.final_chi2 < 0.2 * cost(ours)
+    with pytest.raises(OptionError, match="expected one of"):
+        graphopt.colmap.Options(loss_function_type="TUKEY")
+    with pytest.raises(OptionError, match="expected Options"):
+        graphopt.colmap.bundle_adjustment(ours, {"refine": True})
+
+
+def test_the_evaluation_writes_what_colmap_opens(tmp_path) -> None:
+    made = scene(seed=6)
+    (tmp_path / "house" / "sparse" / "0").mkdir(parents=True)
+    made.write_binary(tmp_path / "house" / "sparse" / "0")
+    source, folder = tmp_path / "house" / "sparse" / "0", tmp_path / "out"
+    arguments = ["eval", "colmap", str(source), "--peer", "pycolmap", "--runs", "1", "-o", str(folder)]
+    assert main([*arguments, "--device", "cpu"]) == 0
+    entries = load(folder).entries
+    assert list(entries) == ["house auto", "house pycolmap"]
+    assert entries["house auto"]["mse"] <= entries["house pycolmap"]["mse"] * (1.0 + 1e-6)
+    opened = pycolmap.Reconstruction(folder / "house-refined")
+    assert cost(opened) == pytest.approx(entries["house auto"]["chi2"], rel=1e-9)

@@ -1,0 +1,61 @@
+"""NIST's hard problems are solved to their certified digits by `auto` and `lm`; no early "converged"."""
+
+import nist
+import numpy as np
+import pytest
+from nist_problems import PROBLEMS
+
+import graphopt
+from graphopt.optimizer.algorithm import promise
+from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
+from graphopt.optimizer.options import LevenbergMarquardtOptions
+from graphopt.solver.registry import SolverOptions, create_block_solver
+from graphopt.solver.structure import Structure
+
+STARTS = [(name, start) for name in PROBLEMS for start in (0, 1)]
+
+
+@pytest.mark.parametrize("method", ["auto", "lm"])
+@pytest.mark.parametrize(("name", "start"), STARTS)
+def test_certified_digits_from_both_starts(name, start, method):
+    """At least six, and the certified sum of squares."""
+    problem = PROBLEMS[name]
+    found, summary = nist.fit(problem, problem.starts[start], method=method, options=nist.METHODS[method])
+    assert nist.digits(found, problem.certified, name) >= 6.0
+    assert summary.final_chi2 == pytest.approx(problem.residual_sum, rel=1e-8, abs=1e-24)
+
+
+@pytest.mark.parametrize(("name", "start"), [one for one in STARTS if one != ("MGH10", 0)])
+def test_auto_as_it_is(name, start):
+    """With its own tolerances it is exact on small systems, too."""
+    problem = PROBLEMS[name]
+    found, _ = nist.fit(problem, problem.starts[start])
+    assert nist.digits(found, problem.certified, name) >= 6.0
+
+
+def test_digits_know_exchangeable_terms():
+    """The two exponentials of MGH17 in the other order are the same fit; a wrong one is not."""
+    certified = PROBLEMS["MGH17"].certified
+    other = certified[[0, 2, 1, 4, 3]]
+    assert nist.digits(other, certified, "MGH17") == 11.0
+    assert nist.digits(other, certified) < 1.0
+    assert nist.digits(certified[[0, 2, 1, 3, 4]], certified, "MGH17") < 1.0
+
+
+def test_a_step_that_damping_made_small_is_no_end():
+    """MGH17, first start: lm creeps in a valley, and goes on where a tolerance would have ended it."""
+    problem = PROBLEMS["MGH17"]
+    edge = nist.edge_type("MGH17", 5, 1)
+    graph = graphopt.Graph()
+    coefficients = graph.add_array(edge.vertices[0], [problem.starts[0]])
+    observations = np.column_stack([problem.predictors, problem.response])
+    graph.add_edges(edge, graphopt.unique(coefficients), observations)
+    rules = LevenbergMarquardtOptions(60)
+    graphopt.optimize(graph, "lm", options=rules)
+    solver = create_block_solver(graph, Structure(graph.select()), SolverOptions(device="cpu"))
+    assert promise(solver, 1e-9) > 0.1
+    algorithm = LevenbergMarquardt(rules)
+    algorithm.start(solver, solver.chi2())
+    algorithm._lambda = 1e7
+    assert algorithm.loosen(1e-9) and algorithm._lambda < 1e-6
+    assert not algorithm.loosen(1e-9), "it is as loose as can be"
