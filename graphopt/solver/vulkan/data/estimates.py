@@ -130,6 +130,10 @@ class DeviceEstimates:
             for number, one in offsets.items()
         }
         """The same with NOTHING for vertices that Schur eliminates."""
+        self.has_kept = {
+            number: bool(((one >= 0) & (one < kept_dim)).any()) for number, one in offsets.items()
+        }
+        """By vertex set: some optimized vertex stays."""
         self._versions: list[dict[int, RecordSet]] = [
             {number: self._new_records(number) for number in self.numbers}
         ]

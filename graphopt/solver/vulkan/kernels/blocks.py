@@ -69,13 +69,14 @@ class BlockInverse:
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
         order, self._bins = bins_of_blocks(dims)
-        spare = source if spare is None else spare
-        self._blocks = context.indices(index_table(source, damping_offset, self.offset, spare, order=order))
+        columns = [source, damping_offset, self.offset, *([] if spare is None else [spare])]
+        self._blocks = context.indices(index_table(*columns, order=order))
+        self._has_spare = spare is not None
 
     def launches(
         self, values: Any, damping: Any | None, status: Any, *, damped: bool = True, spare: Any = None
     ) -> list[Launch]:
-        """With damping None, or not `damped`: D = 0. spare: values of the blocks B.
+        """With damping None, or not `damped`: D = 0. spare: values of the blocks B, where they have places.
 
         A block that is not positive definite gives way to B + D. Where there is none, or it is not definite
         either, status[INDEFINITE] is set.
@@ -84,7 +85,7 @@ class BlockInverse:
         for one in self._bins:
             (dim,) = one.dims
             is_damped = damped and damping is not None
-            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(spare is not None)}
+            constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(self._has_spare)}
             buffers = (self._blocks, values, damping or status, self.buffer, status, spare or values)
             groups = -(-one.num_chunks // (INVERSE_WORKGROUP // dim))
             params = (one.first, one.num_chunks)

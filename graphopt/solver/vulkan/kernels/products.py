@@ -177,9 +177,11 @@ class EdgeProducts:
     ) -> None:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
         eliminated, kept = self._eliminated, self._kept
+        estimates = self._linearizer.estimates
         numbers = self._numbers([*eliminated.parts, *kept.parts])
+        numbers = [one for one in numbers if estimates.has_kept[one]]  # x of the others is being solved for
         self._record_start(program, kept, x, y, own, parity)
-        offsets = self._linearizer.estimates.kept_offsets
+        offsets = estimates.kept_offsets
         pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
         solve = [
             launch for one in eliminated.units for launch in self._solve_launches(one, inverse, own, parity)

@@ -221,12 +221,11 @@ class MatrixFreeWhole:
         self.dims = layout.dims[:num_kept]
         self._num_rows = layout.kept_dim
         self.direction = context.reals(layout.dim)
-        self.jacobi = BlockInverse(
-            context, self.dims, layout.diagonal_offset[:num_kept], layout.scalar[:num_kept]
-        )
+        places = layout.diagonal_offset[:num_kept]
+        self.jacobi = BlockInverse(context, self.dims, places, layout.scalar[:num_kept], places)
         self.num_dots = context.vector_groups(self._num_rows)
         self.bytes_per_product = 2.0 * edge_bytes
-        self._rows = context.indices(row_table(layout.dims, layout.diagonal_offset))
+        self._rows = context.indices(row_table(self.dims, layout.diagonal_offset[:num_kept]))
 
     def record(self, program: Program, residual: Any) -> None:
         """r = b."""
@@ -253,7 +252,8 @@ class MatrixFreeWhole:
         self._record_edges(program, "whole", x, y, None)
         context, layout = self._equations.context, self._equations.layout
         dots = context.accumulators(context.vector_groups(layout.dim))
-        program.step([self._finish(x, None, y, dots, None, layout.dim)])
+        rows = context.indices(row_table(layout.dims, layout.diagonal_offset))
+        program.step([self._finish(x, None, y, dots, None, (rows, layout.dim))])
 
     # ---------------------------------------------------------------- parts
 
@@ -262,18 +262,24 @@ class MatrixFreeWhole:
         self._products.record(program, part, x, y, self._equations, parity)
 
     def _finish(
-        self, x: Any, damping: Any | None, y: Any, dots: Any, parity: int | None, num_rows: int = 0
+        self,
+        x: Any,
+        damping: Any | None,
+        y: Any,
+        dots: Any,
+        parity: int | None,
+        of: tuple[Any, int] | None = None,
     ) -> Launch:
-        """y += (diagonal blocks + D) x, and the parts of x' y."""
+        """y += (diagonal blocks + D) x, and the parts of x' y; of: other rows than those of A."""
         own, context = self._equations, self._equations.context
-        num_rows = num_rows or self._num_rows
+        rows, num_rows = of or (self._rows, self._num_rows)
         groups = context.vector_groups(num_rows)
         constants = {
             1: int(damping is not None),
             2: int(self._products.uses_diagonal),
             3: int(parity is not None),
         }
-        buffers = (self._rows, own.values, x, damping or x, y, dots, own.status)
+        buffers = (rows, own.values, x, damping or x, y, dots, own.status)
         params = (num_rows, groups, parity or 0)
         return context.launch("finish_product", buffers, params, groups, constants)
 
