@@ -93,12 +93,12 @@ class DeviceExternal:
         self._system.note_linearized(0)
 
     def _record_adding(self) -> Program:
-        context, own = self._system.context, self._system.equations
+        context, equations = self._system.context, self._system.equations
         program = Program(context).phase("linearize")
         self._values.record_upload(program)
         self._b.record_upload(program)
         program.barrier()
-        parts = ((self._at_values, self._values, own.values), (self._at_b, self._b, own.b))
+        parts = ((self._at_values, self._values, equations.values), (self._at_b, self._b, equations.b))
         counts = (len(self._places.values), len(self._places.b))
         adding = [
             context.launch(

@@ -164,8 +164,8 @@ class Context:
         sizes = {name: buffers[name].size for name in kernel.buffers}
         large = {LARGE: 1} if _is_large(kernel.name, sizes, kernel.far) else {}
         compiled = self.device.generated(kernel, {**large, **(constants or {})})
-        own = tuple(buffers[name] for name in kernel.buffers)
-        return Launch(compiled, own, tuple(params[name] for name in kernel.params), groups, nbytes)
+        in_order = tuple(buffers[name] for name in kernel.buffers)
+        return Launch(compiled, in_order, tuple(params[name] for name in kernel.params), groups, nbytes)
 
     def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
         """Cut a run of workgroups by the budget of a submission: (begin, end, bytes) of each piece."""
@@ -270,8 +270,8 @@ class Program:
 
     def submit(self) -> Running:
         """Start everything; it runs after what was submitted before."""
-        device, own = self._context.device, self._recorded()
-        return Running(own, [device.submit(program) for _, program in own])
+        device, submissions = self._context.device, self._recorded()
+        return Running(submissions, [device.submit(program) for _, program in submissions])
 
     def run(self, seconds: dict[str, float] | None = None) -> None:
         """Submit everything, wait, and add the time on the device to `seconds` by phase."""
@@ -281,10 +281,10 @@ class Program:
         """Phases and native program of each submission."""
         if not self._submissions:
             recording = _Recording(self._context)
-            for name, what in self._commands:
-                recording.add(name, what)
+            for name, argument in self._commands:
+                recording.add(name, argument)
             self._submissions = recording.finish()
-            self._commands = [("done", ())]  # the native programs keep what they need
+            self._commands = [("done", ())]  # the native programs keep argument they need
         return self._submissions
 
 
@@ -299,19 +299,19 @@ class _Recording:
         self._phase = ""
         self._spent = 0.0
 
-    def add(self, name: str, what: Any) -> None:
+    def add(self, name: str, argument: Any) -> None:
         if name == "phase":
-            self._phase = what
+            self._phase = argument
             self._begin()
             return
         if self._recorder is None:
             self._begin()
         if name == "launch":
-            self._spend(what.nbytes)
+            self._spend(argument.nbytes)
             assert self._recorder is not None
-            self._recorder.dispatch(what.kernel, what.buffers, what.params, what.groups)
+            self._recorder.dispatch(argument.kernel, argument.buffers, argument.params, argument.groups)
         else:
-            getattr(self._recorder, name)(*what)
+            getattr(self._recorder, name)(*argument)
 
     def _begin(self) -> None:
         if self._recorder is None:

@@ -259,8 +259,8 @@ class ResidentBlockSolver:
         self._linearizer.record_chi2(program.phase("linearize"), version)
 
     def _record_linearize(self, program: Program, version: int) -> None:
-        own = self.system.equations
-        self._linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
+        equations = self.system.equations
+        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
         self.system.record_diagonal(program)
 
     def _wait_linearized(self) -> None:
@@ -306,10 +306,10 @@ class ResidentBlockSolver:
 
     def _record_tail(self, program: Program, source: int, target: int) -> None:
         """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i|, then the move."""
-        context, own, dim = self._context, self.system.equations, self.dim
+        context, equations, dim = self._context, self.system.equations, self.dim
         groups = context.vector_groups(dim)
         partial_sums = context.accumulators(2 * groups)
-        buffers = (own.dx, own.damping, own.b, partial_sums)
+        buffers = (equations.dx, equations.damping, equations.b, partial_sums)
         program.step([context.launch("step_scalars", buffers, (dim, groups), groups)])
         program.step([gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)])
         self._scalars.record_download(program)
@@ -329,8 +329,10 @@ class ResidentBlockSolver:
 
     def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
         """Seconds since `start` by part, as the device's timestamps divide them."""
-        own = {name: self.system.device_seconds[name] - before[name] for name in ("update", "linearize")}
-        return {"solve": max(time.perf_counter() - start - sum(own.values()), 0.0), **own}
+        on_device = {
+            name: self.system.device_seconds[name] - before[name] for name in ("update", "linearize")
+        }
+        return {"solve": max(time.perf_counter() - start - sum(on_device.values()), 0.0), **on_device}
 
     def push(self) -> None:
         """Remember the estimates."""

@@ -67,15 +67,17 @@ class WholeReduction:
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of H + D."""
-        own = self._equations
-        program.step(self.jacobi.launches(own.values, own.damping, own.status))
+        equations = self._equations
+        program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
         """q = (H + D) d."""
-        own = self._equations
-        program.step(self._product.chunk_launches(own.values, pcg.d, own.status, parity))
+        equations = self._equations
+        program.step(self._product.chunk_launches(equations.values, pcg.d, equations.status, parity))
         program.launch(
-            self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, own.status, own.damping, parity)
+            self._product.product_launch(
+                pcg.d, pcg.q, pcg.dots_dq, equations.status, equations.damping, parity
+            )
         )
 
     def record_back_substitution(self, program: Program) -> None:
@@ -142,11 +144,16 @@ class SchurReduction:
 
     def record(self, program: Program, residual: Any) -> None:
         """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
-        own = self._equations
-        values, damping, status, inverse = own.values, own.damping, own.status, self.landmark_inverse.buffer
+        equations = self._equations
+        values, damping, status, inverse = (
+            equations.values,
+            equations.damping,
+            equations.status,
+            self.landmark_inverse.buffer,
+        )
         program.fill(self._work)
         program.step(self.landmark_inverse.launches(values, damping, status))
-        step = self._landmarks.launches(values, inverse, self._work, status, base=own.b, product=False)
+        step = self._landmarks.launches(values, inverse, self._work, status, base=equations.b, product=False)
         if self.schur is not None:
             step += self.schur.pair_launches(values, inverse, damping)
         program.step(step)
@@ -154,23 +161,27 @@ class SchurReduction:
         if self.schur is not None:
             step += self.schur.combine_launches(values, damping)
         program.step(step)
-        program.step([self._reduction.residual_launch(own.b, residual, status)])
+        program.step([self._reduction.residual_launch(equations.b, residual, status)])
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of S, or of H_pp; rounding may leave one of S indefinite."""
-        own = self._equations
+        equations = self._equations
         assert self.jacobi is not None
         if self.schur is None:
-            program.step(self.jacobi.launches(own.values, own.damping, own.status))
+            program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
             return
         # S has the damping in it
         blocks = self.schur.buffer
-        program.step(self.jacobi.launches(blocks, own.damping, own.status, damped=False, spare=own.values))
+        program.step(
+            self.jacobi.launches(
+                blocks, equations.damping, equations.status, damped=False, spare=equations.values
+            )
+        )
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
         """q = S d."""
-        own = self._equations
-        values, damping, status = own.values, own.damping, own.status
+        equations = self._equations
+        values, damping, status = equations.values, equations.damping, equations.status
         if self._chosen.schur == "implicit":
             inverse = self.landmark_inverse.buffer
             step = self._landmarks.launches(values, inverse, pcg.d, status, base=None, parity=parity)
@@ -183,8 +194,12 @@ class SchurReduction:
 
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)."""
-        own, inverse = self._equations, self.landmark_inverse.buffer
-        program.step(self._landmarks.launches(own.values, inverse, own.dx, own.status, base=own.b))
+        equations, inverse = self._equations, self.landmark_inverse.buffer
+        program.step(
+            self._landmarks.launches(
+                equations.values, inverse, equations.dx, equations.status, base=equations.b
+            )
+        )
 
     def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
         """y = H x."""
@@ -235,8 +250,8 @@ class MatrixFreeWhole:
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of H_pp + D."""
-        own = self._equations
-        program.step(self.jacobi.launches(own.values, own.damping, own.status))
+        equations = self._equations
+        program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
         """q = A d."""
@@ -271,7 +286,7 @@ class MatrixFreeWhole:
         of: tuple[Any, int] | None = None,
     ) -> Launch:
         """y += (diagonal blocks + D) x, and the parts of x' y; of: other rows than those of A."""
-        own, context = self._equations, self._equations.context
+        equations, context = self._equations, self._equations.context
         rows, num_rows = of or (self._rows, self._num_rows)
         groups = context.vector_groups(num_rows)
         constants = {
@@ -279,7 +294,7 @@ class MatrixFreeWhole:
             2: int(self._products.uses_diagonal),
             3: int(parity is not None),
         }
-        buffers = (rows, own.values, x, damping or x, y, dots, own.status)
+        buffers = (rows, equations.values, x, damping or x, y, dots, equations.status)
         params = (num_rows, groups, parity or 0)
         return context.launch("finish_product", buffers, params, groups, constants)
 
@@ -313,35 +328,38 @@ class MatrixFreeSchur(MatrixFreeWhole):
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of S or of H_pp + D."""
-        own, diagonal = self._equations, self._schur_diagonal
+        equations, diagonal = self._equations, self._schur_diagonal
         if diagonal is not None:
-            size = int(own.layout.diagonal_offset[own.layout.num_kept]) * own.context.real.itemsize
-            program.copy(own.values, diagonal, size)
+            size = (
+                int(equations.layout.diagonal_offset[equations.layout.num_kept])
+                * equations.context.real.itemsize
+            )
+            program.copy(equations.values, diagonal, size)
             program.barrier()
             inverse = self._inverse.buffer
             for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
                 program.step(step)
-        spare = None if diagonal is None else own.values  # rounding may leave a block of S indefinite
-        blocks = diagonal or own.values
-        program.step(self.jacobi.launches(blocks, own.damping, own.status, spare=spare))
+        spare = None if diagonal is None else equations.values  # rounding may leave a block of S indefinite
+        blocks = diagonal or equations.values
+        program.step(self.jacobi.launches(blocks, equations.damping, equations.status, spare=spare))
 
     def record(self, program: Program, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
-        own, context = self._equations, self._equations.context
+        equations, context = self._equations, self._equations.context
         program.step(self._products.estimate_launches())
         program.fill(self.direction)
-        program.step(self._inverse.launches(own.values, own.damping, own.status))
-        program.step(self._landmarks.launches(own.b, None, self.direction, own.status, None))
+        program.step(self._inverse.launches(equations.values, equations.damping, equations.status))
+        program.step(self._landmarks.launches(equations.b, None, self.direction, equations.status, None))
         self._record_edges(program, "kept", self.direction, residual, None)
         groups = -(-self._num_rows // VECTOR_WORKGROUP)
-        program.step([context.launch("subtract_from", (own.b, residual), (self._num_rows,), groups)])
+        program.step([context.launch("subtract_from", (equations.b, residual), (self._num_rows,), groups)])
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
         """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
-        own, status = self._equations, self._equations.status
+        equations, status = self._equations, self._equations.status
         if self._products.can_solve and self.landmark_inverse is not None:
-            self._products.record_solve(program, self.landmark_inverse, pcg.d, pcg.q, own, parity)
-            program.launch(self._finish(pcg.d, own.damping, pcg.q, pcg.dots_dq, parity))
+            self._products.record_solve(program, self.landmark_inverse, pcg.d, pcg.q, equations, parity)
+            program.launch(self._finish(pcg.d, equations.damping, pcg.q, pcg.dots_dq, parity))
             return
         self._record_edges(program, "eliminated", pcg.d, self._sums, parity)
         program.step(self._landmarks.launches(None, self._sums, pcg.d, status, parity))
@@ -349,9 +367,9 @@ class MatrixFreeSchur(MatrixFreeWhole):
 
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D)^-1 (b_l - H_lp x_p)."""
-        own = self._equations
-        self._record_edges(program, "eliminated", own.dx, self._sums, None)
-        program.step(self._landmarks.launches(own.b, self._sums, own.dx, own.status, None))
+        equations = self._equations
+        self._record_edges(program, "eliminated", equations.dx, self._sums, None)
+        program.step(self._landmarks.launches(equations.b, self._sums, equations.dx, equations.status, None))
 
 
 class LandmarkInverses:

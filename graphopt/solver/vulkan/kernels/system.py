@@ -115,19 +115,19 @@ class DampedSystem:
 
     def _prepare(self, make_reduction: MakeReduction | None) -> None:
         start = time.perf_counter()
-        chosen, own = self.configuration, self.equations
+        chosen, equations = self.configuration, self.equations
         self.reduction: Reduction | None = None
         self.host_solver: HostSolver | None = None
         self.factorization: TrialFactorization | None = None
         if make_reduction is not None:
-            self.reduction = make_reduction(own)
+            self.reduction = make_reduction(equations)
         elif chosen.schur != "off":
-            self.reduction = SchurReduction(own, chosen)
+            self.reduction = SchurReduction(equations, chosen)
         elif chosen.linear_solver == "pcg":
-            self.reduction = WholeReduction(own)
+            self.reduction = WholeReduction(equations)
         if chosen.linear_solver == "pcg":
             assert self.reduction is not None
-            self.pcg = Pcg(own, self.reduction)
+            self.pcg = Pcg(equations, self.reduction)
             self._chunk = iterations_per_submission(self.context, self.reduction.bytes_per_product)
         else:
             self._make_direct()
@@ -189,19 +189,19 @@ class DampedSystem:
     def note_linearized(self, point: Hashable = None) -> None:
         """Kernels have written H and b anew, and H's diagonal. point: what programs from edges depend on."""
         self._point = point
-        for one in (self._values, self._b, self._diagonal):
-            if one is not None:
-                one.note_written()
+        for array in (self._values, self._b, self._diagonal):
+            if array is not None:
+                array.note_written()
 
     def record_diagonal(self, program: Program) -> None:
         """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H."""
-        context, dim, own = self.context, self.layout.dim, self.equations
+        context, dim, equations = self.context, self.layout.dim, self.equations
         assert self._diagonal is not None
         if self._places is None:
             self._places = context.indices(self.layout.diagonal_scalars)
         groups = context.vector_groups(dim)
         partial = context.accumulators(2 * groups)
-        buffers = (self._places, own.values, own.b, self._diagonal.buffer, partial)
+        buffers = (self._places, equations.values, equations.b, self._diagonal.buffer, partial)
         program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups)])
         program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
         self._largest.record_download(program)
@@ -308,13 +308,13 @@ class DampedSystem:
     # ---------------------------------------------------------------- conjugate gradients
 
     def is_coarse(self, damping: Damping) -> bool:
-        """Conjugate gradients stop at the damping's accuracy, before their own tolerance."""
-        own = self.configuration.tolerance
-        return self.configuration.linear_solver == "pcg" and self._tolerance(damping.accuracy) > own
+        """Conjugate gradients stop at the damping's accuracy, before their tolerance tolerance."""
+        tolerance = self.configuration.tolerance
+        return self.configuration.linear_solver == "pcg" and self._tolerance(damping.accuracy) > tolerance
 
     def _tolerance(self, accuracy: float | None) -> float:
-        own = self.configuration.tolerance
-        return own if accuracy is None else max(accuracy**2, own)
+        tolerance = self.configuration.tolerance
+        return tolerance if accuracy is None else max(accuracy**2, tolerance)
 
     def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool:
         self._set_rules(damping)
@@ -391,16 +391,16 @@ class DampedSystem:
         self, program: Program, solver: TrialFactorization, kind: str, tail: Program
     ) -> None:
         """A whole trial with a factorization of H + D, or of S."""
-        own, reduction = self.equations, self.reduction
+        equations, reduction = self.equations, self.reduction
         self._record_damping(program.phase("schur"), kind)
-        program.fill(own.status).barrier()
-        matrix, damping, rhs = own.values, own.damping, own.b
+        program.fill(equations.status).barrier()
+        matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:
             assert isinstance(reduction, SchurReduction) and reduction.schur is not None
             reduction.record(program, solver.residual)
             matrix, damping, rhs = reduction.schur.buffer, None, solver.residual
-        solver.record(program.phase("linear_solver"), matrix, damping, rhs, own.dx)
-        solver.record_outcome(program, own.status)
+        solver.record(program.phase("linear_solver"), matrix, damping, rhs, equations.dx)
+        solver.record_outcome(program, equations.status)
         self._record_end(program, tail)
 
     # ---------------------------------------------------------------- Cholesky on the host
@@ -459,11 +459,11 @@ class DampedSystem:
         return self._product.downloaded.astype(np.float64)
 
     def _record_multiply(self, program: Program) -> None:
-        own, x, y = self.equations, self._factor.buffer, self._product.buffer
+        equations, x, y = self.equations, self._factor.buffer, self._product.buffer
         self._factor.record_upload(program.phase("linear_solver"))
         program.barrier()
         if self.reduction is None:
-            record_stored_product(program, own, x, y)
+            record_stored_product(program, equations, x, y)
         else:
             self.reduction.record_whole_product(program, x, y)
         self._product.record_download(program)
