@@ -24,7 +24,7 @@ from graphopt.solver.vulkan.data.estimates import DeviceEstimates, RecordSet
 from graphopt.solver.vulkan.data.views import MANY_EDGES
 from graphopt.solver.vulkan.kernels.edges import DeviceEdges
 from graphopt.solver.vulkan.kernels.sums import WritePlan
-from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch
+from graphopt.solver.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Launch
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,23 @@ class PackedRecords:
         storage_dim = storage_dim if holds_estimate else 0
         tangent_dim = structure.selection.vertex_sets[number].type.tangent_dim
         dim = packed_record_dim(storage_dim, tangent_dim)
-        packed = DeviceArray(self._context, num_rows * dim)
+        packed = DeviceArray(self._context, num_rows * dim, is_mapped=False)
         return _Set(num_rows, storage_dim, tangent_dim, dim, packed)
 
     def buffer(self, number: int) -> Any:
         """Records of a vertex set."""
         return self._sets[number].packed.buffer
+
+    def places(self, number: int, offsets: np.ndarray, num_rows: int) -> np.ndarray:
+        """(num_rows,) uint32: where x of the first scalar rows is in the records of a set, or NOTHING.
+
+        offsets (n,): first scalar row of each record, -1: none.
+        """
+        one, places = self._sets[number], np.full(num_rows, NOTHING, np.uint32)
+        rows = np.flatnonzero((offsets >= 0) & (offsets < num_rows))
+        for k in range(one.tangent_dim):
+            places[offsets[rows] + k] = rows * one.packed_dim + one.storage_dim + k
+        return places
 
     def holds_estimate(self, number: int) -> bool:
         """The records of a vertex set are not of x alone."""

@@ -61,6 +61,8 @@ class Reduction(Protocol):
     num_dots: int
     """Parts of d'q that a product leaves."""
     bytes_per_product: float
+    packing: tuple[Any, Any] | None
+    """Places of d in packed records, and these, where products read it from there."""
 
     @property
     def jacobi(self) -> BlockInverse | None:
@@ -77,6 +79,10 @@ class Reduction(Protocol):
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
         """q = A d and the parts of d'q, without last barrier."""
+        ...
+
+    def record_again(self, program: Program) -> None:
+        """Before iterations that go on where a tail may have run in between."""
         ...
 
     def record_back_substitution(self, program: Program) -> None:
@@ -104,6 +110,7 @@ class Pcg:
         self.q = context.reals(self.num_rows)
         self.dots_dq = context.accumulators(reduction.num_dots)
         self.dots_rs = context.accumulators(self.num_groups)
+        self._packing = reduction.packing
         self._jacobi = jacobi.buffer
         self._jacobi_rows = context.indices(row_table(dims, jacobi.offset))
         self.scalars = DeviceArray(context, _NUM_SCALARS, is_mapped=False)
@@ -138,8 +145,10 @@ class Pcg:
     def record_start(self, program: Program) -> None:
         """Set x = 0 and the first direction, from the residual in r[0]."""
         buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
+        places, packed = self._packing or (self._jacobi_rows, self.s)
+        packs, buffers = {1: int(self._packing is not None)}, (*buffers, places, packed)
         params, state = (self.num_rows, self.num_groups), (self.scalars.buffer, self.status.buffer)
-        program.step([self._context.launch("pcg_init", buffers, params, self.num_groups)])
+        program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
         program.step([self._context.launch("pcg_start", (self.dots_rs, *state), (self.num_groups,), 1)])
 
     def record_iterations(
@@ -183,7 +192,7 @@ class Pcg:
 
     def _direction(self, parity: int) -> Launch:
         state = (self.scalars.buffer, self.status.buffer)
-        buffers = (self.dots_rs, *state, self.s, self.d, self._limits)
-        return self._context.launch(
-            "pcg_direction", buffers, (self.num_rows, self.num_groups, parity), self.num_groups
-        )
+        places, packed = self._packing or (self._limits, self.dots_dq)
+        buffers = (self.dots_rs, *state, self.s, self.d, self._limits, places, packed)
+        params, packs = (self.num_rows, self.num_groups, parity), {1: int(self._packing is not None)}
+        return self._context.launch("pcg_direction", buffers, params, self.num_groups, packs)

@@ -47,7 +47,7 @@ from graphopt.solver.vulkan.kernels.parts import (
     units_of,
 )
 from graphopt.solver.vulkan.kernels.sums import Pass, plan_writes, steps_of
-from graphopt.solver.vulkan.program import Context, Launch, Program
+from graphopt.solver.vulkan.program import NOTHING, Context, Launch, Program
 
 
 class EdgeProducts:
@@ -72,6 +72,19 @@ class EdgeProducts:
         self._eliminated = self._plan("eliminated", estimates.kept_offsets, num_kept, num_blocks)
         self._kept = self._plan("kept", estimates.offsets, 0, num_kept)
         self._whole = self._plan("whole", estimates.offsets, 0, num_blocks)
+        self._packed_set, self.packing = self._find_packing(linearizer.storage.layout.kept_dim)
+
+    def _find_packing(self, kept_dim: int) -> tuple[int | None, tuple[Any, Any] | None]:
+        """The one vertex set that stays, and places and buffer for `Pcg` to pack its part of d itself."""
+        offsets = self._structure.vertex_offsets
+        numbers = self._numbers([*self._eliminated.parts, *self._kept.parts])
+        staying = [one for one in numbers if ((offsets[one] >= 0) & (offsets[one] < kept_dim)).any()]
+        if len(staying) != 1:
+            return None, None
+        places = self._records.places(staying[0], offsets[staying[0]], kept_dim)
+        if (places == NOTHING).any():  # rows that no product reads
+            return None, None
+        return staying[0], (self._context.indices(places), self._records.buffer(staying[0]))
 
     def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> ProductPlan:
         parts = [
@@ -132,7 +145,7 @@ class EdgeProducts:
         parity: of the conjugate gradient iteration that it belongs to, None: of none.
         """
         plan = self._plan_of(part)
-        numbers = self._numbers(plan.parts)
+        numbers = self._to_pack(plan.parts, parity)
         self._record_start(program, plan, x, y, own, parity)
         pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
         first = self._first_launches(plan.parts, own.status, parity)
@@ -178,7 +191,7 @@ class EdgeProducts:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
         eliminated, kept = self._eliminated, self._kept
         estimates = self._linearizer.estimates
-        numbers = self._numbers([*eliminated.parts, *kept.parts])
+        numbers = self._to_pack([*eliminated.parts, *kept.parts], parity)
         numbers = [one for one in numbers if estimates.has_kept[one]]  # x of the others is being solved for
         self._record_start(program, kept, x, y, own, parity)
         offsets = estimates.kept_offsets
@@ -190,6 +203,16 @@ class EdgeProducts:
         products = self._product_steps(kept, y, own.status, parity)
         for step in filter(None, [pack, before, solve, after, *products]):
             program.step(step)
+
+    def pack_launches(self, x: Any) -> list[Launch]:
+        """What `Pcg` goes on to pack: x, and 0 where a vertex is not optimized."""
+        numbers = [] if self._packed_set is None else [self._packed_set]
+        return self._records.vector_launches(numbers, self._whole.offsets, x, x, None)
+
+    def _to_pack(self, parts: list[Part], parity: int | None) -> list[int]:
+        """Vertex sets that parts read x of, without what `Pcg` has packed."""
+        numbers = self._numbers(parts)
+        return numbers if parity is None else [one for one in numbers if one != self._packed_set]
 
     def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""

@@ -49,6 +49,7 @@ class WholeReduction:
 
     landmark_inverse: BlockInverse | None = None
     schur: SchurBlocks | None = None
+    packing: tuple[Any, Any] | None = None
 
     def __init__(self, equations: Equations):
         self._equations = equations
@@ -80,6 +81,9 @@ class WholeReduction:
             )
         )
 
+    def record_again(self, program: Program) -> None:
+        """Nothing else touches d."""
+
     def record_back_substitution(self, program: Program) -> None:
         """Nothing was eliminated."""
 
@@ -90,6 +94,8 @@ class WholeReduction:
 
 class SchurReduction:
     """A = S, formed (explicit) or as products with H's blocks (implicit)."""
+
+    packing: tuple[Any, Any] | None = None
 
     def __init__(self, equations: Equations, configuration: Configuration):
         self._equations = equations
@@ -192,6 +198,9 @@ class SchurReduction:
         program.step(self._product.chunk_launches(values, pcg.d, status, parity))
         program.launch(self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, status, damping, parity))
 
+    def record_again(self, program: Program) -> None:
+        """Nothing else touches d."""
+
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)."""
         equations, inverse = self._equations, self.landmark_inverse.buffer
@@ -231,6 +240,7 @@ class MatrixFreeWhole:
     def __init__(self, equations: Equations, products: EdgeProducts, edge_bytes: float):
         """edge_bytes: what one pass over all edges moves."""
         self._equations, self._products = equations, products
+        self.packing = products.packing
         context, layout = equations.context, equations.layout
         num_kept = layout.num_kept
         self.dims = layout.dims[:num_kept]
@@ -245,7 +255,8 @@ class MatrixFreeWhole:
     def record(self, program: Program, residual: Any) -> None:
         """r = b."""
         context, layout = self._equations.context, self._equations.layout
-        program.step(self._products.estimate_launches())
+        packing = self._products.pack_launches(self.direction)
+        program.step([*self._products.estimate_launches(), *packing])
         program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
 
     def record_jacobi(self, program: Program) -> None:
@@ -257,6 +268,10 @@ class MatrixFreeWhole:
         """q = A d."""
         self._record_edges(program, "kept", pcg.d, pcg.q, parity)
         program.launch(self._finish(pcg.d, self._equations.damping, pcg.q, pcg.dots_dq, parity))
+
+    def record_again(self, program: Program) -> None:
+        """Pack d: back-substitution has packed dx."""
+        program.step(self._products.pack_launches(self.direction))
 
     def record_back_substitution(self, program: Program) -> None:
         """Nothing was eliminated."""
@@ -346,7 +361,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
     def record(self, program: Program, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
         equations, context = self._equations, self._equations.context
-        program.step(self._products.estimate_launches())
+        packing = self._products.pack_launches(self.direction)
+        program.step([*self._products.estimate_launches(), *packing])
         program.fill(self.direction)
         program.step(self._inverse.launches(equations.values, equations.damping, equations.status))
         program.step(self._landmarks.launches(equations.b, None, self.direction, equations.status, None))

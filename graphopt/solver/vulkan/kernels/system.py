@@ -372,7 +372,8 @@ class DampedSystem:
 
     def _record_more(self, program: Program, count: int) -> None:
         assert self.reduction is not None
-        self.pcg.record_iterations(program.phase("linear_solver"), count, self.reduction.record_product)
+        self.reduction.record_again(program.phase("linear_solver"))
+        self.pcg.record_iterations(program, count, self.reduction.record_product)
 
     def _record_end(self, program: Program, tail: Program) -> None:
         """Back-substitution and what follows."""
