@@ -1,7 +1,11 @@
-# make demo   generate a sphere and a bundle adjustment scene, optimize both, draw them into demo/
-# make test   formatting, lint, types, C++ warnings as errors, and the tests against the installed package
+# make demo     generate a sphere and a bundle adjustment scene, optimize both, draw them into demo/
+# make test     formatting, lint, types, C++ warnings as errors; the wheel, tried in an empty environment; the tests
+#               against the installed wheel, with the libraries they compare with
+# make nightly  the tests that take long
+# make docs     the documentation into site/: notebooks run, links checked
+# make wheels   wheels for PYTHONS="python3.10 python3.11 ..." into dist/
 #
-# Both install what they need: Debian packages (with sudo unless root), a virtual environment in .venv, the
+# They install what they need: Debian packages (with sudo unless root), a virtual environment in .venv, the
 # package itself. Running them again does only what changed.
 
 SYSTEM_PACKAGES = python3-venv python3-dev g++ cmake ninja-build libeigen3-dev libmetis-dev
@@ -18,14 +22,27 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge datasets native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
-.PHONY: demo test check format bench dev clean
+.PHONY: demo test nightly docs wheels check format bench dev clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
 
+# Each module's tests run in one process, as many processes as there are cores.
+PYTEST = GRAPHOPT_TEST_INSTALLED=1 $(BIN)/pytest -q -n auto --dist loadfile
+
 test: $(VENV)/.installed-strict $(VENV)/.kompute
 	tools/check.sh $(BIN)
-	GRAPHOPT_TEST_INSTALLED=1 $(BIN)/pytest -q tests
+	$(PYTEST) -m "not slow and not nightly" tests
+
+nightly: $(VENV)/.installed-strict $(VENV)/.kompute
+	$(PYTEST) -m "slow or nightly" tests
+
+docs: $(VENV)/.docs
+	$(BIN)/python tools/build_docs.py site
+
+PYTHONS ?= $(PYTHON)
+wheels: $(VENV)/.test-system
+	tools/build_wheels.sh $(PYTHONS)
 
 check: $(VENV)/.installed-strict
 	tools/check.sh $(BIN)
@@ -44,7 +61,7 @@ dev:
 	tools/dev_build.sh
 
 clean:
-	rm -rf $(VENV) build demo
+	rm -rf $(VENV) build demo dist site
 
 $(VENV)/.system: Makefile tools/install_system_packages.sh
 	tools/install_system_packages.sh $(SYSTEM_PACKAGES) $(GPU_PACKAGES)
@@ -66,10 +83,22 @@ $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)
 	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS=$$(tools/native_isa.sh) ".[plot]"
 	touch $@
 
-$(VENV)/.installed-strict: $(VENV)/.build-requirements $(VENV)/.test-system $(SOURCES)
-	$(PIP) install --no-build-isolation --config-settings=cmake.define.GRAPHOPT_WERROR=ON \
-	  --config-settings=cmake.define.GRAPHOPT_CPU_ISAS= ".[test,oracle]"
+# The wheel that users get is the one that is tested; dist/ holds the source distribution beside it.
+# TESTED: what cannot be read from the wheel, so that pip takes it also where the version is the same.
+$(VENV)/.wheel: $(VENV)/.test-system $(SOURCES) $(wildcard tools/*wheel*)
+	GRAPHOPT_CMAKE_ARGS=--config-settings=cmake.define.GRAPHOPT_WERROR=ON tools/build_wheels.sh $(BIN)/python
+	touch $@
+
+TESTED = $$(ls dist/graphopt-*-$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*.whl)
+
+$(VENV)/.installed-strict: $(VENV)/.build-requirements $(VENV)/.wheel
+	$(PIP) install "$(TESTED)[test,oracle]"
+	$(PIP) install --force-reinstall --no-deps $(TESTED)
 	touch $(VENV)/.installed $@
+
+$(VENV)/.docs: $(VENV)/.installed-strict
+	$(PIP) install "$(TESTED)[docs]"
+	touch $@
 
 $(VENV)/.kompute: $(VENV)/.build-requirements $(VENV)/.test-system tools/install_kompute.sh
 	tools/install_kompute.sh $(VENV)

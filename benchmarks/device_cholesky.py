@@ -1,7 +1,9 @@
 """Cholesky on a device beside the CPU's, on dense systems and on the structures of pose graphs.
 
-    python benchmarks/device_cholesky.py [CASE ...] [--precision double mixed] [--repeats N] [--no-cpu]
-                                         [--json FILE] [--profile] [--list]
+    python benchmarks/device_cholesky.py [CASE ...] [--precision double mixed refined] [--repeats N]
+                                         [--no-cpu] [--json FILE] [--profile] [--list]
+
+Precisions: double; mixed, all in float32; refined, a float32 factor with refinement to float64's answer.
 
 Without names: everything up to 10^5 poses and 16,002 dense rows (about 12 GB of device memory). Names:
 dense-N, manhattan-N, sphere-N, torus-N, grid2d-N, grid3d-N (N poses). The numbers are random and diagonally
@@ -31,7 +33,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.shared import shared_device
 from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse
 
 DEFAULT = (
     "dense-441 dense-1000 dense-2000 dense-4000 dense-8721 dense-16002 sphere-2500 manhattan-10000 "
@@ -157,12 +159,17 @@ class DeviceCase:
         begin = time.perf_counter()
         self.analysis = analyse(pattern)
         analysed = time.perf_counter()
-        self.solver = DeviceCholesky(device, pattern, precision, analysis=self.analysis)
+        if precision == "refined":
+            self.solver: Any = RefinedCholesky(device, pattern, analysis=self.analysis)
+            inner, real = self.solver.inner, np.dtype(float)
+        else:
+            self.solver = inner = DeviceCholesky(device, pattern, precision, analysis=self.analysis)
+            real = inner.real
         self.analyse_seconds, self.prepare_seconds = analysed - begin, time.perf_counter() - analysed
         self.device, self.pattern = device, pattern
-        real = self.solver.real
+        self._real = real
         self.values = device.upload(values.astype(real))
-        self.b, self.x = device.upload(b.astype(real)), self.solver.reals(pattern.dim)
+        self.b, self.x = device.upload(b.astype(real)), device.allocate(pattern.dim * real.itemsize)
         begin = time.perf_counter()
         self.factorize = self._program(lambda recorder: self.solver.record_factorize(recorder, self.values))
         self.barriers = self._count.barriers
@@ -187,7 +194,7 @@ class DeviceCase:
 
     def solution(self) -> np.ndarray:
         """x, after both programs have run."""
-        return self.device.download(self.x, self.solver.real, self.pattern.dim).astype(float)
+        return self.device.download(self.x, self._real, self.pattern.dim).astype(float)
 
     def profile(self) -> dict[str, tuple[int, float]]:
         """Milliseconds by kind of step."""
@@ -234,7 +241,7 @@ def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int,
     case = DeviceCase(device, pattern, precision, values, b)
     factorize, solve = case.seconds(case.factorize, repeats), case.seconds(case.solve, repeats)
     own, figures = case.analysis, device_figures(device)
-    rate = figures.flops(precision)
+    rate = figures.flops("double" if precision == "double" else "mixed")
     row = {
         "rows": pattern.dim,
         "gflop": 1e-9 * own.flops,
@@ -268,7 +275,8 @@ def main() -> None:
     """Run the cases."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("cases", nargs="*", default=DEFAULT, metavar="CASE")
-    parser.add_argument("--precision", nargs="+", default=["double", "mixed"], choices=("double", "mixed"))
+    precisions = ["double", "mixed", "refined"]
+    parser.add_argument("--precision", nargs="+", default=precisions, choices=precisions)
     parser.add_argument("--device", help="number or part of the name")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--no-cpu", action="store_true")

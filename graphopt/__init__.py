@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphopt import codegen, datasets, errors, geometry, graph, io, optimizer, report, solver, types
+    from graphopt.codegen.gradients import check_gradients
     from graphopt.errors import GraphOptError
     from graphopt.graph import (
         Edge,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         optimize,
     )
     from graphopt.solver.linearization import Linearization, linearize
-    from graphopt.solver.marginals import compute_marginals
+    from graphopt.solver.marginals import compute_covariances, compute_marginals, find_singular_directions
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "graphopt.codegen.gradients": ("check_gradients",),
     "graphopt.errors": ("GraphOptError",),
     "graphopt.graph": (
         "Edge",
@@ -90,7 +92,7 @@ _HOME = {
         "optimize",
     ),
     "graphopt.solver.linearization": ("Linearization", "linearize"),
-    "graphopt.solver.marginals": ("compute_marginals",),
+    "graphopt.solver.marginals": ("compute_covariances", "compute_marginals", "find_singular_directions"),
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
@@ -140,12 +142,15 @@ __all__ = [
     "TerminationType",
     "Vertex",
     "VertexSet",
+    "check_gradients",
     "codegen",
+    "compute_covariances",
     "compute_marginals",
     "datasets",
     "edge_type",
     "errors",
     "everywhere",
+    "find_singular_directions",
     "from_sympy",
     "geometry",
     "graph",

@@ -42,11 +42,19 @@ def _load() -> tuple[str, ModuleType]:
             continue
         try:
             return name, importlib.import_module(f"graphopt._cpu_{name}")
-        except ModuleNotFoundError:
-            continue
+        except ModuleNotFoundError as error:
+            if error.name != f"graphopt._cpu_{name}":
+                raise
+        except ImportError as error:  # the module is there and does not load
+            raise ImportError(
+                f"graphopt's CPU module _cpu_{name} cannot be loaded: {error}. It was built for another "
+                "system, or a library that it was linked with is gone. Install a wheel: pip install "
+                "--force-reinstall graphopt; or build it here: pip install --no-binary graphopt graphopt."
+            ) from error
     wanted = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
     raise ImportError(
-        f"graphopt was built without a CPU module for {wanted}. Reinstall it with: pip install ."
+        f"graphopt has no CPU module for {wanted}. In a source tree build them with tools/dev_build.sh; "
+        "elsewhere install it anew: pip install --force-reinstall graphopt."
     )
 
 

@@ -1,11 +1,10 @@
 """Visual-inertial SLAM on graphopt: map, cameras, preintegration, and the optimizations of a SLAM program.
 
-map = slam_bridge.Map(rig)
+world = slam_bridge.Map(rig)
 ...
-result = slam_bridge.local_inertial_ba(map, keyframes)
+result = slam_bridge.local_inertial_ba(world, keyframes)
 """
 
-from slam_bridge.arrays import Keyframes, PosePriors, Visual, WindowError
 from slam_bridge.cameras import (
     Camera,
     CameraError,
@@ -23,18 +22,8 @@ from slam_bridge.imu import (
     ImuTidied,
     gravity_of,
 )
-from slam_bridge.inertial_ba import InertialOptions, InertialResult, InertialWindow, build_graph, solve
-from slam_bridge.initialization import InertialStart, initialize
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import MarginalPrior
-from slam_bridge.pose_graph import (
-    PoseGraphOptions,
-    PoseGraphResult,
-    PoseLinks,
-    close_loops,
-    moved_points,
-    pose_graph,
-)
 from slam_bridge.preintegration import (
     Preintegrated,
     Preintegrator,
@@ -43,13 +32,31 @@ from slam_bridge.preintegration import (
     preintegrate_many,
 )
 from slam_bridge.problems import (
+    FrameGraph,
+    FrameObservations,
+    FrameState,
+    InertialFrameGraph,
+    InertialStart,
+    InitializationOptions,
+    Links,
     Result,
     SolveOptions,
     States,
+    essential_graph_optimization,
+    essential_links,
     full_inertial_ba,
     global_ba,
+    inertial_initialization,
+    initialize,
+    keyframe_pose_optimization,
     local_ba,
     local_inertial_ba,
+    marginalize,
+    pose_inertial_optimization,
+    pose_optimization,
+    relocalize,
+    sim3_alignment,
+    umeyama,
 )
 from slam_bridge.readers import Calibration, StateTable, read_calibration, read_imu, read_states
 from slam_bridge.tables import MapError, Table
@@ -60,23 +67,21 @@ __all__ = [
     "Calibration",
     "Camera",
     "CameraError",
+    "FrameGraph",
+    "FrameObservations",
+    "FrameState",
     "ImuCalibration",
     "ImuDataError",
     "ImuNoise",
     "ImuSamples",
     "ImuTidied",
-    "InertialOptions",
-    "InertialResult",
+    "InertialFrameGraph",
     "InertialStart",
-    "InertialWindow",
-    "Keyframes",
+    "InitializationOptions",
+    "Links",
     "Map",
     "MapError",
     "MarginalPrior",
-    "PoseGraphOptions",
-    "PoseGraphResult",
-    "PoseLinks",
-    "PosePriors",
     "Preintegrated",
     "Preintegrator",
     "Result",
@@ -85,27 +90,30 @@ __all__ = [
     "StateTable",
     "States",
     "Table",
-    "Visual",
     "Window",
-    "WindowError",
-    "build_graph",
     "cam_T_world_from_world_T_body",
-    "close_loops",
+    "essential_graph_optimization",
+    "essential_links",
     "full_inertial_ba",
     "global_ba",
     "gravity_of",
+    "inertial_initialization",
     "initialize",
+    "keyframe_pose_optimization",
     "local_ba",
     "local_inertial_ba",
-    "moved_points",
-    "pose_graph",
+    "marginalize",
+    "pose_inertial_optimization",
     "pose_of_matrix",
+    "pose_optimization",
     "preintegrate",
     "preintegrate_intervals",
     "preintegrate_many",
     "read_calibration",
     "read_imu",
     "read_states",
-    "solve",
+    "relocalize",
+    "sim3_alignment",
+    "umeyama",
     "world_T_body_from_cam_T_world",
 ]

@@ -183,7 +183,8 @@ class ImuSamples:
 
     def saturated(self, gyro_range: float = np.inf, acc_range: float = np.inf) -> np.ndarray:
         """(n,) bool: a component reaches the sensor's range [rad/s, m/s^2]."""
-        return (np.abs(self.gyro) >= gyro_range).any(axis=1) | (np.abs(self.acc) >= acc_range).any(axis=1)
+        reached = (np.abs(self.gyro) >= gyro_range) | (np.abs(self.acc) >= acc_range)
+        return np.asarray(reached.any(axis=1))
 
     def refuse_saturated(self, gyro_range: float = np.inf, acc_range: float = np.inf) -> ImuSamples:
         """These samples; `ImuDataError` where one reaches the sensor's range [rad/s, m/s^2]."""

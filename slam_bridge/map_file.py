@@ -88,7 +88,9 @@ def _rig_arrays(rig: Rig | None) -> dict[str, Any]:
 def _rig_of(arrays: dict[str, np.ndarray]) -> Rig | None:
     cameras = []
     for k in range(int(arrays["rig/count"])):
-        given = {key.split("/")[2]: value for key, value in arrays.items() if key.startswith(f"rig/{k}/")}
+        given: dict[str, Any] = {
+            key.split("/")[2]: value for key, value in arrays.items() if key.startswith(f"rig/{k}/")
+        }
         for name, convert in (("model", str), ("name", str), ("baseline", float), ("time_offset", float)):
             if name in given:
                 given[name] = convert(given[name])

@@ -108,7 +108,7 @@ class Selection:
         if self.rig is None or not len(self.observations):
             return np.zeros(len(self.observations), bool)
         points = self.points_in_cameras() if at is None else at
-        result = np.isfinite(points).all(axis=1)
+        result = np.asarray(np.isfinite(points).all(axis=1))
         for number, camera in enumerate(self.rig):
             if len(self.rig) == 1:
                 return result & camera.kind.sees(camera.intrinsics, points)

@@ -34,7 +34,7 @@ from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
-from slam_bridge.problems.options import SolveOptions
+from slam_bridge.options import SolveOptions
 from slam_bridge.quantiles import chi2_quantile
 from slam_bridge.selection import Selection
 
@@ -66,7 +66,9 @@ class Window:
     of the last one, and builds a new graph where it has not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hold_gauge: bool = True) -> None:
+        self.hold_gauge = hold_gauge
+        """False: leave unobservable directions open, as for marginalization."""
         self.graph = graphopt.Graph()
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
@@ -80,14 +82,15 @@ class Window:
         inliers: np.ndarray | None = None,
         imu_inliers: np.ndarray | None = None,
         estimate: tuple[str, ...] = (),
+        imu_kernel: str | None = None,
     ) -> graphopt.Graph:
         """The graph of a selection. inliers (o,) and imu_inliers (i,) bool: who takes part; None: all.
 
-        estimate: which of `CALIBRATION` is free.
+        estimate: which of `CALIBRATION` is free. imu_kernel: robust kernel of the IMU measurements.
         """
-        shape = _shape_of(selection, options, estimate)
+        shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
-            self._build(selection, options, estimate)
+            self._build(selection, options, estimate, imu_kernel)
             self._shape = shape
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
@@ -95,13 +98,14 @@ class Window:
 
     # ---------------------------------------------------------------- building
 
-    def _build(self, s: Selection, options: SolveOptions, estimate: tuple[str, ...]) -> None:
+    def _build(
+        self, s: Selection, options: SolveOptions, estimate: tuple[str, ...], imu_kernel: str | None
+    ) -> None:
         self.graph = graph = graphopt.Graph()
         k, m = len(s.keyframes), len(s.landmarks)
         numbers = np.arange(k)
         held = s.fixed.copy()
-        moving = ~_without_gauge(s)
-        if not moving.any() and k:
+        if self.hold_gauge and _has_gauge(s) and not s.inertial.any():
             held[np.argmax(~held)] = True  # nothing else holds a purely visual problem
         mountings = _calibration_vertices(s, 4 * k + m, estimate)
         poses = np.concatenate([s.world_T_body, mountings[0][1]]) if mountings else s.world_T_body
@@ -120,10 +124,12 @@ class Window:
         self._add_observations(s, options, bool(estimate))
         if len(s.imu):
             states = 4 * s.imu_ends[:, :, None] + np.arange(4)
-            self._adopt_edges(inertial.EdgeInertialCombined, states.reshape(-1, 8), kernel=options.kernel,
-                              width=chi2_quantile(options.imu_confidence, 15) ** 0.5)  # fmt: skip
-        if len(s.pose_prior_keyframe) or _needs_gauge_prior(s):
-            count = len(s.pose_prior_keyframe) + int(_needs_gauge_prior(s))
+            width = chi2_quantile(options.imu_confidence, 15) ** 0.5
+            kind = inertial.EdgeInertialCombined
+            self._adopt_edges(kind, states.reshape(-1, 8), kernel=imu_kernel, width=width)
+        gauge = self._needs_gauge_prior(s)
+        if len(s.pose_prior_keyframe) or gauge:
+            count = len(s.pose_prior_keyframe) + int(gauge)
             holders = np.append(s.pose_prior_keyframe, [np.argmax(~s.fixed)])[:count]
             body = np.full((count, 1), _BODY)
             self._adopt_edges(slam3d.EdgeSE3Prior, 4 * holders[:, None], parameters=body)
@@ -254,7 +260,7 @@ class Window:
         self._fill_priors(s)
 
     def _fill_pose_priors(self, s: Selection) -> None:
-        gauge = _needs_gauge_prior(s)
+        gauge = self._needs_gauge_prior(s)
         count = len(s.pose_prior_keyframe)
         if not count and not gauge:
             return
@@ -274,6 +280,9 @@ class Window:
                 edges = self.graph.edge_set(kind)
                 row = used[id(edges)] = used.get(id(edges), -1) + 1
                 edges.measurement[row], edges.information[row] = _prior_numbers(prior, states)
+
+    def _needs_gauge_prior(self, s: Selection) -> bool:
+        return bool(self.hold_gauge and s.inertial.any() and _has_gauge(s))
 
     # ---------------------------------------------------------------- results
 
@@ -373,15 +382,10 @@ def _cameras_of(s: Selection, model: str) -> list[int]:
     return [c for c, camera in enumerate(s.rig or ()) if camera.model == model]
 
 
-def _without_gauge(s: Selection) -> np.ndarray:
-    """(k,) bool: nothing holds the gauge, and there are no inertial states (then all True)."""
+def _has_gauge(s: Selection) -> bool:
+    """Nothing holds position and heading of the whole."""
     held = s.fixed.any() or len(s.pose_prior_keyframe) or any((one.kind == POSE).any() for one in s.priors)
-    return np.full(len(s.keyframes), not held and not s.inertial.any())
-
-
-def _needs_gauge_prior(s: Selection) -> bool:
-    held = s.fixed.any() or len(s.pose_prior_keyframe) or any((one.kind == POSE).any() for one in s.priors)
-    return bool(s.inertial.any() and not held)
+    return len(s.keyframes) > 0 and not held
 
 
 def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float = 1e-3) -> np.ndarray:

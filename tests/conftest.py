@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,25 @@ def shared_data() -> Path:
     """Folder of real data sets beside the checkout (or in $GRAPHOPT_SHARED/data)."""
     root = Path(os.environ.get("GRAPHOPT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     if not (root / "data").is_dir():
-        pytest.skip(f"no real data sets at {root / 'data'}")
+        reason = f"no real data sets at {root / 'data'}"
+        if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+            pytest.fail(f"{reason}: in continuous integration (CI is set) they are needed")
+        pytest.skip(reason)
     return root / "data"
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Tests that did not run, whole, by reason: a missing library or data set must not look like success."""
+    reasons = defaultdict(list)
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")].append(report.nodeid)
+    if reasons:
+        terminalreporter.section("did not run")
+    for reason, names in sorted(reasons.items()):
+        terminalreporter.line(f"{len(names)} x {reason}")
+        for name in sorted(set(names)):
+            terminalreporter.line(f"    {name}")
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def main() -> None:
     assert (package / "py.typed").is_file() and (package.parent / "slam_bridge" / "py.typed").is_file()
     if len(sys.argv) > 1:  # one instruction set, in a process of its own
         assert isa == sys.argv[1]
-        check_solution(linear_solver="sparse", device="cpu")
+        check_solution(linear_solver="cholesky", device="cpu")
         return
     check_solution()
     own_type("cpu")

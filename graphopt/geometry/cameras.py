@@ -2,6 +2,9 @@
 
     (x, y) = (X / Z, Y / Z), then a distortion, then  u = fx x' + cx,  v = fy y' + cy
 
+A fisheye sees beyond 90 degrees from its axis and starts from the angle, not from (x, y). All others see only
+what is in front of them; they map points behind them as well, to where nothing was seen.
+
 Parameters stand in the last axis, in the order of COLMAP's `cameras.txt` where the model is one of COLMAP's.
 The camera looks along +Z, except in Snavely's Bundler / BAL model, where it looks along -Z.
 
@@ -38,15 +41,23 @@ def radial_tangential(xy: Array, k1: Array, k2: Array, p1: Array, p2: Array, k3:
     )
 
 
-def kannala_brandt(xy: Array, k1: Array, k2: Array, k3: Array, k4: Array) -> Array:
-    """OpenCV's fisheye distortion: r -> theta (1 + k1 theta^2 + ... + k4 theta^8), theta = atan(r)."""
-    x, y = components(xy)
+def kannala_brandt(point: Array, k1: Array, k2: Array, k3: Array, k4: Array) -> Array:
+    """OpenCV's fisheye image of a point (..., 3), up to and beyond 90 degrees from the axis.
+
+        theta (1 + k1 theta^2 + ... + k4 theta^8) (X, Y) / r,   r = |(X, Y)|,   theta = atan2(r, Z)
+
+    Close to the axis in front, theta / r and theta^2 are series in t = (r / Z)^2. On the axis behind the
+    camera there is no image: the result is not finite.
+    """
+    x, y, z = components(point)
     r2 = x * x + y * y
-    small = r2 < 1e-8
-    r = np.sqrt(where(small, 1.0, r2))
-    theta = where(small, 0.0, np.arctan2(r, 1.0))
-    ratio = where(small, 1.0 - r2 / 3.0, theta / r)  # theta / r
-    theta2 = where(small, r2, theta * theta)
+    near = np.logical_and(z > 0.0, r2 <= 1e-8 * z * z)
+    depth = where(near, z, 1.0)
+    t = where(near, r2, 0.0) / (depth * depth)
+    r = np.sqrt(where(near, 1.0, r2))
+    theta = where(near, 0.0, np.arctan2(r, z))
+    ratio = where(near, polynomial(t, 1.0, -1.0 / 3.0, 1.0 / 5.0) / depth, theta / r)
+    theta2 = where(near, t * polynomial(t, 1.0, -2.0 / 3.0), theta * theta)
     factor = ratio * polynomial(theta2, 1.0, k1, k2, k3, k4)
     return stack(factor * x, factor * y)
 
@@ -88,7 +99,7 @@ def project_opencv(parameters: Array, point: Array) -> Array:
 def project_opencv_fisheye(parameters: Array, point: Array) -> Array:
     """Parameters fx, fy, cx, cy, k1, k2, k3, k4."""
     fx, fy, cx, cy, k1, k2, k3, k4 = components(parameters)
-    return _affine(kannala_brandt(perspective(point), k1, k2, k3, k4), fx, fy, cx, cy)
+    return _affine(kannala_brandt(point, k1, k2, k3, k4), fx, fy, cx, cy)
 
 
 def project_snavely(parameters: Array, point: Array) -> Array:

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.errors import OptionError
-from graphopt.geometry.arrays import Array, components, stack, where
-from graphopt.geometry.cameras import perspective, project_pinhole, radial_tangential
+from graphopt.geometry.arrays import Array, components, stack
+from graphopt.geometry.cameras import kannala_brandt, perspective, project_pinhole, radial_tangential
 from graphopt.geometry.so3 import polynomial
 
 _NEWTON_STEPS = 20
@@ -36,18 +36,9 @@ def project_radtan(parameters: Array, point: Array) -> Array:
 
 
 def project_kb8(parameters: Array, point: Array) -> Array:
-    """Parameters fx, fy, cx, cy, k1, k2, k3, k4. Smooth at the axis, where theta / r tends to 1 / Z."""
-    x, y, z = components(point)
+    """Parameters fx, fy, cx, cy, k1, k2, k3, k4: COLMAP's OPENCV_FISHEYE, see `cameras.kannala_brandt`."""
     k1, k2, k3, k4 = components(parameters[..., 4:8])
-    r2 = x * x + y * y
-    on_axis = r2 <= 1e-10 * z * z
-    r = np.sqrt(where(on_axis, 1.0, r2))
-    theta = where(on_axis, 0.0, np.arctan2(r, z))
-    slope2 = r2 / where(on_axis, z * z, 1.0)  # tan(theta)^2 where it is small
-    theta2 = where(on_axis, slope2, theta * theta)
-    near = (1.0 - slope2 / 3.0) / where(on_axis, z, 1.0)
-    factor = where(on_axis, near, theta / r) * polynomial(theta2, 1.0, k1, k2, k3, k4)
-    return _affine(parameters, stack(factor * x, factor * y))
+    return _affine(parameters, kannala_brandt(point, k1, k2, k3, k4))
 
 
 def project_double_sphere(parameters: Array, point: Array) -> Array:
@@ -127,9 +118,9 @@ def unproject_radtan(parameters: np.ndarray, pixel: np.ndarray) -> np.ndarray:
 def unproject_kb8(parameters: np.ndarray, pixel: np.ndarray) -> np.ndarray:
     """Unit rays (..., 3); theta by Newton's method, NaN beyond the largest image radius."""
     x, y = components(_normalized(parameters, pixel))
-    k1, k2, k3, k4 = _split(parameters, 4, 4)
+    k1, k2, k3, k4 = components(parameters[..., 4:8])
     radius = np.hypot(x, y)
-    theta = np.minimum(radius, 0.5 * np.pi)
+    theta: Array = np.minimum(radius, 0.5 * np.pi)
     with np.errstate(all="ignore"):
         for _ in range(_NEWTON_STEPS):
             t2 = theta * theta

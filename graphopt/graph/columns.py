@@ -42,6 +42,16 @@ class Columns:
         made.generation = 0
         return made
 
+    def add_column(self, name: str, shape: tuple[int, ...], dtype: type) -> None:
+        """One more column, zero in all rows and, where nothing is said, in rows to come."""
+        capacity = len(next(iter(self._buffers.values())))
+        self._buffers[name] = np.zeros((capacity, *shape), dtype)
+        self._views[name] = self._buffers[name][: self.num_rows]
+
+    def has(self, name: str) -> bool:
+        """There is a column of this name."""
+        return name in self._buffers
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Live view of one column's used rows."""
         self._asked.add(name)
@@ -73,7 +83,7 @@ class Columns:
         first, last = self.num_rows, self.num_rows + num_rows
         self.reserve(last)
         for name, buffer in self._buffers.items():
-            buffer[first:last] = values[name]
+            buffer[first:last] = values.get(name, 0)
         self.num_rows = last
         self._refresh()
 

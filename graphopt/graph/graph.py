@@ -278,6 +278,33 @@ class Graph(GraphDomains):
         for number in np.unique(numbers).tolist():
             self.vertex_sets[number].fixed[rows[numbers == number]] = fixed
 
+    def hold(self, ids: Any, components: Iterable[int], held: bool = True) -> None:
+        """Hold (or free) single components of vertices while they are optimized.
+
+        `components` are numbers of the update that the vertex type's oplus takes: of VERTEX_SE2 0, 1, 2 are
+        the steps along x and y of the body and the turn. The held ones stay zero in every update, on every
+        device and with every method. Of a vertex whose update is taken in its own frame, as
+        VERTEX_SE3:QUAT's, that holds motions along the body's axes. No file format has a place for it;
+        `pickle` keeps it.
+
+        Raises `UnknownIdError` for an id that does not exist, `GraphError` for a component that its type
+        lacks.
+        """
+        numbers, rows = self._places(ids)
+        chosen = sorted({int(one) for one in components})
+        for number in np.unique(numbers).tolist():
+            kind = self.vertex_sets[number].type
+            wrong = [one for one in chosen if not 0 <= one < kind.tangent_dim]
+            if wrong:
+                raise GraphError(
+                    f"{kind.tag} has no component {wrong[0]}: its updates have {kind.tangent_dim} numbers, "
+                    f"0 to {kind.tangent_dim - 1}."
+                )
+        for number in np.unique(numbers).tolist():
+            one = self.vertex_sets[number]
+            mask = one.make_room_to_hold()
+            mask[np.ix_(rows[numbers == number], np.array(chosen, np.int64))] = held
+
     def set_robust_kernel(
         self,
         kernel: str | int | RobustKernel | None,

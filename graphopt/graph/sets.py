@@ -113,6 +113,26 @@ class VertexSet(_Set):
     def marginalized(self, values: object) -> None:
         self._columns["marginalized"][...] = values
 
+    @property
+    def held(self) -> np.ndarray | None:
+        """(n, tangent_dim) bool: components of an update that stay zero; None while no vertex holds any."""
+        return self._columns["held"] if self._columns.has("held") else None
+
+    @held.setter
+    def held(self, values: object) -> None:
+        self.make_room_to_hold()[...] = values
+
+    def make_room_to_hold(self) -> np.ndarray:
+        """`held`, which is there from now on."""
+        if not self._columns.has("held"):
+            self._columns.add_column("held", (self.type.tangent_dim,), np.bool_)
+        return self._columns["held"]
+
+    @property
+    def holds_components(self) -> bool:
+        """Some vertex holds a component."""
+        return self.held is not None and bool(self.held.any())
+
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""
         return VertexSet(self.type, self._columns.copy())

@@ -16,6 +16,8 @@ from graphopt.graph import residuals
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from graphopt.graph.graph import Graph
     from graphopt.graph.sets import EdgeSet, VertexSet
     from graphopt.types import EdgeType, VertexType
@@ -71,6 +73,18 @@ class Vertex:
     def fixed(self, value: bool) -> None:
         vertex_set, row = self._place()
         vertex_set.fixed[row] = value
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """Components of its updates that stay zero; see `Graph.hold`."""
+        vertex_set, row = self._place()
+        held = vertex_set.held
+        return () if held is None else tuple(np.flatnonzero(held[row]).tolist())
+
+    @held.setter
+    def held(self, components: Iterable[int]) -> None:
+        self._graph.hold([self.id], range(self.type.tangent_dim), held=False)
+        self._graph.hold([self.id], components)
 
     @property
     def marginalized(self) -> bool:

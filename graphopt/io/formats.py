@@ -212,6 +212,12 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
 def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | None) -> Format:
     """Format to write in, which can be written and has the dialect."""
     chosen = _look_up(format or format_for_writing(graph, path))
+    holding = next((one.type.tag for one in graph.vertex_sets if one.holds_components), None)
+    if holding is not None:
+        raise FormatError(
+            f"{os.fspath(path)}: some {holding} hold single components (Graph.hold), which no file format "
+            "can say. Free them first, graph.hold(ids, components, held=False), or keep the graph by pickle."
+        )
     if dialect is not None:
         look_up_dialect(dialect, chosen.name)
     if chosen.write is None and not chosen.is_folder:

@@ -29,6 +29,7 @@ from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import choose_gauge
+from graphopt.solver.held import without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
@@ -111,14 +112,19 @@ def optimize(
                 summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
-                solver = prepared_solver(graph, selection, solver_options, summary.seconds)
+                problem = without_held(graph, selection)
+                solver = prepared_solver(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
             part = graph.select(level, vertices, edges).edges
             chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
             summary.initial_chi2 = summary.final_chi2 = chi2
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
-        run(algorithm, rules, solver, summary, signals, watching(summary, verbose, callback))
+        told = watching(summary, verbose, problem.callback(callback))
+        try:
+            run(algorithm, rules, solver, summary, signals, told)
+        finally:
+            problem.bring_back()
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes

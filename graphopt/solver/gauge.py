@@ -46,11 +46,36 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     rank[ranked] = np.arange(len(ranked))
     first = np.full(count, len(ranked))
     np.minimum.at(first, part[numbers], rank[numbers])
+    first = _where_components_are_held(selection, part, first, rank)
     chosen = ranked[first[first < len(ranked)]]
     chosen = np.sort(chosen[is_pose[chosen]])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
     return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+
+
+def _where_components_are_held(
+    selection: Selection, part: np.ndarray, first: np.ndarray, rank: np.ndarray
+) -> np.ndarray:
+    """`first` where vertices hold single components (`Graph.hold`).
+
+    The only one of a part that does is the gauge, which takes nothing from the rest. Of several none can be
+    held as a whole without changing the answer: the damping takes care.
+    """
+    if not any(one.holds_components for one in selection.vertex_sets):
+        return first
+    holds = np.concatenate(
+        [
+            np.zeros(len(one), bool) if one.held is None else one.held.any(axis=1)
+            for one in selection.vertex_sets
+        ]
+    )
+    holders = np.flatnonzero(holds & (part >= 0))
+    number = np.bincount(part[holders], minlength=len(first))
+    changed = np.where(number > 1, len(rank), first)
+    single = holders[number[part[holders]] == 1]
+    changed[part[single]] = np.where(first[part[single]] < len(rank), rank[single], len(rank))
+    return changed
 
 
 def _held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int) -> np.ndarray:

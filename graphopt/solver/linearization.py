@@ -55,7 +55,8 @@ class Linearization:
     """(v,) int64: vertex of each block of columns. First those that are not marginalized, then the
     marginalized, each by ascending id."""
     offsets: np.ndarray
-    """(v + 1,) int64: vertex i has the columns from offsets[i] to offsets[i + 1]."""
+    """(v + 1,) int64: vertex i has the columns from offsets[i] to offsets[i + 1], one per component that it
+    does not hold (`Graph.hold`)."""
     edges: tuple[EdgeRows, ...]
     """Order of the rows: the graph's edge sets, each by ascending row."""
 
@@ -76,9 +77,10 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
     edge type is evaluated elsewhere (`EdgeType.is_external`).
     """
     structure = Structure(graph.select(level, vertices, edges))
+    moves = _moving(structure)
     parts = [_Part(graph, structure, one) for one in structure.selection.edges]
     first = np.concatenate([[0], np.cumsum([len(part.errors) for part in parts])])
-    J = scipy.sparse.csr_matrix(scipy.sparse.vstack([part.jacobian for part in parts]))
+    J = scipy.sparse.csr_matrix(scipy.sparse.vstack([part.jacobian for part in parts]))[:, moves]
     W = scipy.sparse.csr_matrix(scipy.sparse.block_diag([part.weights for part in parts]))
     errors = np.concatenate([part.errors for part in parts])
     weighted = (J.T @ W).tocsr()
@@ -90,12 +92,22 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
         W=W,
         chi2=float(sum(part.chi2 for part in parts)),
         vertex_ids=np.array(structure.ids),
-        offsets=np.array(structure.offsets),
+        offsets=np.concatenate([[0], np.cumsum(moves)])[structure.offsets],
         edges=tuple(
             EdgeRows(one.edge_set, one.rows, int(start))
             for one, start in zip(structure.selection.edges, first[:-1], strict=True)
         ),
     )
+
+
+def _moving(structure: Structure) -> np.ndarray:
+    """(dim,) bool: scalars that are not held (`Graph.hold`)."""
+    moves = np.ones(structure.dim, bool)
+    for one, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
+        if one.held is not None:
+            rows, components = np.nonzero(one.held & (offsets >= 0)[:, None])
+            moves[offsets[rows] + components] = False
+    return moves
 
 
 class _Part:

@@ -1,8 +1,9 @@
-"""Marginal covariances: chosen blocks of inv(H) at the present estimates.
+"""Marginal covariances: blocks of inv(H) at the present estimates.
 
     Cov(x_i, x_j) = [inv(H)]_ij,   H = sum J' w Omega J        in the tangent spaces of the vertices
 
-H is singular while the graph can move as a whole: fix a vertex or add a prior first.
+H is singular while the graph can move without changing an error: as a whole, in parts that are not connected,
+or along what no edge sees. Those directions are found and named; `singular` says what to do about them.
 """
 
 from __future__ import annotations
@@ -12,39 +13,147 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import GraphError, SolverError
+from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.linear import SparseCholesky
+from graphopt.solver.held import without_held
+from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear.null_space import (
+    GeneralizedInverse,
+    NullSpace,
+    diagonal_of,
+    find_null_space,
+)
 from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
 Pair = tuple[int, int]
+SINGULAR_CHOICES = ("error", "hold", "damp", "pseudo-inverse")
+DAMPING = 1e-8
+"""Of "damp": share of H's diagonal that is added to it."""
+_GROWTH = 1e12  # of a vector under inv(H) D: beyond, H is singular up to rounding
+_NAMED = 8  # vertices in a message
 
 
-def compute_marginals(graph: Graph, pairs: Iterable[Any], *, level: int = 0) -> dict[Pair, np.ndarray]:
+def compute_marginals(
+    graph: Graph, pairs: Iterable[Any], *, level: int = 0, singular: str = "error", device: str = "cpu"
+) -> dict[Pair, np.ndarray]:
     """Covariance blocks of pairs of vertices: {(id_i, id_j): (tangent_dim_i, tangent_dim_j)}.
 
-    `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. Raises
-    `GraphError` for a vertex that is fixed or has no active edge, `SolverError` if H is singular.
+    Of vertices that hold components (`Graph.hold`) the blocks have the others only.
+
+    `pairs` holds (id, id) pairs, or single ids (or `Vertex` objects) for a vertex with itself. `singular`,
+    where H is singular: "error"; "hold" as few scalars as needed, whose covariance is then 0; "damp" H by
+    1e-8 of its diagonal; "pseudo-inverse", the covariance within what the errors see. `device`: "cpu" or
+    "vulkan" (also "vulkan:1"), where the factorization and the blocks of the inverse are computed.
+
+    Raises `GraphError` for a vertex that is fixed or has no active edge, `SolverError` if H is singular and
+    `singular` is "error"; it names the vertices that can move.
     """
+    if singular not in SINGULAR_CHOICES:
+        raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     wanted = [_pair(one) for one in pairs]
-    selection = graph.select(level)
-    structure = Structure(selection)
-    solver = CpuBlockSolver(graph, structure, SolverOptions())
+    graph, structure, values = _linearized(graph, level)
+    blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32)
+    found = _inverse(structure, values, singular, device).marginals(blocks.reshape(-1, 2))
+    return dict(zip(wanted, found, strict=True))
+
+
+def compute_covariances(
+    graph: Graph, *, level: int = 0, singular: str = "error", device: str = "cpu"
+) -> dict[int, np.ndarray]:
+    """Covariances of all optimized vertices, poses and landmarks, in one call: {id: (tangent_dim,) * 2}.
+
+    Options and errors as of `compute_marginals`.
+    """
+    if singular not in SINGULAR_CHOICES:
+        raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
+    _, structure, values = _linearized(graph, level)
+    every = np.arange(structure.num_blocks, dtype=np.int32)
+    found = _inverse(structure, values, singular, device).marginals(np.stack([every, every], axis=1))
+    return dict(zip(structure.ids.tolist(), found, strict=True))
+
+
+def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int, np.ndarray], str]:
+    """Directions in which the graph can move without changing an error, and a sentence about them.
+
+    {id: (k, tangent_dim)}: how each optimized vertex that moves does so, in its tangent space, in each of k
+    orthonormal directions. Empty if H is regular.
+    """
+    _, structure, values = _linearized(graph, level)
+    space = find_null_space(block_pattern(structure), values)
+    offsets, moved = space.pattern.offsets, space.moved_blocks() if space.num_directions else []
+    parts = {int(structure.ids[k]): space.basis[offsets[k] : offsets[k + 1]].T.copy() for k in moved}
+    return parts, describe(space, structure)
+
+
+def describe(space: NullSpace, structure: Structure) -> str:
+    """Which vertices move, most moved first."""
+    if space.num_directions == 0:
+        return "H is regular: nothing moves without changing an error."
+    ids = structure.ids[space.moved_blocks()].tolist()
+    names = ", ".join(map(str, ids[:_NAMED]))
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    many = "direction moves" if space.num_directions == 1 else "directions move"
+    return f"{space.num_directions} {many} vertex {names}{more} without changing an error"
+
+
+def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
+    """The graph without held components, its structure, H."""
+    problem = without_held(graph, graph.select(level))
+    structure = Structure(problem.selection)
+    solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
-    blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32).reshape(
-        -1, 2
-    )
-    cholesky = SparseCholesky(block_pattern(structure))
-    if not cholesky.factorize(solver.values):
-        bad = int(structure.ids[cholesky.failed_block])
+    return problem.graph, structure, solver.values
+
+
+def _inverse(structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:
+    """Something with `marginals`."""
+    pattern = block_pattern(structure)
+    if singular == "damp":
+        damping = DAMPING * diagonal_of(pattern, values)
+        solver = _factorized(pattern, values, damping, device)
+        if solver is None:
+            raise SolverError("H is not positive definite even when damped. Check informations and kernels.")
+        return solver
+    solver = _factorized(pattern, values, None, device)
+    if solver is not None and not _is_singular(solver, pattern, values):
+        return solver
+    space = find_null_space(pattern, values)
+    if singular == "error" or space.num_directions == 0:
         raise SolverError(
-            f"H is singular (found at vertex {bad}), so there are no covariances. "
-            "Fix a vertex of each connected part, or add a prior."
+            f"H is singular, so there are no covariances: {describe(space, structure)}. Fix a vertex of each "
+            "connected part, add a prior, or pass singular='hold', 'damp' or 'pseudo-inverse'."
         )
-    return dict(zip(wanted, cholesky.marginals(blocks), strict=True))
+    return GeneralizedInverse(space, values, singular)
+
+
+def _factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str) -> Any:
+    """A solver on the device; None if H is not positive definite."""
+    solver = SparseCholesky(pattern) if device == "cpu" else _on_device(pattern, device)
+    return solver if solver.factorize(values, damping) else None
+
+
+def _on_device(pattern: BlockPattern, device: str) -> Any:
+    from graphopt.device.shared import shared_device
+    from graphopt.solver.vulkan.cholesky import DeviceCholesky
+
+    name, _, which = device.partition(":")
+    if name != "vulkan":
+        raise OptionError(f"device is {device!r}, expected 'cpu', 'vulkan' or 'vulkan:' and a device.")
+    opened = shared_device(which or None)
+    if not opened.has_float64:
+        raise OptionError(f"{opened.name} has no float64, which covariances need. Use device='cpu'.")
+    return DeviceCholesky(opened, pattern)
+
+
+def _is_singular(solver: Any, pattern: BlockPattern, values: np.ndarray) -> bool:
+    """Whether rounding alone made the pivots positive: inv(H) D lets a vector grow beyond measure."""
+    diagonal = diagonal_of(pattern, values)
+    x = np.random.default_rng(0).standard_normal(pattern.dim)
+    grown = np.sqrt(diagonal) * solver.solve(np.sqrt(diagonal) * x)
+    return bool(np.linalg.norm(grown) > _GROWTH * np.linalg.norm(x))
 
 
 def _pair(one: Any) -> Pair:

@@ -2,6 +2,7 @@
 
 from graphopt.types import (
     bal,
+    four_dof,
     icp,
     inertial,
     marginal,
@@ -35,6 +36,7 @@ __all__ = [
     "VertexType",
     "bal",
     "edge_type",
+    "four_dof",
     "group_type",
     "icp",
     "image_type",

@@ -31,6 +31,7 @@ from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
 from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
+from graphopt.types.gradients import refuse_wrong_jacobian
 from graphopt.types.identity import home_of
 from graphopt.types.poses import of_user
 
@@ -143,6 +144,7 @@ def edge_type(
     file: EdgeFile | None = None,
     aliases: Sequence[str] = (),
     name: str | None = None,
+    check: bool = True,
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
@@ -151,6 +153,9 @@ def edge_type(
     With measurement_dim = 0 the function takes no measurement. residual_dim is found by calling the function
     when it is not given. The tag defaults to the function's name, `EdgeRange` -> `EDGE_RANGE`; the file
     layout to the measurement, then the upper triangle of the information.
+
+    A `jacobian` of one's own is compared with the derivative at some random edges; check=False leaves that
+    out, for one that is meant to be something else. Raises `ShapeError` that names the first wrong column.
 
     `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
     measurement) -> estimate}, give start values (`EdgeType`).
@@ -187,6 +192,8 @@ def edge_type(
             relative_pose=relative_pose,
             predict=dict(predict or {}),
         )
+        if check and jacobian is not None:
+            refuse_wrong_jacobian(kind, samples)
         return registry.register(replace(kind, is_batched=works_on_batches(kind, samples)))
 
     return define

@@ -6,7 +6,8 @@
 
 An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at the end of a round, or if the
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
-its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without.
+its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without; but
+first a round with a kernel that lets it go entirely (Cauchy) shows whether it or its neighbours are wrong.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.solver.marginals import compute_marginals
 from slam_bridge.map import Map
-from slam_bridge.problems.options import Clock, SolveOptions, optimize
+from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.quantiles import chi2_quantile
 from slam_bridge.selection import Selection
@@ -30,6 +31,7 @@ GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
 _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
 _FAR = 9.0
+_BLUNT = "Cauchy"
 
 
 @dataclass(eq=False)
@@ -61,26 +63,28 @@ def bundle(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
     window = window or Window()
-    start = selection
     holds = selection.holds()
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
-    summary, rounds = None, 0
+    summary, rounds, imu_kernel = None, 0, options.kernel
     clock.lap("judge")
     while rounds < options.rounds and not (rounds and clock.is_over):
-        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate)
+        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
         clock.lap("build")
         summary = optimize(graph, options, clock)
         rounds += 1
         selection = window.states(selection)
         before, now = now, _judged(window, selection, options)
         selection, again = _reintegrated(selection)
+        if options.kernel is not None and imu_kernel != _BLUNT and not now.imu_inliers.all():
+            imu_kernel, again = _BLUNT, True
+            if rounds < options.rounds:
+                now.imu_inliers[:] = True
         clock.lap("judge")
-        if not summary.is_usable or (
-            not again and _agree(before, now) and rounds > 0 and _converged(summary)
-        ):
+        settled = not again and _agree(before, now) and _converged(summary)
+        if settled or not summary.is_usable:
             break
     assert summary is not None
-    result = _result(name, window, selection, start, now, summary, rounds, options)
+    result = _result(name, window, selection, now, summary, rounds, options)
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
     if options.update and world is not None and summary.is_usable:
@@ -173,7 +177,6 @@ def _result(
     name: str,
     window: Window,
     s: Selection,
-    start: Selection,
     now: Judgement,
     summary: graphopt.Summary,
     rounds: int,
@@ -203,7 +206,7 @@ def _result(
         {},
         rounds,
         {"imu": s.imu, "imu_inliers": now.imu_inliers},
-        covariance_of,
+        covariance_of=covariance_of,
     )
 
 

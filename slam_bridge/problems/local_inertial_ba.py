@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from slam_bridge.map import Map
+from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
-from slam_bridge.problems.options import Clock, SolveOptions
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
 from slam_bridge.window import Window

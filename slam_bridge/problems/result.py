@@ -67,12 +67,14 @@ class Result:
     """Optimizations that ran."""
     extra: dict[str, Any] = field(default_factory=dict)
     """What only some problems have; their docstrings say what."""
+    refused: str = ""
+    """Why the problem was not solved, in a sentence; the map is as it was."""
     covariance_of: Callable[[list[tuple[str, int]]], Covariances] | None = None
 
     @property
     def is_usable(self) -> bool:
         """The estimate is an optimization's result and finite."""
-        return self.summary.is_usable
+        return self.summary.is_usable and not self.refused
 
     @property
     def num_inliers(self) -> int:
@@ -98,5 +100,6 @@ class Result:
             f"{self.problem}: {len(self.keyframes)} keyframes, {len(self.landmarks)} landmarks, "
             f"{self.num_inliers} of {len(self.observations)} observations are inliers"
             + (f", rejected: {rejected}" if rejected else "")
+            + (f". {self.refused}" if self.refused else "")
             + f"; {self.summary.brief_report()}"
         )

@@ -67,12 +67,11 @@ def _read(path: Path) -> Calibration:
         if fits(content):
             try:
                 return convert(content, path)
-            except FormatError:
-                raise
             except KeyError as error:
                 raise FormatError(f"{path}: {error} is missing.") from error
             except (GraphOptError, ValueError, TypeError) as error:
-                raise FormatError(f"{path}: {error}") from error
+                where = "" if str(path.parent) in str(error) else f"{path}: "
+                raise FormatError(f"{where}{error}") from error
     raise FormatError(
         f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. "
         "Known are Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, "

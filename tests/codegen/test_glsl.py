@@ -350,7 +350,7 @@ def golden_lines():
 
 @pytest.mark.parametrize("kind", glsl_golden.golden_types(), ids=lambda kind: kind.name)
 def test_kernels_of_built_in_types_are_the_golden_ones(kind, golden_lines):
-    """Digest, operations and live values of every kernel."""
+    """Operations and live values of every kernel."""
     lines = {glsl_golden.line_of(kernel) for kernel in glsl_golden.kernels_of(kind)}
     assert lines <= golden_lines, f"{sorted(lines - golden_lines)} differ. {glsl_golden.UPDATE}"
 

@@ -34,11 +34,11 @@ def opencv(p, point):
 def fisheye(p, point):
     """OpenCV's fisheye formulas, written out."""
     fx, fy, cx, cy, k1, k2, k3, k4 = p
-    r = math.hypot(point[0], point[1]) / point[2]
-    theta = math.atan(r)
+    r = math.hypot(point[0], point[1])
+    theta = math.atan2(r, point[2])
     theta_d = theta * (1 + k1 * theta**2 + k2 * theta**4 + k3 * theta**6 + k4 * theta**8)
-    factor = theta_d / r if r > 0 else 1.0
-    return fx * factor * point[0] / point[2] + cx, fy * factor * point[1] / point[2] + cy
+    factor = theta_d / r if r > 0 else 1.0 / point[2]
+    return fx * factor * point[0] + cx, fy * factor * point[1] + cy
 
 
 def expected_pixel(name, p, point):
@@ -85,3 +85,25 @@ def test_unknown_model_is_refused():
     """The error lists the known models."""
     with pytest.raises(OptionError, match=r"THIN_PRISM.*SIMPLE_PINHOLE"):
         camera_model("THIN_PRISM")
+
+
+def test_a_fisheye_sees_beyond_90_degrees():
+    """The distance from the centre grows steadily through 90 degrees and on, as the formula says."""
+    parameters = np.array(EXAMPLES["OPENCV_FISHEYE"])
+    angles = np.deg2rad([0.0, 1e-4, 0.01, 45.0, 89.999, 90.0, 90.001, 110.0, 150.0])
+    points = np.stack([np.sin(angles), 0.0 * angles, np.cos(angles)], axis=1) * 3.0
+    pixels = camera_model("OPENCV_FISHEYE").project(parameters, points)
+    expected = [fisheye(parameters, point) for point in points]
+    np.testing.assert_allclose(pixels, expected, rtol=1e-13)
+    assert np.all(np.diff(pixels[:, 0]) > 0.0)
+
+
+def test_a_fisheye_is_smooth_at_the_axis():
+    """Values and slopes agree on both sides of where the series takes over (r / Z = 1e-4)."""
+    parameters = np.array(EXAMPLES["OPENCV_FISHEYE"])
+    project = camera_model("OPENCV_FISHEYE").project
+    for z in (0.5, 1.0, 20.0):
+        x = z * np.concatenate([[0.0], np.geomspace(1e-12, 1e-2, 41), 1e-4 * (1.0 + np.array([-1e-9, 1e-9]))])
+        points = np.stack([x, 0.3 * x, np.full(len(x), z)], axis=1)
+        expected = [fisheye(parameters, point) for point in points]
+        np.testing.assert_allclose(project(parameters, points), expected, rtol=1e-14, atol=1e-12)

@@ -16,7 +16,8 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import SparseCholesky
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse, memory
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory
+from graphopt.solver.vulkan.cholesky import analysis as analysis_module
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
@@ -118,6 +119,30 @@ def test_indefinite_systems_by_ldlt(variant, name):
     assert residual(dense, solver.solve(b), b) < 50 * UNIT[precision]
 
 
+@pytest.mark.parametrize("access", ["address", "storage"])
+@pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, beyond a group of panels"])
+def test_refinement_of_a_float32_factor(access, name):
+    """The residual is float64's, with and without damping."""
+    device = shared_device(access)
+    dims, edges, ordering = PATTERNS[name]
+    rng = np.random.default_rng(11)
+    pattern = make_pattern(dims, edges)
+    values, damping, b = spd_values(pattern, rng), rng.random(pattern.dim), rng.standard_normal(pattern.dim)
+    analysis = analyse(pattern, ordering)
+    solver = RefinedCholesky(device, pattern, analysis=analysis)
+    assert solver.memory_bytes < DeviceCholesky(device, pattern, analysis=analysis).memory_bytes * 1.2
+    numbers, shift, rhs = (device.upload(one) for one in (values, damping, b))
+    x = device.allocate(8 * pattern.dim)
+    for extra, dense in ((None, to_dense(pattern, values)), (shift, damped(pattern, values, damping))):
+        recorder = device.record()
+        solver.record_factorize(recorder, numbers, extra)
+        solver.record_solve(recorder, rhs, x)
+        device.submit(recorder.finish()).wait()
+        assert device.download(solver.status, np.uint32, 1)[0] == 0
+        assert residual(dense, device.download(x, np.float64, pattern.dim), b) < 4 * UNIT["double"]
+    assert device.messages == []
+
+
 @pytest.mark.parametrize("method", ["llt", "ldlt"])
 @pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, below one panel"])
 def test_blocks_of_the_inverse(variant, name, method):
@@ -175,6 +200,31 @@ def test_an_indefinite_coupling_fails(variant):
     values = from_dense(pattern, dense)
     assert not DeviceCholesky(device, pattern, precision).factorize(values)
     assert not SparseCholesky(pattern).factorize(values)
+
+
+def test_numbers_past_4_gib_are_addressed(monkeypatch):
+    """The kernels for large buffers give the same bits as the others."""
+    dims, edges, ordering = PATTERNS["cube"]
+    pattern = make_pattern(dims, edges)
+    values, b = spd_values(pattern, np.random.default_rng(0)), np.ones(pattern.dim)
+    found = []
+    for large in (1 << 32, 0):
+        monkeypatch.setattr(factor, "_LARGE_BYTES", large)
+        solver = DeviceCholesky(shared_device("address"), pattern, ordering=ordering)
+        assert solver.factorize(values)
+        found.append((solver.solve(b), solver.marginals(np.array([(0, 0), (3, 100)]))))
+    assert np.array_equal(found[0][0], found[1][0])
+    assert all(np.array_equal(*blocks) for blocks in zip(found[0][1], found[1][1], strict=True))
+
+
+def test_metis_is_taken_where_it_pays(monkeypatch):
+    """AMD alone where METIS takes longer than many factorizations; else both, and the better one."""
+    cube = make_pattern([6] * 1000, lattice(10, 10, 10))
+    both = {ordering: analyse(cube, ordering).expected_seconds() for ordering in ("amd", "metis")}
+    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 0.0)
+    assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__)
+    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 1.0)
+    assert analyse(cube).symbolic.ordering == "amd"
 
 
 def test_equal_input_gives_equal_bits():

@@ -210,7 +210,15 @@ const SchurComplement::Kernels& SchurComplement::choose_kernels() const {
     return std::all_of(pattern_->dims().begin() + begin, pattern_->dims().begin() + end,
                        [&](int d) { return d == dim; });
   };
-  const auto kept = [&](int dim) { return all(0, num_kept_, dim); };
+  // only kept blocks beside eliminated ones count: velocities and biases see no landmarks
+  const auto kept = [&](int dim) {
+    for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
+      for (std::int64_t k = pattern_->column_begin(col); k < pattern_->diagonal(col); ++k) {
+        if (pattern_->block_dim(pattern_->row(k)) != dim) return false;
+      }
+    }
+    return true;
+  };
   const auto eliminated = [&](int dim) { return all(num_kept_, pattern_->num_blocks(), dim); };
   if (eliminated(3) && kept(9)) return Loops<9, 3>::kernels();
   if (eliminated(3) && kept(6)) return Loops<6, 3>::kernels();

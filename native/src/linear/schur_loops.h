@@ -32,7 +32,9 @@ struct SchurComplement::Loops {
     return table;
   }
 
-  static int kept_dim(const BlockPattern& pattern, int block) {
+  static int kept_dim(const BlockPattern& pattern, int block) { return pattern.block_dim(block); }
+  // Of a kept block that shares an entry with an eliminated one; the others may have any size.
+  static int seen_dim(const BlockPattern& pattern, int block) {
     return KeptDim > 0 ? KeptDim : pattern.block_dim(block);
   }
   static int eliminated_dim(const BlockPattern& pattern, int block) {
@@ -147,18 +149,18 @@ struct SchurComplement::Loops {
     for (const Observation* seen = self.observations_.data() + self.observations_begin_[col]; seen < end;
          ++seen) {
       prefetch(self, seen, end, true);
-      const int depth = eliminated_dim(pattern, seen->eliminated);
-      scale_block(self, self.values_ + seen->value, seen->eliminated, cols, depth, scratch.small);
-      subtract_b(self, *seen, scratch.b, cols, depth);
+      const int depth = eliminated_dim(pattern, seen->eliminated), width = seen_dim(pattern, col);
+      scale_block(self, self.values_ + seen->value, seen->eliminated, width, depth, scratch.small);
+      subtract_b(self, *seen, scratch.b, width, depth);
       const double* w = self.values_ + seen->column_value;
       for (std::int64_t k = seen->stored_block - seen->position; k < seen->stored_block; ++k) {
-        const int row = pattern.row(k), rows = kept_dim(pattern, row);
+        const int row = pattern.row(k), rows = seen_dim(pattern, row);
         outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], rows, w, scratch.small,
-                                                                 rows, cols, depth);
+                                                                 rows, width, depth);
         w += rows * depth;
       }
-      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, cols,
-                                                               cols, depth);
+      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, width,
+                                                               width, depth);
     }
     finish_diagonal(self, col, scratch.diagonal, column + slot[col]);
   }
@@ -177,10 +179,10 @@ struct SchurComplement::Loops {
            ++seen) {
         prefetch(self, seen, end, false);
         const double* const w = self.values_ + seen->value;
-        const int depth = eliminated_dim(pattern, seen->eliminated);
-        scale_block(self, w, seen->eliminated, dim, depth, scratch.small);
-        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, dim,
-                                                                 dim, depth);
+        const int depth = eliminated_dim(pattern, seen->eliminated), width = seen_dim(pattern, col);
+        scale_block(self, w, seen->eliminated, width, depth, scratch.small);
+        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small,
+                                                                 width, width, depth);
       }
       finish_diagonal(self, col, scratch.diagonal, out + self.diagonal_offset_[col]);
     }
@@ -207,7 +209,7 @@ struct SchurComplement::Loops {
     std::fill(sum, sum + dim, 0.0);
     const double* w = self.values_ + pattern.value_offset(pattern.column_begin(block));
     for (std::int64_t k = pattern.column_begin(block); k < pattern.diagonal(block); ++k) {
-      const int row = pattern.row(k), rows = kept_dim(pattern, row);
+      const int row = pattern.row(k), rows = seen_dim(pattern, row);
       add_transposed_times(sum, w, x + pattern.offset(row), rows, dim, 1.0);
       w += rows * dim;
     }
@@ -229,7 +231,7 @@ struct SchurComplement::Loops {
       add_times(scaled, self.inverse(block), sum, dim, dim, -1.0);
       const double* w = self.values_ + pattern.value_offset(pattern.column_begin(block));
       for (std::int64_t k = pattern.column_begin(block); k < pattern.diagonal(block); ++k) {
-        const int row = pattern.row(k), rows = kept_dim(pattern, row);
+        const int row = pattern.row(k), rows = seen_dim(pattern, row);
         add_times(own + pattern.offset(row), w, scaled, rows, dim, 1.0);
         w += rows * dim;
       }

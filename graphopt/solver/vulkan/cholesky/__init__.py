@@ -3,11 +3,13 @@
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.solver.vulkan.cholesky.choice import factorization_on_device, is_faster_on_device
 from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
+from graphopt.solver.vulkan.cholesky.refine import RefinedCholesky
 from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
 
 __all__ = [
     "Analysis",
     "DeviceCholesky",
+    "RefinedCholesky",
     "TrialFactorization",
     "analyse",
     "factorization_on_device",

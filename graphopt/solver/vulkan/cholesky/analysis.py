@@ -13,7 +13,6 @@ level above its children: two arenas suffice. Ordering, tree and supernodes come
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,12 +28,15 @@ SMALL_ROWS = 64
 """Rows of a front that one workgroup factors in shared memory."""
 BLOCK = 32
 """Columns of a panel; `BLOCK` of chol.glsl."""
-DENSE_FILL = 0.5
-"""Share of the lower triangle from which on the system counts as dense: one front, no levels."""
+MOST_DENSE = 20_000
+"""Rows of a system that may be taken as dense: 3.2 GB."""
 NOWHERE = 0xFFFFFFFF
+_FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
 _LEVEL_SECONDS = 2e-5  # of a level: its dispatches and its longest chain of pivots
 _RATE = 2e12  # operations per second, to choose between orderings
+_FACTORIZATIONS = 24  # of one structure
+_METIS_SECONDS = 4e-6  # per block
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,20 +117,22 @@ class Analysis:
 def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     """Choose the order of elimination and lay everything out.
 
-    ordering: "amd", "metis", "natural", "dense" (natural, all in one front), or "auto": AMD and METIS at the
-    same time, the one with the shorter expected time, and "dense" where the factor is full anyway.
+    ordering: "amd", "metis", "natural", "dense" (natural, all in one front), or "auto": AMD; METIS as well
+    where two dozen factorizations take longer than it does; and "dense". The shortest expected time wins.
     """
     if ordering not in ORDERINGS:
         raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
     if ordering != "auto":
         return _lay_out(pattern, ordering)
     full = 0.5 * pattern.dim * (pattern.dim + 1.0)
-    if pattern.dim <= SMALL_ROWS or pattern.values_size >= DENSE_FILL * full:
+    if pattern.dim <= SMALL_ROWS or pattern.values_size >= _FULL * full:
         return _lay_out(pattern, "dense")
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(lambda name: _lay_out(pattern, name), ("amd", "metis")))
-    best = min(found, key=Analysis.expected_seconds)
-    return best if best.factor_size < DENSE_FILL * full else _lay_out(pattern, "dense")
+    best = _lay_out(pattern, "amd")
+    if _FACTORIZATIONS * best.expected_seconds() > _METIS_SECONDS * pattern.num_blocks:
+        best = min(best, _lay_out(pattern, "metis"), key=Analysis.expected_seconds)
+    dense = pattern.dim**3 / 3.0 / _RATE + (1.0 + pattern.dim / BLOCK) * _LEVEL_SECONDS
+    is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds()
+    return _lay_out(pattern, "dense") if is_dense else best
 
 
 def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:

@@ -52,8 +52,8 @@ class SolveOptions:
         for name in ("confidence", "imu_confidence"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise OptionError(f"SolveOptions.{name} is {getattr(self, name)}, must be between 0 and 1.")
-        if self.method not in _RULES:
-            raise OptionError(f"SolveOptions.method is {self.method!r}, expected one of {', '.join(_RULES)}.")
+        if self.method not in RULES:
+            raise OptionError(f"SolveOptions.method is {self.method!r}, expected one of {', '.join(RULES)}.")
         if self.time_limit is not None and not self.time_limit > 0.0:
             raise OptionError(f"SolveOptions.time_limit is {self.time_limit}, must be > 0 seconds.")
 
@@ -62,7 +62,7 @@ class SolveOptions:
         return replace(self, **changes)
 
 
-_RULES: dict[str, type[rules.StopRules]] = {
+RULES: dict[str, type[rules.StopRules]] = {
     "lm": rules.LevenbergMarquardtOptions,
     "gn": rules.GaussNewtonOptions,
     "dogleg": rules.DoglegOptions,
@@ -113,7 +113,7 @@ class Clock:
 
 def optimize(graph: graphopt.Graph, options: SolveOptions, clock: Clock) -> graphopt.Summary:
     """`graphopt.optimize` as these options say; nothing is fixed that the graph does not fix."""
-    kind = _RULES[options.method]
+    kind = RULES[options.method]
     tolerance = {"function_tolerance": options.function_tolerance}
     summary = graphopt.optimize(
         graph,

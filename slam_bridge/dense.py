@@ -1,0 +1,66 @@
+"""H, b and chi2 of a small graph as dense matrices, on the CPU, for marginalization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import graphopt
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+
+
+def dense_system(graph: graphopt.Graph) -> tuple[np.ndarray, np.ndarray, dict[int, slice]]:
+    """H (d, d), b (d,) = -J' Omega e at the graph's estimates, and where each free vertex (id) is in them."""
+    structure = Structure(graph.select())
+    solver = CpuBlockSolver(graph, structure, SolverOptions(device="cpu", linear_solver="dense", schur="off"))
+    solver.linearize()
+    return dense_hessian(solver), solver.b.copy(), places_of(structure)
+
+
+def dense_hessian(solver: CpuBlockSolver) -> np.ndarray:
+    """H (d, d) of a block solver's last linearization."""
+    structure = solver.structure
+    offsets, ends = structure.offsets, structure.block_ptr
+    h = np.zeros((structure.dim, structure.dim))
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
+    for place, (row, column) in enumerate(zip(structure.row_idx.tolist(), columns.tolist(), strict=True)):
+        height, width = structure.dims[row], structure.dims[column]
+        block = solver.values[ends[place] : ends[place + 1]].reshape(width, height).T
+        h[offsets[row] : offsets[row + 1], offsets[column] : offsets[column + 1]] = block
+        h[offsets[column] : offsets[column + 1], offsets[row] : offsets[row + 1]] = block.T
+    return h
+
+
+def places_of(structure: Structure) -> dict[int, slice]:
+    """Rows of H of each free vertex."""
+    offsets = structure.offsets.tolist()
+    return {
+        one: slice(offsets[k], offsets[k + 1])
+        for k, one in enumerate(structure.ids[: structure.num_blocks].tolist())
+    }
+
+
+def eliminated(h: np.ndarray, b: np.ndarray, gone: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """H and b of the scalars that stay, once those of `gone` (d,) bool are minimised over (Schur complement).
+
+    Directions of the eliminated block that nothing measures (an eigenvalue below 1e-10 of the largest, after
+    scaling its diagonal to 1) are left out: they say nothing about the others.
+    """
+    keep = ~gone
+    size = np.sqrt(np.maximum(np.diag(h)[gone], 1e-300))
+    values, vectors = np.linalg.eigh(h[np.ix_(gone, gone)] / np.outer(size, size))
+    inverse = np.where(values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300), values, np.inf)
+    half = (vectors / np.sqrt(inverse)) / size[:, None]
+    cross = h[np.ix_(keep, gone)] @ half
+    reduced = h[np.ix_(keep, keep)] - cross @ cross.T
+    return 0.5 * (reduced + reduced.T), b[keep] - cross @ (half.T @ b[gone])
+
+
+def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """m with H m = b in the least squares sense: the minimum of d' H d - 2 b' d."""
+    size = np.sqrt(np.maximum(np.diag(h), 1e-300))
+    values, vectors = np.linalg.eigh(h / np.outer(size, size))
+    good = values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300)
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=good)
+    return (vectors @ (inverse * (vectors.T @ (b / size)))) / size

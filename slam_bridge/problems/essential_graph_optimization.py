@@ -1,0 +1,278 @@
+"""Pose graph of a map's keyframes after loop closures: what drifted is spread over the way.
+
+    mode "sim3"   VertexSim3Expmap, EdgeSim3: seven degrees of freedom, for a monocular map (scale drifts)
+    mode "4dof"   VertexPose4DoF, Edge4DoF: position and heading, for a visual-inertial map (roll, pitch,
+                  scale known)
+    mode "se3"    VertexSE3, EdgeSE3: six, for a stereo or RGB-D map
+
+The essential graph, as ORB-SLAM3's: links of neighbours in time, of keyframes that share many observations,
+both as the poses are now, and loops as they were measured, with a robust kernel. Landmarks move with their
+reference keyframe. Relative poses of links are first_T_second = inv(world_T_first) world_T_second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.geometry import SE3, Sim3
+from graphopt.solver.reuse import edge_errors
+from slam_bridge.map import Map
+from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.problems.result import Result, States
+from slam_bridge.quantiles import chi2_quantile
+
+MODES = {
+    "sim3": ("VERTEX_SIM3:EXPMAP", "EDGE_SIM3:EXPMAP", 7),
+    "4dof": ("VERTEX_VI_POSE_4DOF", "EDGE_VI_4DOF", 6),
+    "se3": ("VERTEX_SE3:QUAT", "EDGE_SE3:QUAT", 6),
+}
+"""Mode -> tags of vertex and edge, numbers of an error."""
+_DEFAULTS = SolveOptions(iterations=50, rounds=2, kernel="Cauchy", confidence=0.99)
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """k relative poses between keyframes."""
+
+    first: np.ndarray
+    """(k,) int64 ids."""
+    second: np.ndarray
+    """(k,) int64 ids."""
+    first_S_second: np.ndarray
+    """(k, 8) x, y, z, qx, qy, qz, qw, scale."""
+    information: np.ndarray
+    """(k, 7, 7) of (rotation, translation, log of scale) [rad, m]."""
+
+
+def essential_links(
+    world: Map,
+    min_shared: int = 100,
+    position_sigma: float = 0.05,
+    rotation_sigma: float = 0.01,
+    scale_sigma: float = 0.01,
+) -> Links:
+    """Links of neighbours in time and of keyframes that share min_shared landmarks, as poses are now."""
+    with world.lock:
+        frames = world.keyframes
+        order = frames.ids[np.argsort(frames["stamp"], kind="stable")]
+        pairs = np.concatenate([np.stack([order[:-1], order[1:]], axis=1), _sharing(world, min_shared)])
+        pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+        poses = frames["world_T_body"]
+        first, second = (SE3(poses[frames.rows(pairs[:, k])]) for k in (0, 1))
+        relative = np.asarray((first.inverse() * second).storage)
+    sigma = np.repeat([rotation_sigma, position_sigma, scale_sigma], (3, 3, 1))
+    return Links(
+        pairs[:, 0],
+        pairs[:, 1],
+        np.concatenate([relative, np.ones((len(pairs), 1))], axis=1),
+        np.tile(np.diag(sigma**-2.0), (len(pairs), 1, 1)),
+    )
+
+
+def _sharing(world: Map, min_shared: int) -> np.ndarray:
+    """(k, 2) ids of keyframes that share at least so many landmarks."""
+    from scipy.sparse import coo_array, triu
+
+    if not len(world.observations):
+        return np.zeros((0, 2), np.int64)
+    frame = world.keyframes.rows(world.observations["keyframe"])
+    point = world.landmarks.rows(world.observations["landmark"])
+    shape = len(world.keyframes), len(world.landmarks)
+    seen = coo_array((np.ones(len(frame), np.int32), (frame, point)), shape=shape).tocsr()
+    seen.data[:] = 1  # two cameras of one keyframe count once
+    shared = triu(seen @ seen.T, k=1).tocoo()
+    enough = shared.data >= min_shared
+    ends = [world.keyframes.ids[one[enough]] for one in shared.coords]
+    return np.stack(ends, axis=1)
+
+
+def essential_graph_optimization(
+    world: Map,
+    mode: str = "4dof",
+    fixed: Any = None,
+    links: Links | None = None,
+    options: SolveOptions | None = None,
+    corrected: dict[int, np.ndarray] | None = None,
+) -> Result:
+    """Optimize the poses of all keyframes with the map's loops (`Map.add_loops`); landmarks follow.
+
+    fixed: ids of keyframes that stay; None: the first in time. links: what holds the map together, by default
+    `essential_links`. corrected: world_S_body (8,) of some keyframes to start from, as a loop's correction
+    says; links are still as the map has it. "4dof" needs gravity along the world's -z.
+
+    A loop whose chi2 at the end of the first round lies beyond the quantile of `confidence` is rejected,
+    and the second round goes without it. `extra`: "loops" (ids), "loop_chi2", "loop_inliers", and "scale"
+    (k,) of the keyframes with "sim3": landmarks and positions are in the new scale, IMU measurements know
+    only metres.
+    """
+    options = options or _DEFAULTS
+    clock = Clock(options)
+    if mode not in MODES:
+        raise OptionError(f"mode is {mode!r}, expected one of {', '.join(MODES)}.")
+    if mode == "4dof" and np.linalg.norm(world.gravity[:2]) > 1e-9 * abs(world.gravity[2]):
+        raise OptionError(
+            f"gravity is {world.gravity}: mode '4dof' needs the world's z to be up. Map.transform turns it."
+        )
+    with world.lock:
+        links = links or essential_links(world)
+        loops, frames = world.loops, world.keyframes
+        ids, poses, loop_ids = frames.ids.copy(), frames["world_T_body"].copy(), loops.ids.copy()
+        closures = Links(
+            *(loops[name].copy() for name in ("first", "second", "first_S_second", "information"))
+        )
+        held = ids[[np.argmin(frames["stamp"])]] if fixed is None else np.atleast_1d(fixed)
+        held_mask = np.isin(ids, held) | frames["fixed"]
+        velocity, biases = frames["velocity"].copy(), (frames["gyro_bias"].copy(), frames["acc_bias"].copy())
+    if not held_mask.any():
+        raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
+    start = np.concatenate([poses, np.ones((len(poses), 1))], axis=1)
+    for one, similarity in (corrected or {}).items():
+        start[int(np.searchsorted(ids, one))] = similarity
+    clock.lap("select")
+    graph, loop_set = _graph(mode, ids, start, held_mask, links, closures, options)
+    clock.lap("build")
+    inliers = np.ones(len(loop_ids), bool)
+    summary, rounds = optimize(graph, options, clock), 1
+    chi2 = _chi2(graph, loop_set)
+    limit = chi2_quantile(options.confidence, MODES[mode][2])
+    if options.rounds > 1 and (chi2 > limit).any() and not clock.is_over:
+        inliers = chi2 <= limit
+        _leave_out(graph, loop_set, inliers)
+        summary, rounds = optimize(graph, options, clock), 2
+        chi2 = _chi2(graph, loop_set, closures, mode)
+    found = _poses(mode, graph)
+    moved = _moved(
+        world, ids, start if corrected is None else np.column_stack([poses, np.ones(len(ids))]), found
+    )
+    clock.lap("landmarks")
+    turned = _turned(velocity, poses, found)
+    states = States(
+        ids[~held_mask], found[~held_mask, :7], turned[~held_mask], *(one[~held_mask] for one in biases)
+    )
+    if options.update and summary.is_usable:
+        _write(world, ids, found, turned, moved, loop_ids, inliers)
+    clock.lap("write")
+    extra = {"loops": loop_ids, "loop_chi2": chi2, "loop_inliers": inliers, "scale": found[:, 7]}
+    return Result(
+        "essential_graph_optimization",
+        summary,
+        states,
+        landmarks=moved[0],
+        points=moved[1],
+        chi2={"loops": float(chi2[inliers].sum()), "all": summary.final_chi2},
+        rejected={"loop": loop_ids[~inliers]},
+        seconds=clock.total(),
+        rounds=rounds,
+        extra=extra,
+    )
+
+
+def _graph(
+    mode: str,
+    ids: np.ndarray,
+    start: np.ndarray,
+    held: np.ndarray,
+    links: Links,
+    closures: Links,
+    options: SolveOptions,
+) -> tuple[graphopt.Graph, slice]:
+    """The graph, and the rows of its edges that are loops."""
+    vertex, edge, dim = MODES[mode]
+    graph = graphopt.Graph()
+    graph.add_vertices(vertex, ids, _storage(mode, start), fixed=held)
+    ends = (np.stack([one.first, one.second], axis=1) for one in (links, closures))
+    graph.add_edges(edge, next(ends), *_measured(mode, links))
+    loop_ends = next(ends)
+    if not len(loop_ends):
+        return graph, slice(0, 0)
+    width = chi2_quantile(options.confidence, dim) ** 0.5
+    return graph, graph.add_edges(
+        edge, loop_ends, *_measured(mode, closures), kernel=options.kernel, kernel_width=width
+    )
+
+
+def _storage(mode: str, world_S_body: np.ndarray) -> np.ndarray:
+    """Estimates of the vertices; VertexSim3Expmap holds body_S_world, and intrinsics without use here."""
+    if mode != "sim3":
+        return world_S_body[:, :7]
+    rest = np.tile([1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0], (len(world_S_body), 1))
+    return np.concatenate([np.asarray(Sim3(world_S_body).inverse().storage), rest], axis=1)
+
+
+def _measured(mode: str, links: Links) -> tuple[np.ndarray, np.ndarray]:
+    """Measurements and information of the edges; the errors of EdgeSim3 are in the frame of the second."""
+    if mode == "sim3":
+        # log(measured first second^-1) with first, second = body_S_world: measured = second_S_first
+        return np.asarray(Sim3(links.first_S_second).inverse().storage), links.information
+    order = [3, 4, 5, 0, 1, 2]
+    information = links.information[:, order][:, :, order].copy()
+    information[:, 3:, :] *= 2.0  # the error has half the turn
+    information[:, :, 3:] *= 2.0
+    return links.first_S_second[:, :7], information
+
+
+def _chi2(graph: graphopt.Graph, rows: slice, closures: Links | None = None, mode: str = "") -> np.ndarray:
+    edges = graph.edge_sets[0]
+    error = edge_errors(graph, edges)[rows]
+    information = edges.information[rows] if closures is None else _measured(mode, closures)[1]
+    return np.einsum("kd,kde,ke->k", error, information, error)
+
+
+def _leave_out(graph: graphopt.Graph, rows: slice, inliers: np.ndarray) -> None:
+    graph.edge_sets[0].information[rows][~inliers] = 0.0
+
+
+def _poses(mode: str, graph: graphopt.Graph) -> np.ndarray:
+    """(n, 8) world_S_body as found."""
+    estimate = graph.vertex_sets[0].estimate
+    if mode == "sim3":
+        return np.asarray(Sim3(estimate[:, :8]).inverse().storage)
+    poses = estimate.copy()
+    poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
+    return np.concatenate([poses, np.ones((len(poses), 1))], axis=1)
+
+
+def _moved(
+    world: Map, ids: np.ndarray, before: np.ndarray, after: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Landmarks with a reference among these keyframes: ids (m,), and where they moved with it (m, 3)."""
+    with world.lock:
+        reference = world.landmarks["reference"]
+        rows = np.flatnonzero(np.isin(reference, ids))
+        frame = np.searchsorted(ids, reference[rows])
+        points, names = world.landmarks["position"][rows], world.landmarks.ids[rows].copy()
+    if not len(rows):
+        return names, points.copy()
+    local = Sim3(before[frame]).inverse().act(points)
+    return names, np.asarray(Sim3(after[frame]).act(local))
+
+
+def _turned(velocity: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Velocities turned with their keyframes."""
+    turn = SE3(after[:, :7]).rotation * SE3(before).rotation.inverse()
+    return np.asarray(turn.act(velocity))
+
+
+def _write(
+    world: Map,
+    ids: np.ndarray,
+    found: np.ndarray,
+    velocity: np.ndarray,
+    moved: tuple[np.ndarray, np.ndarray],
+    loops: np.ndarray,
+    inliers: np.ndarray,
+) -> None:
+    with world.lock:
+        for table, names, columns in (
+            (world.keyframes, ids, {"world_T_body": found[:, :7], "velocity": velocity}),
+            (world.landmarks, moved[0], {"position": moved[1]}),
+            (world.loops, loops, {"inlier": inliers}),
+        ):
+            rows = table.find(names)
+            for column, values in columns.items():
+                table[column][rows[rows >= 0]] = values[rows >= 0]

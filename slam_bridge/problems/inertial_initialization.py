@@ -1,0 +1,373 @@
+"""Where down is, how long a metre is, velocities and biases: the start of a visual-inertial map.
+
+Stages, as in ORB-SLAM3 (Campos et al., Inertial-Only Optimization for Visual-Inertial Initialization, ICRA
+2020):
+
+    1  inertial only       poses of the map held: gravity direction R_g (2), scale s (1), a velocity per
+       keyframe,
+                           one pair of biases (6), from IMU measurements and priors on the biases
+    2  visual-inertial     `full_inertial_ba` of the map, turned and scaled to metres with z up
+    3  scale refinement    stage 1 again on the better poses: what is left of scale and direction
+
+Stage 1 starts from a linear solution for g, s and the velocities (6 equations per interval). Whether the
+motion shows what is asked of it says the marginal covariance at the answer, times chi2 per degree of
+freedom where that is above 1 (poses of a map are not exact): deviations of log(s), of the gravity direction
+and of the biases. A still camera, a constant velocity, free fall and pure rotation leave some of these
+open, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError, SolverError
+from graphopt.geometry import SE3, SO3
+from graphopt.solver.marginals import compute_marginals
+from slam_bridge.imu import GRAVITY
+from slam_bridge.map import Map
+from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.preintegration import Preintegrated
+from slam_bridge.problems.full_inertial_ba import full_inertial_ba
+from slam_bridge.problems.result import Result, States
+from slam_bridge.tables import MapError
+
+_DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
+_REFINED = 1e-3
+"""A scale refinement below this is not worth another bundle adjustment."""
+
+
+@dataclass(frozen=True)
+class InitializationOptions:
+    """What `initialize` assumes, and what it accepts."""
+
+    with_scale: bool = True
+    """False where the map is in metres already (stereo, RGB-D)."""
+    gyro_bias_sigma: float = 0.1
+    """Prior of the gyroscope's bias about zero [rad/s]."""
+    acc_bias_sigma: float = 0.1
+    """Prior of the accelerometer's bias about zero [m/s^2]."""
+    max_scale_deviation: float = 0.1
+    """Of log(s): 0.1 is 10 %."""
+    max_gravity_deviation: float = float(np.deg2rad(3.0))
+    """Of the direction [rad]."""
+    max_bias_ratio: float = 0.7
+    """Of each bias along its worst direction, as a fraction of the prior's sigma."""
+    max_rounds: int = 4
+    """Optimizations at most; each but the first follows an integration with the biases found."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name != "with_scale" and not value > 0:
+                raise OptionError(f"InitializationOptions.{name} is {value}, must be > 0.")
+
+
+@dataclass(frozen=True, eq=False)
+class InertialStart:
+    """What `initialize` found."""
+
+    world_R_map: np.ndarray
+    """(4,) rotation from the map's frame to a world with z up; its yaw is arbitrary."""
+    scale: float
+    """Metres per unit of the map."""
+    keyframes: States
+    """States in metres in the world with z up, whose origin is the map's; ids count the poses."""
+    summary: graphopt.Summary
+    """Of the last optimization."""
+    deviations: dict[str, float] = field(default_factory=dict)
+    """Standard deviations: "log_scale", "gravity" [rad], "gyro_bias" [rad/s], "acc_bias" [m/s^2], the latter
+    three along their worst directions; infinite where the motion shows nothing at all."""
+    refused: str = ""
+    """Why the motion does not do, with the deviations that say so; empty: it does."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Converged, and the motion shows scale, gravity and biases."""
+        return self.summary.is_usable and not self.refused
+
+
+def initialize(
+    map_T_body: Any,
+    imu: Sequence[Preintegrated],
+    options: InitializationOptions | None = None,
+    **changes: Any,
+) -> InertialStart:
+    """Stage 1 on arrays: poses (n, 7), n >= 3, and the (n - 1) measurements between them.
+
+    The positions must be those of the body's origin, in the map's unit. `changes`: fields of the options.
+    Check `is_usable` before you use the start: `refused` says what the motion did not show.
+    """
+    options = InitializationOptions(**{**vars(options or InitializationOptions()), **changes})
+    poses = np.array(map_T_body, dtype=float)
+    if poses.ndim != 2 or poses.shape[1] != 7 or len(poses) < 3 or len(imu) != len(poses) - 1:
+        raise MapError(
+            f"initialize got poses of shape {poses.shape} and {len(imu)} measurements, expected (n, 7) with "
+            "n >= 3 and n - 1 measurements."
+        )
+    if not np.isfinite(poses).all():
+        raise MapError("initialize got poses with NaN or infinity.")
+    start = _linear_start(poses, imu, options)
+    for _ in range(options.max_rounds):
+        graph = _graph(poses, imu, start, options)
+        summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu")
+        start = _of_graph(graph)
+        biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
+        if not summary.is_usable or not any(one.is_far(*biases, 1e-3, 1e-2) for one in imu):
+            break
+        imu = [one.reintegrated(*biases) for one in imu]
+    deviations = _deviations(graph, summary, options)
+    direction, scale, velocity = start
+    frames = _in_metres(poses, velocity, direction, scale, biases)
+    turn = np.asarray(SO3(direction).inverse().storage)
+    refused = _verdict(deviations, summary, options)
+    return InertialStart(turn, scale, frames, summary, deviations, refused)
+
+
+_Start = tuple[np.ndarray, float, np.ndarray]
+"""map_R_world (4,), scale, velocities (n, 3) in units of the map per second."""
+
+
+def _linear_start(poses: np.ndarray, imu: Sequence[Preintegrated], options: InitializationOptions) -> _Start:
+    """Least squares for g (3), s, and u_i = s v_i from R_i' of e_v and e_p; all in the map's frame."""
+    n, rotation = len(poses), SE3(poses).rotation
+    dt = np.array([one.dt for one in imu])
+    dv = np.asarray(SO3(rotation.quaternion[:-1]).act(np.stack([one.delta_velocity for one in imu])))
+    dp = np.asarray(SO3(rotation.quaternion[:-1]).act(np.stack([one.delta_position for one in imu])))
+    way = np.diff(poses[:, :3], axis=0)
+    left, right = np.zeros((2 * (n - 1), 3, 3 * n + 4)), np.zeros((2 * (n - 1), 3))
+    for i in range(n - 1):
+        for axis in range(3):
+            left[2 * i, axis, [3 * i + axis, 3 * i + 3 + axis, 3 * n + axis]] = [-1.0, 1.0, -dt[i]]
+            left[2 * i + 1, axis, [3 * i + axis, 3 * n + axis]] = [-dt[i], -0.5 * dt[i] ** 2]
+        left[2 * i + 1, :, 3 * n + 3] = way[i]
+        right[2 * i], right[2 * i + 1] = dv[i], dp[i]
+    if not options.with_scale:
+        right = right - left[:, :, 3 * n + 3]
+        left[:, :, 3 * n + 3] = 0.0
+    x = np.linalg.lstsq(left.reshape(-1, 3 * n + 4), right.ravel(), rcond=1e-9)[0]
+    gravity = x[3 * n : 3 * n + 3]
+    scale = float(x[3 * n + 3]) if options.with_scale and x[3 * n + 3] > 1e-6 else 1.0
+    return _turn_down_onto(gravity), scale, x[: 3 * n].reshape(n, 3) / scale
+
+
+def _turn_down_onto(down: np.ndarray) -> np.ndarray:
+    """Rotation (4,) that turns (0, 0, -1) onto a vector; the identity for the zero vector."""
+    length = np.linalg.norm(down)
+    if not length > 1e-9:
+        return np.array([0.0, 0.0, 0.0, 1.0])
+    unit = down / length
+    axis = np.cross([0.0, 0.0, -1.0], unit)
+    sine, cosine = np.linalg.norm(axis), -unit[2]
+    axis = axis / sine if sine > 1e-9 else np.array([1.0, 0.0, 0.0])
+    return np.asarray(SO3.exp(axis * np.arctan2(sine, cosine)).storage)
+
+
+def _graph(
+    poses: np.ndarray, imu: Sequence[Preintegrated], start: _Start, options: InitializationOptions
+) -> graphopt.Graph:
+    graph, n = graphopt.Graph(), len(poses)
+    direction, scale, velocity = start
+    graph.add_vertices("VERTEX_IMU_GRAVITY_DIRECTION", [_DIRECTION], [direction])
+    graph.add_vertices("VERTEX_IMU_SCALE", [_SCALE], [[scale]], fixed=not options.with_scale)
+    graph.add_vertices("VERTEX_IMU_GYRO_BIAS", [_GYRO], [imu[0].gyro_bias])
+    graph.add_vertices("VERTEX_IMU_ACC_BIAS", [_ACC], [imu[0].acc_bias])
+    pose_ids = _FIRST + np.arange(n)
+    graph.add_vertices("VERTEX_SE3:QUAT", pose_ids, poses, fixed=True)
+    graph.add_vertices("VERTEX_IMU_VELOCITY", n + pose_ids, velocity)
+    i, j = pose_ids[:-1], pose_ids[1:]
+    shared = [np.full(n - 1, one) for one in (_GYRO, _ACC, _DIRECTION, _SCALE)]
+    graph.add_edges(
+        "EDGE_IMU_INERTIAL_GRAVITY_SCALE",
+        np.stack([i, n + i, shared[0], shared[1], j, n + j, shared[2], shared[3]], axis=1),
+        np.stack([one.measurement(GRAVITY) for one in imu]),
+        np.stack([one.information for one in imu]),
+    )
+    for tag, vertex, sigma in (
+        ("EDGE_IMU_GYRO_BIAS_PRIOR", _GYRO, options.gyro_bias_sigma),
+        ("EDGE_IMU_ACC_BIAS_PRIOR", _ACC, options.acc_bias_sigma),
+    ):
+        graph.add_edges(tag, [[vertex]], [np.zeros(3)], np.eye(3) / sigma**2)
+    return graph
+
+
+def _of_graph(graph: graphopt.Graph) -> _Start:
+    return (
+        graph.vertex(_DIRECTION).estimate.copy(),
+        float(graph.vertex(_SCALE).estimate[0]),
+        graph.vertex_set("VERTEX_IMU_VELOCITY").estimate.copy(),
+    )
+
+
+def _deviations(
+    graph: graphopt.Graph, summary: graphopt.Summary, options: InitializationOptions
+) -> dict[str, float]:
+    """Standard deviations at the answer; see `InertialStart.deviations`."""
+    names = {"log_scale": _SCALE, "gravity": _DIRECTION, "gyro_bias": _GYRO, "acc_bias": _ACC}
+    if not options.with_scale:
+        del names["log_scale"]
+    try:
+        blocks = compute_marginals(graph, [(one, one) for one in names.values()])
+    except SolverError:
+        return dict.fromkeys(names, np.inf)
+    edges = len(graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))
+    freedom = 9 * edges + 6 - (3 * (edges + 1) + 8 + int(options.with_scale))
+    factor = max(1.0, summary.final_chi2 / max(freedom, 1))
+    result = {}
+    for name, one in names.items():
+        largest = float(np.linalg.eigvalsh(blocks[one, one])[-1])
+        is_bias = name.endswith("bias")  # a prior holds these, which chi2 does not doubt
+        result[name] = float(np.sqrt(largest * (1.0 if is_bias else factor))) if largest > 0.0 else np.inf
+    return result
+
+
+def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions) -> str:
+    """Empty, or a sentence with what the motion does not show."""
+    if not summary.is_usable:
+        return f"The inertial optimization failed: {summary.termination.value} {summary.message}".strip()
+    limits = {
+        "log_scale": (options.max_scale_deviation, "scale", ""),
+        "gravity": (options.max_gravity_deviation, "direction of gravity", " rad"),
+        "gyro_bias": (options.max_bias_ratio * options.gyro_bias_sigma, "gyroscope's bias", " rad/s"),
+        "acc_bias": (options.max_bias_ratio * options.acc_bias_sigma, "accelerometer's bias", " m/s^2"),
+    }
+    open_ones = [
+        f"{label} (deviation {deviations[name]:.3g}{unit}, allowed {limit:.3g}{unit})"
+        for name, (limit, label, unit) in limits.items()
+        if name in deviations and not deviations[name] <= limit
+    ]
+    if not open_ones:
+        return ""
+    return f"The motion does not show {', '.join(open_ones)}. Move more, with accelerations and turns."
+
+
+def _in_metres(
+    poses: np.ndarray, velocity: np.ndarray, map_R_world: np.ndarray, scale: float, biases: Any
+) -> States:
+    """Convert poses and velocities of the map (map_T_body, its unit) to world_T_body in metres, z up."""
+    turn, n = SO3(map_R_world).inverse(), len(poses)
+    rotation = np.asarray((turn * SE3(poses).rotation).storage)
+    placed = np.concatenate([scale * np.asarray(turn.act(poses[:, :3])), rotation], axis=1)
+    spread = [np.tile(one, (n, 1)) for one in biases]
+    return States(np.arange(n), placed, scale * np.asarray(turn.act(velocity)), *spread)
+
+
+# ------------------------------------------------------------------------ on a map
+
+
+def inertial_initialization(
+    world: Map,
+    keyframes: Any = None,
+    initial: InitializationOptions | None = None,
+    options: SolveOptions | None = None,
+    visual: bool = True,
+    **changes: Any,
+) -> Result:
+    """Turn and scale a map to metres with z up, and give its keyframes velocities and biases.
+
+    keyframes: ids in order of time, linked by IMU measurements; None: all that are. initial, changes:
+    options of stage 1. visual: go on with stages 2 and 3. The world's z must be up (`world.gravity` = (0,
+    0, -g)).
+
+    Where the motion does not show what is asked of it, the map is left as it was, `is_usable` is False and
+    `refused` says why. `extra`: "scale" (metres per unit of the map as it was), "world_R_map", "deviations".
+    """
+    options = options or SolveOptions()
+    clock = Clock(options)
+    with world.lock:
+        chain = _chain(world, keyframes)
+        links = _links(world, chain)
+        poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
+        imu = [world.preintegrated[one] for one in links]
+    clock.lap("select")
+    start = initialize(poses, imu, initial, **changes)
+    clock.lap("inertial only")
+    facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
+    if not start.is_usable:
+        return Result(
+            "inertial_initialization",
+            start.summary,
+            seconds=clock.total(),
+            extra=facts,
+            refused=start.refused,
+        )
+    target = world if options.update else world.snapshot()
+    _apply(target, chain, links, start)
+    clock.lap("apply")
+    if not visual or target.rig is None or not len(target.observations):
+        states = States(chain, *(getattr(start.keyframes, name) for name in _NAMES))
+        return Result("inertial_initialization", start.summary, states, seconds=clock.total(), extra=facts)
+    return _refined(target, chain, links, start, initial, changes, options, clock, facts)
+
+
+_NAMES = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
+
+
+def _refined(
+    world: Map,
+    chain: np.ndarray,
+    links: list[int],
+    start: InertialStart,
+    initial: InitializationOptions | None,
+    changes: dict[str, Any],
+    options: SolveOptions,
+    clock: Clock,
+    facts: dict[str, Any],
+) -> Result:
+    """Stages 2 and 3."""
+    inner = options.with_changes(update=True, time_limit=clock.left)
+    result = full_inertial_ba(world, options=inner)
+    clock.lap("visual-inertial")
+    poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
+    again = initialize(poses, [world.preintegrated[one] for one in links], initial, **changes)
+    clock.lap("scale refinement")
+    if again.is_usable and not clock.is_over and abs(np.log(again.scale)) > _REFINED:
+        _apply(world, chain, links, again)
+        facts["scale"] = start.scale * again.scale
+        result = full_inertial_ba(world, options=inner.with_changes(time_limit=clock.left))
+        clock.lap("visual-inertial")
+    parts = {**vars(result), "problem": "inertial_initialization", "extra": {**result.extra, **facts}}
+    return Result(**{**parts, "seconds": clock.total()})
+
+
+def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart) -> None:
+    """Move the whole map as the start says; states and measurements of the chain get what was found."""
+    with world.lock:
+        motion = np.concatenate([np.zeros(3), start.world_R_map, [start.scale]])
+        world.transform(motion)
+        rows = world.keyframes.rows(chain)
+        for name in ("velocity", "gyro_bias", "acc_bias"):
+            world.keyframes[name][rows] = getattr(start.keyframes, name)
+        world.keyframes["has_states"][rows] = True
+        biases = start.keyframes.gyro_bias[0], start.keyframes.acc_bias[0]
+        world.set_imu(links, [world.preintegrated[one].reintegrated(*biases) for one in links])
+
+
+def _chain(world: Map, keyframes: Any) -> np.ndarray:
+    """Ids in order of time."""
+    if keyframes is not None:
+        return np.asarray(keyframes, np.int64)
+    linked = np.union1d(world.imu["first"], world.imu["second"])
+    return linked[np.argsort(world.keyframes["stamp"][world.keyframes.rows(linked)], kind="stable")]
+
+
+def _links(world: Map, chain: np.ndarray) -> list[int]:
+    """Ids of the IMU measurements along a chain of keyframes."""
+    known = {
+        (int(a), int(b)): int(one)
+        for a, b, one in zip(world.imu["first"], world.imu["second"], world.imu.ids, strict=True)
+    }
+    missing = [(a, b) for a, b in pairwise(chain.tolist()) if (a, b) not in known]
+    if missing or len(chain) < 3:
+        what = (
+            f"no IMU measurement from keyframe {missing[0][0]} to {missing[0][1]}" if missing else "too few"
+        )
+        raise MapError(
+            f"inertial_initialization: {what}; {len(chain)} keyframes were given, at least 3 are needed, "
+            "each linked to the next by an IMU measurement."
+        )
+    return [known[a, b] for a, b in pairwise(chain.tolist())]

@@ -1,0 +1,200 @@
+"""The state of one frame from known landmarks and the IMU measurement since the last one.
+
+As in ORB-SLAM3 (`Optimizer::PoseInertialOptimizationLastFrame` and `...LastKeyFrame`):
+
+    previous state   fixed (a keyframe of the map), or free and held by a marginal prior (the last frame)
+    IMU              EDGE_IMU_INERTIAL_COMBINED from it to the frame
+    landmarks        EDGE_VI_POSE_*, judged between the rounds
+
+What the two states and all edges say about the frame's state alone is `extra["prior"]`: the previous state is
+minimised over (Schur complement). It is the prior of the next frame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.types import inertial, marginal, slam3d
+from slam_bridge.cameras import Rig
+from slam_bridge.dense import dense_hessian, eliminated, offset_of, places_of
+from slam_bridge.imu import GRAVITY
+from slam_bridge.marginal_prior import ACC_BIAS, POSE, MarginalPrior
+from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.preintegration import Preintegrated
+from slam_bridge.problems.frame import FrameGraph, FrameObservations
+from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, rounds_of
+from slam_bridge.problems.result import Result, States
+
+_VECTORS = (inertial.VertexVelocity, inertial.VertexGyroBias, inertial.VertexAccBias)
+_PREVIOUS = 4  # vertex ids: 0 to 3 the frame's state, 4 to 7 the previous one's
+_STATE = np.arange(POSE, ACC_BIAS + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameState:
+    """State of one frame."""
+
+    world_T_body: np.ndarray
+    """(7,)."""
+    velocity: np.ndarray
+    """(3,) in the world [m/s]."""
+    gyro_bias: np.ndarray
+    """(3,) [rad/s]."""
+    acc_bias: np.ndarray
+    """(3,) [m/s^2]."""
+
+    @property
+    def vectors(self) -> tuple[np.ndarray, ...]:
+        """Velocity and biases."""
+        return self.velocity, self.gyro_bias, self.acc_bias
+
+    def predicted(self, measured: Preintegrated, gravity: Any = GRAVITY) -> FrameState:
+        """The state after an IMU measurement, the biases unchanged."""
+        pose, velocity = measured.predict(self.world_T_body, self.velocity, gravity)
+        return FrameState(np.asarray(pose), np.asarray(velocity), self.gyro_bias, self.acc_bias)
+
+
+class InertialFrameGraph(FrameGraph):
+    """Graph of a frame and the state before it; `previous_is_free` where a prior holds that."""
+
+    def __init__(self, rig: Rig, previous_is_free: bool):
+        super().__init__(rig, self._extend_states)
+        self.previous_is_free = previous_is_free
+
+    def _extend_states(self, graph: graphopt.Graph) -> None:
+        held = not self.previous_is_free
+        graph.add_vertices(slam3d.VertexSE3, [_PREVIOUS], fixed=held)
+        for part, kind in enumerate(_VECTORS, 1):
+            graph.add_vertices(kind, [part, _PREVIOUS + part], fixed=[False, held])
+        ends = [[4, 5, 6, 7, 0, 1, 2, 3]]
+        graph.add_edges(inertial.EdgeInertialCombined, ends, None, _full(15))
+        if self.previous_is_free:
+            graph.add_edges(marginal.EdgePriorState, [[4, 5, 6, 7]], None, _full(15))
+
+    def load_states(
+        self,
+        frame: FrameState,
+        previous: FrameState,
+        measured: Preintegrated,
+        prior: MarginalPrior | None,
+        gravity: np.ndarray,
+    ) -> None:
+        """Take both states, the IMU measurement between them and the prior of the previous one."""
+        graph = self.graph
+        graph.vertex_set(slam3d.VertexSE3).estimate[1] = previous.world_T_body
+        for kind, new, old in zip(_VECTORS, frame.vectors, previous.vectors, strict=True):
+            graph.vertex_set(kind).estimate = np.stack([new, old])
+        edges = graph.edge_set(inertial.EdgeInertialCombined)
+        edges.measurement[0] = measured.measurement(gravity)
+        edges.information[0] = measured.combined_information
+        if prior is not None:
+            edges = graph.edge_set(marginal.EdgePriorState)
+            edges.measurement[0] = np.concatenate(
+                [prior.reference[0], *(one[:3] for one in prior.reference[1:]), prior.offset]
+            )
+            edges.information[0] = prior.information
+
+    def state(self) -> FrameState:
+        """The frame's state as found."""
+        vectors = (self.graph.vertex_set(kind).estimate[0].copy() for kind in _VECTORS)
+        return FrameState(self.pose, *vectors)
+
+
+def _full(dim: int) -> np.ndarray:
+    """An information matrix without zeros, so that programs are for full ones."""
+    return np.eye(dim) + 0.01
+
+
+def pose_inertial_optimization(
+    rig: Rig,
+    frame: FrameState | None,
+    previous: FrameState,
+    measured: Preintegrated,
+    seen: FrameObservations,
+    prior: MarginalPrior | None = None,
+    options: SolveOptions | None = None,
+    graph: InertialFrameGraph | None = None,
+    gravity: Any = GRAVITY,
+    owner: int = 0,
+) -> Result:
+    """Find a frame's state from landmarks and the IMU measurement since the previous state.
+
+    frame: start; None: as the IMU predicts. prior: holds the previous state, which then is free (15 numbers:
+    pose, velocity, biases, as an earlier call's `extra["prior"]`); None: the previous state is fixed.
+    graph: keep one `InertialFrameGraph(rig, previous_is_free)` from frame to frame. owner: id in the new
+    prior.
+
+    `extra`: "state" and "previous" (`FrameState`), "prior" (`MarginalPrior` of the frame's state). Too few
+    landmarks do not refuse the frame: the IMU alone then says where it is, and `rejected` shows it.
+    """
+    options = options or DEFAULTS
+    clock = Clock(options)
+    if prior is not None and not np.array_equal(prior.kind, _STATE):
+        raise OptionError(
+            f"the prior is over kinds {prior.kind.tolist()}, expected one state: pose, velocity, biases of "
+            "gyroscope and accelerometer."
+        )
+    graph = graph or InertialFrameGraph(rig, prior is not None)
+    if graph.previous_is_free != (prior is not None):
+        raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
+    start = frame or previous.predicted(measured, gravity)
+    graph.load(seen, start.world_T_body)
+    graph.load_states(start, previous, measured, prior, np.asarray(gravity, float))
+    clock.lap("build")
+    holds = ahead(rig, start.world_T_body, seen)
+    summary, inliers, chi2, rounds = rounds_of(
+        graph, rig, seen, start.world_T_body, holds, options, clock, min_observations=0
+    )
+    state = graph.state()
+    holds = ahead(rig, state.world_T_body, seen)
+    clock.lap("judge")
+    new_prior = _prior_of(graph, state, inliers, options, owner, clock)
+    before = [graph.graph.vertex_set(kind).estimate[1].copy() for kind in _VECTORS]
+    pose = graph.graph.vertex_set(slam3d.VertexSE3).estimate[1].copy()
+    extra = {"state": state, "prior": new_prior, "previous": FrameState(pose, *before)}
+    return Result(
+        "pose_inertial_optimization",
+        summary,
+        States(np.array([owner]), state.world_T_body[None], *(one[None] for one in state.vectors)),
+        observations=np.arange(len(seen)),
+        inliers=inliers,
+        observation_chi2=chi2,
+        chi2={"all": summary.final_chi2},
+        rejected={"behind camera": np.flatnonzero(~holds), "chi2": np.flatnonzero(holds & ~inliers)},
+        seconds=clock.total(),
+        rounds=rounds,
+        extra=extra,
+    )
+
+
+def _prior_of(
+    graph: InertialFrameGraph,
+    state: FrameState,
+    inliers: np.ndarray,
+    options: SolveOptions,
+    owner: int,
+    clock: Clock,
+) -> MarginalPrior:
+    """What all edges say about the frame's state, the previous one minimised over."""
+    graph.choose(inliers, None)
+    solver = graph.solver
+    solver.linearize()
+    h, b = dense_hessian(solver), solver.b.copy()
+    places = places_of(solver.structure)
+    mine = np.concatenate([np.arange(places[k].start, places[k].stop) for k in range(4)])
+    order = np.concatenate([mine, np.setdiff1d(np.arange(len(b)), mine)])
+    gone = np.arange(len(b)) >= len(mine)
+    h, b = h[np.ix_(order, order)], b[order]
+    if gone.any():
+        h, b = eliminated(h, b, gone)
+    reference = np.zeros((4, 7))
+    reference[0] = state.world_T_body
+    for k, values in enumerate(state.vectors, 1):
+        reference[k, :3] = values
+    clock.lap("marginalize")
+    return MarginalPrior(_STATE, np.full(4, owner), reference, h, offset_of(h, b))

@@ -1,0 +1,144 @@
+"""The pose of one frame from landmarks whose places are known.
+
+As in ORB-SLAM3 (`Optimizer::PoseOptimization`): rounds from the same start, after each of which
+observations are judged anew; the first half of the rounds has a robust kernel. An outlier may come back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.geometry import SE3
+from slam_bridge.cameras import Rig
+from slam_bridge.map import Map
+from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.problems.frame import FrameGraph, FrameObservations
+from slam_bridge.problems.result import Result, States
+from slam_bridge.quantiles import chi2_quantile
+
+DEFAULTS = SolveOptions(rounds=4, device="cpu")
+_MIN_OBSERVATIONS = 3
+
+
+def pose_optimization(
+    rig: Rig,
+    world_T_body: Any,
+    seen: FrameObservations,
+    options: SolveOptions | None = None,
+    graph: FrameGraph | None = None,
+) -> Result:
+    """Find the pose (7,) of a frame from a start and observations of known landmarks.
+
+    graph: keep one `FrameGraph(rig)` from frame to frame. `keyframes.world_T_body[0]` of the result is the
+    pose, `inliers` are those of `seen`. Refused with fewer than three observations ahead of their cameras.
+    """
+    options = options or DEFAULTS
+    clock = Clock(options)
+    graph = graph or FrameGraph(rig)
+    start = np.array(world_T_body, float)
+    if start.shape != (7,) or not np.isfinite(start).all():
+        raise OptionError(
+            f"world_T_body has shape {start.shape}, expected finite (7,): x, y, z, qx, qy, qz, qw."
+        )
+    graph.load(seen, start)
+    holds = ahead(rig, start, seen)
+    clock.lap("build")
+    summary, inliers, chi2, rounds = rounds_of(graph, rig, seen, start, holds, options, clock)
+    refused = _too_few(inliers, holds)
+    pose = start if refused else graph.pose
+    states = States(np.zeros(1, np.int64), pose[None])
+    holds = ahead(rig, pose, seen)
+    clock.lap("judge")
+    return Result(
+        "pose_optimization",
+        summary,
+        states,
+        observations=np.arange(len(seen)),
+        inliers=inliers,
+        observation_chi2=chi2,
+        chi2={"all": summary.final_chi2},
+        rejected={"behind camera": np.flatnonzero(~holds), "chi2": np.flatnonzero(holds & ~inliers)},
+        seconds=clock.total(),
+        rounds=rounds,
+        refused=refused,
+    )
+
+
+def _too_few(inliers: np.ndarray, holds: np.ndarray) -> str:
+    if int(holds.sum()) < _MIN_OBSERVATIONS:
+        return f"{int(holds.sum())} landmarks are ahead of their cameras, {_MIN_OBSERVATIONS} are needed."
+    if int(inliers.sum()) < _MIN_OBSERVATIONS:
+        return f"{int(inliers.sum())} inliers are left, at least {_MIN_OBSERVATIONS} are needed."
+    return ""
+
+
+def rounds_of(
+    graph: FrameGraph,
+    rig: Rig,
+    seen: FrameObservations,
+    start: np.ndarray,
+    holds: np.ndarray,
+    options: SolveOptions,
+    clock: Clock,
+    min_observations: int = _MIN_OBSERVATIONS,
+) -> tuple[graphopt.Summary, np.ndarray, np.ndarray, int]:
+    """Run the rounds; (summary, inliers (n,), chi2 (n,), rounds that ran). Stops once nothing changes."""
+    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 4)])
+    inliers, chi2 = holds, np.where(holds, 0.0, np.inf)
+    summary = graphopt.Summary(1, int(holds.sum()), options.method)
+    for number in range(options.rounds):
+        if (number and clock.is_over) or int(inliers.sum()) < min_observations:
+            return summary, inliers, chi2, number
+        robust = options.kernel is not None and number < (options.rounds + 1) // 2
+        summary = graph.optimize(inliers, (lambda d: limits[d] ** 0.5) if robust else None, options, clock)
+        chi2, dims = graph.chi2(len(seen))
+        with np.errstate(invalid="ignore"):
+            now = holds & (chi2 <= limits[dims])
+        clock.lap("judge")
+        if np.array_equal(now, inliers) and not robust:
+            return summary, inliers, chi2, number + 1
+        inliers = now
+    return summary, inliers, chi2, options.rounds
+
+
+def ahead(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> np.ndarray:
+    """(n,) bool: the camera's model holds where the landmark is, seen from a pose (7,)."""
+    body = SE3(world_T_body).inverse_act(seen.points)
+    result = np.asarray(np.isfinite(seen.points).all(axis=1))
+    for number, camera in enumerate(rig):
+        rows = seen.camera == number if len(rig) > 1 else slice(None)
+        local = np.asarray(SE3(camera.body_T_cam).inverse_act(body[rows]))
+        with np.errstate(invalid="ignore"):
+            result[rows] &= camera.kind.sees(camera.intrinsics, local)
+    return result
+
+
+def keyframe_pose_optimization(
+    world: Map, keyframe: int, options: SolveOptions | None = None, graph: FrameGraph | None = None
+) -> Result:
+    """`pose_optimization` of a keyframe of a map against its landmarks; ids of the result are the map's."""
+    options = options or DEFAULTS
+    with world.lock:
+        row = int(world.keyframes.rows(keyframe))
+        rows = np.flatnonzero(world.observations["keyframe"] == keyframe)
+        table = world.observations
+        points = world.landmarks["position"][world.landmarks.rows(table["landmark"][rows])]
+        names = ("pixel", "camera", "right", "depth", "sigma", "depth_sigma")
+        seen = FrameObservations(points, *(table[name][rows] for name in names))
+        ids, pose = table.ids[rows].copy(), world.keyframes["world_T_body"][row].copy()
+        rig = world.rig
+    if rig is None:
+        raise OptionError("this map has no cameras.")
+    found = pose_optimization(rig, pose, seen, options, graph)
+    rejected = {reason: ids[one] for reason, one in found.rejected.items()}
+    states = States(np.array([keyframe]), found.keyframes.world_T_body)
+    if options.update and found.is_usable:
+        with world.lock:
+            world.keyframes["world_T_body"][world.keyframes.rows(keyframe)] = states.world_T_body[0]
+            rows = world.observations.find(ids)
+            world.observations["inlier"][rows[rows >= 0]] = found.inliers[rows >= 0]
+    return Result(**{**vars(found), "observations": ids, "keyframes": states, "rejected": rejected})

@@ -1,0 +1,214 @@
+"""The similarity between two keyframes that see the same points: what a loop closure measures.
+
+    point_1 = s R point_2 + t          first_S_second, points in the frames of the two cameras
+
+Start: three points at a time by Umeyama's method, the best of many (RANSAC). Then, as ORB-SLAM3's
+`OptimizeSim3`, the points of each are projected into the other's image (EdgeSim3ProjectXYZ,
+EdgeInverseSim3ProjectXYZ), with a robust kernel, and pairs of which either error is too large are left out.
+
+Cameras of any model: pixels are taken to the plane z = 1 along their rays and scaled by the focal length;
+rays beyond 80 degrees are left out. References: Umeyama, PAMI 1991; Horn, JOSA 1987.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from graphopt.geometry import SO3, Sim3
+from graphopt.solver.reuse import edge_errors
+from slam_bridge.cameras import Camera
+from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.problems.result import Result
+from slam_bridge.quantiles import chi2_quantile
+
+_DEFAULTS = SolveOptions(iterations=10, rounds=3, confidence=0.99, device="cpu")
+_WIDEST = np.cos(np.deg2rad(80.0))
+_MIN_PAIRS = 3
+
+
+def sim3_alignment(
+    points_first: Any,
+    points_second: Any,
+    cameras: tuple[Camera, Camera],
+    pixels_first: Any,
+    pixels_second: Any,
+    sigma: Any = 1.0,
+    fix_scale: bool = False,
+    start: Any = None,
+    options: SolveOptions | None = None,
+    trials: int = 300,
+    seed: int = 0,
+) -> Result:
+    """Align n pairs of points (n, 3) in the frames of two cameras, observed at pixels (n, 2).
+
+    sigma: of the pixels, one or (n,) [px]. fix_scale: True for metric maps. start: first_S_second (8,); None:
+    RANSAC with so many trials. `extra`: "first_S_second" (8,), "information" (7, 7) of (rotation,
+    translation, log of scale) as `Map.add_loops` takes it. `inliers` are the pairs. Refused with fewer than
+    three inliers.
+    """
+    options = options or _DEFAULTS
+    clock = Clock(options)
+    given = [np.asarray(one, float) for one in (points_first, points_second, pixels_first, pixels_second)]
+    n = len(given[0])
+    for one, width in zip(given, (3, 3, 2, 2), strict=True):
+        if one.shape != (n, width):
+            raise OptionError(f"sim3_alignment got shape {one.shape}, expected ({n}, {width}).")
+    one, two = given[:2]
+    planes = [_on_plane(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
+    usable = np.isfinite(np.concatenate([*planes, one, two], axis=1)).all(axis=1)
+    usable &= (one[:, 2] > 0.0) & (two[:, 2] > 0.0)
+    weights = np.broadcast_to(np.asarray(sigma, float), (n,)) ** -2.0
+    limit = chi2_quantile(options.confidence, 2)
+    focals = [float(np.sqrt(camera.intrinsics[0] * camera.intrinsics[1])) for camera in cameras]
+    if start is None:
+        similarity = _ransac(one, two, planes, focals, weights, usable, limit, fix_scale, trials, seed)
+    else:
+        similarity = np.asarray(start, float)
+    clock.lap("start")
+    inliers, summary, rounds = usable.copy(), graphopt.Summary(1, 2 * n, options.method), 0
+    chi2 = np.full(n, np.inf)
+    if int(usable.sum()) >= _MIN_PAIRS:
+        graph = _graph(similarity, one, two, planes, focals, fix_scale, options, limit)
+        while rounds < options.rounds and not (rounds and clock.is_over) and inliers.sum() >= _MIN_PAIRS:
+            for edges in graph.edge_sets:
+                edges.information = (weights * inliers)[:, None, None] * np.eye(2)
+            summary, rounds = optimize(graph, options, clock), rounds + 1
+            errors = [edge_errors(graph, edges) for edges in graph.edge_sets]
+            chi2 = np.maximum(*(weights * np.einsum("nd,nd->n", error, error) for error in errors))
+            before, inliers = inliers, usable & (chi2 <= limit)
+            if np.array_equal(before, inliers) and rounds > 1:
+                break
+        similarity = graph.vertex_sets[0].estimate[0, :8].copy()
+    enough = int(inliers.sum()) >= _MIN_PAIRS
+    refused = "" if enough else f"{int(inliers.sum())} pairs agree, at least {_MIN_PAIRS} are needed."
+    information = (
+        _information(similarity, two[inliers], weights[inliers], focals[0]) if enough else np.zeros((7, 7))
+    )
+    clock.lap("judge")
+    return Result(
+        "sim3_alignment",
+        summary,
+        observations=np.arange(n),
+        inliers=inliers,
+        observation_chi2=chi2,
+        chi2={"all": summary.final_chi2},
+        rejected={"beside cameras": np.flatnonzero(~usable), "chi2": np.flatnonzero(usable & ~inliers)},
+        seconds=clock.total(),
+        rounds=rounds,
+        extra={"first_S_second": similarity, "information": information},
+        refused=refused,
+    )
+
+
+def _on_plane(camera: Camera, pixel: np.ndarray) -> np.ndarray:
+    """(n, 2) on the plane z = 1; NaN beyond 80 degrees."""
+    ray = camera.unproject(pixel)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(ray[:, 2:] > _WIDEST, ray[:, :2] / ray[:, 2:], np.nan)
+
+
+def umeyama(first: np.ndarray, second: np.ndarray, fix_scale: bool = False) -> np.ndarray:
+    """first_S_second (8,) with the smallest sum of |first - S second|^2, of points (n, 3)."""
+    centre, other = first.mean(axis=0), second.mean(axis=0)
+    a, b = first - centre, second - other
+    left, size, right = np.linalg.svd(a.T @ b)
+    sign = np.diag([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
+    rotation = left @ sign @ right
+    spread = float((b * b).sum())
+    scale = 1.0 if fix_scale or not spread > 0.0 else float((size * np.diag(sign)).sum()) / spread
+    scale = scale if scale > 1e-9 else 1.0
+    translation = centre - scale * rotation @ other
+    return np.concatenate([translation, np.asarray(SO3.from_matrix(rotation).storage), [scale]])
+
+
+def _pair_chi2(
+    similarity: np.ndarray,
+    one: np.ndarray,
+    two: np.ndarray,
+    planes: Any,
+    focals: list[float],
+    weights: np.ndarray,
+) -> np.ndarray:
+    """(n,) the larger chi2 of the two projections."""
+    motion = Sim3(similarity)
+    there, back = np.asarray(motion.act(two)), np.asarray(motion.inverse().act(one))
+    chi2 = np.zeros(len(one))
+    for point, plane, focal in ((there, planes[0], focals[0]), (back, planes[1], focals[1])):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            error = focal * (point[:, :2] / point[:, 2:] - plane)
+            own = np.where(point[:, 2] > 0.0, weights * (error * error).sum(axis=1), np.inf)
+        chi2 = np.maximum(chi2, np.nan_to_num(own, nan=np.inf))
+    return chi2
+
+
+def _ransac(
+    one: np.ndarray,
+    two: np.ndarray,
+    planes: Any,
+    focals: list[float],
+    weights: np.ndarray,
+    usable: np.ndarray,
+    limit: float,
+    fix_scale: bool,
+    trials: int,
+    seed: int,
+) -> np.ndarray:
+    rng, rows = np.random.default_rng(seed), np.flatnonzero(usable)
+    best, best_count = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]), -1
+    if len(rows) < _MIN_PAIRS:
+        return best
+    for _ in range(trials):
+        chosen = rng.choice(rows, 3, replace=False)
+        similarity = umeyama(one[chosen], two[chosen], fix_scale)
+        count = int((_pair_chi2(similarity, one, two, planes, focals, weights)[rows] <= 4.0 * limit).sum())
+        if count > best_count:
+            best, best_count = similarity, count
+    close = rows[_pair_chi2(best, one, two, planes, focals, weights)[rows] <= 4.0 * limit]
+    return umeyama(one[close], two[close], fix_scale) if len(close) >= _MIN_PAIRS else best
+
+
+def _graph(
+    similarity: np.ndarray,
+    one: np.ndarray,
+    two: np.ndarray,
+    planes: Any,
+    focals: list[float],
+    fix_scale: bool,
+    options: SolveOptions,
+    limit: float,
+) -> graphopt.Graph:
+    """Vertex 0 is first_S_second; the points of the second are 1 to n, those of the first follow."""
+    graph, n = graphopt.Graph(), len(one)
+    numbers = [*similarity, focals[0], focals[0], 0.0, 0.0, focals[1], focals[1], 0.0, 0.0, float(fix_scale)]
+    graph.add_vertices("VERTEX_SIM3:EXPMAP", [0], [numbers])
+    ids = 1 + np.arange(n)
+    points = np.nan_to_num(np.concatenate([two, one]), nan=1.0, posinf=1.0, neginf=1.0)
+    graph.add_vertices("VERTEX_TRACKXYZ", np.arange(1, 2 * n + 1), points, fixed=True)
+    for tag, first, plane, focal in (
+        ("EDGE_PROJECT_SIM3_XYZ:EXPMAP", 0, planes[0], focals[0]),
+        ("EDGE_PROJECT_INVERSE_SIM3_XYZ:EXPMAP", n, planes[1], focals[1]),
+    ):
+        ends = np.stack([ids + first, np.zeros(n, np.int64)], axis=1)
+        pixels = np.nan_to_num(focal * plane)
+        graph.add_edges(tag, ends, pixels, 2.0 * np.eye(2), kernel=options.kernel, kernel_width=limit**0.5)
+    return graph
+
+
+def _information(similarity: np.ndarray, two: np.ndarray, weights: np.ndarray, focal: float) -> np.ndarray:
+    """(7, 7) of (rotation, translation, log of scale): J' J of the projections into the first image."""
+    point = np.asarray(Sim3(similarity).act(two))
+    x, y, z = point.T
+    projection = np.zeros((len(point), 2, 3))
+    projection[:, 0, 0] = projection[:, 1, 1] = focal / z
+    projection[:, 0, 2], projection[:, 1, 2] = -focal * x / z**2, -focal * y / z**2
+    moved = np.zeros((len(point), 3, 7))
+    moved[:, 0, 1], moved[:, 0, 2], moved[:, 1, 0] = z, -y, -z
+    moved[:, 1, 2], moved[:, 2, 0], moved[:, 2, 1] = x, y, -x
+    moved[:, :, 3:6] = np.eye(3)
+    moved[:, :, 6] = point
+    jacobian = projection @ moved
+    return np.einsum("n,nij,nik->jk", weights, jacobian, jacobian)

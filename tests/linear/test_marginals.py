@@ -1,0 +1,140 @@
+"""Covariances of all vertices against the dense inverse, on CPU and device, and singular graphs.
+
+A singular direction is found, its vertices are named, and holding, damping and the pseudo-inverse give what
+the dense formulas give.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from linear_problems import from_dense, make_pattern, spd_values, to_dense
+
+import graphopt
+from graphopt import datasets
+from graphopt.errors import OptionError, SolverError
+from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear.null_space import GeneralizedInverse, find_null_space
+from graphopt.solver.marginals import _linearized
+
+GRAPHS = {
+    "sphere": lambda: datasets.sphere(6, 6),
+    "manhattan": lambda: datasets.manhattan(60),
+    "bundle": lambda: datasets.ba(5, 40),
+}
+
+
+def fixed(graph):
+    """The graph with as many vertices fixed as make it regular."""
+    first = graph.vertex_sets[0]
+    first.fixed[:2] = True
+    return graph
+
+
+def dense_of(graph):
+    """H of a graph, and its structure and pattern."""
+    structure, values = _linearized(graph, 0)
+    pattern = BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+    return to_dense(pattern, values), structure, pattern
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_all_covariances_in_one_call(name, device):
+    """Every optimized vertex, poses and landmarks."""
+    graph = fixed(GRAPHS[name]())
+    dense, structure, pattern = dense_of(graph)
+    inverse = np.linalg.inv(dense)
+    found = graphopt.compute_covariances(graph, device=device)
+    assert set(found) == set(structure.ids.tolist())
+    for k, one in enumerate(structure.ids.tolist()):
+        rows = slice(pattern.offsets[k], pattern.offsets[k + 1])
+        expected = inverse[rows, rows]
+        assert np.abs(found[one] - expected).max() < 1e-7 * np.abs(expected).max()
+    pair = int(structure.ids[0]), int(structure.ids[-1])
+    block = graphopt.compute_marginals(graph, [pair], device=device)[pair]
+    expected = inverse[: pattern.dims[0], pattern.offsets[-2] :]
+    assert np.abs(block - expected).max() < 1e-7 * np.abs(inverse).max()
+
+
+@pytest.mark.parametrize(("name", "directions"), [("sphere", 6), ("manhattan", 3)])
+def test_a_free_pose_graph_moves_as_a_whole(name, directions):
+    """As many directions as a pose has, and every vertex in them; they change no residual."""
+    graph = GRAPHS[name]()
+    graph.vertex_sets[0].fixed[:] = False
+    parts, text = graphopt.find_singular_directions(graph)
+    dense, structure, pattern = dense_of(graph)
+    assert set(parts) == set(structure.ids.tolist())
+    assert text.startswith(f"{directions} directions move vertex")
+    basis = np.concatenate([parts[one] for one in structure.ids.tolist()], axis=1)
+    assert basis.shape == (directions, pattern.dim)
+    assert basis @ basis.T == pytest.approx(np.eye(directions), abs=1e-9)
+    assert np.abs(dense @ basis.T).max() < 1e-9 * np.abs(dense).max()
+    with pytest.raises(SolverError, match=rf"{directions} directions move vertex .* and \d+ more"):
+        graphopt.compute_covariances(graph)
+
+
+def test_only_the_vertices_that_move_are_named():
+    """Of two parts one is fixed: the other moves."""
+    graph = datasets.manhattan(30, closures=0.0)
+    graph.vertex_sets[0].fixed[0] = True
+    edges = graph.edge_sets[0]
+    edges.level[19] = 1  # cut between vertices 19 and 20
+    parts, text = graphopt.find_singular_directions(graph)
+    assert set(parts) == set(range(20, 30)) and text.startswith("3 directions")
+    regular, text = graphopt.find_singular_directions(fixed(GRAPHS["manhattan"]()))
+    assert regular == {} and text.startswith("H is regular")
+
+
+@pytest.mark.parametrize("name", ["sphere", "manhattan"])
+def test_what_to_do_about_singular_directions(name):
+    """Pseudo-inverse, holding and damping against dense formulas."""
+    graph = GRAPHS[name]()
+    graph.vertex_sets[0].fixed[:] = False
+    dense, structure, pattern = dense_of(graph)
+    values, vectors = np.linalg.eigh(dense)
+    regular = values > 1e-9 * values.max()
+    inverse = (vectors[:, regular] / values[regular]) @ vectors[:, regular].T
+    for choice in ("pseudo-inverse", "hold", "damp"):
+        found = graphopt.compute_covariances(graph, singular=choice)
+        expected = inverse
+        if choice == "hold":
+            held = find_null_space(pattern, _linearized(graph, 0)[1]).scalars_to_hold()
+            free = np.setdiff1d(np.arange(pattern.dim), held)
+            expected = np.zeros_like(dense)
+            expected[np.ix_(free, free)] = np.linalg.inv(dense[np.ix_(free, free)])
+        if choice == "damp":
+            expected = np.linalg.inv(dense + 1e-8 * np.diag(np.diag(dense)))
+        for k, one in enumerate(structure.ids.tolist()):
+            rows = slice(pattern.offsets[k], pattern.offsets[k + 1])
+            assert np.abs(found[one] - expected[rows, rows]).max() < 1e-5 * np.abs(expected).max(), choice
+
+
+def test_generalized_inverse_of_a_rank_deficient_matrix():
+    """A random matrix with two directions taken out; an indefinite one is refused."""
+    rng = np.random.default_rng(0)
+    pattern = make_pattern([3] * 6, [(i, j) for i in range(6) for j in range(i)])
+    dense = to_dense(pattern, spd_values(pattern, rng))
+    basis = np.linalg.qr(rng.standard_normal((18, 2)))[0]
+    project = np.eye(18) - basis @ basis.T
+    values = from_dense(pattern, project @ dense @ project)
+    space = find_null_space(pattern, values)
+    assert space.num_directions == 2
+    assert np.abs(space.basis @ space.basis.T - basis @ basis.T).max() < 1e-10
+    pairs = np.array([(0, 0), (0, 5), (3, 1)])
+    expected = np.linalg.pinv(project @ dense @ project)
+    for (i, j), block in zip(
+        pairs, GeneralizedInverse(space, values, "pseudo-inverse").marginals(pairs), strict=True
+    ):
+        assert block == pytest.approx(expected[3 * i : 3 * i + 3, 3 * j : 3 * j + 3], abs=1e-11)
+    with pytest.raises(SolverError, match="not positive semidefinite"):
+        find_null_space(pattern, from_dense(pattern, dense - 100.0 * np.eye(18)))
+
+
+def test_wrong_options_are_refused():
+    """Names of choices and devices."""
+    graph = fixed(GRAPHS["manhattan"]())
+    with pytest.raises(OptionError, match="expected one of error, hold"):
+        graphopt.compute_covariances(graph, singular="ignore")
+    with pytest.raises(OptionError, match="expected 'cpu', 'vulkan'"):
+        graphopt.compute_marginals(graph, [5], device="cuda")

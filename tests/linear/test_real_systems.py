@@ -1,0 +1,107 @@
+"""The H of every real graph: CPU (LL', LDL'), device and CHOLMOD solve it, with float64's residual."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from vulkan_devices import shared_device
+
+from graphopt.errors import GraphOptError
+from graphopt.io import read
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear.null_space import diagonal_of
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse
+
+SUFFIXES = (".g2o", ".g2o.xz", ".graph", ".toro", ".txt.xz", ".txt")
+DEVICE_FLOPS = 2e8
+"""Operations that a software driver is asked for."""
+SMALLEST_RESIDUAL = 1e-14
+
+
+def sparse(pattern, values):
+    """H as a scipy matrix."""
+    col = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
+    rows, cols = pattern.dims[pattern.row_idx].astype(int), pattern.dims[col].astype(int)
+    block = np.repeat(np.arange(len(col)), rows * cols)
+    within = np.arange(len(block)) - pattern.value_offsets[block]
+    i = pattern.offsets[pattern.row_idx[block]] + within % rows[block]
+    j = pattern.offsets[col[block]] + within // rows[block]
+    upper = sp.csc_matrix((values, (i, j)), (pattern.dim, pattern.dim))
+    strict = sp.triu(upper, 1)
+    return sp.csc_matrix(strict + strict.T + sp.diags(upper.diagonal()))
+
+
+def graphs(folder):
+    """Readable graphs of a few MB, smallest first."""
+    found = [path for path in folder.rglob("*") if path.name.endswith(SUFFIXES) and "kernel" not in path.name]
+    return sorted(
+        (path for path in found if path.stat().st_size < 1.5e6), key=lambda path: path.stat().st_size
+    )
+
+
+def systems(shared_data):
+    """Name, pattern, H with a damping as in a trial, and damping of each."""
+    for path in graphs(shared_data):
+        try:
+            graph = read(path)
+            structure = Structure(graph.select())
+        except GraphOptError:  # not a graph: trajectories, calibrations
+            continue
+        if not 0 < structure.dim < 60_000:
+            continue
+        solver = CpuBlockSolver(graph, structure, SolverOptions())
+        solver.linearize()
+        pattern = BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+        diagonal = diagonal_of(pattern, solver.values)
+        yield path.name, pattern, solver.values, 1e-6 * np.maximum(diagonal, 1e-6 * diagonal.max())
+
+
+def relative(matrix, x, b):
+    """Backward error."""
+    return np.abs(b - matrix @ x).max() / (abs(matrix).sum(axis=1).max() * np.abs(x).max() + np.abs(b).max())
+
+
+@pytest.mark.slow
+def test_all_solvers_agree_on_real_graphs(shared_data):
+    """Residuals; the solutions follow from them."""
+    device, count, on_device = shared_device("address"), 0, 0
+    for name, pattern, values, damping in systems(shared_data):
+        matrix = sparse(pattern, values) + sp.diags(damping)
+        b = np.random.default_rng(0).standard_normal(pattern.dim)
+        for method in ("llt", "ldlt"):
+            solver = SparseCholesky(pattern, method=method)
+            assert solver.factorize(values, damping), (name, method)
+            assert relative(matrix, solver.solve(b), b) < SMALLEST_RESIDUAL, (name, method)
+        analysis = analyse(pattern)
+        if analysis.flops < DEVICE_FLOPS and pattern.dim < 8000:
+            own = DeviceCholesky(device, pattern, analysis=analysis)
+            assert own.factorize(values, damping), name
+            assert relative(matrix, own.solve(b), b) < SMALLEST_RESIDUAL, name
+            on_device += 1
+        count += 1
+    assert count >= 5 and on_device >= 3
+    assert device.messages == []
+
+
+def test_cholmod_agrees(shared_data):
+    """The smallest real graphs against CHOLMOD, where it is installed."""
+    cholmod = pytest.importorskip("sksparse.cholmod")
+    count = 0
+    for name, pattern, values, damping in systems(shared_data):
+        if pattern.dim > 20_000:
+            continue
+        b = np.random.default_rng(0).standard_normal(pattern.dim)
+        solver = SparseCholesky(pattern)
+        assert solver.factorize(values, damping), name
+        matrix = sp.csc_matrix(sparse(pattern, values) + sp.diags(damping))
+        expected = cholmod.cholesky(matrix)(b)
+        assert relative(matrix, expected, b) < SMALLEST_RESIDUAL
+        assert np.abs(solver.solve(b) - expected).max() < 1e-5 * np.abs(expected).max(), name
+        count += 1
+        if count == 6:
+            return
+    assert count >= 3

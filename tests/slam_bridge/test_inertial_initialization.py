@@ -1,0 +1,126 @@
+"""Initialization: gravity, scale and biases are found, and refused where the motion does not show them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulation import ACC_BIAS, GYRO_BIAS, NOISE, TIMES, poses_and_velocities, samples, simulated_map
+
+import slam_bridge as sb
+from graphopt.geometry import SE3, SO3
+
+STAMPS = np.rint(TIMES * 1e9).astype(np.int64)
+TILT, SCALE = SO3.exp(np.array([0.6, -1.2, 0.5])), 0.4
+
+
+def factors():
+    return sb.preintegrate_intervals(samples(TIMES[-1], 1000.0, GYRO_BIAS, ACC_BIAS), STAMPS, NOISE)
+
+
+def turned(poses):
+    """Poses in a turned map whose unit is 0.4 m."""
+    return np.concatenate([TILT.act(poses[:, :3]) / SCALE, (TILT * SE3(poses).rotation).storage], axis=1)
+
+
+def test_gravity_scale_and_biases_are_found():
+    """Scale to 1e-3, down to 1e-3 rad, biases, velocities; and the deviations say so."""
+    poses, velocities = poses_and_velocities(TIMES)
+    start = sb.initialize(turned(poses), factors(), acc_bias_sigma=1.0)
+    assert start.is_usable, start.refused
+    assert start.scale == pytest.approx(SCALE, rel=1e-3)
+    up = (SO3(start.world_R_map) * TILT).act(np.array([0.0, 0.0, 1.0]))
+    assert np.hypot(up[0], up[1]) < 1e-3
+    np.testing.assert_allclose(start.keyframes.gyro_bias[0], GYRO_BIAS, atol=1e-4)
+    np.testing.assert_allclose(start.keyframes.acc_bias[0], ACC_BIAS, atol=1e-2)
+    lengths = (np.linalg.norm(one, axis=1) for one in (start.keyframes.velocity, velocities))
+    np.testing.assert_allclose(*lengths, atol=5e-3)
+    assert 0.0 < start.deviations["log_scale"] < 0.05 and start.deviations["gravity"] < 0.01
+
+
+ZERO = np.zeros(3)
+DOWN = np.array([0.0, 0.0, -9.81])
+
+
+def motion(seed, position, turn_rate, acceleration, jitter):
+    """Poses of 5 s and noisy measurements, of a turn rate in the body and an acceleration in the world."""
+    rng = np.random.default_rng(seed)
+    t, stamps = np.arange(0.0, 5.001, 0.005), (np.arange(21) * 250_000_000).astype(np.int64)
+    rotation = SO3.exp(np.outer(t, turn_rate))
+    acc = rotation.inverse().act(np.tile(acceleration - DOWN, (len(t), 1)))
+    spread = np.sqrt(200.0)
+    gyro = turn_rate + 0.02 + NOISE.gyro_density * spread * rng.normal(size=(len(t), 3))
+    acc = acc + 0.05 + NOISE.acc_density * spread * rng.normal(size=acc.shape)
+    imu = sb.preintegrate_intervals(sb.ImuSamples.from_seconds(t, gyro, acc), stamps, NOISE)
+    at = 1e-9 * stamps
+    places = position(at) + jitter * rng.normal(size=(len(at), 3))
+    return np.concatenate([places, SO3.exp(np.outer(at, turn_rate)).storage], axis=1), imu
+
+
+MOTIONS = {
+    "still camera": (lambda t: np.zeros((len(t), 3)), ZERO, ZERO),
+    "constant velocity": (lambda t: np.outer(t, [1.0, 0.5, 0.2]), ZERO, ZERO),
+    "free fall": (lambda t: np.outer(0.5 * t * t, DOWN), ZERO, DOWN),
+    "rotation only": (lambda t: np.zeros((len(t), 3)), np.array([0.5, 0.3, 0.8]), ZERO),
+}
+
+
+@pytest.mark.parametrize("jitter", [0.0, 1e-3], ids=["exact", "1 mm"])
+@pytest.mark.parametrize("name", MOTIONS)
+def test_motions_that_show_nothing_are_refused(name, jitter):
+    """Poses exact or 1 mm off: a monocular start is refused, with deviations that say what is open."""
+    for seed in range(3):
+        start = sb.initialize(*motion(seed, *MOTIONS[name], jitter))
+        assert not start.is_usable
+        assert "deviation" in start.refused and "allowed" in start.refused
+        assert any(f"{one:.3g}" in start.refused for one in start.deviations.values())
+        assert np.isfinite(start.keyframes.world_T_body).all()
+
+
+@pytest.mark.parametrize("name", ["still camera", "constant velocity", "free fall"])
+def test_metric_maps_need_motion_too(name):
+    """With the scale known, biases and gravity still mix where nothing turns."""
+    start = sb.initialize(*motion(0, *MOTIONS[name], 1e-3), with_scale=False)
+    assert not start.is_usable and "accelerometer's bias" in start.refused
+    assert "log_scale" not in start.deviations
+
+
+def test_rotation_is_enough_for_a_metric_map():
+    """Turning in place shows gravity and biases; only the scale needs accelerations."""
+    start = sb.initialize(*motion(0, *MOTIONS["rotation only"], 0.0), with_scale=False)
+    assert start.is_usable, start.refused
+
+
+def test_a_map_is_turned_scaled_and_refined():
+    """All stages on a monocular map of another unit: states, landmarks and IMU measurements fit the truth."""
+    rng = np.random.default_rng(0)
+    world, points = simulated_map(rng, stereo=False, pixels=0.3)
+    poses, velocities = poses_and_velocities(TIMES)
+    world.transform(np.concatenate([[0.3, -0.2, 1.0], TILT.quaternion, [1.0 / SCALE]]))
+    frames = world.keyframes
+    for name in ("velocity", "gyro_bias", "acc_bias"):
+        frames[name][:] = 0.0
+    result = sb.inertial_initialization(world, acc_bias_sigma=1.0)
+    assert result.is_usable, result.report()
+    assert result.extra["scale"] == pytest.approx(SCALE, rel=0.01)
+    motion = sb.umeyama(poses[:, :3], frames["world_T_body"][:, :3])
+    assert motion[7] == pytest.approx(1.0, abs=5e-3)
+    assert np.hypot(*SO3(motion[3:7]).log()[:2]) < 5e-3  # only heading is free
+    speeds = (np.linalg.norm(one, axis=1) for one in (frames["velocity"], velocities))
+    np.testing.assert_allclose(*speeds, atol=0.02)
+    np.testing.assert_allclose(frames["gyro_bias"], np.tile(GYRO_BIAS, (13, 1)), atol=1e-3)
+    assert len(points) == len(result.landmarks)
+
+
+def test_a_refused_map_stays():
+    """A map whose camera stands still is left bit by bit as it was, and the result says why."""
+    poses, imu = motion(0, *MOTIONS["still camera"], 1e-3)
+    world = sb.Map()
+    frames = world.add_keyframes(np.arange(21) * 250_000_000, poses)
+    world.add_imu(frames[:-1], frames[1:], imu)
+    result = sb.inertial_initialization(world)
+    assert not result.is_usable and "scale" in result.refused and "scale" in result.report()
+    np.testing.assert_array_equal(world.keyframes["world_T_body"], SE3(poses).storage)
+    with pytest.raises(sb.MapError, match=r"no IMU measurement from keyframe 0 to 2"):
+        sb.inertial_initialization(world, frames[[0, 2, 3]])
+    with pytest.raises(sb.MapError, match="n >= 3"):
+        sb.initialize(poses[:2], imu[:1])
