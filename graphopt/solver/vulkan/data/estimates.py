@@ -6,9 +6,6 @@ writes a free one, `push` only notes which one is current. Two versions suffice 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
@@ -247,11 +244,6 @@ class DeviceEstimates:
         """Device memory."""
         distinct = {id(one): one for version in self._versions for one in version.values()}
         return sum(one.nbytes for one in distinct.values())
-
-
-def slots(version: dict[int, Any], numbers: Sequence[int]) -> list[Any]:
-    """The entries of an edge's slots."""
-    return [version[number] for number in numbers]
 
 
 def _offsets(offsets: np.ndarray) -> np.ndarray:
