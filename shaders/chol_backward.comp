@@ -10,7 +10,7 @@ PARAMETERS(uint first; uint num; uint num_sides; uint dim;)
 INPUT(0, uint, list)
 INPUT(1, uint, fronts)
 INPUT(2, uint, rows)
-LARGE_INPUT(3, factor)
+FRONT_INPUT(3, factor)
 INPUT(4, real, signs)
 INPUT(5, real, z)
 INOUT(6, real, x)  // (sides, dim) in the order of elimination

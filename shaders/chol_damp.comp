@@ -10,7 +10,7 @@ INPUT(0, uint, places)   // (dim,) in the order of elimination
 INPUT(1, uint, source)   // (dim,) scalar of the matrix
 INPUT(2, real, damping)  // (dim,) in the order of the matrix
 INPUT(2, float, narrow_damping)
-LARGE_INOUT(3, factor)
+FRONT_INOUT(3, factor)
 OUTPUT(4, real, thresholds)
 
 void main() {

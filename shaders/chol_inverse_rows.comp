@@ -8,8 +8,8 @@
 PARAMETERS(uint first;)
 INPUT(0, uint, list)  // (front, tile of 64 rows, offset of W)
 INPUT(1, uint, fronts)
-LARGE_INPUT(2, factor)
-LARGE_INOUT(3, solved)  // W: f x n, column-major
+FRONT_INPUT(2, factor)
+FRONT_INOUT(3, solved)  // W: f x n, column-major
 
 void main() {
   const uint entry = push.first + 3 * WORKGROUP;

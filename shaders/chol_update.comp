@@ -12,8 +12,8 @@ layout(constant_id = 1) const uint WHOLE = 0;
 PARAMETERS(uint first; uint from; uint to;)
 INPUT(0, uint, list)     // (front, tile row | tile column << 16)
 INPUT(1, uint, fronts)
-LARGE_INOUT(2, factor)
-LARGE_INOUT(3, updates)
+FRONT_INOUT(2, factor)
+FRONT_INOUT(3, updates)
 INPUT(4, real, signs)
 
 // 128 invocations

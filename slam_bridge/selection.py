@@ -130,8 +130,8 @@ def select(
     """Copy a part of a map.
 
     free, fixed: ids of keyframes; those that the map itself fixes are fixed in any case. inertial: ids of
-    those whose velocity and biases take part. landmarks: ids, by default all that free keyframes observe. All
-    observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
+    those whose velocity and biases take part. landmarks: ids, by default all that those of `free` observe.
+    All observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
     measured poses between and of them.
     """
     with world.lock:
@@ -142,7 +142,7 @@ def select(
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
         held = frames["fixed"][rows] | ~np.isin(ids, free_ids)
-        seen, point_rows = _observations(world, number, np.flatnonzero(~held), landmarks, visual)
+        seen, point_rows = _observations(world, number, np.searchsorted(ids, free_ids), landmarks, visual)
         imu_rows, ends = _imu(world, number, np.isin(ids, np.asarray(inertial, np.int64)))
         measurement = world.imu["measurement"][imu_rows].copy()
         measurement[:, 62:65] = world.gravity

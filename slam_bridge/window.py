@@ -133,8 +133,7 @@ class Window:
             holders = np.append(s.pose_prior_keyframe, [np.argmax(~s.fixed)])[:count]
             body = np.full((count, 1), _BODY)
             self._adopt_edges(slam3d.EdgeSE3Prior, 4 * holders[:, None], parameters=body)
-        for prior in s.priors:
-            self._add_prior(prior, s)
+        self._add_priors(s)
 
     def _adopt_edges(
         self,
@@ -225,18 +224,15 @@ class Window:
         edges = self._adopt_edges(kind, vertices, parameters, options.kernel, width)
         self._pixels.append(_Pixels(edges, rows, np.repeat(weight, kind.residual_dim, axis=1)))
 
-    def _add_prior(self, prior: MarginalPrior, s: Selection) -> None:
-        """A dense edge of one prior, or an edge per state and pair of a large one, see `_prior_parts`."""
-        for states in _prior_parts(prior):
-            kind = marginal.prior_edge(*(_state_type(prior, one) for one in states))
-            ids = np.array([[_state_id(prior, one, s) for one in states]])
-            self._adopt_or_extend(kind, ids)
-
-    def _adopt_or_extend(self, kind: EdgeType, vertices: np.ndarray) -> None:
-        if any(one.type is kind for one in self.graph.edge_sets):
-            self.graph.add_edges(kind, vertices, np.zeros(kind.measurement_dim), np.eye(kind.residual_dim))
-        else:
-            self._adopt_edges(kind, vertices)
+    def _add_priors(self, s: Selection) -> None:
+        """A dense edge of each prior, or an edge per state and pair of a large one, see `_prior_parts`."""
+        vertices: dict[EdgeType, list[list[int]]] = {}
+        for prior in s.priors:
+            for states in _prior_parts(prior):
+                ids = [_state_id(prior, one, s) for one in states]
+                vertices.setdefault(_prior_type(prior, states), []).append(ids)
+        for kind, ends in vertices.items():
+            self._adopt_edges(kind, np.array(ends))
 
     # ---------------------------------------------------------------- values
 
@@ -276,8 +272,7 @@ class Window:
         used: dict[int, int] = {}
         for prior in s.priors:
             for states in _prior_parts(prior):
-                kind = marginal.prior_edge(*(_state_type(prior, one) for one in states))
-                edges = self.graph.edge_set(kind)
+                edges = self.graph.edge_set(_prior_type(prior, states))
                 row = used[id(edges)] = used.get(id(edges), -1) + 1
                 edges.measurement[row], edges.information[row] = _prior_numbers(prior, states)
 
@@ -485,6 +480,10 @@ _KINDS = (*marginal.STATE_TYPES, slam3d.VertexPointXYZ)
 
 def _state_type(prior: MarginalPrior, state: int) -> VertexType:
     return _KINDS[int(prior.kind[state])]
+
+
+def _prior_type(prior: MarginalPrior, states: tuple[int, ...]) -> EdgeType:
+    return marginal.prior_edge(*(_state_type(prior, one) for one in states))
 
 
 def _state_id(prior: MarginalPrior, state: int, s: Selection) -> int:

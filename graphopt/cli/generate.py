@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+_VISUAL_INERTIAL = {"vi-sequence": "run_sequence"}
+"""Kinds that `slam_bridge` makes."""
+
 
 def run(args: argparse.Namespace) -> int:
     """Generate the graph; return 0."""
+    if args.kind in _VISUAL_INERTIAL:
+        from graphopt.cli import generate_vi
+
+        return getattr(generate_vi, _VISUAL_INERTIAL[args.kind])(args)
     from graphopt import datasets, io
 
     io.check_writable(args.output)

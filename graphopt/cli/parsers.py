@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from graphopt.cli import eval_parser, g2o_command
+from graphopt.cli import eval_parser, g2o_command, vi_parser
 from graphopt.cli.schedules import SCHEDULES, ScheduleAction
 from graphopt.cli.suggestions import did_you_mean
 
@@ -413,6 +413,7 @@ def add_generate(commands: Any) -> None:
     )
     for kind in (sphere, torus, manhattan, grid, ba):
         _add_generate_common(kind)
+    vi_parser.add_sequence(kinds, sys.modules[__name__])
 
 
 def add_devices(commands: Any) -> None:

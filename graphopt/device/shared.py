@@ -7,9 +7,11 @@ used by several threads at once.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 
+from graphopt.device.errors import DeviceError
 from graphopt.device.listing import find_device, validation_asked
 from graphopt.device.vulkan import VulkanDevice
 
@@ -36,6 +38,25 @@ def _index(which: int | str | None) -> int:
     if key not in _indices:
         _indices[key] = find_device(which)
     return _indices[key]
+
+
+_started: set[tuple] = set()
+
+
+def open_ahead(which: int | str | None) -> None:
+    """Begin to open a device that `shared_device` will be asked for, in a thread; return at once.
+
+    Drivers take 0.1 s and more. What goes wrong is said by `shared_device`, which tries again.
+    """
+    key = os.getpid(), which
+    if key not in _started:
+        _started.add(key)
+        threading.Thread(target=_open_quietly, args=(which,), name="graphopt-open").start()
+
+
+def _open_quietly(which: int | str | None) -> None:
+    with contextlib.suppress(DeviceError):
+        shared_device(which)
 
 
 @atexit.register

@@ -93,6 +93,7 @@ def headers_hash() -> bytes:
     return hashlib.sha256(_headers()[1] + pyglslang.compiler_version().encode()).digest()
 
 
+@functools.cache
 def _headers() -> tuple[Path, bytes]:
     """Folder of the included files, in a checkout or installed, and all of their text."""
     include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)

@@ -27,6 +27,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
+from graphopt.solver.auto_device import open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.held import without_held
@@ -103,6 +104,7 @@ def optimize(
         device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
     )
     solver_options = configured(configuration, asked)
+    open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
     with signals.catching_interrupts(at_once=True):
         try:

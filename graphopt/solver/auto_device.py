@@ -64,6 +64,15 @@ def create_or_stay(create: Callable[[str], BlockSolver], device: str) -> BlockSo
         return create("cpu")
 
 
+def open_ahead(device: str) -> None:
+    """Let the driver of a GPU that was asked for start while the host prepares the problem."""
+    kind, _, which = device.partition(":")
+    if kind == "vulkan":
+        from graphopt.device import shared
+
+        shared.open_ahead(which or None)
+
+
 @cache
 def _discrete_gpu() -> int | None:
     """Index of the first discrete GPU that computes in float64; looked for once per process."""

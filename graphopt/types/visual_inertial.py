@@ -163,7 +163,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
         parameter,
         vertex,
         define_edge(
-            f"EdgePixel{label}",
+            f"EdgeViPixel{label}",
             f"EDGE_VI_PIXEL_{tag}",
             (VertexSE3, VertexPointXYZ),
             2,
@@ -171,7 +171,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             parameters=constants,
         ),
         define_edge(
-            f"EdgePosePixel{label}",
+            f"EdgeViPosePixel{label}",
             f"EDGE_VI_POSE_PIXEL_{tag}",
             (VertexSE3,),
             2,
@@ -181,7 +181,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             measurement=plain(5),
         ),
         define_edge(
-            f"EdgeCalibPixel{label}",
+            f"EdgeViCalibPixel{label}",
             f"EDGE_VI_CALIB_PIXEL_{tag}",
             (VertexSE3, VertexPointXYZ, VertexSE3, vertex, VertexTimeOffset),
             2,
@@ -222,7 +222,7 @@ def edge_pose_depth(pose: SE3, mounting: SE3, measured: KnownPoint) -> Array:
 
 
 EdgeStereo = define_edge(
-    "EdgeStereo",
+    "EdgeViStereo",
     "EDGE_VI_STEREO",
     (VertexSE3, VertexPointXYZ),
     3,
@@ -230,7 +230,7 @@ EdgeStereo = define_edge(
     parameters=(ParameterSE3Offset, ParameterStereoCamera),
 )
 EdgePoseStereo = define_edge(
-    "EdgePoseStereo",
+    "EdgeViPoseStereo",
     "EDGE_VI_POSE_STEREO",
     (VertexSE3,),
     3,
@@ -240,7 +240,7 @@ EdgePoseStereo = define_edge(
     measurement=plain(6),
 )
 EdgeDepth = define_edge(
-    "EdgeDepth",
+    "EdgeViDepth",
     "EDGE_VI_DEPTH",
     (VertexSE3, VertexPointXYZ),
     1,
@@ -249,7 +249,7 @@ EdgeDepth = define_edge(
     parameters=(ParameterSE3Offset,),
 )
 EdgePoseDepth = define_edge(
-    "EdgePoseDepth",
+    "EdgeViPoseDepth",
     "EDGE_VI_POSE_DEPTH",
     (VertexSE3,),
     1,

@@ -1,7 +1,9 @@
 // The CPU module of one instruction set: `graphopt._cpu_baseline`, `_cpu_v3`, `_cpu_v4`.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include "parallel/thread_pool.h"
+#include "parallel/timing.h"
 
 namespace py = pybind11;
 
@@ -21,6 +23,14 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.def(
       "set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
+  m.def(
+      "time_regions",
+      [](int shares, bool is_team, int pause_microseconds, int repeats) {
+        const py::gil_scoped_release unlocked;
+        return graphopt::time_regions(shares, is_team, pause_microseconds, repeats);
+      },
+      py::arg("shares"), py::arg("is_team"), py::arg("pause_microseconds"), py::arg("repeats"),
+      "Seconds that empty parallel regions take, each after a pause: what a region costs at least.");
   bind_stopping(m);
   bind_vm(m);
   bind_linear(m);

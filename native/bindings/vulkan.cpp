@@ -56,7 +56,10 @@ py::dict describe(const PhysicalDevice& d) {
 }
 
 py::list list_devices(bool validation) {
-  const std::shared_ptr<Instance> instance = Instance::get(validation);
+  const std::shared_ptr<Instance> instance = [&] {
+    const py::gil_scoped_release unlocked;  // loading drivers takes them a tenth of a second
+    return Instance::get(validation);
+  }();
   py::list out;
   for (const PhysicalDevice& device : instance->devices()) out.append(describe(device));
   return out;

@@ -341,3 +341,32 @@ def test_threads_share_a_device():
     expected = [final(seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(final, range(4))) == expected
+
+
+def test_a_device_is_opened_ahead_of_its_use():
+    """In a thread, once; a wrong name is an error only where the device is asked for."""
+    script = """
+import threading
+from graphopt.device import open_device, shared
+from graphopt.errors import DeviceError
+for which in ("no such device", None, None):
+    shared.open_ahead(which)
+threads = [t for t in threading.enumerate() if t.name == "graphopt-open"]
+assert len(threads) <= 2
+opened = open_device("vulkan")
+for thread in threads:
+    thread.join()
+assert [one for one in shared._open.values()] == [opened]
+try:
+    open_device("vulkan:no such device")
+except DeviceError:
+    print("refused")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=Path(graphopt.__file__).parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["refused"] and not done.stderr

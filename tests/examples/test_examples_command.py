@@ -24,16 +24,23 @@ from vulkan_devices import shared_device
 __all__ = ["own_types"]  # a fixture of this module
 
 OUTPUTS = {
+    "cotangent_smoothing": "png",
     "curve_fitting": "png",
+    "embedded_deformation": "png",
+    "face_fitting": "csv",
     "image_warping": "png",
+    "intrinsic_images": "png",
     "mesh_deformation": "png",
     "nist": "csv",
+    "nonrigid_alignment": "png",
     "optical_flow": "png",
     "poisson_editing": "png",
     "pose_graph": "csv",
+    "procrustes": "csv",
     "shape_from_shading": "png",
     "snavely": "txt",
     "sympy_residual": "csv",
+    "volumetric_deformation": "png",
 }
 """Example -> suffix of what it writes."""
 OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors"}

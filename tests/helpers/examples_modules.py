@@ -10,37 +10,51 @@ from graphopt.types import registry  # noqa: E402
 _before = set(registry.all_types())
 
 import command  # noqa: E402
+import cotangent_smoothing  # noqa: E402
 import curve_fitting  # noqa: E402
+import embedded_deformation  # noqa: E402
+import face_fitting  # noqa: E402
 import image_warping  # noqa: E402
 import images  # noqa: E402
+import intrinsic_images  # noqa: E402
 import mesh_deformation  # noqa: E402
 import meshes  # noqa: E402
 import nist  # noqa: E402
+import nonrigid_alignment  # noqa: E402
 import numpy as np  # noqa: E402
 import optical_flow  # noqa: E402
 import poisson_editing  # noqa: E402
 import pose_graph  # noqa: E402
+import procrustes  # noqa: E402
 import pytest  # noqa: E402
 import shape_from_shading  # noqa: E402
 import snavely  # noqa: E402
 import sympy_residual  # noqa: E402
+import volumetric_deformation  # noqa: E402
 
 __all__ = [
     "command",
+    "cotangent_smoothing",
     "curve_fitting",
+    "embedded_deformation",
+    "face_fitting",
     "image_warping",
     "images",
+    "intrinsic_images",
     "mesh_deformation",
     "meshes",
     "nist",
+    "nonrigid_alignment",
     "optical_flow",
     "own_types",
     "poisson_editing",
     "pose_graph",
+    "procrustes",
     "shape_from_shading",
     "snavely",
     "sympy_residual",
     "to_be_gained",
+    "volumetric_deformation",
 ]
 
 

@@ -122,6 +122,7 @@ void ThreadPool::run_locked(int shares, bool is_team, const std::function<void(i
   error_ = nullptr;
   unfinished_.store(shares, std::memory_order_relaxed);
   const Region now{number, shares, is_team};
+  placement_.begin(number);
   region_.store(number << 16 | static_cast<std::uint64_t>(shares) << 1 | (is_team ? 1 : 0),
                 std::memory_order_seq_cst);
   wake_children(0, now);
@@ -194,6 +195,7 @@ void ThreadPool::work(int index, std::uint64_t seen) {
     const Region now = region();
     seen = now.number;
     wake_children(index, now);
+    if (index < now.shares) placement_.settle(now.number);
     if (!now.is_team) {
       take_shares(index, now);
     } else if (index < now.shares) {

@@ -8,7 +8,7 @@
 //   run_team(n, task)    n threads at the same time, which may wait for each other (SpinBarrier).
 //
 // In both, share t is the same work whoever does it, so results do not depend on it. Only as many threads are
-// woken as there are shares.
+// woken as there are shares, and each looks for a core of its own (placement.h).
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "parallel/placement.h"
 #include "parallel/waiting.h"
 
 namespace graphopt {
@@ -91,6 +92,7 @@ class ThreadPool {
   std::atomic<int> num_threads_{1};
   std::unique_ptr<std::atomic<std::uint64_t>[]> taken_;  // by share: number of the last region that did it
   std::exception_ptr error_;
+  Placement placement_;
   std::vector<std::unique_ptr<Worker>> workers_;  // thread t is workers_[t - 1]
 };
 

@@ -1,5 +1,7 @@
 #include "vulkan/device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -334,6 +336,7 @@ void Device::create_pipeline_cache() {
 void Device::save_pipeline_cache() {
   const std::string path = pipeline_cache_path();
   if (path.empty()) return;
+  std::lock_guard<std::mutex> lock(cache_mutex_);
   std::size_t size = 0;
   vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr),
                 "reading the pipeline cache");
@@ -343,14 +346,22 @@ void Device::save_pipeline_cache() {
                 "reading the pipeline cache");
   std::error_code error;
   std::filesystem::create_directories(options_.cache_directory, error);
-  const std::string temporary = path + ".new";
+  // A name of this device's own: processes that write the same cache do not write into each other's file.
+  static std::atomic<unsigned> number{0};
+  const std::string temporary =
+      path + "." + std::to_string(getpid()) + "." + std::to_string(number++) + ".new";
   std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
   file.write(data.data(), static_cast<std::streamsize>(size));
   file.close();
-  if (!file) throw DeviceError("cannot write " + temporary);
-  std::filesystem::rename(temporary, path, error);
-  if (error) throw DeviceError("cannot rename " + temporary + ": " + error.message());
-  saved_cache_size_ = size;
+  const bool is_written = static_cast<bool>(file);
+  if (is_written) std::filesystem::rename(temporary, path, error);
+  if (is_written && !error) {
+    saved_cache_size_ = size;
+    return;
+  }
+  const std::string why = is_written ? error.message() : "the file cannot be written";
+  std::filesystem::remove(temporary, error);
+  throw DeviceError("The pipeline cache " + path + " was not saved: " + why + ".");
 }
 
 }  // namespace graphopt::vulkan

@@ -101,6 +101,7 @@ class Device : public std::enable_shared_from_this<Device> {
   VkQueue queue_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   VkPipelineCache pipeline_cache_ = VK_NULL_HANDLE;
+  std::mutex cache_mutex_;
   std::size_t saved_cache_size_ = 0;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<Transfers> transfers_;

@@ -39,6 +39,7 @@ MAX_GROUPS = 1 << 15
 _LARGE, _SIGNED, _NARROW = 15, 14, 13  # specialization constants
 _LARGE_BYTES = 1 << 32
 _VECTOR = 128
+_BYTES_PER_FLOP = 0.25  # that take as long, on a slow device
 
 
 class DeviceCholesky:
@@ -159,7 +160,7 @@ class DeviceCholesky:
         spend = getattr(recorder, "spend", None)  # cuts programs that take too long
         for number, level in enumerate(self.work.levels):
             if spend is not None:
-                spend(level.flops)
+                spend(_BYTES_PER_FLOP * level.flops)
             self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
 
     def record_list(
@@ -194,7 +195,7 @@ class DeviceCholesky:
             recorder.barrier()
             if step.update is not None:
                 if spend is not None:
-                    spend(UPDATE_FLOPS * step.update.num * OUTER)
+                    spend(_BYTES_PER_FLOP * UPDATE_FLOPS * step.update.num * OUTER)
                 last = step.panel + OUTER
                 self._record_update(recorder, step.update, updates, (step.panel, last), whole=False)
                 recorder.barrier()

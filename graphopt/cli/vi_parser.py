@@ -1,0 +1,90 @@
+"""Arguments of `graphopt generate vi-sequence` and `vi`. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+PLACES = ("room", "hall", "corridor", "outdoors")
+FORMATS = ("euroc", "tumvi")
+
+
+def exposure(text: str) -> float | str:
+    """Parse auto or a factor."""
+    if text == "auto":
+        return text
+    value = float(text)
+    if not 0.0 < value < 20.0:
+        raise argparse.ArgumentTypeError(f"'{text}' must be auto or a factor between 0 and 20")
+    return value
+
+
+def add_sequence(kinds: Any, types: Any) -> None:
+    """Add the kind `vi-sequence`."""
+    parser = kinds.add_parser(
+        "vi-sequence",
+        help="stereo images, IMU and truth in EuRoC's or TUM-VI's folders",
+        description="Render a sequence along a real ground truth (--truth, or one in $GRAPHOPT_DATA) or a "
+        "built-in trajectory of the same character, through a textured scene.",
+    )
+    _add_trajectory(parser, types)
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="new folder to write")
+    parser.add_argument("--format", choices=FORMATS, help="folders and sensors (default: those of NAME)")
+    parser.add_argument(
+        "--start", type=types.non_negative_float, default=0.0, metavar="S", help="begin there [s]"
+    )
+    parser.add_argument("--seconds", type=types.positive_float, metavar="S", help="length (default: all)")
+    parser.add_argument(
+        "--camera-rate", type=types.positive_float, default=20.0, metavar="HZ", help="(default: 20)"
+    )
+    parser.add_argument(
+        "--image-scale", type=types.positive_float, default=1.0, metavar="X", help="smaller or larger images"
+    )
+    parser.add_argument(
+        "--exposure", type=exposure, default=1.0, metavar="X|auto", help="factor of brightness (default: 1)"
+    )
+    parser.add_argument(
+        "--shutter",
+        type=types.non_negative_float,
+        default=0.0,
+        metavar="S",
+        help="exposure time that motion blurs",
+    )
+    parser.add_argument(
+        "--blur-samples",
+        type=types.positive_int,
+        default=5,
+        metavar="N",
+        help="views per blurred image (default: 5)",
+    )
+    parser.add_argument(
+        "--image-noise",
+        type=types.non_negative_float,
+        default=1.5,
+        metavar="SIGMA",
+        help="of 255 (default: 1.5)",
+    )
+    parser.add_argument(
+        "--supersample",
+        type=types.positive_int,
+        default=1,
+        metavar="N",
+        help="N x N rays per pixel (default: 1)",
+    )
+    parser.add_argument("--perfect-imu", action="store_true", help="IMU without noise and biases")
+
+
+def _add_trajectory(parser: Any, types: Any) -> None:
+    parser.add_argument("--like", required=True, metavar="NAME", help="MH01, V1_02, room4, outdoors6, ...")
+    parser.add_argument(
+        "--truth", metavar="FILE|DIR", help="ground truth to move along: EuRoC, TUM-VI or TUM"
+    )
+    parser.add_argument("--place", choices=PLACES, help="scene (default: that of NAME)")
+    parser.add_argument(
+        "--calibration",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="cameras and IMU noise; may be repeated",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")

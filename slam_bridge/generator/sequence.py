@@ -1,0 +1,203 @@
+"""Rendered sequences: images, IMU, calibration and truth in the folders of EuRoC or TUM-VI.
+
+    generate_sequence("V1_02", "v102", truth="V1_02_medium/mav0", seconds=20)
+
+writes `v102/mav0/...` whole or not at all: it is made beside and renamed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt.errors import OptionError
+from slam_bridge.cameras import Camera, Rig
+from slam_bridge.generator import folders
+from slam_bridge.generator.characters import Character, character
+from slam_bridge.generator.images import ImageMaker, ImageOptions
+from slam_bridge.generator.imu import simulate_imu
+from slam_bridge.generator.motions import built_in
+from slam_bridge.generator.render import Renderer
+from slam_bridge.generator.scene import Scene, scene_around
+from slam_bridge.generator.sensors import Sensors, sensors
+from slam_bridge.generator.trajectory import Trajectory
+from slam_bridge.generator.truth import find_truth, read_truth
+
+FORMATS = {"euroc": 8, "tumvi": 16}
+"""Bits per pixel."""
+_MOCAP_RATE = 120.0
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class SequenceOptions:
+    """What a rendered sequence is like."""
+
+    format: str | None = None
+    """"euroc" or "tumvi": folders and sensors; None: those of the sequence that it is like."""
+    truth: str | os.PathLike[str] | None = None
+    """Ground truth to move along; None: the one in $GRAPHOPT_DATA, else a built-in trajectory."""
+    start: float = 0.0
+    """Where to begin in the trajectory [s]."""
+    seconds: float | None = None
+    """How much of it; None: up to its end."""
+    seed: int = 0
+    """Of the scene, the noise, and the built-in trajectory."""
+    place: str | None = None
+    """"room", "hall", "corridor", "outdoors"; None: that of the sequence."""
+    calibration: tuple[str, ...] = ()
+    """Calibration files in place of the built-in numbers."""
+    camera_rate: float = 20.0
+    """[Hz]."""
+    image_scale: float = 1.0
+    """Images of this fraction of the sensor's size, with the same field of view."""
+    perfect_imu: bool = False
+    """No noise and no biases."""
+    images: ImageOptions = field(default_factory=ImageOptions)
+
+    def __post_init__(self) -> None:
+        if self.format not in (None, *FORMATS):
+            raise OptionError(f"format is {self.format!r}, expected one of {', '.join(FORMATS)}.")
+        if not 0.05 <= self.image_scale <= 2.0:
+            raise OptionError(f"image_scale is {self.image_scale}, expected 0.05 to 2.")
+        if not 0.0 < self.camera_rate <= 200.0:
+            raise OptionError(f"camera_rate is {self.camera_rate} Hz, expected at most 200.")
+        if self.start < 0.0 or (self.seconds is not None and not self.seconds > 0.0):
+            raise OptionError(f"start is {self.start} s and seconds {self.seconds}: expected >= 0 and > 0.")
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """A sequence before it is rendered."""
+
+    like: Character
+    trajectory: Trajectory
+    scene: Scene
+    sensors: Sensors
+    image_stamps: np.ndarray
+    """(n,) int64 [ns], of all cameras."""
+    imu_stamps: np.ndarray
+    """(m,) int64 [ns]."""
+
+
+def plan_sequence(like: str, options: SequenceOptions) -> Sequence:
+    """Trajectory, scene, sensors and stamps of a sequence."""
+    known = character(like)
+    kind = sensors(options.format or known.sensor, options.calibration)
+    kind = replace(kind, rig=scaled_rig(kind.rig, options.image_scale), camera_rate=options.camera_rate)
+    trajectory = trajectory_like(known, kind.rig, options.truth, options.seed)
+    scene = scene_around(trajectory, options.place or known.place, options.seed)
+    imu_stamps = trajectory.stamps(kind.imu_rate, options.start, options.seconds)
+    images = trajectory.stamps(kind.camera_rate, options.start, options.seconds)
+    half = round(0.5e9 * options.images.shutter)
+    images = images[(images - half >= imu_stamps[0]) & (images + half <= imu_stamps[-1])]
+    if not len(images):
+        raise OptionError(f"{options.seconds} s hold no image at {kind.camera_rate} Hz.")
+    return Sequence(known, trajectory, scene, kind, images, imu_stamps)
+
+
+def trajectory_like(
+    known: Character, rig: Rig, truth: str | os.PathLike[str] | None = None, seed: int = 0
+) -> Trajectory:
+    """Along the given ground truth, else one in $GRAPHOPT_DATA, else the built-in one of that character."""
+    path = truth if truth is not None else find_truth(known)
+    return built_in(known, rig, seed) if path is None else read_truth(path)
+
+
+def generate_sequence(
+    like: str,
+    output: str | os.PathLike[str],
+    options: SequenceOptions | None = None,
+    progress: Progress | None = None,
+    **changes: Any,
+) -> Sequence:
+    """Render a sequence into a new folder; `changes` are fields of `SequenceOptions`.
+
+    progress(done, all) is called after each stamp. Raises `OptionError` where the folder has content.
+    """
+    options = replace(options or SequenceOptions(), **changes)
+    target = Path(output)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise OptionError(f"{target} exists and is not empty. Name a new folder, or remove it first.")
+    planned = plan_sequence(like, options)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    try:
+        _write(planned, partial, options, progress)
+        partial.chmod(0o755)
+        if target.exists():
+            target.rmdir()
+        partial.rename(target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return planned
+
+
+def _write(planned: Sequence, folder: Path, options: SequenceOptions, progress: Progress | None) -> None:
+    kind, trajectory = planned.sensors, planned.trajectory
+    layout = options.format or planned.like.sensor
+    motion = trajectory.at(planned.imu_stamps)
+    noise = None if options.perfect_imu else kind.noise
+    imu = simulate_imu(motion, noise, np.random.default_rng([options.seed, 3]))
+    if layout == "euroc":
+        folders.write_euroc(folder, kind, motion, imu)
+    else:
+        seconds = (planned.imu_stamps[-1] - planned.imu_stamps[0]) * 1e-9
+        mocap = trajectory.at(trajectory.stamps(_MOCAP_RATE, options.start, seconds - 0.01))
+        folders.write_tumvi(folder, kind, mocap, imu)
+    folders.write_provenance(folder, _provenance(planned, options))
+    makers = []
+    for k, (name, camera) in enumerate(zip(kind.rig.names, kind.rig, strict=True)):
+        folders.write_image_list(folder / "mav0" / name, planned.image_stamps)
+        (folder / "mav0" / name / "data").mkdir()
+        renderer = Renderer(camera, planned.scene, options.images.supersample)
+        makers.append(
+            (
+                folder / "mav0" / name / "data",
+                ImageMaker(renderer, trajectory, options.images, [options.seed, 4, k]),
+            )
+        )
+    for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
+        for place, maker in makers:
+            (place / f"{stamp}.png").write_bytes(folders.png(maker.image(stamp), FORMATS[layout]))
+        if progress is not None:
+            progress(done, len(planned.image_stamps))
+
+
+def _provenance(planned: Sequence, options: SequenceOptions) -> dict[str, Any]:
+    plain = {name: value for name, value in vars(options).items() if name != "images"}
+    return {
+        "generator": f"graphopt {graphopt.__version__}, generate vi-sequence",
+        "like": planned.like.name,
+        "trajectory": planned.trajectory.source,
+        "path_length_m": planned.trajectory.length,
+        "options": {
+            **plain,
+            "truth": None if options.truth is None else str(options.truth),
+            **vars(options.images),
+        },
+        "scene": planned.scene.describe(),
+    }
+
+
+def scaled_rig(rig: Rig, scale: float) -> Rig:
+    """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
+    return rig if scale == 1.0 else Rig([_scaled(one, scale) for one in rig])
+
+
+def _scaled(camera: Camera, scale: float) -> Camera:
+    assert camera.resolution is not None
+    size = (round(camera.resolution[0] * scale), round(camera.resolution[1] * scale))
+    numbers = camera.intrinsics.copy()
+    numbers[:2] *= scale
+    numbers[2:4] = (numbers[2:4] + 0.5) * scale - 0.5
+    return replace(camera, intrinsics=numbers, resolution=size)

@@ -1,0 +1,85 @@
+"""Parallel regions end, whatever their number of shares, whoever calls, however many threads there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from graphopt.cpu_kernels import kernels
+
+
+@pytest.fixture
+def threads():
+    """Give the pool its number of threads back."""
+    before = kernels.num_threads()
+    yield kernels.set_num_threads
+    kernels.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_regions_of_any_size_end(threads, count):
+    """Fewer and more shares than threads; teams up to the number of threads, none beyond it."""
+    threads(count)
+    for shares in (1, 2, count, 3 * count + 1, 2000):
+        assert len(kernels.time_regions(shares, False, 0, 20)) == 20
+    for team in range(1, count + 1):
+        assert len(kernels.time_regions(team, True, 0, 20)) == 20
+    assert kernels.time_regions(count + 1, True, 0, 20) == []
+
+
+def test_regions_after_workers_fell_asleep(threads):
+    """Sleeping workers wake for a team."""
+    threads(4)
+    for pause in (50, 500, 3000):
+        assert len(kernels.time_regions(4, True, pause, 10)) == 10
+
+
+def test_regions_of_several_callers_follow_each_other(threads):
+    """Python threads that start regions and change the number of threads meanwhile."""
+    threads(3)
+    done: list[int] = []
+
+    def call(team: bool) -> None:
+        for _ in range(20):
+            done.append(len(kernels.time_regions(2, team, 0, 20)) in (0, 20))
+
+    callers = [threading.Thread(target=call, args=(k % 2 == 0,)) for k in range(4)]
+    for caller in callers:
+        caller.start()
+    for count in (1, 4, 2, 3):
+        kernels.set_num_threads(count)
+    for caller in callers:
+        caller.join()
+    assert len(done) == 80 and all(done)
+
+
+def test_results_do_not_depend_on_who_did_the_work(threads):
+    """A pass in shares gives the same bits in every run, and for every number of threads."""
+    array = np.random.default_rng(0).normal(size=300_000)
+    found = set()
+    for count in (1, 2, 5):
+        threads(count)
+        found |= {bytes(kernels.fingerprint(array)) for _ in range(5)}
+    assert len(found) == 1
+
+
+def test_threads_of_a_team_are_on_cores_of_their_own():
+    """Workers move within the cores that the process may use; the caller and its cores stay as they are."""
+    script = """
+import os
+from graphopt.cpu_kernels import kernels
+kernels.set_num_threads(2)
+before = os.sched_getaffinity(0)
+for _ in range(20):
+    kernels.time_regions(2, True, 200, 50)
+assert os.sched_getaffinity(0) == before
+own = set()
+for task in os.listdir("/proc/self/task"):
+    own.add(frozenset(os.sched_getaffinity(int(task))))
+assert all(mask <= before for mask in own), own
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
