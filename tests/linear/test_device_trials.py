@@ -15,6 +15,7 @@ from graphopt import datasets
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import analyse, choice, factorization_on_device
 from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.solver.vulkan.kernels.system import DampedSystem
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.program import Context
 
