@@ -103,6 +103,8 @@ class Summary:
     """
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
+    outliers: list[tuple[str, int]] = field(default_factory=list)
+    """Edges that `robust="graduated"` left out: tag of the edge set, row in it."""
     fixed_by_gauge: list[int] = field(default_factory=list)
     """Vertices held constant in this optimization because nothing else fixed the graph."""
     message: str = ""
@@ -196,6 +198,7 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "outliers": [list(one) for one in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,

@@ -14,10 +14,10 @@ import graphopt
 from graphopt import datasets
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import analyse, choice, factorization_on_device
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import Context
-from graphopt.solver.vulkan.layout import BlockLayout
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import Context
 
 GRAPHS = {
     "sphere": lambda: datasets.sphere(8, 8),
@@ -52,9 +52,8 @@ def test_pcg_factorizes_nowhere():
 def test_an_indefinite_matrix_is_told(precision):
     """`solve` returns False for this damping, and solves with a larger one."""
     layout = BlockLayout(np.array([2, 2]), np.array([0, 1, 3]), np.array([0, 0, 1]), 2)
-    system = VulkanSystem(
-        shared_device("address"), layout, Configuration(linear_solver="cholesky"), precision
-    )
+    context = Context(shared_device("address"), precision)
+    system = DampedSystem(context, layout, Configuration(linear_solver="cholesky"))
     dense = np.kron([[1.0, 2.0], [2.0, 1.0]], np.eye(2))
     blocks = (dense[:2, :2], dense[:2, 2:], dense[2:, 2:])
     system.values[:] = np.concatenate([block.ravel() for block in blocks])
