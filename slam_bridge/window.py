@@ -311,8 +311,8 @@ class Window:
         total, dims = np.zeros(len(s.observations)), np.zeros(len(s.observations), np.int64)
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
-            pixels.chi2 = (pixels.weight * error * error).sum(axis=1)
-            total[pixels.rows] += pixels.chi2
+            chi2 = pixels.chi2 = (pixels.weight * error * error).sum(axis=1)
+            total[pixels.rows] += chi2
             dims[pixels.rows] += pixels.weight.shape[1]
         return total, dims
 
