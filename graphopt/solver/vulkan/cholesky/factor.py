@@ -244,9 +244,20 @@ class DeviceCholesky:
         """
         if self.analysis.dim == 0 or num_rhs == 0:
             return
+        if num_rhs > self.max_sides:
+            raise SolverError(
+                f"{num_rhs} right-hand sides of {self.analysis.dim} rows need a vector of 4 GiB or more, "
+                f"which kernels do not reach. Solve for at most {self.max_sides} at once."
+            )
         if num_rhs not in self._solves:
             self._solves[num_rhs] = Solves(proxy(self), num_rhs)  # no cycle: memory goes at once
         self._solves[num_rhs].record(recorder, rhs, x)
+
+    @property
+    def max_sides(self) -> int:
+        """Right-hand sides at once: vectors of all of them stay below 4 GiB."""
+        rows = max(1, self.analysis.dim, self.analysis.num_carried)
+        return max(1, (_LARGE_BYTES - 1) // (8 * rows))
 
     # ---------------------------------------------------------------- outcome
 
@@ -333,6 +344,9 @@ class _HostSide:
         dim, sides = owner.pattern.dim, 1 if b.ndim == 1 else b.shape[1]
         if b.ndim > 2 or b.shape[0] != dim:
             raise ShapeError(f"b: expected shape ({dim},) or ({dim}, k), got {b.shape}.")
+        if sides > owner.max_sides:
+            cuts = range(0, sides, owner.max_sides)
+            return np.concatenate([self.solve(b[:, k : k + owner.max_sides]) for k in cuts], axis=1)
         rhs = owner.numbers(dim * sides)
         self._move(np.ascontiguousarray(b.T).ravel(), rhs, dim * sides, "b")
         recorder = owner.device.record()
