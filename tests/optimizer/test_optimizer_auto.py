@@ -241,7 +241,7 @@ def test_the_block_solver_multiplies_by_the_whole_symmetric_matrix():
 
 def test_coarse_conjugate_gradients_do_not_end_it(monkeypatch):
     """Where a coarsely solved step gains little, a finely solved one has the last word."""
-    from graphopt.solver.vulkan.resident import ResidentBlockSolver
+    from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
     accuracies, trial = [], ResidentBlockSolver.trial
 
