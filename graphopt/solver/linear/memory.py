@@ -8,6 +8,7 @@ from graphopt.errors import SolverError
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_WORTH_A_LOOK = 1 << 26  # bytes: less is always there
 
 
 def available_bytes() -> int | None:
@@ -18,7 +19,7 @@ def available_bytes() -> int | None:
 
 def require(nbytes: int, what: str) -> None:
     """Raise `SolverError` if so much is not available."""
-    room = available_bytes()
+    room = available_bytes() if nbytes >= _WORTH_A_LOOK else None
     if room is not None and nbytes > room:
         raise SolverError(
             f"{what} takes {nbytes / 2**20:,.0f} MiB; {room / 2**20:,.0f} MiB are available. Use "
