@@ -11,6 +11,7 @@ import numpy as np
 
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.graph.behind import edges_behind
 from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
@@ -37,6 +38,8 @@ from graphopt.solver.held import without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
+MOST_VIEWS = 200_000
+"""Images of points up to which those behind their cameras are counted at the end; more would take long."""
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -156,9 +159,21 @@ def optimize(
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
+    _count_behind(graph, selection, summary)
     tell_end(summary, verbose)
     _raise_if_unusable(summary, throw)
     return summary
+
+
+def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
+    """Fill `points_behind`."""
+    views = [one for one in selection.edges if one.edge_set.type.view_axis != 0.0]
+    if sum(len(one.rows) for one in views) > MOST_VIEWS:
+        return
+    for one in views:
+        rows = edges_behind(graph, one).tolist()
+        if rows:
+            summary.points_behind.setdefault(one.edge_set.type.tag, []).extend(rows)
 
 
 def _raise_if_unusable(summary: Summary, throw: bool) -> None:
