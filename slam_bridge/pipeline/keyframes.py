@@ -17,7 +17,14 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector, Tracks, follow
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.sequences import Sequence
-from slam_bridge.pipeline.two_view import angular_sigma, camera_pose, rays_of, triangulate
+from slam_bridge.pipeline.two_view import (
+    angular_sigma,
+    camera_pose,
+    placed,
+    rays_of,
+    triangulate,
+    turned,
+)
 
 LIMIT = 2.45
 """Angles beyond so many times their error are wrong: 95 % of two numbers."""
@@ -108,7 +115,7 @@ class KeyframeMaker:
         rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
         distance = self._distances(tracks, world_T_body)
         with np.errstate(all="ignore"):
-            point = np.asarray(body_T_right.inverse_act(body_T_left.act(rays * distance[:, None])))
+            point = placed(body_T_right.inverse() * body_T_left, rays * distance[:, None])
             guess = right.project(point)
         there, found = follow(images[0], images[1], tracks.pixel, guess, self._options)
         right_rays = rays_of(right, there, self._widest)
@@ -116,14 +123,14 @@ class KeyframeMaker:
         centres = [np.asarray(one.translation) for one in (body_T_left, body_T_right)]
         seen = triangulate(
             centres[0],
-            np.asarray(body_T_left.rotation.act(rays)),
+            turned(body_T_left.rotation, rays),
             centres[1],
-            np.asarray(body_T_right.rotation.act(right_rays)),
+            turned(body_T_right.rotation, right_rays),
         )
         parallel = seen.parallax < max(self._sigma) * LIMIT  # too far to say more than where it is not
         found &= (seen.error <= LIMIT * max(self._sigma)) | (parallel & found)
         there[~found] = np.nan
-        points = np.asarray(SE3(world_T_body).act(seen.points))
+        points = placed(SE3(world_T_body), seen.points)
         return there, points, np.where(found & np.isfinite(seen.error), seen.parallax, 0.0)
 
     def _distances(self, tracks: Tracks, world_T_body: np.ndarray) -> np.ndarray:
@@ -184,9 +191,9 @@ class KeyframeMaker:
             pose = camera_pose(frames["world_T_body"][frames.rows(one.keyframe)], self._rig[0])
             has = rows >= 0
             origin[has] = np.asarray(pose.translation)
-            first_ray[has] = np.asarray(pose.rotation.act(one.ray[rows[has]]))
+            first_ray[has] = turned(pose.rotation, one.ray[rows[has]])
         pose = camera_pose(frames["world_T_body"][frames.rows(view.keyframe)], self._rig[0])
-        ray = np.asarray(pose.rotation.act(view.ray[pending]))
+        ray = turned(pose.rotation, view.ray[pending])
         seen = triangulate(origin, first_ray, np.asarray(pose.translation), ray)
         wide = seen.parallax > self._options.min_parallax * self._sigma[0]
         meets = seen.error <= LIMIT * self._sigma[0]

@@ -80,6 +80,8 @@ class Mapper:
         """Seconds that tracking spent in `submit`: all of mapping where there is no thread."""
         self._windows = {"visual": Window(), "inertial": Window(), "full": Window()}
         self._started_at: int | None = None
+        self._next_start = 0
+        """Earliest stamp of the next trial [ns]."""
         self._refinements = list(options.refine_seconds)
         self._queue: queue.Queue[tuple[View, np.ndarray] | None] = queue.Queue(options.max_queue)
         self._error: BaseException | None = None
@@ -110,6 +112,13 @@ class Mapper:
             self._thread.join()
             self._thread = None
         self._raise()
+
+    def abandon(self) -> None:
+        """End the thread without a word: the run has failed already."""
+        self._error = self._error or RuntimeError("the run was abandoned")
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread = None
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -235,6 +244,9 @@ class Mapper:
         span = 1e-9 * float(frames["stamp"][-1] - frames["stamp"][0])
         if len(frames) < options.inertial_keyframes or span < options.inertial_seconds or not linked:
             return
+        if stamp < self._next_start:
+            return
+        self._next_start = stamp + int(1e9 * options.keyframe_seconds)
         with self.turns.alone():
             started = time.perf_counter()
             before = frames["world_T_body"].copy()

@@ -9,6 +9,7 @@ full and then judged by geometry.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +55,7 @@ class PlaceIndex:
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
+        self._lock = threading.Lock()
         self._samples = np.zeros((0, SAMPLE, 32), np.uint8)
         self._sizes = np.zeros(0, int)
         self._keyframes = np.zeros(0, np.int64)
@@ -61,24 +63,32 @@ class PlaceIndex:
     def add(self, place: Place) -> None:
         """Add a keyframe."""
         known = replace(place, descriptor=place.tracks, pixel=place.pixel[: place.num_tracks])
-        self.places[place.keyframe] = known
         one = _sample(place.tracks, SAMPLE)
         padded = np.zeros((1, SAMPLE, 32), np.uint8)
         padded[0, : len(one)] = one
+        with self._lock:
+            self._append(known, padded, len(one))
+
+    def _append(self, place: Place, padded: np.ndarray, size: int) -> None:
+        self.places[place.keyframe] = place
         self._samples = np.concatenate([self._samples, padded])
-        self._sizes = np.append(self._sizes, len(one))
+        self._sizes = np.append(self._sizes, size)
         self._keyframes = np.append(self._keyframes, place.keyframe)
 
     def remove(self, keyframe: int) -> None:
         """Forget a keyframe."""
-        if self.places.pop(keyframe, None) is None:
-            return
-        mask = self._keyframes != keyframe
-        self._samples, self._sizes = self._samples[mask], self._sizes[mask]
-        self._keyframes = self._keyframes[mask]
+        with self._lock:
+            if self.places.pop(keyframe, None) is not None:
+                mask = self._keyframes != keyframe
+                self._samples, self._sizes = self._samples[mask], self._sizes[mask]
+                self._keyframes = self._keyframes[mask]
 
     def query(self, descriptor: np.ndarray, before: int, most: int = 3) -> list[Place]:
         """Keyframes up to `before` [ns] that most of a view's descriptors speak for, best first."""
+        with self._lock:
+            return self._best(descriptor, before, most)
+
+    def _best(self, descriptor: np.ndarray, before: int, most: int) -> list[Place]:
         stamps = np.array([self.places[one].stamp for one in self._keyframes.tolist()], np.int64)
         rows = np.flatnonzero(stamps <= before)
         wanted = _sample(descriptor, 8 * SAMPLE)

@@ -111,12 +111,12 @@ class Pipeline:
         here = self.loops.look(images[0], -1, stamp, np.zeros((0, 2)))
         for old in self.loops.index.query(here.descriptor, stamp):
             mine, theirs = common(here, old)
-            landmark = self.loops.landmarks_of(old)[theirs]
-            mine, landmark = mine[landmark >= 0], landmark[landmark >= 0]
+            with self.world.lock:
+                landmark = self.loops.landmarks_of(old)[theirs]
+                mine, landmark = mine[landmark >= 0], landmark[landmark >= 0]
+                points = self.world.landmarks["position"][self.world.landmarks.rows(landmark)].copy()
             if len(mine) < self.options.min_inliers:
                 continue
-            with self.world.lock:
-                points = self.world.landmarks["position"][self.world.landmarks.rows(landmark)].copy()
             seen = FrameObservations.of(points, here.pixel[mine], sigma=self.options.sigma)
             pose = relocalize(self.sequence.rig, seen, min_inliers=self.options.min_inliers)
             if pose.is_usable:
@@ -134,6 +134,14 @@ def run(
     """Run over a whole sequence. watch: called after each frame with its number and the pipeline."""
     opencv().setNumThreads(1 if options is not None and options.single_thread else 2)
     pipeline = Pipeline(sequence, options)
+    try:
+        return _run(pipeline, watch)
+    except BaseException:
+        pipeline.mapper.abandon()
+        raise
+
+
+def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> PipelineResult:
     started, spent, count = time.perf_counter(), [], 0
     phases = {"read": 0.0, "track": 0.0, "wait for mapping": 0.0, "end": 0.0}
     frames = _frames(pipeline.sequence, pipeline.options.single_thread)
@@ -167,7 +175,7 @@ def run(
     return PipelineResult(
         stamps,
         poses,
-        len(sequence),
+        len(pipeline.sequence),
         message,
         pipeline.world,
         np.array(spent),

@@ -24,7 +24,14 @@ from slam_bridge.pipeline.keyframes import KeyframeMaker, View
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.sequences import Sequence
 from slam_bridge.pipeline.trajectory import FrameLog
-from slam_bridge.pipeline.two_view import angular_sigma, camera_pose, rays_of, two_views
+from slam_bridge.pipeline.two_view import (
+    angular_sigma,
+    camera_pose,
+    placed,
+    rays_of,
+    turned,
+    two_views,
+)
 from slam_bridge.preintegration import Preintegrated, preintegrate
 from slam_bridge.problems import (
     FrameGraph,
@@ -182,8 +189,8 @@ class Tracker:
         with np.errstate(all="ignore"):
             world_T_cam = camera_pose(predicted, camera)
             turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
-            local = np.asarray(turn.act(tracks.ray))
-            local[known] = np.asarray(world_T_cam.inverse_act(points[known]))
+            local = turned(turn, tracks.ray)
+            local[known] = placed(world_T_cam.inverse(), points[known])
             guess = camera.project(local)
         self._carry(image, guess)
 
@@ -235,10 +242,12 @@ class Tracker:
         passed = 1e-9 * (stamp - self._reference_stamp)
         if self.status is Status.BRIDGING:
             return passed >= self._options.start_seconds
-        is_late = self._options.is_inertial and passed >= (
-            self._options.keyframe_seconds if self.is_inertial else self._options.start_seconds
-        )
-        return is_late or needs_keyframe(self._options, inliers, self._num_reference, self._parallax())
+        parallax = self._parallax()
+        is_late = self._options.is_inertial and passed >= self._options.keyframe_seconds
+        if self._options.is_inertial and not self.is_inertial:  # at rest there is nothing to initialize from
+            is_moving = parallax > 2.0 * angular_sigma(self._rig[0], self._options.sigma)
+            is_late = is_moving and passed >= self._options.start_seconds
+        return is_late or needs_keyframe(self._options, inliers, self._num_reference, parallax)
 
     def _parallax(self) -> float:
         """Mean angle [rad] that tracks moved since the last keyframe, without its turn."""
@@ -249,7 +258,7 @@ class Tracker:
             return 0.0
         mounting = SE3(self._rig[0].body_T_cam)
         turn = (mounting.inverse() * SE3(self.reference_T_body) * mounting).rotation
-        now = np.asarray(turn.act(self.tracks.ray[has]))
+        now = turned(turn, self.tracks.ray[has])
         cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
         return float(np.nanmean(np.arccos(cosine)))
 

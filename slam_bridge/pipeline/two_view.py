@@ -158,6 +158,16 @@ def _checked(
     return TwoViews(pose, inliers, seen.points, seen.parallax)
 
 
+def turned(turn: SO3, vector: np.ndarray) -> np.ndarray:
+    """Vectors (n, 3) turned by one rotation: by its matrix, faster than by its quaternion."""
+    return vector @ np.asarray(turn.to_matrix()).T
+
+
+def placed(pose: SE3, point: np.ndarray) -> np.ndarray:
+    """Points (n, 3) moved by one pose."""
+    return turned(pose.rotation, point) + np.asarray(pose.translation)
+
+
 def camera_pose(world_T_body: np.ndarray, camera: Camera) -> SE3:
     """world_T_cam of bodies (7,) or (n, 7)."""
     mounting = np.broadcast_to(camera.body_T_cam, np.shape(world_T_body))
