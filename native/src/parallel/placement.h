@@ -3,8 +3,8 @@
 // Schedulers put a thread that is woken near the one that wakes it, some (of virtual machines, to give cores
 // back) on the very same core, and leave it there while both are busy for short times only: a team of two
 // then takes more than twice as long as one thread would, for as long as the process lives. So every thread
-// of a region notes its core, and who finds it taken asks the scheduler for any of the others, once: it is bound
-// to none of them afterwards, where another thread may be busy.
+// of a region notes its core, and who finds it taken asks the scheduler for any of the others, once: it is
+// bound to none of them afterwards, where another thread may be busy.
 #pragma once
 
 #include <array>
