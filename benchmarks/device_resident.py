@@ -23,9 +23,8 @@ from graphopt.graph import Graph
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.create import create
-from graphopt.solver.vulkan.resident import ResidentBlockSolver
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
 
 WARM_UP_SECONDS = 1.0
 

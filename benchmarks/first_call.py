@@ -44,7 +44,7 @@ if parts:
 if parts and device != "cpu":
     import graphopt.device
     note("import graphopt.device")
-    import graphopt.solver.vulkan.create
+    import graphopt.solver.vulkan.solver
     note("import the solver of the device")
     graphopt.device.list_devices()
     note("list devices")

@@ -16,15 +16,15 @@ from unittest import mock
 from long_graphs import curve_fit, shared_calibration
 from schedules import structure_of
 
+from graphopt.cli.measure_schedules import measure_schedules
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.figures import device_figures
 from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
-from graphopt.solver.vulkan import long_sums
-from graphopt.solver.vulkan.cost import predict
-from graphopt.solver.vulkan.measure import measure_schedules
-from graphopt.solver.vulkan.schedule import choose_precision
-from graphopt.solver.vulkan.sizes import problem_size
+from graphopt.solver.vulkan.data import views as long_sums
+from graphopt.solver.vulkan.plan.choice import choose_precision
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
 
 PROBLEMS = {
     "calibration": shared_calibration,

@@ -15,13 +15,13 @@ import argparse
 from merged_graphs import drive, image
 from schedules import structure_of
 
+from graphopt.cli.measure_schedules import measure_schedules
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.figures import device_figures
 from graphopt.device.protocol import Precision
-from graphopt.solver.vulkan.cost import predict
-from graphopt.solver.vulkan.measure import measure_schedules
-from graphopt.solver.vulkan.schedule import choose_precision
-from graphopt.solver.vulkan.sizes import problem_size
+from graphopt.solver.vulkan.plan.choice import choose_precision
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
 
 PROBLEMS = {
     "image": lambda: image(),

@@ -18,16 +18,16 @@ import numpy as np
 from long_graphs import shared_calibration
 
 from graphopt import datasets
+from graphopt.cli.measure_schedules import measure_schedules
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.figures import device_figures
 from graphopt.graph import Graph
 from graphopt.io import read
 from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cost import cheapest, other_summations, predict
-from graphopt.solver.vulkan.measure import measure_schedules
-from graphopt.solver.vulkan.schedule import COMFORTABLE_SHARE, choose_precision, device_memory
-from graphopt.solver.vulkan.sizes import problem_size
+from graphopt.solver.vulkan.plan.choice import COMFORTABLE_SHARE, choose_precision, device_memory
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import cheapest, other_summations, predict
 
 GENERATED = {
     "ba-small": lambda: datasets.ba(cameras=20, points=2000, camera="bal"),

@@ -36,11 +36,11 @@ from graphopt.geometry import SE3
 from graphopt.geometry.cameras import project_snavely
 from graphopt.graph import Graph
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.interpreted import SCRATCH_BYTES, Interpreter
-from graphopt.solver.vulkan.linearization import DeviceLinearizer
-from graphopt.solver.vulkan.storage import Storage
-from graphopt.solver.vulkan.tiered import InterpretedLinearizer
+from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
+from graphopt.solver.vulkan.plan.storage import Storage
+from graphopt.solver.vulkan.program import Context, Program
+from graphopt.solver.vulkan.schedules.interpreted import SCRATCH_BYTES, Interpreter
+from graphopt.solver.vulkan.schedules.interpreter import InterpretedLinearizer
 from graphopt.types.base import working_edge_type
 from graphopt.types.g2o_maps import rotate_by_angle_axis
 
@@ -168,18 +168,17 @@ def iteration_seconds(
     context: Context, steps: list[list[Any]], clears: list[Any], repeats: int
 ) -> tuple[float, int]:
     """Median time on the device, and dispatches."""
-    recorder = context.device.record().timestamp()
+    program = Program(context).phase("iteration")
     for buffer in clears:
-        recorder.fill(buffer)
-    recorder.barrier()
+        program.fill(buffer)
+    program.barrier()
     for step in steps:
-        record_step(recorder, step)
-    program = recorder.timestamp().finish()
+        program.step(step)
     times, start = [], time.perf_counter()
     while len(times) < repeats or time.perf_counter() - start < WARM_UP_SECONDS:
-        context.device.submit(program).wait()
-        begin, end = program.timestamps()
-        times.append(1e-9 * (end - begin))
+        seconds: dict[str, float] = {}
+        program.run(seconds)
+        times.append(seconds["iteration"])
     return statistics.median(times[-repeats:]), sum(map(len, steps))
 
 

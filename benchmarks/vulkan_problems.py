@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt.solver.vulkan.layout import BlockLayout
+from graphopt.solver.vulkan.data.layout import BlockLayout
 
 PUBLISHED = {  # cameras, points, observations; Agarwal et al., Bundle Adjustment in the Large
     "ladybug-49": (49, 7776, 31843),

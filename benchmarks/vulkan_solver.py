@@ -27,25 +27,25 @@ from vulkan_problems import PUBLISHED, fill, floors, generated, layout_of, obser
 from graphopt.device import VulkanDevice
 from graphopt.errors import GraphOptError
 from graphopt.solver.configurations import CONFIGURATIONS
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.schur import explicit_schur
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse
+from graphopt.solver.vulkan.kernels.schur import explicit_schur
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import Context, Program
 
 Precision = Literal["double", "mixed"]
 WARM_UP_SECONDS = 1.0
 ON_THE_GPU = {title: one for title, one in CONFIGURATIONS.items() if one.device == "vulkan"}
 
 
-def warm_up(system: VulkanSystem) -> None:
+def warm_up(system: DampedSystem) -> None:
     """Work until clocks have risen."""
     start = time.perf_counter()
     while time.perf_counter() - start < WARM_UP_SECONDS:
         system.solve(1.0)
 
 
-def timed_solve(system: VulkanSystem) -> dict[str, float]:
+def timed_solve(system: DampedSystem) -> dict[str, float]:
     """Seconds of one solve on the device by phase, and as the host sees it."""
     before = dict(system.device_seconds)
     started = time.perf_counter()
@@ -66,7 +66,7 @@ def run_kernels(
             configuration = Configuration(
                 base.linear_solver, base.schur, tolerance=1e-30, absolute_tolerance=False, max_iterations=2
             )
-            system = VulkanSystem(device, layout, configuration, precision)
+            system = DampedSystem(Context(device, precision), layout, configuration)
             fill(layout, camera, point, system.values, system.b)
             system.upload()
             warm_up(system)
@@ -76,48 +76,24 @@ def run_kernels(
             del system
 
 
-def time_dispatches(system: VulkanSystem, repeats: int) -> list[tuple[str, float]]:
-    """Record a solve again with a timestamp after each dispatch."""
-
-    class Timed:
-        def __init__(self) -> None:
-            self.recorder = system.context.device.record().timestamp()
-            self.names: list[str] = []
-
-        def dispatch(self, kernel, buffers, params, groups):
-            self.recorder.dispatch(kernel, buffers, params, groups).barrier().timestamp()
-            self.names.append(kernel.name)
-
-        def step(self, launches):
-            for launch in launches:
-                launch.record(self)
-
-        def begin(self, phase):
-            return self
-
-        def end(self):
-            return self
-
-        def __getattr__(self, name):
-            return getattr(self.recorder, name)
-
-    from graphopt.solver.vulkan import system as module
-
-    timed = Timed()
-    kept, module.Sequence = module.Sequence, lambda context: timed
-    try:
-        system._chunk = 2
-        system._record_pcg_start("scalar")
-        system._record_finish()
-    finally:
-        module.Sequence = kept
-    program = timed.recorder.finish()
-    times = []
+def time_dispatches(system: DampedSystem, repeats: int) -> list[tuple[str, float]]:
+    """A solve again, each launch a phase of its own."""
+    program, timed = Program(system.context), Program(system.context)
+    system._record_trial(program, "scalar", 2, Program(system.context))
+    names = []
+    for command, argument in program.commands:
+        if command == "launch":
+            names.append(f"{len(names)} {argument.kernel.name}")
+            timed.phase(names[-1]).step([argument])
+        elif command != "phase":
+            getattr(timed.phase("copies"), command)(*argument)
+    times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(repeats):
-        device = system.context.device
-        device.submit(program).wait()
-        times.append(np.diff(program.timestamps()) * 1e-6)
-    return list(zip(timed.names, np.median(times, axis=0).tolist(), strict=True))
+        seconds: dict[str, float] = {}
+        timed.run(seconds)
+        for name in names:
+            times[name].append(1e3 * seconds[name])
+    return [(name.split(" ", 1)[1], float(np.median(one))) for name, one in times.items()]
 
 
 def run_steps(
@@ -152,7 +128,7 @@ def run_steps(
             )
             system = None  # frees the one before
             start = time.perf_counter()
-            system = VulkanSystem(device, layout, configuration, precision)
+            system = DampedSystem(Context(device, precision), layout, configuration)
             if filled is None:
                 fill(layout, camera, point, system.values, system.b)
                 filled = system.values.copy(), system.b.copy()
@@ -198,31 +174,29 @@ def run_queues(device: VulkanDevice, names: list[str], generator: str, precision
             device.upload(np.ones(layout.dim, context.real)),
         )
         status = device.upload(np.zeros(8, np.uint32))
-        recorder = device.record()
-        record_step(recorder, inverse.launches(values, damping, status))
-        device.submit(recorder.finish()).wait()
+        Program(context).step(inverse.launches(values, damping, status)).run()
         print(f"# {name}: {len(camera)} observations")
         for kind in ("cpu", "lookup", "gpu"):
             for attempt in ("cold", "warm"):
                 start = time.perf_counter()
                 blocks, _ = explicit_schur(context, layout, inverse.offset, kind)
-                recorder = device.record().timestamp()
-                record_step(recorder, blocks.pair_launches(values, inverse.buffer, damping))
-                record_step(recorder, blocks.combine_launches(values, damping))
-                program = recorder.timestamp().finish()
+                program = Program(context).phase("multiplication")
+                program.step(blocks.pair_launches(values, inverse.buffer, damping))
+                program.step(blocks.combine_launches(values, damping))
                 setup = time.perf_counter() - start
                 times = []
                 begin = time.perf_counter()
                 while time.perf_counter() < begin + WARM_UP_SECONDS or len(times) < 10:
-                    device.submit(program).wait()
-                    times.append(1e-9 * program.timestamps()[-1])
+                    seconds: dict[str, float] = {}
+                    program.run(seconds)
+                    times.append(seconds["multiplication"])
                 multiply = float(np.median(times[-5:]))
                 print(
                     f"{kind:8s} {attempt:5s} setup {setup:8.3f} s   multiplication {multiply:8.4f} s"
                     f"   ({peers.queues(kind)})",
                     flush=True,
                 )
-                del blocks, program, recorder
+                del blocks, program
 
 
 def run_configurations(
@@ -237,7 +211,7 @@ def run_configurations(
     from graphopt.optimizer.summary import Summary
     from graphopt.solver.registry import SolverOptions
     from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
+    from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 
     for name in names:
         print(f"# {name}: {peers.MEASURED_TOTALS.get(name, '')}")
@@ -251,7 +225,7 @@ def run_configurations(
             selection = graph.select()
             limited = Configuration(base.linear_solver, base.schur, base.preconditioner, max_iterations=50)
             start = time.perf_counter()
-            solver = VulkanBlockSolver(
+            solver = HostLinearizedSolver(
                 graph,
                 Structure(selection),
                 SolverOptions(device="vulkan"),

@@ -11,9 +11,9 @@
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint DAMPED = 1;  // 0: A without D
-layout(constant_id = 3) const uint SPARE = 0;
+layout(constant_id = 3) const uint SPARE = 0;  // 1: there are blocks B
 PARAMETERS(uint first_block; uint num_blocks;)
-INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 4): offsets of A in values, D in damping, inverse, B in spare
+INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3 + SPARE): offsets of A in values, D in damping, inverse, B
 LARGE_INPUT(1, values)      // column-major blocks
 INPUT(2, real, damping)     // (dim,)
 LARGE_OUTPUT(3, inverse)    // column-major blocks, both triangles
@@ -63,7 +63,7 @@ void main() {
   const uint team = LANE / DIM, row = LANE % DIM;
   const uint block = WORKGROUP * TEAMS + team;
   const bool busy = team < TEAMS && block < push.num_blocks;
-  const uint base = team * AREA, entry = 4 * (push.first_block + (busy ? block : 0));
+  const uint base = team * AREA, entry = (3 + SPARE) * (push.first_block + (busy ? block : 0));
   if (busy) {
     const uint source = blocks.at[entry];
     for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(values, source, row + DIM * c);

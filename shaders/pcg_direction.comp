@@ -4,7 +4,7 @@
 // when what the iterations gain is no longer worth them (Nash and Sofer 1990): the quadratic model 2 b'x - x'A x grows
 // by alpha dn per iteration; as many iterations again, with this gain, would add less than a share of it, or than `worth`.
 #extension GL_GOOGLE_include_directive : require
-#define NUM_BUFFERS 6
+#define NUM_BUFFERS 8
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
@@ -15,6 +15,9 @@ INOUT(2, uint, status)
 INPUT(3, real, s)
 INOUT(4, real, d)
 INPUT(5, uint, limits)  // [0]: max_iterations
+INPUT(6, uint, places)  // (num_rows,): of d in packed records
+LARGE_OUTPUT(7, packed)  // records that a product reads d from (graphopt/codegen/gpu/packed_products.py)
+layout(constant_id = 1) const uint PACKS = 0;
 
 void main() {
   const uint here = push.parity, next = 1 - push.parity;
@@ -36,6 +39,7 @@ void main() {
   const real beta = dn / before;
   while (i < push.num_rows) {
     d.at[i] = s_i + beta * d_i;
+    if (PACKS != 0) AT(packed, places.at[i], 0) = s_i + beta * d_i;
     i += push.num_groups * WORKGROUP_SIZE;
     if (i < push.num_rows) {
       s_i = s.at[i];

@@ -2,7 +2,7 @@
 // Start of the conjugate gradients: x = 0, s = J r, d = s; dots[g] = the part of r' s of workgroup g.
 // J: inverted diagonal blocks (block-Jacobi). Invocations stride over the scalar rows.
 #extension GL_GOOGLE_include_directive : require
-#define NUM_BUFFERS 7
+#define NUM_BUFFERS 9
 #include "common.glsl"
 #include "reduce.glsl"
 PARAMETERS(uint num_rows; uint num_groups;)
@@ -13,6 +13,9 @@ OUTPUT(3, real, x)
 OUTPUT(4, real, d)
 OUTPUT(5, accumulator, dots)
 OUTPUT(6, real, s)
+INPUT(7, uint, places)   // (num_rows,): of d in packed records
+LARGE_OUTPUT(8, packed)  // records that a product reads d from
+layout(constant_id = 1) const uint PACKS = 0;
 
 void main() {
   accumulator dot = sum_zero();
@@ -22,6 +25,7 @@ void main() {
     for (uint j = 0; j < dim; ++j) si = add_product(si, AT(jacobi, start, dim * j), r.at[first + j]);
     x.at[i] = ZERO;
     d.at[i] = value(si);
+    if (PACKS != 0) AT(packed, places.at[i], 0) = value(si);
     s.at[i] = value(si);
     dot = add_product(dot, r.at[i], value(si));
   }

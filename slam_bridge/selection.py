@@ -7,10 +7,12 @@ fixed, and who has inertial states, is said per keyframe. `select` holds the map
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
@@ -101,7 +103,22 @@ class Selection:
         """(o, 3) observed points in the frames of their cameras."""
         seen = self.observations
         assert self.rig is not None
-        return self.rig.in_cameras(seen.camera, self.world_T_body[seen.keyframe], self.points[seen.landmark])
+        mountings = np.stack([camera.body_T_cam for camera in self.rig])
+        world_T_cam = SE3(self.world_T_body[:, None]) * SE3(mountings)  # (k, cameras)
+        rotation = np.asarray(world_T_cam.rotation.to_matrix()).reshape(-1, 3, 3)
+        centre = np.asarray(world_T_cam.translation).reshape(-1, 3)
+        pair = seen.keyframe * len(mountings) + seen.camera
+        is_sorted = bool((pair[1:] >= pair[:-1]).all())
+        order = np.arange(len(pair)) if is_sorted else np.argsort(pair, kind="stable")
+        point = self.points[seen.landmark[order]]
+        ends = np.searchsorted(pair[order], np.arange(len(centre) + 1))
+        found = np.empty_like(point)
+        for k, (first, last) in enumerate(pairwise(ends.tolist())):  # one product per camera and keyframe
+            if first < last:
+                found[first:last] = (point[first:last] - centre[k]) @ rotation[k]
+        result = np.empty_like(found)
+        result[order] = found
+        return result
 
     def holds(self, at: np.ndarray | None = None) -> np.ndarray:
         """(o,) bool: the camera's model holds where the observed point is."""
@@ -130,8 +147,8 @@ def select(
     """Copy a part of a map.
 
     free, fixed: ids of keyframes; those that the map itself fixes are fixed in any case. inertial: ids of
-    those whose velocity and biases take part. landmarks: ids, by default all that free keyframes observe. All
-    observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
+    those whose velocity and biases take part. landmarks: ids, by default all that those of `free` observe.
+    All observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
     measured poses between and of them.
     """
     with world.lock:
@@ -142,7 +159,7 @@ def select(
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
         held = frames["fixed"][rows] | ~np.isin(ids, free_ids)
-        seen, point_rows = _observations(world, number, np.flatnonzero(~held), landmarks, visual)
+        seen, point_rows = _observations(world, number, np.searchsorted(ids, free_ids), landmarks, visual)
         imu_rows, ends = _imu(world, number, np.isin(ids, np.asarray(inertial, np.int64)))
         measurement = world.imu["measurement"][imu_rows].copy()
         measurement[:, 62:65] = world.gravity

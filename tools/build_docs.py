@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(folder: str) -> int:
     """Return mkdocs' status."""
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--quiet", "-d", folder]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "-d", folder]
     status = subprocess.run(command, cwd=ROOT, env=environment).returncode
     if status == 0:
         pages = len(list(Path(ROOT, folder).rglob("*.html")))

@@ -116,7 +116,38 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     return found, {**options, "truth": args.truth}
 
 
-_KINDS = {"bal": _bal, "vib": _vib, "colmap": _colmap, "pose-graph": _pose_graph, "trajectory": _trajectory}
+def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import sequences
+
+    _check_configurations(args.config)
+    options = {
+        "runs": args.runs or (1 if args.single_thread else 5),
+        "single_thread": args.single_thread,
+        "max_frames": args.max_frames,
+        "calibration": args.calibration,
+        "align": args.align,
+        "delta": args.delta,
+        "delta_unit": args.delta_unit,
+        "tolerance": args.max_time_difference,
+        "device": args.device,
+    }
+    modes = args.mode or [sequences.default_mode(args.kind)]
+    found = sequences.find(args.kind, args.root, args.sequences)
+    folder = Path(args.output or f"eval-{args.kind}")
+    units = sequences.units(args.kind, found, modes, args.config, options, folder)
+    return units, {**options, "modes": modes, "configurations": args.config}
+
+
+_KINDS = {
+    "bal": _bal,
+    "vib": _vib,
+    "colmap": _colmap,
+    "pose-graph": _pose_graph,
+    "trajectory": _trajectory,
+    "euroc": _sequences,
+    "tumvi": _sequences,
+    "kitti": _sequences,
+}
 
 
 def _solver_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,12 @@ COLMAP_PEERS = ("pycolmap",)
 LOSSES = ("TRIVIAL", "SOFT_L1", "CAUCHY", "HUBER")
 ALIGNMENTS = ("se3", "sim3", "yaw", "none")
 DELTA_UNITS = ("frames", "m", "s")
-SEQUENCE_KINDS = ("euroc", "tumvi", "kitti")
+SEQUENCE_KINDS = {
+    "euroc": "EuRoC MAV: folders with mav0 in them",
+    "tumvi": "TUM VI, exported 512: folders dataset-*_512_16",
+    "kitti": "KITTI odometry (sequences/NN) and raw (DATE_drive_NNNN_sync)",
+}
+SEQUENCE_MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
 
 
 def names(text: str) -> list[str]:
@@ -74,6 +79,44 @@ def add_eval(commands: Any, types: Any) -> None:
     )
     _add_alignment(trajectory, types, "se3")
     _add_output(trajectory, types)
+    for kind, text in SEQUENCE_KINDS.items():
+        _add_sequences(kinds.add_parser(kind, help=f"a SLAM over image sequences: {text}"), types)
+
+
+def _add_sequences(parser: Any, types: Any) -> None:
+    parser.add_argument("--root", required=True, metavar="DIR", help="folder at or above the sequences")
+    parser.add_argument("--sequences", type=names, metavar="NAMES", help="only these: MH_01,V1_02")
+    parser.add_argument(
+        "--mode",
+        type=chosen_from(SEQUENCE_MODES),
+        metavar="MODES",
+        help=f"{', '.join(SEQUENCE_MODES)} (default: stereo-inertial; of kitti stereo)",
+    )
+    parser.add_argument(
+        "--config",
+        type=names,
+        default=["auto"],
+        metavar="NAMES",
+        help="configurations of the bundle adjustments: auto, llt-cpu, pcg-gpu, ... (default: auto)",
+    )
+    parser.add_argument(
+        "--device", type=types.device, default="auto", metavar="DEVICE", help="as for optimize"
+    )
+    parser.add_argument(
+        "--runs",
+        type=types.positive_int,
+        metavar="N",
+        help="runs of each, the one with the median error counts (default: 5, with --single-thread 1)",
+    )
+    parser.add_argument(
+        "--single-thread", action="store_true", help="mapping in line: the same answer every time"
+    )
+    parser.add_argument("--max-frames", type=types.positive_int, metavar="N", help="only the first N frames")
+    parser.add_argument(
+        "--calibration", metavar="FILE", help="of Kalibr, OpenVINS or ORB-SLAM3, where the folder has none"
+    )
+    _add_alignment(parser, types, None)
+    _add_output(parser, types)
 
 
 def _add_refinement(parser: Any, types: Any) -> None:
@@ -119,9 +162,10 @@ def _add_solving(parser: Any, types: Any, peers: tuple[str, ...]) -> None:
     _add_output(parser, types)
 
 
-def _add_alignment(parser: Any, types: Any, default: str) -> None:
+def _add_alignment(parser: Any, types: Any, default: str | None) -> None:
+    usual = default or "se3, with one camera sim3"
     parser.add_argument(
-        "--align", choices=ALIGNMENTS, default=default, help=f"alignment with the truth (default: {default})"
+        "--align", choices=ALIGNMENTS, default=default, help=f"alignment with the truth (default: {usual})"
     )
     parser.add_argument(
         "--delta", type=types.positive_float, default=1.0, metavar="X", help="of relative errors (default: 1)"

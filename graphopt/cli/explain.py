@@ -9,10 +9,10 @@ from graphopt.cli import output
 from graphopt.cli.explain_expressions import describe_expressions, print_expressions
 
 if TYPE_CHECKING:
+    from graphopt.cli.measure_schedules import Measurement
     from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.cost import Prediction
-    from graphopt.solver.vulkan.measure import Measurement
-    from graphopt.solver.vulkan.schedule import Plan
+    from graphopt.solver.vulkan.plan.choice import Plan
+    from graphopt.solver.vulkan.plan.cost import Prediction
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,13 +81,13 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
 
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
+    from graphopt.cli.measure_schedules import measure_schedules
     from graphopt.device import VulkanDevice, open_device
     from graphopt.device.figures import device_figures
     from graphopt.errors import DeviceError
     from graphopt.solver.registry import SolverOptions
-    from graphopt.solver.vulkan.measure import measure_schedules
-    from graphopt.solver.vulkan.schedule import choose_plan, choose_precision, configuration_of
-    from graphopt.solver.vulkan.storage import names_of
+    from graphopt.solver.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
+    from graphopt.solver.vulkan.plan.storage import names_of
 
     if args.device == "cpu":
         return _on_the_cpu(structure, args)
@@ -129,7 +129,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
 def _orders(structure: Structure) -> list[dict[str, Any]]:
     """Views with destinations of more edges than a workgroup takes: the order of these edges."""
     from graphopt.codegen.gpu.layout import argument_names
-    from graphopt.solver.vulkan.edge_order import edge_order
+    from graphopt.solver.vulkan.data.order import edge_order
 
     found = []
     for group in structure.groups:

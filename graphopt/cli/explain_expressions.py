@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from graphopt.device.figures import DeviceFigures
     from graphopt.device.protocol import Precision
     from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.sizes import GroupSize
+    from graphopt.solver.vulkan.plan.problem import GroupSize
 
 MAX_LISTED = 6
 """Values of a view whose formulas are printed."""
@@ -22,26 +22,29 @@ def describe_expressions(
     structure: Structure, figures: DeviceFigures, precision: Precision
 ) -> list[dict[str, Any]]:
     """Per edge group and view the values that products would start from."""
-    from graphopt.solver.vulkan.edge_costs import EdgeCosts
-    from graphopt.solver.vulkan.sizes import problem_size
+    from graphopt.solver.vulkan.plan.passes import EdgeCosts
+    from graphopt.solver.vulkan.plan.problem import problem_size
+    from graphopt.solver.vulkan.schedules.expressions import Expressions
 
     costs = EdgeCosts(problem_size(structure, precision), figures, precision)
+    size = costs.size
     return [
         {
             "edge": g.tag,
-            "schedule": costs.expressions_of(g.tag),
+            "schedule": Expressions.instead(costs, [one for one in size.groups if one.tag == g.tag]),
             "views": [_view(costs, g, slot) for slot in range(g.arity)] if g.arity > 1 else [],
         }
-        for g in costs.size.groups
+        for g in size.groups
     ]
 
 
 def _view(costs: Any, g: GroupSize, slot: int) -> dict[str, Any]:
     from graphopt.codegen.gpu.expression_cuts import formulas
     from graphopt.codegen.gpu.layout import argument_names
-    from graphopt.solver.vulkan.generated import arithmetic_for
+    from graphopt.solver.vulkan.program import arithmetic_for
+    from graphopt.solver.vulkan.schedules.expressions import Expressions
 
-    cut = costs.cut(g, slot)
+    cut = Expressions.cut(costs, g, slot)
     arithmetic = arithmetic_for(costs.precision, costs.figures.float64_flops > 0.0)
     sources = costs.sources(g, slot)
     return {

@@ -89,7 +89,7 @@ def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmeti
     from graphopt.codegen.gpu import EdgeSignature
     from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
     from graphopt.codegen.gpu.packed_products import recomputed_product
-    from graphopt.solver.vulkan.sizes import MAX_VIEWS, mergeable_slots
+    from graphopt.solver.vulkan.plan.problem import MAX_VIEWS, mergeable_slots
     from graphopt.types.base import working_edge_type
 
     views: dict[int, list[Any]] = {}

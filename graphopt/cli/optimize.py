@@ -129,6 +129,7 @@ def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
             pcg_iterations=args.pcg_iterations,
             configuration=args.configuration,
             fix=args.fix,
+            robust=args.robust,
             time_limit=args.time_limit,
             callback=progress.update,
             stop=interrupt.stop,

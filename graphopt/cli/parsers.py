@@ -233,6 +233,13 @@ def add_optimize(commands: Any) -> None:
         help="robust kernel for every edge: " + ", ".join(ROBUST_KERNELS),
     )
     parser.add_argument(
+        "--robust",
+        choices=("kernels", "graduated"),
+        default="kernels",
+        help="graduated: find out by graduated non-convexity which edges are wrong, among those with a "
+        "robust kernel or, where none has one, the loop closures",
+    )
+    parser.add_argument(
         "--initialize",
         choices=INITIALIZATIONS,
         help="compute start values first (default: spanning-tree for files without estimates, else none)",

@@ -93,10 +93,16 @@ def headers_hash() -> bytes:
     return hashlib.sha256(_headers()[1] + pyglslang.compiler_version().encode()).digest()
 
 
-@functools.cache
 def _headers() -> tuple[Path, bytes]:
     """Folder of the included files, in a checkout or installed, and all of their text."""
     include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)
     if include is None:
         raise ShaderError(f"The shader headers are neither at {SHADERS / 'include'} nor at {INCLUDE}.")
-    return include, b"".join(path.read_bytes() for path in sorted(include.glob("*.glsl")))
+    states = [(path, path.stat()) for path in sorted(include.glob("*.glsl"))]
+    return include, _text_of(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
+
+
+@functools.lru_cache(8)
+def _text_of(files: tuple[tuple[Path, int, int], ...]) -> bytes:
+    """Contents of files, (path, time of change, size): asked for with every kernel, read when they change."""
+    return b"".join(path.read_bytes() for path, _, _ in files)

@@ -86,7 +86,9 @@ _BA = (
 )
 _SEQUENCE = (
     Column("sequence", "sequence"),
+    Column("mode", "mode"),
     Column("ATE rmse [m]", "ate_rmse_m", _short, "lower", True),
+    Column("ORB-SLAM3 [m]", "published.orb_slam3_ate_m", _short),
     Column("of path", "ate_of_path", _share),
     Column("RPE [m]", "rpe.translation_m.rmse", _short, "lower", True),
     Column("RPE [deg]", "rpe.rotation_deg.rmse", _short, "lower", True),
@@ -96,8 +98,11 @@ _SEQUENCE = (
     Column("local BA", "local_ba.mean_s", _seconds, "lower"),
     Column("std", "local_ba.std_s", _seconds),
     Column("worst", "local_ba.max_s", _seconds, "lower"),
+    Column("thesis, CPU", "published.local_ba_cpu_s.mean", _seconds),
+    Column("thesis, GPU", "published.local_ba_gpu_5_13_s.mean", _seconds),
     Column("keyframes", "keyframes", _count),
     Column("points", "points", _count),
+    Column("ended", "message"),
 )
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "bal": _BA,

@@ -27,7 +27,7 @@ def poses_of_graph(graph: GraphStore) -> tuple[np.ndarray, np.ndarray]:
         there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
         raise GraphError(
             f"The graph has no poses; its vertices are of type: {there}. A type of your own has poses if it "
-            "is defined with pose=... (graphopt.group_type, graphopt.vertex_type)."
+            "is defined with them (graphopt.group_type(stored_as=...), graphopt.vertex_type(pose=...))."
         )
     ids, poses = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     order = np.argsort(ids, kind="stable")

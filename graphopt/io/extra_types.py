@@ -112,6 +112,7 @@ def _define_projection(
         vertices=(POSE_TAG, POINT_TAG, camera),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}{suffix}",
+        view_axis=0.0 if "FISHEYE" in model else 1.0,
     )
     return define(residual)
 

@@ -60,6 +60,7 @@ _FAR, _FALLS = 0.05, 1e-3  # chi2 after three iterations creeps: part of the sta
 _LONG = 0.75  # of max_iterations: then a run without an end is compared with others
 _PROVEN = 0.9  # of the relaxation's cost: what a minimum may be above the best of all
 _EXACT = 1e-13  # of chi2: what a small system may leave, where a further iteration costs next to nothing
+_CONSISTENT = 2.0  # chi2 per residual that noise explains
 _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 
@@ -175,10 +176,13 @@ class Auto:
             or not np.isfinite(self.options.relax_above)
         ):
             return False
-        if iteration == 0:
-            return chi2 > self.options.relax_above * self._initial_chi2
         groups = self._solver.structure.groups
         noise = sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
+        limited = isinstance(self._algorithm, TrustRegion) and self._algorithm.was_limited
+        if self._initial_chi2 <= _CONSISTENT * noise and not limited:
+            return False  # the start is as good as the measurements, and steps go where they should
+        if iteration == 0:
+            return chi2 > self.options.relax_above * self._initial_chi2
         creeps = chi2 > _FAR * self._initial_chi2 and before - chi2 > _FALLS * before
         return chi2 > noise or creeps
 

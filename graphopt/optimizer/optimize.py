@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from graphopt.errors import OptionError, SolverError, Stopped
-from graphopt.graph import Graph, Selection
+from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.graph.behind import edges_behind
 from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.graduated import optimize_graduated
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -34,6 +38,9 @@ from graphopt.solver.held import without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
+MOST_VIEWS = 200_000
+"""Images of points up to which those behind their cameras are counted at the end; more would take long."""
+ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
     "lm": (LevenbergMarquardtOptions, LevenbergMarquardt),
@@ -67,6 +74,7 @@ def optimize(
     callback: Callback | None = None,
     stop: Settable | None = None,
     on_interrupt: str = "raise",
+    robust: str = "kernels",
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -93,9 +101,15 @@ def optimize(
         termination is USER_INTERRUPT. A program that has its own handler of SIGINT keeps it.
     verbose: print a line per iteration. The logger "graphopt.optimize" of the standard `logging` says the
         same at level DEBUG, start and end at INFO.
+    robust: "kernels": edges count as their robust kernels say. "graduated": edges that may be wrong (those
+        with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
+        fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
+        `summary.outliers` names those that were left out.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
+    if robust not in ROBUST:
+        raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
     rules, algorithm = _algorithm(method, options, max_iterations)
     if time_limit is not None and not time_limit > 0.0:
         raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
@@ -104,6 +118,21 @@ def optimize(
         device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
     )
     solver_options = configured(configuration, asked)
+    if robust == "graduated":
+        selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
+
+        def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
+            left = None if time_limit is None else max(start + time_limit - time.perf_counter(), 1e-9)
+            return optimize(
+                graph, method, options=_inner_rules(rules, num_iterations), configuration=configuration,
+                fix=held or "none", vertices=vertices, edges=chosen, time_limit=left, callback=callback,
+                stop=stop, on_interrupt=on_interrupt, verbose=verbose, **asdict(asked),
+            )  # fmt: skip
+
+        summary = optimize_graduated(graph, selection, inner)
+        summary.fixed_by_gauge = held
+        _raise_if_unusable(summary, throw)
+        return summary
     open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
     with signals.catching_interrupts(at_once=True):
@@ -130,10 +159,35 @@ def optimize(
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
+    _count_behind(graph, selection, summary)
     tell_end(summary, verbose)
+    _raise_if_unusable(summary, throw)
+    return summary
+
+
+def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
+    """Fill `points_behind`."""
+    views = [one for one in selection.edges if one.edge_set.type.view_axis != 0.0]
+    if sum(len(one.rows) for one in views) > MOST_VIEWS:
+        return
+    for one in views:
+        rows = edges_behind(graph, one).tolist()
+        if rows:
+            summary.points_behind.setdefault(one.edge_set.type.tag, []).extend(rows)
+
+
+def _raise_if_unusable(summary: Summary, throw: bool) -> None:
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
-    return summary
+
+
+def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
+    """For one weighted problem on the way: few iterations from where the last ended, no other starts."""
+    if num_iterations is None:
+        return rules
+    if isinstance(rules, AutoOptions):
+        rules = replace(rules, relax_above=np.inf, contest=False)
+    return replace(rules, max_iterations=min(num_iterations, rules.max_iterations))
 
 
 def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summary:

@@ -90,7 +90,8 @@ class AutoOptions(StopRules):
     relax_above: float = 0.5
     """Where the first iteration leaves more than this fraction of chi2, or the third more than 1 per residual
     or a twentieth and still falling, try the estimates of `solver.relaxation` too, and go on from the better
-    point (see `contest`). `inf` never does."""
+    point (see `contest`). Not where chi2 at the start is no more than 2 per residual and all
+    steps were Gauss-Newton's. `inf` never does."""
     reseat_gain: float = 1e-3
     """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
     other places (`solver.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`: never."""

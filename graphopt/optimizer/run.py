@@ -20,7 +20,7 @@ from graphopt.solver.block_solver import BlockSolver
 
 Callback = Callable[[Iteration], object]
 
-_ENDINGS = {
+ENDINGS = {
     Outcome.CONVERGED: TerminationType.CONVERGENCE,
     Outcome.NO_IMPROVEMENT: TerminationType.NO_IMPROVEMENT,
     Outcome.LINEAR_SOLVER_FAILURE: TerminationType.LINEAR_SOLVER_FAILURE,
@@ -85,14 +85,14 @@ def _run_native(
     try:
         with signals.catching_interrupts():
             outcome = native.run(rules, summary, signals)
-            while outcome in _ENDINGS and (left := rules.max_iterations - len(summary.iterations)) > 0:
+            while outcome in ENDINGS and (left := rules.max_iterations - len(summary.iterations)) > 0:
                 last = Step(outcome, summary.final_chi2, None, 0)
-                if signals.reason is not None or not end.may_go_on(_ENDINGS[outcome], last):
+                if signals.reason is not None or not end.may_go_on(ENDINGS[outcome], last):
                     break
                 outcome = native.run(replace(rules, max_iterations=left), summary, signals)
     finally:
         solver.finish()
-    summary.termination = _ENDINGS.get(outcome, TerminationType.NO_CONVERGENCE)
+    summary.termination = ENDINGS.get(outcome, TerminationType.NO_CONVERGENCE)
     if outcome is Outcome.NON_FINITE:
         overflow = "" if summary.iterations else "chi2 overflows: the errors are too large."
         summary.message = solver.first_non_finite() or overflow
@@ -181,8 +181,8 @@ def _tell(callback: Callback, done: Iteration, signals: StopSignals) -> None:
 
 def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) -> TerminationType | None:
     """Why to stop after this step, None to go on. A tolerance of 0 never stops."""
-    if step.outcome in _ENDINGS:
-        return _ENDINGS[step.outcome]
+    if step.outcome in ENDINGS:
+        return ENDINGS[step.outcome]
     accepted = np.isfinite(step.step_size)
     if accepted and rules.function_tolerance > 0.0 and not step.settles_chi2:
         if abs(before - step.chi2) <= rules.function_tolerance * abs(before):

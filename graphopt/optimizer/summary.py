@@ -103,6 +103,11 @@ class Summary:
     """
     memory_bytes: int = 0
     """Arrays of the graph, the structure and the block solver."""
+    points_behind: dict[str, list[int]] = field(default_factory=dict)
+    """Edges at the end whose point is not in front of its camera, which sees nothing there: tag of the set
+    -> rows. chi2 counts them as g2o does. Looked for where there are at most `optimize.MOST_VIEWS` images."""
+    outliers: list[tuple[str, int]] = field(default_factory=list)
+    """Edges that `robust="graduated"` left out: tag of the edge set, row in it."""
     fixed_by_gauge: list[int] = field(default_factory=list)
     """Vertices held constant in this optimization because nothing else fixed the graph."""
     message: str = ""
@@ -148,6 +153,9 @@ class Summary:
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
         lines += map(line_of, self.iterations)
         lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
+        for tag, rows in self.points_behind.items():
+            named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
+            lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
         if self.precision_note:
             lines.append(self.precision_note)
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
@@ -196,6 +204,8 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
+            "outliers": [list(one) for one in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,

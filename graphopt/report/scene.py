@@ -68,7 +68,7 @@ def scene(graph: Graph) -> Scene:
         there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
         raise GraphError(
             f"The graph has no vertices with a place in the world; its types are: {there}. "
-            'A type of your own has one if it is defined with pose=... or role="point".'
+            'A type of your own has one if it is defined with pose=..., stored_as=... or role="point".'
         )
     drawn.sort(key=lambda entry: entry[0])
     dim = max(entry[1] for entry in drawn)

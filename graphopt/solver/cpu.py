@@ -72,10 +72,27 @@ class CpuBlockSolver(TrialsByParts):
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
+        self.take_all_estimates()
+        self.take_edge_data()
+
+    def take_all_estimates(self) -> None:
+        """Take the graph's present estimates."""
         for working in self._estimates:
             working.read()
+
+    def take_edge_data(self, known: dict[int, tuple[np.ndarray, np.ndarray]] | None = None) -> None:
+        """Take the graph's present measurements, information and kernel widths; the estimates stay.
+
+        known: measurements and packed information by group, which have not changed since; what is missing
+        there is added.
+        """
         for number, group in self._groups:
-            self._linearizer.set_edge_data(number, *edge_data(group))
+            if known is None:
+                self._linearizer.set_edge_data(number, *edge_data(group))
+                continue
+            if number not in known:
+                known[number] = edge_data(group)[:2]
+            self._linearizer.set_edge_data(number, *known[number], edge_widths(group))
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
@@ -262,6 +279,13 @@ def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> 
     ids = group.edge_set.vertices[group.rows[row]].tolist()
     tag = group.edge_set.type.tag
     return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
+
+
+def edge_widths(group: EdgeGroup) -> np.ndarray:
+    """Kernel widths of all edges of a group."""
+    rows = group.chosen_rows
+    width = group.edge_set.kernel_width
+    return np.ascontiguousarray(width if rows is None else np.take(width, rows, axis=0))
 
 
 def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

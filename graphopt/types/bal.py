@@ -79,4 +79,5 @@ EdgeObservationBAL = define_edge(
     (VertexCamBAL, VertexPointXYZ),
     2,
     edge_observation_bal,
+    view_axis=-1.0,
 )

@@ -190,6 +190,9 @@ class EdgeType(KnownByTag):
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
+    view_axis: float = 0.0
+    """1 or -1: the edge is an image of a point, by a camera that looks along +Z or -Z of its pose and sees
+    nothing behind it; the residual is computed for points behind as well. 0: any other edge."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
     home: str = ""

@@ -145,6 +145,7 @@ def edge_type(
     aliases: Sequence[str] = (),
     name: str | None = None,
     check: bool = True,
+    view_axis: float = 0.0,
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
@@ -156,6 +157,9 @@ def edge_type(
 
     A `jacobian` of one's own is compared with the derivative at some random edges; check=False leaves that
     out, for one that is meant to be something else. Raises `ShapeError` that names the first wrong column.
+
+    view_axis=1 says that it is an image by a camera that looks along +Z of its pose (-1: along -Z) and sees
+    nothing behind it: the summary then counts points that are there.
 
     `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
     measurement) -> estimate}, give start values (`EdgeType`).
@@ -194,7 +198,8 @@ def edge_type(
         )
         if check and jacobian is not None:
             refuse_wrong_jacobian(kind, samples)
-        return registry.register(replace(kind, is_batched=works_on_batches(kind, samples)))
+        is_batched = works_on_batches(kind, samples)
+        return registry.register(replace(kind, is_batched=is_batched, view_axis=view_axis))
 
     return define
 

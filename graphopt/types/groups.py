@@ -36,7 +36,7 @@ def group_type(
     side: str = "right",
     identity: Sequence[float] | None = None,
     aliases: Sequence[str] = (),
-    pose: Any = "auto",
+    stored_as: Any = "auto",
     role: str | None = None,
     **parts: type[LieGroup] | int,
 ) -> VertexType:
@@ -45,10 +45,10 @@ def group_type(
     `side`: where oplus multiplies with exp(delta). `identity`: estimate of a vertex that is given none,
     by default the group's neutral element. The tag defaults to `VERTEX_` and the name in capitals.
 
-    `pose`: where a vertex is, for pictures, trajectories, the gauge and start values. "auto": of SE2, SE3 and
-    Sim3 "world_T_body", what is stored; of parts the first that is one of these and is called `world_T_...`
-    or `..._T_world`. Else "world_T_body", "body_T_world", a function storage -> world_T_body, or None.
-    `role`: one of `types.poses.ROLES`, such as "point" for points of a map.
+    `stored_as`: where a vertex is, for pictures, trajectories, the gauge and start values. "auto": of SE2,
+    SE3 and Sim3 "world_T_body", what is stored; of parts the first that is one of these and is called
+    `world_T_...` or `..._T_world`. Else "world_T_body", "body_T_world", a function storage -> world_T_body,
+    or None. `role`: one of `types.poses.ROLES`, such as "point" for points of a map.
     """
     if (group is None) == (not parts):
         raise OptionError(
@@ -77,7 +77,7 @@ def group_type(
         tuple(aliases),
         doc=(made.__doc__ or "").strip(),
         home=home_of_caller(name),
-        **_place_of(made, pose, role, parts),
+        **_place_of(made, stored_as, role, parts),
     )
     return registry.register(kind)
 

@@ -417,6 +417,7 @@ void bind_linear(py::module_& m) {
                              [](const py::object& self) {
                                return view_of(self.cast<const SparseCholesky&>().symbolic().perm, self);
                              })
+      .def_property_readonly("required_bytes", &SparseCholesky::required_bytes)
       .def_property_readonly("num_supernodes",
                              [](const SparseCholesky& s) { return s.symbolic().supernodes.size(); })
       .def_property_readonly(

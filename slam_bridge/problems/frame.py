@@ -19,10 +19,12 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
 from graphopt.graph.sets import EdgeSet
+from graphopt.optimizer.algorithm import Outcome
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
-from graphopt.optimizer.run import run
+from graphopt.optimizer.native_loop import native_loop_for
+from graphopt.optimizer.run import ENDINGS
 from graphopt.optimizer.signals import StopSignals
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
@@ -115,6 +117,11 @@ class FrameGraph:
         self._sets: dict[str, EdgeSet] = {}
         self._solver: CpuBlockSolver | None = None
         self._kinds: list[_Kind] = []
+        self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._is_new = False
+        """The graph's estimates are newer than the block solver's."""
+        self._is_ahead = False
+        """The block solver's estimates are newer than the graph's."""
 
     @property
     def solver(self) -> CpuBlockSolver:
@@ -136,6 +143,7 @@ class FrameGraph:
                 {**self._capacity, **{t: max(r, self._capacity.get(t, 0)) for t, r in wanted.items()}}
             )
         self.graph.vertex_set(slam3d.VertexSE3).estimate[0] = world_T_body
+        self._is_new, self._is_ahead = True, False
         for kind in kinds:
             camera = seen.camera[kind.rows]
             start = np.searchsorted(camera, np.arange(len(self.rig)))
@@ -223,7 +231,11 @@ class FrameGraph:
                 mask[:] = True
             masks.append(mask)
         solver.choose_edges(masks)
-        solver.refresh()
+        if self._is_new:
+            solver.take_all_estimates()
+            self._known.clear()
+            self._is_new = False
+        solver.take_edge_data(self._known)
 
     def _run_natively(self, inliers: np.ndarray, options: SolveOptions, clock: Clock) -> graphopt.Summary:
         solver = self.solver
@@ -232,7 +244,15 @@ class FrameGraph:
         )
         algorithm = _NATIVE[options.method](rules)
         summary = graphopt.Summary(1, int(inliers.sum()), options.method)
-        run(algorithm, rules, solver, summary, StopSignals(options.stop, clock.left, time.perf_counter()))
+        signals = StopSignals(options.stop, clock.left, time.perf_counter())
+        native = native_loop_for(algorithm, solver)
+        assert native is not None, "a frame is small"
+        algorithm.start(solver, np.nan)
+        self._is_ahead = True
+        outcome = native.run(rules, summary, signals)
+        summary.termination = ENDINGS.get(outcome, graphopt.TerminationType.NO_CONVERGENCE)
+        if signals.reason is not None and outcome is Outcome.CONTINUE:
+            summary.termination = signals.reason
         summary.take_description(solver.describe())
         clock.book(summary)
         return summary
@@ -262,9 +282,16 @@ class FrameGraph:
             return values[kind.places]
         raise AssertionError("every edge set of a frame is part of its structure")
 
+    def finish(self) -> None:
+        """Bring the block solver's estimates into the graph."""
+        if self._is_ahead and self._solver is not None:
+            self._solver.finish()
+            self._is_ahead = False
+
     @property
     def pose(self) -> np.ndarray:
         """(7,) world_T_body, with a unit quaternion."""
+        self.finish()
         pose = self.graph.vertex_set(slam3d.VertexSE3).estimate[0].copy()
         pose[3:] /= np.linalg.norm(pose[3:])
         return pose

@@ -101,6 +101,7 @@ class InertialFrameGraph(FrameGraph):
 
     def state(self) -> FrameState:
         """The frame's state as found."""
+        self.finish()
         vectors = (self.graph.vertex_set(kind).estimate[0].copy() for kind in _VECTORS)
         return FrameState(self.pose, *vectors)
 

@@ -17,8 +17,8 @@ from graphopt.codegen.gpu.merged_kernels import (
 from graphopt.codegen.gpu.merged_tiles import merged_name
 from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.errors import OptionError
-from graphopt.solver.vulkan.edge_views import EdgeView
-from graphopt.solver.vulkan.merging import union_tiles
+from graphopt.solver.vulkan.data.views import EdgeView
+from graphopt.solver.vulkan.schedules.merged import union_tiles
 from graphopt.types import registry
 
 VARIANTS = [(access, one) for one in ("double", "mixed", "two_float") for access in ("address", "storage")]

@@ -7,9 +7,16 @@ import pytest
 from gpu_kernel_cases import NOTHING, Case, Runner
 from vulkan_devices import shared_device
 
-from graphopt.codegen.gpu.packed_products import packed_record_dim, packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu import EdgeSignature
+from graphopt.codegen.gpu.packed_products import (
+    packed_record_dim,
+    packed_rows_kernel,
+    packed_tiles_kernel,
+    recomputed_product,
+)
 from graphopt.errors import OptionError
 from graphopt.types import registry
+from graphopt.types.base import working_edge_type
 
 TOLERANCE = {"double": 1e-11, "mixed": 3e-5, "two_float": 3e-5}
 TAGS = ["EDGE_OBSERVATION_BAL", "EDGE_SE3:QUAT", "EDGE_SE2_XY", "EDGE_SE3_TRACKXYZ"]
@@ -142,3 +149,15 @@ def test_slots_that_do_not_exist_are_refused():
     for slot, sources in [(0, ()), (0, (2,)), (3, (0,)), (0, (1, 1))]:
         with pytest.raises(OptionError, match="expected one or several"):
             packed_rows_kernel(signature, slot, sources, "double")
+
+
+@pytest.mark.parametrize("kernel", range(1, 6))
+@pytest.mark.parametrize("tag", TAGS)
+def test_a_robust_kernel_does_not_make_products_compute_in_float64(tag, kernel):
+    """Its branches are no closed forms: what was float32 without it is float32 with it."""
+    kind = working_edge_type(registry.edge_type(tag))
+    plain, robust = (
+        recomputed_product(EdgeSignature(kind, "identity", number), 0, (1,), "mixed")
+        for number in (0, kernel)
+    )
+    assert len(robust.wide) == len(plain.wide)

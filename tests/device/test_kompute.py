@@ -19,8 +19,9 @@ from vulkan_problems import make_problem
 from graphopt.device import DeviceError, open_device
 from graphopt.device.kompute import KomputeDevice
 from graphopt.optimizer import optimize
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import Context
 
 STEP_TOLERANCE = {"double": 1e-9, "mixed": 1e-4}
 
@@ -48,7 +49,7 @@ def test_steps_equal_dense_numpy(device, precision, linear_solver, schur):
     configuration = Configuration(
         linear_solver, schur, tolerance=1e-24 if precision == "double" else 1e-12, max_iterations=60
     )
-    system = VulkanSystem(device, problem.layout, configuration, precision)
+    system = DampedSystem(Context(device, precision), problem.layout, configuration)
     system.values[:], system.b[:] = problem.values, problem.b
     system.upload()
     vector = np.random.default_rng(1).uniform(0.1, 2.0, problem.layout.dim)
@@ -69,7 +70,7 @@ def test_work_queues_and_preconditioners(device, options):
     """Every way to find the pairs of the Schur complement, and block-Jacobi of H_pp."""
     problem = make_problem([6] * 6, [3] * 20, degree=4)
     configuration = Configuration("pcg", tolerance=1e-24, max_iterations=60, **options)
-    system = VulkanSystem(device, problem.layout, configuration, "double")
+    system = DampedSystem(Context(device, "double"), problem.layout, configuration)
     system.values[:], system.b[:] = problem.values, problem.b
     system.upload()
     assert system.solve(0.37)

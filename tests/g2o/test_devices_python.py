@@ -216,8 +216,8 @@ def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F8
 
     The copies of all estimates that are made now and then, in case the device gets lost, are left out.
     """
-    from graphopt.solver.vulkan import resident
-    from graphopt.solver.vulkan.records import DeviceEstimates
+    from graphopt.solver.vulkan import solver as resident
+    from graphopt.solver.vulkan.data.estimates import DeviceEstimates
 
     monkeypatch.setattr(resident, "BRINGING_SECONDS", np.inf)
     whole, rows = [], []

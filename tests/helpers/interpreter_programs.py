@@ -6,9 +6,9 @@ import numpy as np
 
 from graphopt.codegen.interpreter import pack_program
 from graphopt.codegen.program import Program
-from graphopt.solver.vulkan.context import record_step
-from graphopt.solver.vulkan.interpreted import _IN_ORDER, Interpreter
-from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
+from graphopt.solver.vulkan.data.array import pack_wide, unpack_wide
+from graphopt.solver.vulkan.program import Program as program_of
+from graphopt.solver.vulkan.schedules.interpreted import _IN_ORDER, Interpreter
 
 
 def run_on_device(
@@ -24,12 +24,10 @@ def run_on_device(
     num_components = program.num_inputs + (width is not None)
     results = []
     for chunk in range(on_device.num_chunks):
-        recorder = device.record()
         dims = (num_components, num_components, 0)
         buffers = (source, interpreter.dummy, interpreter.dummy, targets)
-        record_step(recorder, [on_device.load(_IN_ORDER, buffers, chunk, dims)])
-        record_step(recorder, [on_device.run(chunk)])
-        device.submit(recorder.finish()).wait()
+        recorded = program_of(interpreter.context)
+        recorded.step([on_device.load(_IN_ORDER, buffers, chunk, dims)]).step([on_device.run(chunk)]).run()
         rows = device.download(on_device.scratch, np.float64, packed.num_rows * on_device.chunk)
         rows = rows.reshape(packed.num_rows, on_device.chunk)[packed.output_rows]
         wanted = np.ascontiguousarray(rows[:, : on_device.items_of(chunk)[1]].T)

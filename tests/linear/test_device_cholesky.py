@@ -217,6 +217,23 @@ def test_numbers_past_4_gib_are_addressed(monkeypatch):
     assert all(np.array_equal(*blocks) for blocks in zip(found[0][1], found[1][1], strict=True))
 
 
+def test_what_kernels_cannot_count_is_cut_or_refused(monkeypatch):
+    """Many right-hand sides go in parts, or are refused in one program; too many entries are refused."""
+    pattern = make_pattern([3] * 40, lattice(40))
+    values, b = spd_values(pattern, np.random.default_rng(0)), np.eye(120)[:, :7]
+    solver = DeviceCholesky(shared_device("address"), pattern)
+    assert solver.factorize(values) and solver.max_sides > 100_000
+    expected = solver.solve(b)
+    monkeypatch.setattr(factor, "_LARGE_BYTES", 8 * 120 * 3 + 1)
+    assert solver.max_sides <= 3
+    assert np.array_equal(solver.solve(b), expected)
+    with pytest.raises(SolverError, match=r"at most [123] at once"):
+        solver.record_solve(None, None, None, 7)
+    monkeypatch.setattr(analysis_module, "MAX_INDICES", 100)
+    with pytest.raises(SolverError, match="a device counts to 99"):
+        analyse(pattern)
+
+
 def test_metis_is_taken_where_it_pays(monkeypatch):
     """AMD alone where METIS takes longer than many factorizations; else both, and the better one."""
     cube = make_pattern([6] * 1000, lattice(10, 10, 10))

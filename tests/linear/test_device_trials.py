@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from linear_problems import make_pattern, spd_values, to_dense
 from vulkan_devices import shared_device
 
 import graphopt
 from graphopt import datasets
 from graphopt.solver.linear import BlockPattern
-from graphopt.solver.vulkan.cholesky import analyse, choice, factorization_on_device
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import Context
-from graphopt.solver.vulkan.layout import BlockLayout
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.cholesky import TrialFactorization, analyse, choice, factorization_on_device
+from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import Context, Program
 
 GRAPHS = {
     "sphere": lambda: datasets.sphere(8, 8),
@@ -52,9 +53,8 @@ def test_pcg_factorizes_nowhere():
 def test_an_indefinite_matrix_is_told(precision):
     """`solve` returns False for this damping, and solves with a larger one."""
     layout = BlockLayout(np.array([2, 2]), np.array([0, 1, 3]), np.array([0, 0, 1]), 2)
-    system = VulkanSystem(
-        shared_device("address"), layout, Configuration(linear_solver="cholesky"), precision
-    )
+    context = Context(shared_device("address"), precision)
+    system = DampedSystem(context, layout, Configuration(linear_solver="cholesky"))
     dense = np.kron([[1.0, 2.0], [2.0, 1.0]], np.eye(2))
     blocks = (dense[:2, :2], dense[:2, 2:], dense[2:, 2:])
     system.values[:] = np.concatenate([block.ravel() for block in blocks])
@@ -66,6 +66,21 @@ def test_an_indefinite_matrix_is_told(precision):
     assert system.solve(3.0)
     expected = np.linalg.solve(dense + 3.0 * np.eye(4), system.b)
     assert system.dx == pytest.approx(expected, rel=1e-12 if precision == "double" else 1e-6)
+
+
+def test_long_factorizations_are_cut():
+    """A driver ends submissions that take too long: many operations go into several of them."""
+    context = Context(shared_device("address"), "double")
+    context.submission_bytes = 1e6
+    pattern = make_pattern([10] * 40, [(i, j) for i in range(40) for j in range(i)])
+    values, b = spd_values(pattern, np.random.default_rng(0)), np.ones(400)
+    trial = TrialFactorization(context, pattern)
+    x, program = context.reals(400), Program(context).phase("linear_solver")
+    trial.record(program, context.device.upload(values), None, context.device.upload(b), x)
+    assert program.num_submissions > 3
+    program.run()
+    residual = to_dense(pattern, values) @ context.download(x, 400) - b
+    assert np.abs(residual).max() < 1e-12
 
 
 def test_auto_asks_the_cost_model(monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from linear_problems import bundle, chain_with_loops, make_problem, to_dense
 
 from graphopt.errors import OptionError, ShapeError, SolverError
-from graphopt.solver.linear import Pcg, SchurComplement, SparseCholesky
+from graphopt.solver.linear import BlockPattern, Pcg, SchurComplement, SparseCholesky
 
 SHAPES = {
     "9-3": ([9], [3]),
@@ -238,3 +238,26 @@ def test_pcg_arguments_are_checked():
     assert schur.form(system.values, None, system.b)
     with pytest.raises(ShapeError, match="without arrays"):
         Pcg(schur).factorize(system.values)
+
+
+def test_an_indefinite_block_of_s_is_replaced_for_preconditioning():
+    """Where rounding left nothing of a diagonal block of S, conjugate gradients take H_pp's and go on."""
+    dims = np.array([2, 2, 2], np.int32)  # two kept, one eliminated that is all the first one knows
+    pattern = BlockPattern(dims, np.array([0, 1, 2, 5]), np.array([0, 1, 0, 1, 2], np.int32))
+    coupling, weak = np.diag([3.0, 5.0]), 0.5 * np.eye(2)
+    values = np.concatenate(
+        [
+            (coupling @ coupling.T * (1.0 - 1e-15)).ravel(),
+            (4.0 * np.eye(2)).ravel(),
+            coupling.ravel(),
+            weak.ravel(),
+            np.eye(2).ravel(),
+        ]
+    )
+    schur = SchurComplement(pattern, 2, mode="implicit")
+    assert schur.form(values, None, np.arange(6.0))
+    blocks = schur.diagonal_blocks().reshape(2, 2, 2)
+    assert np.abs(blocks[0]).max() < 1e-13
+    pcg = Pcg(schur, 1e-12, absolute_tolerance=False)
+    assert pcg.factorize()
+    assert np.isfinite(pcg.solve(schur.reduced_b)).all()

@@ -241,7 +241,7 @@ def test_the_block_solver_multiplies_by_the_whole_symmetric_matrix():
 
 def test_coarse_conjugate_gradients_do_not_end_it(monkeypatch):
     """Where a coarsely solved step gains little, a finely solved one has the last word."""
-    from graphopt.solver.vulkan.resident import ResidentBlockSolver
+    from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
     accuracies, trial = [], ResidentBlockSolver.trial
 
@@ -255,3 +255,17 @@ def test_coarse_conjugate_gradients_do_not_end_it(monkeypatch):
     summary = graphopt.optimize(graph, options=rules, device="vulkan", linear_solver="pcg", schur="explicit")
     assert summary.termination.name == "CONVERGENCE"
     assert accuracies[0] == 0.1 and accuracies[-1] == 1e-3
+
+
+def test_the_relaxation_is_not_tried_from_a_good_start(monkeypatch):
+    """A start at the truth is as good as the measurements, however slowly the first steps go."""
+    asked = []
+    monkeypatch.setattr(Relaxation, "estimates", lambda self: asked.append(self))
+    graph = graphopt.datasets.manhattan(nodes=400, closures=0.3, start="truth", seed=1)
+    options = graphopt.AutoOptions(relax_above=1e-3)
+    summary = graphopt.optimize(graph, options=options)
+    assert summary.iterations[0].chi2 > 1e-3 * summary.initial_chi2
+    assert summary.termination.name == "CONVERGENCE" and not asked
+    folded = graphopt.datasets.manhattan(nodes=400, closures=0.3, noise_rotation=0.2, seed=1)
+    graphopt.optimize(folded, options=options)
+    assert asked, "a folded start has it tried"

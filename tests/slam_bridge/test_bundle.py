@@ -241,6 +241,29 @@ def test_window_keeps_its_graph_while_the_structure_stays():
     assert window.num_built == 2
 
 
+def test_windows_that_move_on_leave_nothing_behind():
+    """60 windows of changing structure: one graph is alive at a time, the map's memory stays."""
+    import gc
+
+    rng = np.random.default_rng(16)
+    world, _ = simulated_map(rng, times=0.25 * np.arange(9), count=40, pixels=0.5)
+    window, options = sb.Window(), sb.SolveOptions(iterations=2, rounds=1, device="cpu", update=False)
+    before = world.nbytes
+
+    def graphs():
+        gc.collect()
+        return sum(isinstance(one, graphopt.Graph) for one in gc.get_objects())
+
+    sb.local_inertial_ba(world, world.keyframes.ids[1:4], window=window, options=options)
+    start = graphs()
+    for k in range(60):
+        first = 1 + k % 5
+        sb.local_inertial_ba(world, world.keyframes.ids[first : first + 4], window=window, options=options)
+    assert window.num_built > 50
+    assert graphs() == start
+    assert world.nbytes == before
+
+
 def test_the_answer_is_a_minimum():
     """No step of Gauss-Newton lowers chi2 at the answer."""
     rng = np.random.default_rng(11)

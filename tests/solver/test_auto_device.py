@@ -55,7 +55,7 @@ def test_a_gpu_that_fails_is_left_with_a_warning(software_driver_as_gpu, monkeyp
     def broken(*arguments, **options):
         raise DeviceError("The device has no memory left.")
 
-    monkeypatch.setattr("graphopt.solver.vulkan.create.open_device", broken)
+    monkeypatch.setattr("graphopt.solver.vulkan.solver.open_device", broken)
     with pytest.warns(RuntimeWarning, match="no memory left. Solving on the CPU instead"):
         assert optimize(scene(), "lm", 1).device == "cpu"
     with pytest.raises(DeviceError, match="no memory left"):

@@ -114,7 +114,7 @@ def own_graph(how):
     if how == "group":
         kind = graphopt.group_type("OwnPose", SE3)
     elif how == "inverse":
-        kind = graphopt.group_type("OwnPose", SE3, side="left", pose="body_T_world")
+        kind = graphopt.group_type("OwnPose", SE3, side="left", stored_as="body_T_world")
     elif how == "similarity":
         kind = graphopt.group_type("OwnPose", Sim3)
     elif how == "parts":
@@ -219,7 +219,7 @@ def test_wrong_words_are_refused():
     with pytest.raises(OptionError, match="role is 'post'"):
         graphopt.group_type("Bad", SE3, role="post")
     with pytest.raises(OptionError, match="expected 'world_T_body' or 'body_T_world'"):
-        graphopt.group_type("Bad", 3, pose="world_T_body")
+        graphopt.group_type("Bad", 3, stored_as="world_T_body")
 
 
 def test_graphs_without_poses_say_what_they_have():

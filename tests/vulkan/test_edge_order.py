@@ -14,7 +14,7 @@ from graphopt.codegen.gpu import TILE
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.edge_order import WORTH, edge_order, ordered
+from graphopt.solver.vulkan.data.order import WORTH, edge_order, ordered
 
 
 def bundle(shuffled: bool) -> Graph:

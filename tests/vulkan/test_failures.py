@@ -23,13 +23,14 @@ from graphopt.device import (
     list_devices,
     shared,
 )
+from graphopt.device.spirv import SHADERS
 from graphopt.errors import SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver import auto_device
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.context import LARGE
+from graphopt.solver.vulkan.program import FAR_SLOTS, LARGE
 
 OPTIONS = {"linear_solver": "pcg", "schur": "implicit"}
 
@@ -121,7 +122,7 @@ class LostAfter:
 
     @staticmethod
     def _lost(device, program):
-        device.is_lost = True
+        device.native.note_loss("The device did not answer.", "a test")
         raise DeviceLostError("The device did not answer.")
 
 
@@ -156,7 +157,7 @@ def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
 
 def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
     """What changes while a thread makes a view from the old data is taken all the same."""
-    from graphopt.solver.vulkan.edge_arrays import ViewArrays
+    from graphopt.solver.vulkan.kernels.edges import ViewArrays
 
     make = ViewArrays.__init__
 
@@ -198,9 +199,7 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
         bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
     )
     monkeypatch.setattr(VulkanDevice, "generated", noted)
-    for module in ("context", "generated"):
-        monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.LARGE_BYTES", 3000)
-    monkeypatch.setattr("graphopt.solver.vulkan.generated.check_near", lambda kernel, sizes: None)
+    monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", 3000)
     large = optimize(
         bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
     )
@@ -220,22 +219,35 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
 
 def test_a_buffer_past_what_a_kernel_reaches_is_refused(monkeypatch):
     """With the kernel's and the buffer's name, before anything is computed."""
-    for module in ("context", "generated"):
-        monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.LARGE_BYTES", 100)
+    monkeypatch.setattr("graphopt.solver.vulkan.program.NEAR_BYTES", 100)
     with pytest.raises(SolverError, match=r"Kernel '.*' reads '.*', which takes \d+ bytes.*device='cpu'"):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
 
 
 def test_more_entries_than_32_bits_count_are_refused_when_planned(monkeypatch):
-    monkeypatch.setattr("graphopt.solver.vulkan.sizes.MAX_ENTRIES", 500)
+    monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 500)
     with pytest.raises(
         SolverError, match=r"edges EDGE_\w+ take \d+ numbers in one array; kernels count to 499"
     ):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
-    monkeypatch.setattr("graphopt.solver.vulkan.sizes.MAX_ENTRIES", 1 << 32)
-    monkeypatch.setattr("graphopt.solver.vulkan.layout.MAX_ROWS", 30)
+    monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 1 << 32)
+    monkeypatch.setattr("graphopt.solver.vulkan.data.layout.MAX_ROWS", 30)
     with pytest.raises(SolverError, match="scalar rows"):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
+
+
+def test_far_slots_are_those_of_the_shaders():
+    """The table that launches check says what the text of `shaders/` declares."""
+    declared = {}
+    for path in (*SHADERS.glob("*.comp"), *(SHADERS / "include").glob("gather_sum.glsl")):
+        slots = re.findall(
+            r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),", path.read_text(), re.M
+        )
+        if slots and not path.stem.startswith("chol_"):  # whose launches check sizes by themselves
+            declared[path.stem] = frozenset(int(one or other) for one, other in slots)
+    for name in ("gather_sum_wide", "gather_sum_wide_two_float"):
+        declared[name] = declared["gather_sum"]
+    assert declared == FAR_SLOTS
 
 
 def test_declarations_say_what_is_far():

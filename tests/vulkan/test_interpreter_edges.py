@@ -14,9 +14,9 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.codegen import compile_edge, compile_vertex
 from graphopt.codegen.gpu import linearize_kernel, narrow_record_dim, pair_kernel, record_dim
 from graphopt.codegen.interpreter import pack_program
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.gather import OutputLayout, gather_lists
-from graphopt.solver.vulkan.interpreted import (
+from graphopt.solver.vulkan.program import Context, Program
+from graphopt.solver.vulkan.schedules.gather import OutputLayout, gather_lists
+from graphopt.solver.vulkan.schedules.interpreted import (
     EdgeArrays,
     InterpretedEdges,
     InterpretedLinearization,
@@ -40,12 +40,12 @@ def interpreter(access: str, precision: str) -> Interpreter:
     return Interpreter(Context(shared_device(access), precision), scratch_bytes=128 * 8 * 250)
 
 
-def run_steps(device, steps):
+def run_steps(context, steps):
     """Record and run."""
-    recorder = device.record()
+    program = Program(context)
     for step in steps:
-        record_step(recorder, step)
-    device.submit(recorder.finish()).wait()
+        program.step(step)
+    program.run()
 
 
 class Equations:
@@ -113,7 +113,7 @@ def interpreted(case: Case, precision: str, access: str = "address"):
     b = device.upload(np.zeros(case.dim, context.real))
     count = linearization.edges.program.num_partials
     partials = [device.upload(np.zeros(count)) for _ in range(2)]
-    run_steps(device, linearization.steps(buffers, values, b, partials[0]) + chi2.chi2(buffers, partials[1]))
+    run_steps(context, linearization.steps(buffers, values, b, partials[0]) + chi2.chi2(buffers, partials[1]))
     totals = [device.download(one, np.float64, count).sum() for one in partials]
     h = equations.dense(context.download(values, equations.size))
     assert device.messages == []
@@ -294,7 +294,7 @@ def test_oplus(variant):
         before = device.upload(packed(estimate, record, np.float64))
         after, narrow = device.allocate(8 * record * count), device.allocate(4 * narrow_record * count)
         steps = oplus.steps(before, after, device.upload(dx), device.upload(offset), narrow, narrow_record)
-        run_steps(device, steps)
+        run_steps(context, steps)
         result = device.download(after, np.float64, record * count).reshape(count, record)[:, :dim]
         copy = device.download(narrow, np.float32, narrow_record * count).reshape(count, -1)[:, :dim]
         delta = np.zeros((count, tangent))

@@ -7,9 +7,9 @@ import pytest
 from vulkan_devices import VARIANTS, shared_device
 
 from graphopt.errors import DeviceError
-from graphopt.solver.vulkan.context import Context, record_step
-from graphopt.solver.vulkan.gather import GatherList, OutputLayout, gather_lists
-from graphopt.solver.vulkan.interpreted import Gather, Interpreter
+from graphopt.solver.vulkan.program import Context, Program
+from graphopt.solver.vulkan.schedules.gather import GatherList, OutputLayout, gather_lists
+from graphopt.solver.vulkan.schedules.interpreted import Gather, Interpreter
 
 DIMS = (3, 2, 3)
 NUM_OUTPUTS = 1 + 6 + 6 + 9 + 3 + 6 + 6 + 8
@@ -120,10 +120,10 @@ def test_sums_of_contributions(variant, wide):
         part = problem.contributions[number * chunk : (number + 1) * chunk]
         table = np.zeros((NUM_OUTPUTS, chunk), np.float64 if wide else context.real)
         table[rows, : len(part)] = part.T
-        recorder = device.record()
+        program = Program(context)
         for step in gather.steps(number, device.upload(table), {"values": values, "b": b}):
-            record_step(recorder, step)
-        device.submit(recorder.finish()).wait()
+            program.step(step)
+        program.run()
     expected = problem.expected()
     tolerance = 1e-13 if precision == "double" else 1e-5
     for actual, wanted in zip((values, b), expected, strict=True):

@@ -19,8 +19,8 @@ from graphopt.codegen.interpreter import COPY, pack_program
 from graphopt.codegen.program import Program
 from graphopt.device import VulkanDevice
 from graphopt.errors import SymbolicError
-from graphopt.solver.vulkan.context import Context
-from graphopt.solver.vulkan.interpreted import Interpreter
+from graphopt.solver.vulkan.program import Context
+from graphopt.solver.vulkan.schedules.interpreted import Interpreter
 from graphopt.types import BUILTIN_TYPES
 from graphopt.types.base import (
     EdgeType,

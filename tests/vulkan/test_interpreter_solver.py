@@ -17,7 +17,7 @@ from graphopt.graph import Graph
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.solver import create
 
 
 def robust_sphere() -> Graph:

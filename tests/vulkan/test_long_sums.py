@@ -20,10 +20,10 @@ from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan import long_sums
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.create import create
-from graphopt.solver.vulkan.edge_views import edge_view
+from graphopt.solver.vulkan.data import views as long_sums
+from graphopt.solver.vulkan.data.views import edge_view
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.solver import create
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
@@ -312,7 +312,7 @@ def test_pins_by_edge_type():
     kernels = [kernel.name for kernel in solver._linearizer.kernels()]
     for edges in solver._linearizer.edges:
         name = f"{edges.signature.edge_type.name}.evaluate."
-        assert any(one.startswith(name) for one in kernels) == (edges.scattered is not None)
+        assert any(one.startswith(name) for one in kernels) == (edges.evaluation.name == "scatter")
 
 
 @pytest.mark.parametrize("products", PRODUCTS)

@@ -24,12 +24,12 @@ from graphopt.graph import Graph
 from graphopt.optimizer import optimize
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.cost import predict
-from graphopt.solver.vulkan.resident import ResidentBlockSolver
-from graphopt.solver.vulkan.schedule import choose_plan, configuration_of
-from graphopt.solver.vulkan.sizes import problem_size
-from graphopt.solver.vulkan.writers import UnitWriter
+from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
+from graphopt.solver.vulkan.schedules.merged import UnitWriter
+from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
 

@@ -20,8 +20,7 @@ from graphopt.optimizer.summary import TerminationType
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.create import FACTORIZED_IN_DOUBLE, create
-from graphopt.solver.vulkan.resident import ResidentBlockSolver
+from graphopt.solver.vulkan.solver import FACTORIZED_IN_DOUBLE, ResidentBlockSolver, create
 
 LARGEST_DIFFERENCE = 1e-6
 REAL = [

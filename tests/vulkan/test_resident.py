@@ -22,9 +22,8 @@ from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.create import create
-from graphopt.solver.vulkan.resident import ResidentBlockSolver
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
 
 GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 RESIDENT = [
@@ -192,7 +191,7 @@ def test_estimates_are_remembered_to_any_depth(access):
 
 def test_only_what_changed_is_uploaded(monkeypatch):
     """A second optimization writes the estimates that moved; new measurements, widths, parameters count."""
-    from graphopt.solver.vulkan.transfer import DeviceArray
+    from graphopt.solver.vulkan.data.array import DeviceArray
 
     graph = mixed_space()
     solver = resident(graph)
@@ -323,7 +322,7 @@ def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, ti
 
 def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
     """Nothing but a submission, and no download of a vector, from linearisation to the next trial."""
-    from graphopt.solver.vulkan.sequence import Sequence
+    from graphopt.solver.vulkan.program import Program
 
     solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
     solver.linearize()
@@ -332,11 +331,11 @@ def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
         solver.discard_top()
         solver.linearize()
     programs = []
-    submit = Sequence.submit
-    monkeypatch.setattr(Sequence, "submit", lambda own: (programs.append(own), submit(own))[1])
+    submit = Program.submit
+    monkeypatch.setattr(Program, "submit", lambda own: (programs.append(own), submit(own))[1])
     monkeypatch.setattr(type(solver.device), "download", None)
     assert solver.trial(Damping(1.0)).solved
-    assert len(programs) == 1 and programs[0].num_programs == 1
+    assert len(programs) == 1 and programs[0].num_submissions == 1
 
 
 def test_an_indefinite_system_moves_nothing(access):
@@ -390,7 +389,7 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     trials = []
     for budget in (None, 1e-9):
         if budget is not None:
-            monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", budget)
+            monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", budget)
         solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
         solver.linearize()
         trial = solver.trial(Damping(1.0))
@@ -400,8 +399,7 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
 
 def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
     """Kernels of large stored numbers are those for large buffers, though H itself is small."""
-    from graphopt.solver.vulkan import context, generated
-    from graphopt.solver.vulkan.context import LARGE
+    from graphopt.solver.vulkan.program import LARGE
 
     graph = bundle_adjustment()
     options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
@@ -413,8 +411,7 @@ def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
         return make(device, kernel, constants)
 
     size = min(view.nbytes for view in stored_views(graph))
-    for module in (context, generated):
-        monkeypatch.setattr(module, "LARGE_BYTES", size)
+    monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", size)
     monkeypatch.setattr(VulkanDevice, "generated", noted)
     large = optimize(graph, "lm", 3, **options)
     assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
@@ -426,7 +423,7 @@ def stored_views(graph):
     """What schedule "jacobians" stores for the views of a graph."""
     solver = resident(graph, schedule="jacobians", schur="implicit")
     solver.linearize()
-    return [one for edges in solver._linearizer.edges for one in edges.stored.values()]
+    return [one for edges in solver._linearizer.edges for one in edges.schedule.stored.values()]
 
 
 def test_schedules_that_cannot_work_are_refused():

@@ -15,9 +15,9 @@ from graphopt.optimizer import optimize
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.cost import predict
-from graphopt.solver.vulkan.create import create
-from graphopt.solver.vulkan.sizes import problem_size
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
+from graphopt.solver.vulkan.solver import create
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.create import create
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.solver import create
 
 PLANE = "EDGE_SE2", "EDGE_SE2_XY", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"
 MIXED = [

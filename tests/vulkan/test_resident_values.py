@@ -20,11 +20,12 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.optimizer import optimize
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan import cost
-from graphopt.solver.vulkan.cost import predict
-from graphopt.solver.vulkan.edge_costs import EdgeCosts
-from graphopt.solver.vulkan.sizes import problem_size
-from graphopt.solver.vulkan.view_cuts import balance_of
+from graphopt.solver.vulkan.plan import search as cost
+from graphopt.solver.vulkan.plan.passes import EdgeCosts
+from graphopt.solver.vulkan.plan.problem import problem_size
+from graphopt.solver.vulkan.plan.search import predict
+from graphopt.solver.vulkan.schedules.expressions import Expressions, balance_of
+from graphopt.solver.vulkan.schedules.jp import Jp
 
 LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 SLOW_DOUBLE = DeviceFigures("slow in double", 4.0e12, 4.8e13, 6.0e12, 2.5e11, 2e-6, 3e-5)
@@ -48,7 +49,7 @@ SCHEDULES = ["expressions", "jp"]
 def figures(monkeypatch):
     """What a test says the device can do: cuts depend on it. Afterwards the validation layer is silent."""
     chosen = [LARGE_GPU]
-    for module in ("stored_numbers", "schedule"):
+    for module in ("schedules.expressions", "plan.choice"):
         monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.device_figures", lambda device: chosen[0])
     monkeypatch.setattr("graphopt.device.figures.device_figures", lambda device: chosen[0])
     yield lambda one: chosen.__setitem__(0, one)
@@ -58,7 +59,9 @@ def figures(monkeypatch):
 
 def stored_numbers(solver):
     """Numbers per edge of all views."""
-    return [one.count for edges in solver._linearizer.edges for one in edges.stored.values()]
+    solver._prepared.result()
+    stored = [getattr(edges.schedule, "stored", {}) for edges in solver._linearizer.edges]
+    return [one.count for views in stored for one in views.values()]
 
 
 @pytest.mark.parametrize("schur", ["off", "implicit"])
@@ -170,7 +173,7 @@ def test_cuts_are_those_of_the_device(figures):
         assert solver.describe()["schedule"] == "expressions"
         size = problem_size(solver.structure, "double")
         costs = EdgeCosts(size, one, "double")
-        expected = [costs.stored(size.groups[0], slot, "expressions") for slot in (0, 1)]
+        expected = [Expressions.stored_numbers(costs, size.groups[0], slot) for slot in (0, 1)]
         counts.append(sorted(stored_numbers(solver)))
         assert counts[-1] == sorted(expected)
     assert counts[0] != counts[1] and min(counts[0]) >= 1
@@ -237,8 +240,8 @@ def test_explain_shows_what_is_stored(tmp_path, capsys):
 
 def moved_vectors(solver):
     """Sources of each t that a solver has computed."""
-    products = solver.system.reduction._products._moved
-    return sorted(tuple(sorted(sources)) for _, sources in products._moved)
+    halves = [edges.schedule for edges in solver._linearizer.edges if isinstance(edges.schedule, Jp)]
+    return sorted(tuple(sorted(sources)) for one in halves for sources in one._moved)
 
 
 def test_slots_share_the_first_half_where_they_can():
@@ -256,7 +259,7 @@ def test_slots_share_the_first_half_where_they_can():
         size = problem_size(solver.structure, "double")
         costs, products = EdgeCosts(size, LARGE_GPU, "double"), solver._linearizer.storage.products
         number = sum(
-            costs.num_moved(g, products, schur)
+            Jp.num_moved(costs, g, products, schur)
             for g, one in zip(size.groups, products, strict=True)
             if one == "jp"
         )

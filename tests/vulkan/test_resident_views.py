@@ -12,7 +12,8 @@ from vulkan_graphs import bundle_adjustment
 from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.edge_views import (
+from graphopt.solver.vulkan.data.array import pack_wide, unpack_wide
+from graphopt.solver.vulkan.data.views import (
     TRANSPOSED,
     edge_view,
     loop_lists,
@@ -21,7 +22,6 @@ from graphopt.solver.vulkan.edge_views import (
     write_data,
     write_rows,
 )
-from graphopt.solver.vulkan.transfer import pack_wide, unpack_wide
 
 GRAPHS = {"plane": lambda: mixed_plane(loops=True), "space": mixed_space, "bundle": bundle_adjustment}
 

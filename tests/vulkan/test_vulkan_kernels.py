@@ -9,14 +9,13 @@ from vulkan_problems import DenseProblem, make_problem, unpack
 
 from graphopt.device import VulkanDevice
 from graphopt.errors import SolverError
-from graphopt.solver.vulkan import transfer
-from graphopt.solver.vulkan.chunks import split_segments
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.context import SUBMISSION_SECONDS, Context, record_step
-from graphopt.solver.vulkan.gpu_queues import LandmarkLists, cut_launches
-from graphopt.solver.vulkan.inverse import BlockInverse
-from graphopt.solver.vulkan.layout import BlockLayout
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.data.layout import BlockLayout, split_segments
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse
+from graphopt.solver.vulkan.kernels.schur import LandmarkLists, cut_launches
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import SUBMISSION_SECONDS, Context, Launch, Program
 
 DAMPING = 0.37
 
@@ -56,19 +55,19 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
 def context(request, monkeypatch):
     """One device per variant; no validation message may be left after a test."""
     # Short chunks, so that small problems have queues that are split.
-    monkeypatch.setattr("graphopt.solver.vulkan.schur.PAIRS_PER_CHUNK", 40)
-    monkeypatch.setattr("graphopt.solver.vulkan.products.ITEMS_PER_CHUNK", 24)
+    monkeypatch.setattr("graphopt.solver.vulkan.kernels.schur.PAIRS_PER_CHUNK", 40)
+    monkeypatch.setattr("graphopt.solver.vulkan.kernels.blocks.ITEMS_PER_CHUNK", 24)
     access, precision = request.param
     device = shared_device(access)
     yield Context(device, precision)
     assert device.messages == []
 
 
-def start(context: Context, problem: DenseProblem, **options) -> VulkanSystem:
+def start(context: Context, problem: DenseProblem, **options) -> DampedSystem:
     """A system with H and b on the device."""
     defaults = {"tolerance": 1e-24 if context.precision == "double" else 1e-12, "max_iterations": 200}
     configuration = Configuration(**{"linear_solver": "pcg", **defaults, **options})
-    system = VulkanSystem(context.device, problem.layout, configuration, context.precision)
+    system = DampedSystem(context, problem.layout, configuration)
     system.values[:] = problem.values
     system.b[:] = problem.b
     system.upload()
@@ -227,9 +226,7 @@ def test_inverse_of_blocks_of_any_size(dim):
     dims = np.full(40, dim, np.int32)
     inverse = BlockInverse(context, dims, np.arange(40) * dim * dim, np.arange(40) * dim)
     status = context.device.upload(np.zeros(8, np.uint32))
-    recorder = context.device.record()
-    record_step(recorder, inverse.launches(values, None, status))
-    context.device.submit(recorder.finish()).wait()
+    Program(context).step(inverse.launches(values, None, status)).run()
     result = context.download(inverse.buffer, inverse.size).reshape(40, dim, dim)
     for actual, block in zip(result, blocks, strict=True):
         assert relative_error(actual @ block, np.eye(dim)) < 1e-8
@@ -261,10 +258,8 @@ def test_pivots_are_those_that_the_cpu_takes(context, dim, share):
     fails = share < 1.0
     for with_spare in (False, True):
         status = context.device.upload(np.zeros(8, np.uint32))
-        recorder = context.device.record()
         launches = inverse.launches(values, zeros, status, spare=others if with_spare else None)
-        record_step(recorder, launches)
-        context.device.submit(recorder.finish()).wait()
+        Program(context).step(launches).run()
         assert bool(context.device.download(status, np.uint32, 8)[4]) is (fails and not with_spare)
         if fails and not with_spare:
             continue
@@ -362,12 +357,16 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     context = Context(shared_device("address"), "double")
     for budget in (1e9, 2e4):  # bytes, on a device of any speed
         seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
-        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
-        systems.append(start(context, problem, schur="explicit"))
+        monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", seconds)
+        systems.append(start(Context(context.device, "double"), problem, schur="explicit"))
         assert systems[-1].solve(DAMPING)
-    whole, cut = (system._programs[("start", "scalar")].num_programs for system in systems)
+    of_trial = [
+        [one for (name, *_), one in system._programs.items() if name[0] == "trial"] for system in systems
+    ]
+    assert [len(one) for one in of_trial] == [1, 1]
+    whole, cut = (one[0].num_submissions for one in of_trial)
     assert whole == 1 and cut > 3
-    assert any(name[0] == "more" for name in systems[1]._programs)
+    assert any(name[0] == "more" for name, *_ in systems[1]._programs)
     assert np.array_equal(systems[0].dx, systems[1].dx)
 
 
@@ -377,7 +376,7 @@ def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypa
     problem = PROBLEMS["mixed dimensions"]()
     steps = []
     for limit in (1 << 32, 0):
-        monkeypatch.setattr("graphopt.solver.vulkan.context.LARGE_BYTES", limit)
+        monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", limit)
         system = start(context, problem, schur=schur)
         assert system.solve(DAMPING)
         steps.append(system.dx.copy())
@@ -414,7 +413,7 @@ def test_a_thousand_solves_leave_nothing_behind():
 
 def test_queues_that_cannot_be_counted_are_refused(monkeypatch):
     """A queue of 2^30 items is an error that names the way out, not a wrong answer."""
-    monkeypatch.setattr("graphopt.solver.vulkan.context.MAX_QUEUE_ITEMS", 20)
+    monkeypatch.setattr("graphopt.solver.vulkan.program.MAX_QUEUE_ITEMS", 20)
     problem = make_problem([6] * 3, [3] * 12, degree=2)
     system = start(Context(shared_device("address"), "double"), problem, schur="explicit")
     with pytest.raises(SolverError, match="implicit"):
@@ -453,14 +452,14 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
     steps, launches = [], []
     for budget in (1e9, 2e4):
         seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
-        monkeypatch.setattr("graphopt.solver.vulkan.context.SUBMISSION_SECONDS", seconds)
+        monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", seconds)
         cut = Context(context.device, "double")
         system = start(cut, problem, schur="explicit", work_queues=work_queues)
         assert system.solve(DAMPING)
         steps.append(system.dx.copy())
         lists = LandmarkLists(cut, problem.layout, system.reduction.landmark_inverse.offset)
         walk = lists.walk_steps(system.reduction.reduced)
-        launches.append(cut_launches(cut, None, (), walk, 1))
+        launches.append(cut_launches(cut, Launch(None, (), (0, 0), 0), walk, 1))
     assert np.array_equal(*steps)
     assert len(launches[0]) == 1 < len(launches[1])
     assert [one.params[0] for one in launches[1][1:]] == [one.params[1] for one in launches[1][:-1]]
@@ -474,8 +473,8 @@ def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
     device = VulkanDevice(validation=True, memory_scheme=scheme)
     monkeypatch.setattr(device.runtime, "MAX_STAGED", 3 * 64)
     expected = np.random.default_rng(0).integers(256, size=(8, 64), dtype=np.uint8)
-    array = transfer.DeviceArray(Context(device, "double"), 8 * 64)
-    array.write([np.zeros(8 * 64, np.uint8)])
+    array = DeviceArray(Context(device, "double"), 8 * 64, np.uint8)
+    array.write(np.zeros(8 * 64, np.uint8))
 
     def write(first, out):
         out[:] = expected[first : first + len(out) // 64].reshape(-1)

@@ -15,8 +15,8 @@ from graphopt.solver import reuse
 from graphopt.solver.configurations import CONFIGURATIONS, configured
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.block_solver import VulkanBlockSolver
-from graphopt.solver.vulkan.configuration import Configuration
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 
 GRAPHS = {"bundle adjustment": bundle_adjustment, "pose graph": pose_graph}
 SETTINGS = [
@@ -134,7 +134,7 @@ def test_solver_is_reused_for_a_repeated_structure(monkeypatch):
 def test_configurations_resolve_by_problem():
     """`auto` names what it takes; combinations that cannot work are refused."""
     graph = bundle_adjustment()
-    solver = VulkanBlockSolver(
+    solver = HostLinearizedSolver(
         graph, Structure(graph.select()), SolverOptions(device="vulkan"), device=shared_device("address")
     )
     assert solver.system.configuration.linear_solver == "cholesky"
@@ -200,7 +200,7 @@ def test_two_devices_solve_side_by_side():
         graph = bundle_adjustment()
         device = VulkanDevice(masked_features=masked)
         options = SolverOptions(device="vulkan", linear_solver="pcg")
-        solvers.append(VulkanBlockSolver(graph, Structure(graph.select()), options, device=device))
+        solvers.append(HostLinearizedSolver(graph, Structure(graph.select()), options, device=device))
     for _ in range(3):
         assert solvers[0].linearize() == pytest.approx(solvers[1].linearize(), rel=1e-12)
         for solver in solvers:

@@ -20,8 +20,9 @@ PROGRAM = """
 import hashlib, json, sys
 sys.path[:0] = sys.argv[1:]
 from graphopt.device import VulkanDevice
-from graphopt.solver.vulkan.configuration import Configuration
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.program import Context
 from vulkan_problems import make_problem
 
 device = VulkanDevice(validation=True)
@@ -34,7 +35,7 @@ for precision, schur, dims in (
 ):
     problem = make_problem(dims, [3, 2] * 14, degree=4)
     configuration = Configuration("pcg", schur, tolerance=1e-12, max_iterations=60)
-    system = VulkanSystem(device, problem.layout, configuration, precision)
+    system = DampedSystem(Context(device, precision), problem.layout, configuration)
     system.values[:], system.b[:] = problem.values, problem.b
     system.upload()
     assert system.solve(0.37)

@@ -130,13 +130,22 @@ def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> se
 
 
 def closed_choices(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
-    """What a `select` chooses between where it depends on more than one vertex, see `closed_forms`."""
+    """What a `select` chooses between where it depends on more than one vertex, see `closed_forms`.
+
+    Not where the kernel width decides: a robust kernel's branches are no closed forms near a singularity.
+    """
     owner = {load.name: k for k, group in enumerate(groups) for load in group}
     owners: dict[str, frozenset[int]] = {name: frozenset({k}) for name, k in owner.items()}
+    of_width, found = {"width"}, set[str]()
     for statement in assignment.statements:
-        of_sources = [owners.get(name, frozenset()) for name in statement.names()]
+        names = statement.names()
+        of_sources = [owners.get(name, frozenset()) for name in names]
         owners.update(dict.fromkeys(statement.targets, frozenset().union(*of_sources)))
-    return {name for name in assignment.choices() if len(owners.get(name, ())) > 1}
+        if not of_width.isdisjoint(names):
+            of_width.update(statement.targets)
+        if statement.operation == "SELECT" and statement.sources[0] not in of_width:
+            found.update(name for name in statement.sources[1:] if isinstance(name, str))
+    return {name for name in found if len(owners.get(name, ())) > 1}
 
 
 def compose(

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.solver.linear import memory
 from graphopt.solver.linear.pattern import BlockPattern
 
 ORDERINGS = ("auto", "amd", "metis", "natural")
@@ -40,10 +41,14 @@ class SparseCholesky(kernels.SparseCholesky):
     """
 
     def __init__(self, pattern: BlockPattern, ordering: str = "auto", method: str = "llt") -> None:
-        """Analyse the structure: ordering, elimination tree, supernodes, places of all blocks."""
+        """Analyse the structure: ordering, elimination tree, supernodes, places of all blocks.
+
+        Raises `SolverError` if the factor, whose size is then known, is larger than the memory there is.
+        """
         if ordering not in ORDERINGS:
             raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
         super().__init__(pattern, ordering, _is_signed(method))
+        memory.require(self.required_bytes, f"The factor of {pattern.dim} rows")
 
 
 class DenseCholesky(kernels.DenseCholesky):
@@ -52,6 +57,7 @@ class DenseCholesky(kernels.DenseCholesky):
     def __init__(self, pattern: BlockPattern, method: str = "llt") -> None:
         """Nothing is analysed; memory is taken at the first `factorize`."""
         super().__init__(pattern, _is_signed(method))
+        memory.require(4 * pattern.dim * (pattern.dim + 8), f"The dense factor of {pattern.dim} rows")
 
 
 def _is_signed(method: str) -> bool:

@@ -13,7 +13,7 @@ from graphopt.solver.structure import Structure
 
 
 def _create(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
-    from graphopt.solver.vulkan.create import create
+    from graphopt.solver.vulkan.solver import create
 
     return create(graph, structure, options)
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.external import ExternalPlaces
-from graphopt.solver.vulkan.context import VECTOR_WORKGROUP, Launch, Mirror
-from graphopt.solver.vulkan.records import DeviceEstimates
-from graphopt.solver.vulkan.sequence import Sequence
-from graphopt.solver.vulkan.system import VulkanSystem
+from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.data.estimates import DeviceEstimates
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Program
 
 WORDS = np.dtype(np.float64)
 
@@ -22,14 +22,14 @@ WORDS = np.dtype(np.float64)
 class DeviceExternal:
     """Implements `ExternalPart` for the device-resident block solver."""
 
-    def __init__(self, system: VulkanSystem, estimates: DeviceEstimates, places: ExternalPlaces):
+    def __init__(self, system: DampedSystem, estimates: DeviceEstimates, places: ExternalPlaces):
         self._system, self._estimates, self._places = system, estimates, places
         context = system.context
-        self._values = Mirror(context, len(places.values))
-        self._b = Mirror(context, len(places.b))
+        self._values = DeviceArray(context, len(places.values))
+        self._b = DeviceArray(context, len(places.b))
         self._at_values = context.indices(places.values) if len(places.values) else None
         self._at_b = context.indices(places.b) if len(places.b) else None
-        self._adding: Sequence | None = None
+        self._adding: Program | None = None
         self._back: Any = None
         self._reading: dict[int, Any] = {}
 
@@ -43,7 +43,7 @@ class DeviceExternal:
         program = self._reading[version]
         if program is None:
             return
-        self._system.context.device.submit(program).wait()
+        program.run()
         at = 0
         for number, rows in self._moving():
             records = estimates.version(version)[number]
@@ -68,13 +68,13 @@ class DeviceExternal:
                 at += nbytes
         if not copies:
             return None
-        device = self._system.context.device
+        context = self._system.context
         if self._back is None:
-            self._back = device.allocate(at, "readback")
-        recorder = device.record()
+            self._back = context.device.allocate(at, "readback")
+        program = Program(context)
         for source, nbytes, source_offset, target_offset in copies:
-            recorder.copy(source, self._back, nbytes, source_offset, target_offset)
-        return recorder.finish()
+            program.copy(source, self._back, nbytes, source_offset, target_offset)
+        return program
 
     def write_estimates(self, number: int, rows: np.ndarray) -> None:
         """See `ExternalPart`."""
@@ -85,31 +85,30 @@ class DeviceExternal:
     def add(self, values: np.ndarray, b: np.ndarray) -> None:
         """See `ExternalPart`."""
         for mirror, numbers in ((self._values, values), (self._b, b)):
-            mirror.host[:] = numbers
+            mirror.staging[:] = numbers
             mirror.commit()
         if self._adding is None:
             self._adding = self._record_adding()
         self._adding.run(self._system.device_seconds)
-        self._system.note_linearized()
+        self._system.note_linearized(0)
 
-    def _record_adding(self) -> Sequence:
-        context, own = self._system.context, self._system.equations
-        sequence = Sequence(context).begin("linearize")
-        self._values.record_upload(sequence)
-        self._b.record_upload(sequence)
-        sequence.barrier()
-        kernel = context.shader("add_entries", 3, 1, {0: VECTOR_WORKGROUP})
-        parts = ((self._at_values, self._values, own.values), (self._at_b, self._b, own.b))
+    def _record_adding(self) -> Program:
+        context, equations = self._system.context, self._system.equations
+        program = Program(context).phase("linearize")
+        self._values.record_upload(program)
+        self._b.record_upload(program)
+        program.barrier()
+        parts = ((self._at_values, self._values, equations.values), (self._at_b, self._b, equations.b))
         counts = (len(self._places.values), len(self._places.b))
-        sequence.step(
-            [
-                Launch(kernel, (at, mirror.buffer, target), (count,), -(-count // VECTOR_WORKGROUP))
-                for (at, mirror, target), count in zip(parts, counts, strict=True)
-                if count
-            ]
-        )
-        self._system.record_diagonal(sequence)
-        return sequence.end()
+        adding = [
+            context.launch(
+                "add_entries", (at, numbers.buffer, target), (count,), -(-count // VECTOR_WORKGROUP)
+            )
+            for (at, numbers, target), count in zip(parts, counts, strict=True)
+            if count
+        ]
+        self._system.record_diagonal(program.step(adding))
+        return program
 
 
 def _runs(rows: np.ndarray) -> list[tuple[int, int]]:

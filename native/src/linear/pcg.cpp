@@ -89,12 +89,14 @@ bool Pcg::factorize() {
   ready_ = false;
   failed_block_ = -1;
   for (int block = 0; block < matrix_->num_blocks(); ++block) {
-    const std::int64_t at = block_offset_[block];
-    if (!invert_spd<0>(diagonal_.data() + at, nullptr, inverse_.data() + at, scratch_.data(),
-                       matrix_->dims()[block])) {
-      failed_block_ = block;
-      return false;
-    }
+    double* const own = diagonal_.data() + block_offset_[block];
+    double* const inverse = inverse_.data() + block_offset_[block];
+    const int dim = matrix_->dims()[block];
+    if (invert_spd<0>(own, nullptr, inverse, scratch_.data(), dim)) continue;
+    if (matrix_->block_instead(block, own) && invert_spd<0>(own, nullptr, inverse, scratch_.data(), dim))
+      continue;
+    failed_block_ = block;
+    return false;
   }
   ready_ = true;
   return true;

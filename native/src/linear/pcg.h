@@ -26,7 +26,9 @@ class BlockOperator {
   virtual std::int64_t offset(int block) const = 0;
   virtual bool worth_threads() const = 0;
   virtual void require_threads(int num_threads) = 0;
-  virtual void diagonal_blocks(double* out) = 0;                            // damping included
+  virtual void diagonal_blocks(double* out) = 0;  // damping included
+  // A block to precondition with where the diagonal block is not positive definite; false: there is none.
+  virtual bool block_instead(int /*block*/, double* /*out*/) const { return false; }
   virtual void multiply(const double* x, double* y, const Team& team) = 0;  // ends without a barrier
 };
 
@@ -66,6 +68,10 @@ class SchurOperator final : public BlockOperator {
   bool worth_threads() const override { return schur_->worth_threads(); }
   void require_threads(int num_threads) override { schur_->require_threads(num_threads); }
   void diagonal_blocks(double* out) override { schur_->diagonal_blocks(out, diagonal_of_kept_); }
+  bool block_instead(int block, double* out) const override {
+    if (!diagonal_of_kept_) schur_->kept_block(block, out);
+    return !diagonal_of_kept_;
+  }
   void multiply(const double* x, double* y, const Team& team) override { schur_->multiply(x, y, team); }
 
  private:
@@ -79,8 +85,9 @@ class Pcg {
   Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
       std::int64_t max_iterations);
 
-  // Invert the diagonal blocks of the operator's current numbers. False: failed_block() is not positive
-  // definite.
+  // Invert the diagonal blocks of the operator's current numbers. One of S that rounding has left not
+  // positive definite is replaced by that of H + D. False: failed_block() is not positive definite either
+  // way.
   bool factorize();
 
   // x (dim) := approximate solution, from x = 0; x may be b.

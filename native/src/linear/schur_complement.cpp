@@ -205,6 +205,13 @@ void SchurComplement::diagonal_blocks(double* out, bool of_kept) {
   throw_if_stopped();
 }
 
+void SchurComplement::kept_block(int block, double* out) const {
+  const int dim = pattern_->block_dim(block);
+  std::copy_n(values_ + pattern_->value_offset(pattern_->diagonal(block)), dim * dim, out);
+  if (damping_ == nullptr) return;
+  for (int i = 0; i < dim; ++i) out[i * dim + i] += damping_[pattern_->offset(block) + i];
+}
+
 const SchurComplement::Kernels& SchurComplement::choose_kernels() const {
   const auto all = [&](int begin, int end, int dim) {
     return std::all_of(pattern_->dims().begin() + begin, pattern_->dims().begin() + end,

@@ -42,6 +42,8 @@ class SchurComplement {
 
   // Diagonal blocks of S, or of_kept: of H_pp + D, one after the other, column-major (diagonal_size()).
   void diagonal_blocks(double* out, bool of_kept = false);
+  // The diagonal block of H_pp + D of one kept block.
+  void kept_block(int block, double* out) const;
 
   const BlockPattern& pattern() const { return *pattern_; }
   std::shared_ptr<const BlockPattern> reduced_pattern() const {

@@ -62,6 +62,13 @@ std::int64_t SparseCholesky::memory_bytes() const {
   return doubles * static_cast<std::int64_t>(sizeof(double)) + symbolic;
 }
 
+std::int64_t SparseCholesky::required_bytes() const {
+  const int threads = ThreadPool::instance().num_threads();
+  const Schedule schedule(symbolic_, threads);
+  const std::int64_t vectors = (4 + (threads > 1 ? threads : 0)) * pattern_->dim();
+  return (symbolic_.factor_size + schedule.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
+}
+
 Front SparseCholesky::front(int s) {
   const Supernode& node = symbolic_.supernodes[s];
   return Front{node.num_pivots,

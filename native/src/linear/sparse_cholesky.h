@@ -44,6 +44,7 @@ class SparseCholesky {
   int failed_block() const { return failed_block_; }
   std::int64_t num_negative() const;  // pivots
   std::int64_t memory_bytes() const;
+  std::int64_t required_bytes() const;  // that the first factorisation takes
 
  private:
   void plan();

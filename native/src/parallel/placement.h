@@ -3,14 +3,12 @@
 // Schedulers put a thread that is woken near the one that wakes it, some (of virtual machines, to give cores
 // back) on the very same core, and leave it there while both are busy for short times only: a team of two
 // then takes more than twice as long as one thread would, for as long as the process lives. So every thread
-// of a region notes its core, and who finds it taken moves to a free one, where it stays for a moment: long
-// enough not to be put back at the next wake, short enough to leave the scheduler its freedom when other
-// processes want the core.
+// of a region notes its core, and who finds it taken asks the scheduler for any of the others, once: it is
+// bound to none of them afterwards, where another thread may be busy.
 #pragma once
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -30,9 +28,6 @@ class Placement {
   struct alignas(64) Core {
     std::atomic<std::uint64_t> region{0};  // the last in which a thread was here
   };
-
-  void move(int core);
-  void release();
 
   std::vector<int> allowed_;  // cores that this process may use
   std::vector<Core> cores_;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "parallel/waiting.h"
 #include "vulkan/faults.h"
 #include "vulkan/program.h"
 
@@ -29,6 +30,7 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
   }
 }
 
+constexpr int spin_microseconds = 100;
 constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
 constexpr double longest_transfer = 600.0;  // [s]
 
@@ -263,7 +265,24 @@ std::uint64_t Device::last_submitted() {
   return submitted_;
 }
 
+// Whether it is reached within the time that waking a thread takes: a program of some microseconds is waited
+// for without sleeping. Software drivers need the core themselves.
+bool Device::reached_soon(std::uint64_t value) {
+  if (physical_.kind == "cpu") return false;
+  std::uint64_t now = 0;
+  VkResult result = VK_SUCCESS;
+  const auto is_over = [&] {
+    result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
+    return result != VK_SUCCESS || now >= value;
+  };
+  return spin_until(is_over, spin_microseconds) && result == VK_SUCCESS;
+}
+
 bool Device::wait(std::uint64_t value, double timeout_s) {
+  if (timeout_s > 0.0 && reached_soon(value)) {
+    release_finished();
+    return true;
+  }
   VkSemaphoreWaitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
   info.semaphoreCount = 1;

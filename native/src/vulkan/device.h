@@ -87,6 +87,7 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
+  bool reached_soon(std::uint64_t value);
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);

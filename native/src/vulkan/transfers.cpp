@@ -166,6 +166,7 @@ void Transfers::send(const Staged& staged, const std::shared_ptr<Buffer>& to,
 void Transfers::upload(const std::shared_ptr<Buffer>& to, std::uint64_t offset, const char* from,
                        std::uint64_t size) {
   if (to->mapped() != nullptr) {
+    device_.require_present();
     copy_bytes(to->mapped() + offset, from, size);
     return;
   }
@@ -331,15 +332,16 @@ void Transfers::send_back(Travelling& travelling) {
 }
 
 bool Transfers::receive(Travelling& travelling, double timeout_s) {
-  const bool is_there = device_.wait(travelling.chunk->value, timeout_s);
-  if (is_there) {
-    for (const auto& [at, part] : travelling.parts) {
-      copy_bytes(part.to, travelling.chunk->range.mapped() + at, part.size);
-    }
+  const auto give_back = [&](Chunk* chunk) {
+    std::unique_lock<std::mutex> lock(device_.queue_mutex());
+    release(*chunk);
+  };
+  const std::unique_ptr<Chunk, decltype(give_back)> held(travelling.chunk, give_back);
+  if (!device_.wait(held->value, timeout_s)) return false;
+  for (const auto& [at, part] : travelling.parts) {
+    copy_bytes(part.to, held->range.mapped() + at, part.size);
   }
-  std::unique_lock<std::mutex> lock(device_.queue_mutex());
-  release(*travelling.chunk);
-  return is_there;
+  return true;
 }
 
 }  // namespace graphopt::vulkan

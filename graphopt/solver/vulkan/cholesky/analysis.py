@@ -31,6 +31,8 @@ BLOCK = 32
 MOST_DENSE = 20_000
 """Rows of a system that may be taken as dense: 3.2 GB."""
 NOWHERE = 0xFFFFFFFF
+MAX_INDICES = 1 << 30
+"""Entries of an array of indices, which stays below 4 GiB."""
 _FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
 _LEVEL_SECONDS = 2e-5  # of a level: its dispatches and its longest chain of pivots
@@ -138,6 +140,12 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
 def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:
     symbolic = kernels.DeviceSymbolic(pattern, ordering)
     n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
+    counted = max(pattern.values_size, len(symbolic.rows))
+    if counted >= MAX_INDICES:
+        raise SolverError(
+            f"The matrix has {pattern.values_size} stored scalars, its factor {len(symbolic.rows)} rows "
+            f"below pivots; a device counts to {MAX_INDICES - 1}. Use linear_solver='pcg', or device='cpu'."
+        )
     factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
     if factor_offset[-1] >= NOWHERE:
         raise SolverError(

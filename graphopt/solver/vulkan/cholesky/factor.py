@@ -29,7 +29,17 @@ from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
-from graphopt.solver.vulkan.cholesky.work import OUTER, UPDATE_FLOPS, Level, Run, Work, tile_bounds
+from graphopt.solver.vulkan.cholesky.work import (
+    BLOCK,
+    OUTER,
+    PANEL_FLOPS,
+    UPDATE_FLOPS,
+    Level,
+    Run,
+    Work,
+    tile_bounds,
+)
+from graphopt.solver.vulkan.program import Launch, Program
 
 Method = Literal["llt", "ldlt"]
 STATUS_WORDS = 2
@@ -157,19 +167,31 @@ class DeviceCholesky:
         buffers = (self._diagonal, self.source, damping or self.factor, self.factor, self._thresholds)
         recorder.dispatch(damp, buffers, (own.dim,), -(-own.dim // _VECTOR))
         recorder.barrier()
-        spend = getattr(recorder, "spend", None)  # cuts programs that take too long
         for number, level in enumerate(self.work.levels):
-            if spend is not None:
-                spend(_BYTES_PER_FLOP * level.flops)
             self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
 
     def record_list(
-        self, recorder: Any, kernel: Any, run: Run, words: int, buffers: tuple[Any, ...], params: tuple = ()
+        self,
+        recorder: Any,
+        kernel: Any,
+        run: Run,
+        words: int,
+        buffers: tuple[Any, ...],
+        params: tuple = (),
+        flops: float = 0.0,
     ) -> None:
-        """Dispatch a work list, in pieces where it is long."""
+        """Dispatch a work list, in pieces where it is long; flops: operations of a workgroup, where many.
+
+        A `Program` ends a submission where these are too many for one.
+        """
         for start in range(0, run.num, MAX_GROUPS):
             groups = min(MAX_GROUPS, run.num - start)
-            recorder.dispatch(kernel, buffers, (run.first + words * start, *params), groups)
+            first = (run.first + words * start, *params)
+            if isinstance(recorder, Program):
+                nbytes = _BYTES_PER_FLOP * flops * groups
+                recorder.launch(Launch(kernel, buffers, first, groups, nbytes))
+            else:
+                recorder.dispatch(kernel, buffers, first, groups)
 
     def _record_level(self, recorder: Any, level: Level, below: Any, updates: Any) -> None:
         dim = self.analysis.dim
@@ -186,34 +208,34 @@ class DeviceCholesky:
         self._record_panels(recorder, level, updates)
 
     def _record_panels(self, recorder: Any, level: Level, updates: Any) -> None:
-        spend = getattr(recorder, "spend", None)
         panel = self.shader("panel", 7, 4, {0: 128})
+        widest = BLOCK * len(level.steps)
         buffers = (self.words, self.fronts, self.factor, self._diagonals, self._thresholds, self.signs)
         for step in level.steps:
             params = (step.column, step.panel, self.analysis.dim)
-            self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params)
+            flops = PANEL_FLOPS * (step.column - step.panel + BLOCK)
+            self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params, flops)
             recorder.barrier()
             if step.update is not None:
-                if spend is not None:
-                    spend(_BYTES_PER_FLOP * UPDATE_FLOPS * step.update.num * OUTER)
-                last = step.panel + OUTER
-                self._record_update(recorder, step.update, updates, (step.panel, last), whole=False)
+                span = (step.panel, step.panel + OUTER)
+                self._record_update(recorder, step.update, updates, span, OUTER)
                 recorder.barrier()
         if level.diagonals is not None:
             kernel = self.shader("diagonal", 4, 1, {0: 128})
             diagonals = (self.words, self.fronts, self._diagonals, self.factor)
             self.record_list(recorder, kernel, level.diagonals, 3, diagonals)
         if level.complement is not None:
-            self._record_update(recorder, level.complement, updates, (0, 0), whole=True)
+            self._record_update(recorder, level.complement, updates, None, widest)
         if level.steps:
             recorder.barrier()
 
     def _record_update(
-        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int], *, whole: bool
+        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int] | None, depth: int
     ) -> None:
-        kernel = self.shader("update", 5, 3, {0: 128, 1: int(whole)})
+        """span: columns that later ones are updated by; None: all pivots, for the Schur complement."""
+        kernel = self.shader("update", 5, 3, {0: 128, 1: int(span is None)})
         buffers = (self.words, self.fronts, self.factor, updates, self.signs)
-        self.record_list(recorder, kernel, run, 2, buffers, span)
+        self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0), UPDATE_FLOPS * depth)
 
     def record_solve(self, recorder: Any, rhs: Any, x: Any, num_rhs: int = 1) -> None:
         """Record x = (H + D)^-1 rhs with the last factorisation; x may be rhs.
@@ -222,9 +244,20 @@ class DeviceCholesky:
         """
         if self.analysis.dim == 0 or num_rhs == 0:
             return
+        if num_rhs > self.max_sides:
+            raise SolverError(
+                f"{num_rhs} right-hand sides of {self.analysis.dim} rows need a vector of 4 GiB or more, "
+                f"which kernels do not reach. Solve for at most {self.max_sides} at once."
+            )
         if num_rhs not in self._solves:
             self._solves[num_rhs] = Solves(proxy(self), num_rhs)  # no cycle: memory goes at once
         self._solves[num_rhs].record(recorder, rhs, x)
+
+    @property
+    def max_sides(self) -> int:
+        """Right-hand sides at once: vectors of all of them stay below 4 GiB."""
+        rows = max(1, self.analysis.dim, self.analysis.num_carried)
+        return max(1, (_LARGE_BYTES - 1) // (8 * rows))
 
     # ---------------------------------------------------------------- outcome
 
@@ -311,6 +344,9 @@ class _HostSide:
         dim, sides = owner.pattern.dim, 1 if b.ndim == 1 else b.shape[1]
         if b.ndim > 2 or b.shape[0] != dim:
             raise ShapeError(f"b: expected shape ({dim},) or ({dim}, k), got {b.shape}.")
+        if sides > owner.max_sides:
+            cuts = range(0, sides, owner.max_sides)
+            return np.concatenate([self.solve(b[:, k : k + owner.max_sides]) for k in cuts], axis=1)
         rhs = owner.numbers(dim * sides)
         self._move(np.ascontiguousarray(b.T).ravel(), rhs, dim * sides, "b")
         recorder = owner.device.record()

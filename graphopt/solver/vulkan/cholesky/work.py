@@ -21,7 +21,8 @@ ASSEMBLE_TILE = 32
 OUTER = 256
 """Columns that are factored before all later ones are updated by them."""
 UPDATE_FLOPS = 2.0 * UPDATE_TILE**2
-"""Operations of a workgroup of chol_update per column."""
+PANEL_FLOPS = 2.0 * (PANEL_ROWS + BLOCK) * BLOCK
+"""Operations of a workgroup of chol_update and of chol_panel per column."""
 SOLVE_ROWS = 128
 """Rows of a workgroup of chol_forward_step and chol_backward_step."""
 CLASSES = (16, 32, SMALL_ROWS)
@@ -54,8 +55,6 @@ class PanelStep:
 class Level:
     """Everything of one level, in the order in which it runs."""
 
-    flops: float = 0.0
-    """Operations, but for those of trailing columns."""
     small: list[tuple[int, Run]] = field(default_factory=list)
     """Rows of shared memory, and the fronts of that class."""
     assemble: Run | None = None
@@ -129,8 +128,6 @@ class Work:
     def _level(self, fronts: np.ndarray) -> Level:
         level, own = Level(), self._analysis
         small, large = fronts[own.is_small[fronts]], fronts[~own.is_small[fronts]]
-        n, m = own.num_pivots[fronts].astype(float), own.num_below[fronts].astype(float)
-        level.flops = float((n**2 * np.minimum(n + m, OUTER) + n * m**2).sum())
         self._factor_small(level, small)
         if len(large):
             large = large[np.argsort(-own.num_pivots[large], kind="stable")]

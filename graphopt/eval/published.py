@@ -1,0 +1,73 @@
+"""Published numbers, to stand beside measured ones: of other programs, on other machines.
+
+Absolute trajectory errors: ORB-SLAM3 (Campos et al., TRO 2021, table II: rms in metres on EuRoC). Times of
+local-inertial bundle adjustment: Gopinath (MSc thesis, SFU 2023), tables 4.1 and 5.13: mean and deviation in
+milliseconds of ORB-SLAM3 with g2o's block solver on a desktop CPU, and with that thesis' on its GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_EUROC = ("MH01", "MH02", "MH03", "MH04", "MH05", "V101", "V102", "V103", "V201", "V202", "V203")
+_ORB_SLAM3 = {
+    "mono": (0.016, 0.027, 0.028, 0.138, 0.072, 0.033, 0.015, 0.033, 0.023, 0.029, None),
+    "stereo": (0.029, 0.019, 0.024, 0.085, 0.052, 0.035, 0.025, 0.061, 0.041, 0.028, 0.521),
+    "mono-inertial": (0.062, 0.037, 0.046, 0.075, 0.057, 0.049, 0.015, 0.037, 0.042, 0.021, 0.027),
+    "stereo-inertial": (0.036, 0.033, 0.035, 0.051, 0.082, 0.038, 0.014, 0.024, 0.032, 0.014, 0.024),
+}
+"""By mode, in the order of `_EUROC` [m]; None: not successful."""
+_LOCAL_BA = """
+MH01 52.66 21.52 35.97 15.92 34.30 12.85
+MH02 45.77 18.69 32.56 12.90 31.55 11.82
+MH03 55.69 19.51 40.53 14.10 38.32 13.74
+MH04 50.99 13.92 37.40 9.47 35.62 8.89
+MH05 52.03 13.12 37.17 9.31 35.56 8.76
+V101 61.49 13.77 43.22 9.40 41.51 8.34
+V102 55.74 15.92 41.03 12.70 39.19 11.68
+V103 49.75 14.07 34.18 9.27 33.06 8.59
+V201 53.85 13.32 35.65 8.30 33.53 7.23
+V202 54.59 12.84 38.20 9.84 36.39 9.03
+V203 35.07 11.79 25.97 8.51 25.29 7.78
+outdoors1 35.08 19.05 27.55 12.82 28.67 12.91
+outdoors2 41.74 22.07 32.03 14.78 33.14 15.14
+outdoors3 46.37 16.56 37.20 11.98 38.04 12.35
+outdoors4 38.93 23.07 29.08 15.08 29.58 14.69
+outdoors5 58.15 17.99 45.39 14.34 44.67 13.11
+outdoors6 51.69 16.70 42.55 14.75 40.83 11.48
+outdoors7 43.07 14.28 34.17 10.73 34.98 10.99
+room1 75.85 18.29 60.47 17.04 57.01 17.04
+room2 70.25 19.70 56.97 17.49 56.22 17.49
+room3 75.91 18.00 63.56 18.36 59.10 18.36
+room4 68.40 18.35 52.25 15.30 49.07 15.30
+room5 75.65 15.87 61.08 15.51 58.86 15.51
+room6 73.85 17.20 54.79 15.04 54.29 15.04
+"""
+"""Sequence; mean and deviation [ms] of CPU, GPU of table 4.1, GPU of table 5.13."""
+
+
+def published(kind: str, name: str, mode: str) -> dict[str, Any]:
+    """What was published about a sequence in a mode; empty where nothing is known.
+
+    "orb_slam3_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s", "local_ba_gpu_5_13_s" with mean and std.
+    """
+    key, found = _key(name), {}
+    if kind == "euroc" and key in _EUROC and _ORB_SLAM3[mode][_EUROC.index(key)] is not None:
+        found["orb_slam3_ate_m"] = _ORB_SLAM3[mode][_EUROC.index(key)]
+    for line in _LOCAL_BA.split("\n"):
+        sequence, *numbers = line.split() or [""]
+        if sequence == key and mode == "stereo-inertial" and kind in ("euroc", "tumvi"):
+            values = [1e-3 * float(one) for one in numbers]
+            for place, label in enumerate(("cpu", "gpu_4_1", "gpu_5_13")):
+                mean, deviation = values[2 * place : 2 * place + 2]
+                found[f"local_ba_{label}_s"] = {"mean": mean, "std": deviation}
+    return found
+
+
+def _key(name: str) -> str:
+    """MH01 of MH_01_easy, room1 of dataset-room1_512_16."""
+    if match := re.match(r"(MH|V\d)_?(\d\d)", name):
+        return "".join(match.groups())
+    match = re.match(r"(?:dataset-)?([a-z]+\d)", name)
+    return match.group(1) if match else name

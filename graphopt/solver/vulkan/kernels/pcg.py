@@ -1,0 +1,198 @@
+"""Preconditioned conjugate gradients on the device, with g2o's stop rule (thesis, algorithm 5).
+
+    r = b, d = s = J r, dn = r's, d0 = max(tolerance dn, kept)
+    until dn <= d0:  q = A d;  alpha = dn / d'q;  x += alpha d;  r -= alpha q;  s = J r;  beta = r's / dn;  d
+    = s + beta d
+
+J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
+says that a stop rule was met. Where less than a solution to the tolerance will do, a run also stops when
+iterations no longer gain much: see pcg_direction.comp. An iteration is the product and three vector kernels.
+All sums have a fixed order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table
+from graphopt.solver.vulkan.kernels.equations import Equations
+from graphopt.solver.vulkan.program import Context, Launch, Program
+
+MAX_ITERATIONS_PER_SUBMISSION = 64
+INDEFINITE = 4  # place in status; pcg_state.glsl
+_NUM_SCALARS = 10  # likewise
+
+
+@dataclass(frozen=True)
+class PcgOutcome:
+    """How a run ended."""
+
+    iterations: int
+    squared_norm: float
+    """r' J r at the end."""
+    is_definite: bool
+    """False: a d' A d or a pivot was not positive."""
+    stopped: bool
+
+
+BYTES_PER_SUBMISSION = 2.5e9
+"""Traffic worth a submission: waiting costs 40 us; iterations recorded past the stop flag take time, too."""
+
+
+def iterations_per_submission(context: Context, bytes_per_iteration: float) -> int:
+    """Even number of iterations for one submission: few where they are long."""
+    worthwhile = max(8.0, BYTES_PER_SUBMISSION / max(bytes_per_iteration, 1.0))
+    affordable = context.submission_bytes / max(bytes_per_iteration, 1.0)
+    return int(max(2.0, min(MAX_ITERATIONS_PER_SUBMISSION, worthwhile, affordable) // 2 * 2))
+
+
+class Reduction(Protocol):
+    """What is solved, see `reduction`."""
+
+    dims: np.ndarray
+    """Dimensions of the block rows of A."""
+    direction: Any
+    """Buffer of d; its first rows are those of A."""
+    num_dots: int
+    """Parts of d'q that a product leaves."""
+    bytes_per_product: float
+    packing: tuple[Any, Any] | None
+    """Places of d in packed records, and these, where products read it from there."""
+
+    @property
+    def jacobi(self) -> BlockInverse | None:
+        """Block-Jacobi; None where no conjugate gradients run."""
+        ...
+
+    def record(self, program: Program, residual: Any) -> None:
+        """Everything that depends on the damping, and r."""
+        ...
+
+    def record_jacobi(self, program: Program) -> None:
+        """Invert the diagonal blocks of A."""
+        ...
+
+    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+        """q = A d and the parts of d'q, without last barrier."""
+        ...
+
+    def record_again(self, program: Program) -> None:
+        """Before iterations that go on where a tail may have run in between."""
+        ...
+
+    def record_back_substitution(self, program: Program) -> None:
+        """The eliminated part of dx."""
+        ...
+
+    def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
+        """y = H x over all rows, without damping, with last barrier."""
+        ...
+
+
+class Pcg:
+    """Buffers and launches of the iteration; the product A d is given as a function that records it."""
+
+    def __init__(self, equations: Equations, reduction: Reduction):
+        context, dims, jacobi = equations.context, reduction.dims, reduction.jacobi
+        assert jacobi is not None
+        self._context, self._num_dots = context, reduction.num_dots
+        self.num_rows = int(dims.sum())
+        self._dim = int(dims[0]) if len(dims) and (dims == dims[0]).all() else 0
+        self.num_groups = context.vector_groups(self.num_rows)
+        self.d, self.x = reduction.direction, equations.dx
+        self.r = (context.reals(self.num_rows), context.reals(self.num_rows))
+        self.s = context.reals(self.num_rows)
+        self.q = context.reals(self.num_rows)
+        self.dots_dq = context.accumulators(reduction.num_dots)
+        self.dots_rs = context.accumulators(self.num_groups)
+        self._packing = reduction.packing
+        self._jacobi = jacobi.buffer
+        self._jacobi_rows = context.indices(row_table(dims, jacobi.offset))
+        self.scalars = DeviceArray(context, _NUM_SCALARS, is_mapped=False)
+        self.status = equations.state
+        self._settings = DeviceArray(context, 4)
+        self._limits = context.device.allocate(16, "shared")
+
+    def set_rules(
+        self,
+        tolerance: float,
+        kept_threshold: float,
+        max_iterations: int,
+        share: float = 0.0,
+        worth: float = 0.0,
+    ) -> None:
+        """Before a run: the stop rules. kept_threshold 0: none; share, worth 0: g2o's rule only.
+
+        share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left.
+        """
+        self._settings.staging[:] = tolerance, kept_threshold, share, worth
+        self._settings.commit()
+        self._limits.array(np.dtype(np.uint32), 0, 1)[0] = max_iterations
+
+    def record_reset(self, program: Program) -> None:
+        """Clear the state; before anything that may note an indefinite block."""
+        program.fill(self.status.buffer)
+        self._settings.record_upload(program)
+        program.barrier()
+        size = self._context.real.itemsize
+        program.copy(self._settings.buffer, self.scalars.buffer, 4 * size, 0, 3 * size).barrier()
+
+    def record_start(self, program: Program) -> None:
+        """Set x = 0 and the first direction, from the residual in r[0]."""
+        buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
+        places, packed = self._packing or (self._jacobi_rows, self.s)
+        packs, buffers = {1: int(self._packing is not None)}, (*buffers, places, packed)
+        params, state = (self.num_rows, self.num_groups), (self.scalars.buffer, self.status.buffer)
+        program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
+        program.step([self._context.launch("pcg_start", (self.dots_rs, *state), (self.num_groups,), 1)])
+
+    def record_iterations(
+        self, program: Program, count: int, record_product: Callable[[Program, Pcg, int], None]
+    ) -> None:
+        """`count` (even) iterations and the readback of the state.
+
+        record_product(program, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last
+        barrier.
+        """
+        with program.repeated(count // 2):
+            for parity in (0, 1):
+                record_product(program, self, parity)
+                program.barrier().step([self._update(parity)]).step([self._direction(parity)])
+        self.status.record_download(program)
+        self.scalars.record_download(program)
+
+    def outcome(self) -> PcgOutcome:
+        """The state after the last program."""
+        status = self.status.downloaded
+        squared_norm = float(self.scalars.downloaded[0])
+        return PcgOutcome(int(status[2]), squared_norm, not status[INDEFINITE], bool(status[0]))
+
+    def _update(self, parity: int) -> Launch:
+        buffers = (
+            self._jacobi_rows,
+            self._jacobi,
+            self.dots_dq,
+            self.scalars.buffer,
+            self.status.buffer,
+            self.d,
+            self.q,
+            self.r[parity],
+            self.r[1 - parity],
+            self.x,
+            self.s,
+            self.dots_rs,
+        )
+        params = (self.num_rows, self.num_groups, parity, self._num_dots)
+        return self._context.launch("pcg_update", buffers, params, self.num_groups, {1: self._dim})
+
+    def _direction(self, parity: int) -> Launch:
+        state = (self.scalars.buffer, self.status.buffer)
+        places, packed = self._packing or (self._limits, self.dots_dq)
+        buffers = (self.dots_rs, *state, self.s, self.d, self._limits, places, packed)
+        params, packs = (self.num_rows, self.num_groups, parity), {1: int(self._packing is not None)}
+        return self._context.launch("pcg_direction", buffers, params, self.num_groups, packs)

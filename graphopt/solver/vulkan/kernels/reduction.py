@@ -1,0 +1,416 @@
+"""What the conjugate gradients solve: the whole H, or the Schur complement of its landmarks.
+
+A reduction gives `Pcg` a product q = A d with block-Jacobi, and before and after it what elimination needs:
+
+    record                     inverses of H_ll, S or its diagonal, and the right-hand side of A x = r
+    record_product             q = A d with the parts of d'q
+    record_back_substitution   the landmarks' part of dx
+
+Here from stored blocks of H; `matrix_free` has the same from the edges.
+
+Reductions without all off-diagonal blocks of H, for large problems: see `reduction`.
+
+    whole      q = H d + D d
+    implicit   u = -(H_ll + D_l)^-1 (H_lp d),   q = H_pp d + D_p d + H_pl u
+
+Products with H without its diagonal come from `edge_products`. H's diagonal blocks are stored, for
+(H_ll + D)^-1, for block-Jacobi, and for their part of the product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.data.layout import BlockLayout, bins_of_blocks, index_table
+from graphopt.solver.vulkan.kernels.blocks import (
+    NORMAL,
+    BlockInverse,
+    LandmarkProduct,
+    RowProduct,
+    record_stored_product,
+    row_table,
+    symmetric_product,
+    symmetric_uses,
+)
+from graphopt.solver.vulkan.kernels.equations import Equations
+from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
+from graphopt.solver.vulkan.kernels.pcg import Pcg
+from graphopt.solver.vulkan.kernels.products import EdgeProducts
+from graphopt.solver.vulkan.kernels.schur import SchurBlocks, explicit_schur, schur_diagonal
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Launch, Program
+
+
+class WholeReduction:
+    """No elimination: A = H + D."""
+
+    landmark_inverse: BlockInverse | None = None
+    schur: SchurBlocks | None = None
+    packing: tuple[Any, Any] | None = None
+
+    def __init__(self, equations: Equations):
+        self._equations = equations
+        context, layout = equations.context, equations.layout
+        self.dims = layout.dims
+        self.direction = context.reals(layout.dim)
+        self.jacobi = BlockInverse(context, layout.dims, layout.diagonal_offset, layout.scalar[:-1])
+        self._product = symmetric_product(context, layout)
+        self.num_dots = self._product.num_groups
+        self.bytes_per_product = 2.0 * layout.values_size * context.real.itemsize
+
+    def record(self, program: Program, residual: Any) -> None:
+        """r = b."""
+        context, layout = self._equations.context, self._equations.layout
+        program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
+
+    def record_jacobi(self, program: Program) -> None:
+        """Invert the diagonal blocks of H + D."""
+        equations = self._equations
+        program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
+
+    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+        """q = (H + D) d."""
+        equations = self._equations
+        program.step(self._product.chunk_launches(equations.values, pcg.d, equations.status, parity))
+        program.launch(
+            self._product.product_launch(
+                pcg.d, pcg.q, pcg.dots_dq, equations.status, equations.damping, parity
+            )
+        )
+
+    def record_again(self, program: Program) -> None:
+        """Nothing else touches d."""
+
+    def record_back_substitution(self, program: Program) -> None:
+        """Nothing was eliminated."""
+
+    def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
+        """y = H x."""
+        record_stored_product(program, self._equations, x, y)
+
+
+class SchurReduction:
+    """A = S, formed (explicit) or as products with H's blocks (implicit)."""
+
+    packing: tuple[Any, Any] | None = None
+
+    def __init__(self, equations: Equations, configuration: Configuration):
+        self._equations = equations
+        self._chosen = configuration
+        context, layout = equations.context, equations.layout
+        first = layout.num_kept
+        self._kept = layout.kept()
+        self.dims = self._kept.dims
+        self.landmark_inverse: BlockInverse = BlockInverse(
+            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
+        )
+        self._landmarks = LandmarkProduct(context, layout, self.landmark_inverse.offset)
+        self.direction = self._work = context.reals(layout.dim)
+        self.jacobi: BlockInverse | None = None
+        self.num_dots = 0
+        self.schur: SchurBlocks | None = None
+        self.reduced: BlockLayout = self._kept
+        """Layout of S, where it is formed."""
+        items = layout.items
+        uses = np.full(len(items), NORMAL, np.uint8)
+        if configuration.schur == "explicit":
+            self._prepare_explicit(items, uses)
+        else:
+            self._prepare_implicit(items, uses)
+
+    def _prepare_explicit(self, items: np.ndarray, uses: np.ndarray) -> None:
+        context, layout, kept = self._equations.context, self._equations.layout, self._kept
+        self.schur, self.reduced = explicit_schur(
+            context, layout, self.landmark_inverse.offset, self._chosen.work_queues
+        )
+        self._reduction = RowProduct(context, layout, items, uses, layout.num_kept)
+        self.bytes_per_product = 2.0 * self.schur.size * context.real.itemsize
+        if self._chosen.linear_solver == "pcg":
+            self._product = symmetric_product(context, self.reduced)
+            self.num_dots = self._product.num_groups
+            self.jacobi = BlockInverse(
+                context, kept.dims, self.reduced.diagonal_offset, kept.scalar[:-1], kept.diagonal_offset
+            )
+
+    def _prepare_implicit(self, items: np.ndarray, uses: np.ndarray) -> None:
+        context, layout, kept = self._equations.context, self._equations.layout, self._kept
+        blocks = np.concatenate([np.arange(len(kept.row_idx)), items])
+        all_uses = np.concatenate([symmetric_uses(kept.row_idx, kept.col), uses])
+        self._reduction = self._product = RowProduct(context, layout, blocks, all_uses, layout.num_kept)
+        self.num_dots = self._product.num_groups
+        self.bytes_per_product = 2.0 * layout.values_size * context.real.itemsize
+        source = kept.diagonal_offset
+        if self._chosen.preconditioner == "hschur":
+            self.schur = schur_diagonal(context, layout, self.landmark_inverse.offset)
+            source = self.schur.offset
+        self.jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1], kept.diagonal_offset)
+
+    def record(self, program: Program, residual: Any) -> None:
+        """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
+        equations = self._equations
+        values, damping, status, inverse = (
+            equations.values,
+            equations.damping,
+            equations.status,
+            self.landmark_inverse.buffer,
+        )
+        program.fill(self._work)
+        program.step(self.landmark_inverse.launches(values, damping, status))
+        step = self._landmarks.launches(values, inverse, self._work, status, base=equations.b, product=False)
+        if self.schur is not None:
+            step += self.schur.pair_launches(values, inverse, damping)
+        program.step(step)
+        step = self._reduction.chunk_launches(values, self._work, status)
+        if self.schur is not None:
+            step += self.schur.combine_launches(values, damping)
+        program.step(step)
+        program.step([self._reduction.residual_launch(equations.b, residual, status)])
+
+    def record_jacobi(self, program: Program) -> None:
+        """Invert the diagonal blocks of S, or of H_pp; rounding may leave one of S indefinite."""
+        equations = self._equations
+        assert self.jacobi is not None
+        if self.schur is None:
+            program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
+            return
+        # S has the damping in it
+        blocks = self.schur.buffer
+        program.step(
+            self.jacobi.launches(
+                blocks, equations.damping, equations.status, damped=False, spare=equations.values
+            )
+        )
+
+    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+        """q = S d."""
+        equations = self._equations
+        values, damping, status = equations.values, equations.damping, equations.status
+        if self._chosen.schur == "implicit":
+            inverse = self.landmark_inverse.buffer
+            step = self._landmarks.launches(values, inverse, pcg.d, status, base=None, parity=parity)
+            program.step(step)
+        else:
+            assert self.schur is not None
+            values, damping = self.schur.buffer, None
+        program.step(self._product.chunk_launches(values, pcg.d, status, parity))
+        program.launch(self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, status, damping, parity))
+
+    def record_again(self, program: Program) -> None:
+        """Nothing else touches d."""
+
+    def record_back_substitution(self, program: Program) -> None:
+        """x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)."""
+        equations, inverse = self._equations, self.landmark_inverse.buffer
+        program.step(
+            self._landmarks.launches(
+                equations.values, inverse, equations.dx, equations.status, base=equations.b
+            )
+        )
+
+    def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
+        """y = H x."""
+        record_stored_product(program, self._equations, x, y)
+
+
+def matrix_free_reduction(
+    equations: Equations,
+    linearizer: DeviceLinearizer,
+    structure: Structure,
+    configuration: Configuration,
+) -> MatrixFreeWhole:
+    """The reduction of a configuration."""
+    layout = equations.layout
+    products = EdgeProducts(equations.context, linearizer, structure, layout.num_kept)
+    kind = MatrixFreeWhole if configuration.schur == "off" else MatrixFreeSchur
+    reduction = kind(equations, products, linearizer.edge_bytes)
+    if isinstance(reduction, MatrixFreeSchur) and configuration.preconditioner == "hschur":
+        reduction.precondition_by_schur(structure)
+    return reduction
+
+
+class MatrixFreeWhole:
+    """No elimination: A = H + D."""
+
+    schur = None
+    landmark_inverse: BlockInverse | None = None
+
+    def __init__(self, equations: Equations, products: EdgeProducts, edge_bytes: float):
+        """edge_bytes: what one pass over all edges moves."""
+        self._equations, self._products = equations, products
+        self.packing = products.packing
+        context, layout = equations.context, equations.layout
+        num_kept = layout.num_kept
+        self.dims = layout.dims[:num_kept]
+        self._num_rows = layout.kept_dim
+        self.direction = context.reals(layout.dim)
+        places = layout.diagonal_offset[:num_kept]
+        self.jacobi = BlockInverse(context, self.dims, places, layout.scalar[:num_kept], places)
+        self.num_dots = context.vector_groups(self._num_rows)
+        self.bytes_per_product = 2.0 * edge_bytes
+        self._rows = context.indices(row_table(self.dims, layout.diagonal_offset[:num_kept]))
+
+    def record(self, program: Program, residual: Any) -> None:
+        """r = b."""
+        context, layout = self._equations.context, self._equations.layout
+        packing = self._products.pack_launches(self.direction)
+        program.step([*self._products.estimate_launches(), *packing])
+        program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
+
+    def record_jacobi(self, program: Program) -> None:
+        """Invert the diagonal blocks of H_pp + D."""
+        equations = self._equations
+        program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
+
+    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+        """q = A d."""
+        self._record_edges(program, "kept", pcg.d, pcg.q, parity)
+        program.launch(self._finish(pcg.d, self._equations.damping, pcg.q, pcg.dots_dq, parity))
+
+    def record_again(self, program: Program) -> None:
+        """Pack d: back-substitution has packed dx."""
+        program.step(self._products.pack_launches(self.direction))
+
+    def record_back_substitution(self, program: Program) -> None:
+        """Nothing was eliminated."""
+
+    def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
+        """y = H x, over all rows, with last barrier."""
+        program.step(self._products.estimate_launches())
+        self._record_edges(program, "whole", x, y, None)
+        context, layout = self._equations.context, self._equations.layout
+        dots = context.accumulators(context.vector_groups(layout.dim))
+        rows = context.indices(row_table(layout.dims, layout.diagonal_offset))
+        program.step([self._finish(x, None, y, dots, None, (rows, layout.dim))])
+
+    # ---------------------------------------------------------------- parts
+
+    def _record_edges(self, program: Program, part: str, x: Any, y: Any, parity: int | None) -> None:
+        """y = a part of H x, without diagonal blocks and damping; with last barrier."""
+        self._products.record(program, part, x, y, self._equations, parity)
+
+    def _finish(
+        self,
+        x: Any,
+        damping: Any | None,
+        y: Any,
+        dots: Any,
+        parity: int | None,
+        of: tuple[Any, int] | None = None,
+    ) -> Launch:
+        """y += (diagonal blocks + D) x, and the parts of x' y; of: other rows than those of A."""
+        equations, context = self._equations, self._equations.context
+        rows, num_rows = of or (self._rows, self._num_rows)
+        groups = context.vector_groups(num_rows)
+        constants = {
+            1: int(damping is not None),
+            2: int(self._products.uses_diagonal),
+            3: int(parity is not None),
+        }
+        buffers = (rows, equations.values, x, damping or x, y, dots, equations.status)
+        params = (num_rows, groups, parity or 0)
+        return context.launch("finish_product", buffers, params, groups, constants)
+
+
+class MatrixFreeSchur(MatrixFreeWhole):
+    """A = S, as products; block-Jacobi of H_pp, or after `precondition_by_schur` of S."""
+
+    def __init__(self, equations: Equations, products: EdgeProducts, edge_bytes: float):
+        super().__init__(equations, products, edge_bytes)
+        context, layout = equations.context, equations.layout
+        first = layout.num_kept
+        self._inverse = BlockInverse(
+            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
+        )
+        self.landmark_inverse = self._inverse
+        self._schur_diagonal: Any = None
+        self._sums = context.reals(layout.dim)  # H_lp d in the rows of landmarks
+        self._landmarks = LandmarkInverses(
+            context, layout.dims[first:], layout.scalar[first:-1], self._inverse
+        )
+
+    def precondition_by_schur(self, structure: Structure) -> None:
+        """Take the diagonal blocks of S for block-Jacobi."""
+        context, layout = self._equations.context, self._equations.layout
+        self._schur_diagonal = context.reals(int(layout.diagonal_offset[layout.num_kept]))
+        offset = np.full(structure.num_blocks + 1, NOTHING, np.uint32)  # the last one: not optimized
+        offset[layout.num_kept : -1] = self._inverse.offset
+        self._inverse_offsets = {
+            number: context.indices(offset[blocks]) for number, blocks in enumerate(structure.vertex_blocks)
+        }
+
+    def record_jacobi(self, program: Program) -> None:
+        """Invert the diagonal blocks of S or of H_pp + D."""
+        equations, diagonal = self._equations, self._schur_diagonal
+        if diagonal is not None:
+            size = (
+                int(equations.layout.diagonal_offset[equations.layout.num_kept])
+                * equations.context.real.itemsize
+            )
+            program.copy(equations.values, diagonal, size)
+            program.barrier()
+            inverse = self._inverse.buffer
+            for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
+                program.step(step)
+        spare = None if diagonal is None else equations.values  # rounding may leave a block of S indefinite
+        blocks = diagonal or equations.values
+        program.step(self.jacobi.launches(blocks, equations.damping, equations.status, spare=spare))
+
+    def record(self, program: Program, residual: Any) -> None:
+        """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
+        equations, context = self._equations, self._equations.context
+        packing = self._products.pack_launches(self.direction)
+        program.step([*self._products.estimate_launches(), *packing])
+        program.fill(self.direction)
+        program.step(self._inverse.launches(equations.values, equations.damping, equations.status))
+        program.step(self._landmarks.launches(equations.b, None, self.direction, equations.status, None))
+        self._record_edges(program, "kept", self.direction, residual, None)
+        groups = -(-self._num_rows // VECTOR_WORKGROUP)
+        program.step([context.launch("subtract_from", (equations.b, residual), (self._num_rows,), groups)])
+
+    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+        """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
+        equations, status = self._equations, self._equations.status
+        if self._products.can_solve and self.landmark_inverse is not None:
+            self._products.record_solve(program, self.landmark_inverse, pcg.d, pcg.q, equations, parity)
+            program.launch(self._finish(pcg.d, equations.damping, pcg.q, pcg.dots_dq, parity))
+            return
+        self._record_edges(program, "eliminated", pcg.d, self._sums, parity)
+        program.step(self._landmarks.launches(None, self._sums, pcg.d, status, parity))
+        super().record_product(program, pcg, parity)
+
+    def record_back_substitution(self, program: Program) -> None:
+        """x_l = (H_ll + D)^-1 (b_l - H_lp x_p)."""
+        equations = self._equations
+        self._record_edges(program, "eliminated", equations.dx, self._sums, None)
+        program.step(self._landmarks.launches(equations.b, self._sums, equations.dx, equations.status, None))
+
+
+class LandmarkInverses:
+    """x_l = (H_ll + D)^-1 (base_l - sum_l) for all eliminated blocks."""
+
+    def __init__(self, context: Context, dims: np.ndarray, scalars: np.ndarray, inverse: BlockInverse):
+        self._context, self._inverse = context, inverse
+        order, self._bins = bins_of_blocks(dims)
+        self._blocks = context.indices(index_table(scalars, inverse.offset, order=order))
+
+    def launches(
+        self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None
+    ) -> list[Launch]:
+        """base, total None: 0."""
+        result = []
+        for one in self._bins:
+            (dim,) = one.dims
+            constants = {
+                1: dim,
+                2: int(base is not None),
+                3: int(total is not None),
+                4: int(parity is not None),
+            }
+            buffers = (self._blocks, self._inverse.buffer, base or x, total or x, x, status)
+            groups = -(-one.num_chunks * dim // VECTOR_WORKGROUP)
+            params = (one.first, one.num_chunks, parity or 0)
+            result.append(self._context.launch("apply_inverse", buffers, params, groups, constants))
+        return result

@@ -1,0 +1,1 @@
+"""What is decided before a solver is made: sizes, costs, schedule, configuration."""

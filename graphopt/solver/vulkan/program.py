@@ -1,0 +1,344 @@
+"""A device in one precision, launches of its kernels, and programs: the one way to record commands.
+
+    launch = context.launch("pcg_init", buffers, params, groups)     a shader of `shaders/`
+    launch = context.generated(kernel, buffers, params, groups)      a kernel of `codegen.gpu`
+    program.phase("schur").step([launch, ...]).copy(...)             commands, and barriers between steps
+    program.run(seconds)                                             as often as wanted
+
+A program is a list of commands until it first runs, so that programs can be joined and parts repeated.
+Drivers end a submission that takes too long (a watchdog: 2 s to 10 s): what moves more bytes than the budget
+is cut into several submissions. Timestamps between phases say where the time goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu import GpuKernel
+from graphopt.device import VulkanDevice
+from graphopt.device.kompute import KomputeDevice
+from graphopt.device.protocol import Precision
+from graphopt.errors import SolverError
+
+T = TypeVar("T")
+NOTHING = 0xFFFFFFFF
+"""An offset that is not there; `NOTHING` of common.glsl."""
+VECTOR_WORKGROUP = 128
+MAX_VECTOR_GROUPS = 512
+"""Workgroups of vector kernels at most: each of them adds up the partial sums of all."""
+SUBMISSION_SECONDS = 0.5
+"""Aim for the longest submission: watchdogs of drivers wait 2 s and more."""
+BYTES_PER_SECOND = {"discrete": 1.5e11, "integrated": 2e10, "cpu": 2e9}
+"""Assumed of a slow device of each kind; others count as integrated."""
+LARGE_BYTES = 1 << 32
+"""Size of a buffer from which on kernels reach it with 64 bits."""
+NEAR_BYTES = 1 << 32
+"""What kernels reach with 32-bit offsets."""
+MAX_QUEUE_ITEMS = 1 << 30
+"""Queues are arrays of uint32, which must stay below 4 GiB."""
+LARGE = 15  # the specialization constant of common.glsl
+ACCUMULATOR_BYTES = 8  # one float64 or two float32
+_FAR = """\
+add_entries 2; apply_inverse 1; finish_product 1; fold_parts 3; gather_diagonal 1; gather_sum 5;
+gather_sum_wide 5; gather_sum_wide_two_float 5; invert_blocks 1 3 5; landmark_product 5 6;
+pcg_direction 7; pcg_init 1 8; pcg_update 1; row_product 3; schur_combine 2 4; schur_lookup 5 6
+8; schur_pairs 4 5 7; schur_tiles 4 5 7; symmetric_product 3"""
+FAR_SLOTS = {name: frozenset(map(int, slots)) for name, *slots in (one.split() for one in _FAR.split(";"))}
+"""Buffers of shaders that are reached with 64 bits, by slot, as their text declares them."""
+
+
+def check_queue(num_items: int, name: str) -> None:
+    """Raise where a work queue is longer than the kernels can count."""
+    if num_items >= MAX_QUEUE_ITEMS:
+        raise SolverError(
+            f"The work queue of {name} has {num_items} items; a queue may have {MAX_QUEUE_ITEMS - 1}. "
+            "Use schur='implicit', which needs one item per block of H."
+        )
+
+
+def arithmetic_for(precision: Precision, has_float64: bool) -> Arithmetic:
+    """How generated kernels compute: "double", "mixed" with float64 where chi2 needs it, or "two_float"."""
+    if precision == "double":
+        return "double"
+    return "mixed" if has_float64 else "two_float"
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """One dispatch: kernel, buffers, parameters, number of workgroups."""
+
+    kernel: Any
+    buffers: tuple[Any, ...]
+    params: tuple[int, ...]
+    groups: int
+    nbytes: float = 0.0
+    """Bytes it moves, where that is much."""
+
+
+class Context:
+    """A device used in one precision."""
+
+    def __init__(self, device: VulkanDevice | KomputeDevice, precision: Precision):
+        self.device = device
+        self.precision: Precision = precision
+        self.real = np.dtype(np.float64 if precision == "double" else np.float32)
+        self.arithmetic: Arithmetic = arithmetic_for(precision, device.has_float64)
+        """Of generated kernels."""
+        bandwidth = BYTES_PER_SECOND.get(device.info["kind"], BYTES_PER_SECOND["integrated"])
+        self.submission_bytes = SUBMISSION_SECONDS * bandwidth
+        """Bytes that one submission may move."""
+
+    # ---------------------------------------------------------------- buffers that only kernels touch
+
+    def reals(self, count: int) -> Any:
+        """A device buffer of `count` reals."""
+        return self.device.allocate(max(count, 1) * self.real.itemsize)
+
+    def accumulators(self, count: int) -> Any:
+        """A device buffer of `count` accumulators."""
+        return self.device.allocate(max(count, 1) * ACCUMULATOR_BYTES)
+
+    def indices(self, array: np.ndarray) -> Any:
+        """A device buffer with an array as uint32."""
+        return self.device.upload(np.ascontiguousarray(array, np.uint32))
+
+    def download(self, buffer: Any, count: int) -> np.ndarray:
+        """Contents of a buffer of reals, as float64."""
+        return self.device.download(buffer, self.real, count).astype(np.float64)
+
+    # ---------------------------------------------------------------- launches
+
+    def launch(
+        self,
+        name: str,
+        buffers: Sequence[Any],
+        params: Sequence[int],
+        groups: int,
+        constants: Mapping[int, int] | None = None,
+        nbytes: float = 0.0,
+        precision: Precision | None = None,
+    ) -> Launch:
+        """A launch of `shaders/<name>.comp`; constants: 0, the workgroup's size, is VECTOR_WORKGROUP.
+
+        precision: another one than the context's.
+        """
+        far = FAR_SLOTS.get(name, frozenset())
+        values = {0: VECTOR_WORKGROUP, **(constants or {})}
+        if _is_large(name, {str(slot): one.size for slot, one in enumerate(buffers)}, map(str, far)):
+            values[LARGE] = 1
+        kernel = self.device.shader(name, precision or self.precision, len(buffers), len(params), values)
+        return Launch(kernel, tuple(buffers), tuple(params), groups, nbytes)
+
+    def generated(
+        self,
+        kernel: GpuKernel,
+        buffers: Mapping[str, Any],
+        params: Mapping[str, int],
+        groups: int,
+        nbytes: float = 0.0,
+        constants: Mapping[int, int] | None = None,
+    ) -> Launch:
+        """A launch of a generated kernel; buffers and params by the kernel's names."""
+        sizes = {name: buffers[name].size for name in kernel.buffers}
+        large = {LARGE: 1} if _is_large(kernel.name, sizes, kernel.far) else {}
+        compiled = self.device.generated(kernel, {**large, **(constants or {})})
+        in_order = tuple(buffers[name] for name in kernel.buffers)
+        return Launch(compiled, in_order, tuple(params[name] for name in kernel.params), groups, nbytes)
+
+    def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
+        """Cut a run of workgroups by the budget of a submission: (begin, end, bytes) of each piece."""
+        first, last = run
+        count = min(last - first, int(nbytes / self.submission_bytes) + 1)
+        bounds = [first + (last - first) * at // max(count, 1) for at in range(count + 1)]
+        return [(begin, end, nbytes / count) for begin, end in pairwise(bounds)]
+
+    def vector_groups(self, num_rows: int) -> int:
+        """Workgroups of a vector kernel over `num_rows` scalars."""
+        return max(1, min(MAX_VECTOR_GROUPS, -(-num_rows // VECTOR_WORKGROUP)))
+
+
+def _is_large(kernel: str, sizes: Mapping[str, int], far: Iterable[str]) -> bool:
+    """Some buffer is reached with 64 bits; `SolverError` where one is too large for 32. sizes: by name."""
+    far = frozenset(far)
+    for name, size in sizes.items():
+        if size >= NEAR_BYTES and name not in far:
+            raise SolverError(
+                f"Kernel '{kernel}' reads '{name}', which takes {size} bytes here, with 32-bit offsets: it "
+                f"reaches {NEAR_BYTES} bytes. Use device='cpu', or fewer vertices or edges per call."
+            )
+    return any(size >= LARGE_BYTES for size in sizes.values())
+
+
+def in_thread(name: str, function: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Run a function in a thread of its own; the result, or the error, comes with the future."""
+    executor = ThreadPoolExecutor(1, name)
+    future = executor.submit(function, *arguments)
+    executor.shutdown(wait=False)
+    return future
+
+
+class Program:
+    """Commands in their order; recorded at the first run."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._commands: list[tuple[str, Any]] = []
+        self._submissions: list[tuple[list[str], Any]] = []
+
+    # ---------------------------------------------------------------- commands
+
+    def phase(self, name: str) -> Program:
+        """Count what follows as this phase."""
+        self._commands.append(("phase", name))
+        return self
+
+    def step(self, launches: Sequence[Launch]) -> Program:
+        """Independent launches, then a barrier."""
+        return self.launch(*launches).barrier()
+
+    def launch(self, *launches: Launch) -> Program:
+        """Launches without a barrier after them."""
+        self._commands += [("launch", one) for one in launches]
+        return self
+
+    def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Program:
+        """One launch of a kernel that is at hand, as recorders have it."""
+        return self.launch(Launch(kernel, tuple(buffers), tuple(params), groups))
+
+    def barrier(self) -> Program:
+        """Finish everything before."""
+        self._commands.append(("barrier", ()))
+        return self
+
+    def copy(
+        self, source: Any, target: Any, nbytes: int, source_offset: int = 0, target_offset: int = 0
+    ) -> Program:
+        """Copy between buffers; offsets in bytes."""
+        self._commands.append(("copy", (source, target, nbytes, source_offset, target_offset)))
+        return self
+
+    def fill(self, buffer: Any) -> Program:
+        """Set a buffer to 0."""
+        self._commands.append(("fill", (buffer,)))
+        return self
+
+    def append(self, other: Program) -> Program:
+        """All commands of another program."""
+        self._commands += other._commands
+        return self
+
+    @contextmanager
+    def repeated(self, times: int) -> Iterator[None]:
+        """What is recorded inside runs so many times: finding out what to launch takes long."""
+        first = len(self._commands)
+        yield
+        self._commands += (times - 1) * self._commands[first:]
+
+    @property
+    def commands(self) -> list[tuple[str, Any]]:
+        """Name and argument of each, before the first run."""
+        return self._commands
+
+    # ---------------------------------------------------------------- running
+
+    @property
+    def num_submissions(self) -> int:
+        """Of one run."""
+        return len(self._recorded())
+
+    def submit(self) -> Running:
+        """Start everything; it runs after what was submitted before."""
+        device, submissions = self._context.device, self._recorded()
+        return Running(submissions, [device.submit(program) for _, program in submissions])
+
+    def run(self, seconds: dict[str, float] | None = None) -> None:
+        """Submit everything, wait, and add the time on the device to `seconds` by phase."""
+        self.submit().wait(seconds)
+
+    def _recorded(self) -> list[tuple[list[str], Any]]:
+        """Phases and native program of each submission."""
+        if not self._submissions:
+            recording = _Recording(self._context)
+            for name, argument in self._commands:
+                recording.add(name, argument)
+            self._submissions = recording.finish()
+            self._commands = [("done", ())]  # the native programs keep argument they need
+        return self._submissions
+
+
+class _Recording:
+    """Native programs of a list of commands, cut where the budget of a submission is spent."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._found: list[tuple[list[str], Any]] = []
+        self._recorder: Any = None
+        self._phases: list[str] = []
+        self._phase = ""
+        self._spent = 0.0
+
+    def add(self, name: str, argument: Any) -> None:
+        if name == "phase":
+            self._phase = argument
+            self._begin()
+            return
+        if self._recorder is None:
+            self._begin()
+        if name == "launch":
+            self._spend(argument.nbytes)
+            assert self._recorder is not None
+            self._recorder.dispatch(argument.kernel, argument.buffers, argument.params, argument.groups)
+        else:
+            getattr(self._recorder, name)(*argument)
+
+    def _begin(self) -> None:
+        if self._recorder is None:
+            self._recorder = self._context.device.record()
+        self._recorder.timestamp()
+        self._phases.append(self._phase)
+
+    def _spend(self, nbytes: float) -> None:
+        """Cut here if the submission would move too much with `nbytes` more."""
+        if self._spent > 0.0 and self._spent + nbytes > self._context.submission_bytes:
+            self._end()
+            self._begin()
+        self._spent += nbytes
+
+    def _end(self) -> None:
+        if self._recorder is not None:
+            self._found.append((self._phases, self._recorder.timestamp().finish()))
+        self._recorder, self._phases, self._spent = None, [], 0.0
+
+    def finish(self) -> list[tuple[list[str], Any]]:
+        self._end()
+        return self._found
+
+
+class Running:
+    """A submitted program."""
+
+    def __init__(self, submissions: list[tuple[list[str], Any]], tickets: list[Any]):
+        self._submissions = submissions
+        self._tickets = tickets
+
+    def wait(self, seconds: dict[str, float] | None = None) -> None:
+        """Wait for the end, and add the time on the device to `seconds` by phase."""
+        for ticket in self._tickets:
+            ticket.wait()
+        if seconds is None:
+            return
+        for phases, program in self._submissions:
+            times = program.timestamps()
+            if len(times) != len(phases) + 1:  # timed as a whole
+                seconds[phases[-1]] = seconds.get(phases[-1], 0.0) + 1e-9 * times[-1]
+                continue
+            for phase, begin, end in zip(phases, times[:-1], times[1:], strict=True):
+                seconds[phase] = seconds.get(phase, 0.0) + 1e-9 * (end - begin)

@@ -1,0 +1,429 @@
+"""The device-resident block solver: after the first upload a Levenberg-Marquardt trial stays on the device.
+
+    linearize()     H and b by kernels, into the memory that `DampedSystem` solves from; nothing is waited for
+    trial(damping)  damping, Schur complement, PCG, back-substitution, oplus, chi2 and the scalars that the
+                    algorithm looks at: one submission, and one readback of a few numbers
+
+What the host asks for besides (b, dx, the diagonal, the estimates) is downloaded when it is asked for. With a
+factorization on the host, the reduced system or H goes there and dx comes back; the rest is the same.
+`create` makes this one, or that of schedule "host".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphopt.device import VulkanDevice, open_device
+from graphopt.device.kompute import KomputeDevice
+from graphopt.device.protocol import Precision
+from graphopt.errors import SolverError
+from graphopt.graph import Graph, ParameterSet
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.cpu import make_linearizer, name_of_non_finite
+from graphopt.solver.external import ExternalPart, ExternalPlaces
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
+from graphopt.solver.vulkan.external import DeviceExternal
+from graphopt.solver.vulkan.kernels.equations import Equations
+from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
+from graphopt.solver.vulkan.kernels.pcg import Reduction
+from graphopt.solver.vulkan.kernels.reduction import matrix_free_reduction
+from graphopt.solver.vulkan.kernels.sums import gather_scalars
+from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.plan.choice import (
+    check_schur,
+    choose_plan,
+    choose_precision,
+    configuration_of,
+    in_double,
+)
+from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
+from graphopt.solver.vulkan.program import Context, Program, Running, in_thread
+from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
+from graphopt.solver.vulkan.schedules.interpreter import make_device_linearizer
+from graphopt.solver.working import WorkingEstimates
+
+FACTORIZED_IN_DOUBLE = (
+    "Computed in double: the CPU factorizes the whole H in float64, so float32 would only round it before."
+)
+BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
+"""What bringing the estimates into the graph takes, at most."""
+BRINGING_SHARE = 0.02
+"""Of the time that it may take during a run."""
+
+
+def create(
+    graph: Graph,
+    structure: Structure,
+    options: SolverOptions,
+    *,
+    device: VulkanDevice | KomputeDevice | None = None,
+    configuration: Configuration | None = None,
+) -> BlockSolver:
+    """The block solver for `options`.
+
+    device: an open one, None: that of `options.device`. configuration: instead of what `options` say about
+    the linear solver.
+    """
+    device = device or open_device(options.device)
+    precision = choose_precision(device, options.precision)
+    configuration = configuration or configuration_of(options, precision)
+    check_schur(configuration, structure)
+    plan = choose_plan(options.schedule, device, structure, configuration, precision)
+    note = ""
+    if precision == "mixed" and device.has_float64 and not plan.uses_float32:
+        precision, note = "double", FACTORIZED_IN_DOUBLE
+    if plan.schedule == "host":
+        options = replace(options, precision=precision)
+        solver: Any = HostLinearizedSolver(
+            graph, structure, options, device=device, configuration=plan.configuration
+        )
+    else:
+        solver = ResidentBlockSolver(
+            graph.parameter_sets,
+            structure,
+            device,
+            plan.configuration,
+            precision,
+            plan.products,
+            plan.merged,
+            evaluations=plan.evaluations,
+        )
+    solver.precision_note = note
+    return solver
+
+
+class ResidentBlockSolver:
+    """Implements `BlockSolver`; see the module's header."""
+
+    def __init__(
+        self,
+        parameter_sets: list[ParameterSet],
+        structure: Structure,
+        device: VulkanDevice | KomputeDevice,
+        configuration: Configuration,
+        precision: Precision,
+        products: tuple[Products, ...],
+        merged: frozenset[int] = frozenset(),
+        linearizer: DeviceLinearizer | None = None,
+        evaluations: tuple[Evaluation, ...] = (),
+    ):
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
+
+        merged: numbers of the vertex sets whose sums come from one launch. evaluations: per group, none:
+        "gather".
+        parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
+        """
+        self.structure, self.dim, self.device = structure, structure.dim, device
+        self._configuration, self._merged = configuration, merged
+        self._parameter_sets = parameter_sets
+        self._context = context = Context(device, precision)
+        num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
+        storage = (
+            Storage.of(structure, num_kept, products, evaluations)
+            if linearizer is None
+            else linearizer.storage
+        )
+        tags = [group.edge_set.type.tag for group in structure.groups]
+        self.schedule = describe_products(tags, products, storage.evaluations)
+        self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
+        self._estimates = self._linearizer.estimates
+        prepare = self._linearizer.prepare if linearizer is None else _nothing
+        self._prepared: Future[None] = in_thread("graphopt-views", prepare)
+        from_edges = (self._prepared, self._linearizer, structure, configuration)
+        self.system = DampedSystem(
+            context,
+            storage.layout,
+            configuration,
+            None if storage.is_whole else partial(_reduction_from_edges, *from_edges),
+            host_writes=False,
+        )
+        self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
+        self._programs: dict[Hashable, Program] = {}
+        self._known_chi2: dict[int, float] = {}
+        self._double: ResidentBlockSolver | None = None
+        self.precision_note = ""
+        """Why the precision is not the one that was asked for."""
+        self._linearizing: Running | None = None
+        self._brought = time.perf_counter()
+
+    @property
+    def precision(self) -> str:
+        """Of H and the steps: "double" or "mixed"."""
+        return self._context.precision
+
+    def in_double(self) -> ResidentBlockSolver | None:
+        """The same at the same estimates in float64.
+
+        It shares the edges and estimates and is kept; a new one each time where the interpreter runs.
+        """
+        if self.precision == "double" or not self.device.has_float64:
+            return None
+        if self._double is not None:
+            return self._double
+        self._prepared.result()
+        shared = self._linearizer.in_context(Context(self.device, "double"))
+        if shared is None:
+            self.finish()
+        storage = self._linearizer.storage
+        twin = ResidentBlockSolver(
+            self._parameter_sets,
+            self.structure,
+            self.device,
+            in_double(self._configuration),
+            "double",
+            storage.products,
+            self._merged,
+            shared,
+            storage.evaluations,
+        )
+        if shared is not None:
+            twin._known_chi2 = self._known_chi2
+            self._double = twin
+        return twin
+
+    # ---------------------------------------------------------------- vectors
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side, downloaded when first asked for."""
+        return self.system.b
+
+    @property
+    def values(self) -> np.ndarray:
+        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored."""
+        if not self._linearizer.storage.is_whole:
+            raise SolverError(
+                f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
+            )
+        return self.system.values
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step, downloaded when first asked for."""
+        return self.system.step.host
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self.system.step.host = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H, downloaded when first asked for."""
+        return self.system.diagonal
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        self._wait_linearized()
+        return self.system.largest_entries()[0]
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        self._wait_linearized()
+        return self.system.largest_entries()[1]
+
+    # ---------------------------------------------------------------- evaluation
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates."""
+        self._advance()
+        current = self._estimates.current
+        if current not in self._known_chi2:
+            self._run(("chi2", current), self._record_chi2, current)
+            self._known_chi2[current] = self._linearizer.chi2
+        return self._known_chi2[current]
+
+    def linearize(self) -> float:
+        """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
+        chi2 = self.chi2()
+        self._prepared.result()
+        self._wait_linearized()
+        self._bring_now_and_then()
+        self._estimates.hold()
+        held = self._estimates.held
+        self._linearizing = self._program(("linearize", held), self._record_linearize, held).submit()
+        self.system.note_linearized(0 if self._linearizer.storage.is_whole else held)
+        return chi2
+
+    def _record_chi2(self, program: Program, version: int) -> None:
+        self._linearizer.record_chi2(program.phase("linearize"), version)
+
+    def _record_linearize(self, program: Program, version: int) -> None:
+        equations = self.system.equations
+        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+        self.system.record_diagonal(program)
+
+    def _wait_linearized(self) -> None:
+        if self._linearizing is not None:
+            self._linearizing.wait(self.system.device_seconds)
+            self._linearizing = None
+
+    # ---------------------------------------------------------------- steps
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        return self.system.solve(damping)
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update and chi2 in one submission."""
+        start, before = time.perf_counter(), dict(self.system.device_seconds)
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        tail = self._program(("trial", source, target), self._record_tail, source, target)
+        if not self.system.solve(damping, tail):
+            return Trial(False, seconds=self._split(start, before))
+        self._arrive(target)
+        gain, step_size = unpack_wide(self._scalars.downloaded.copy(), self.precision == "double").tolist()
+        is_coarse = self.system.is_coarse(damping)
+        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before), is_coarse)
+
+    def move(self) -> Trial:
+        """Push, update by dx, and chi2 there, in one submission."""
+        start, before = time.perf_counter(), dict(self.system.device_seconds)
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        self._run(("move", source, target), self._record_move, source, target)
+        self._arrive(target)
+        return Trial(True, self._known_chi2[target], seconds=self._split(start, before))
+
+    def update(self) -> None:
+        """Estimates <- estimates oplus dx."""
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        self._run(("update", source, target), self._record_oplus, source, target)
+        self._known_chi2.pop(target, None)
+        self._estimates.arrive(target, in_double=self.precision == "double")
+
+    def _record_tail(self, program: Program, source: int, target: int) -> None:
+        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i|, then the move."""
+        context, equations, dim = self._context, self.system.equations, self.dim
+        groups = context.vector_groups(dim)
+        partial_sums = context.accumulators(2 * groups)
+        buffers = (equations.dx, equations.damping, equations.b, partial_sums)
+        program.step([context.launch("step_scalars", buffers, (dim, groups), groups)])
+        program.step([gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)])
+        self._scalars.record_download(program)
+        self._record_move(program, source, target)
+
+    def _record_move(self, program: Program, source: int, target: int) -> None:
+        self._record_oplus(program, source, target)
+        self._record_chi2(program, target)
+
+    def _record_oplus(self, program: Program, source: int, target: int) -> None:
+        self._linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
+
+    def _arrive(self, target: int) -> None:
+        self._estimates.push()
+        self._estimates.arrive(target, in_double=self.precision == "double")
+        self._known_chi2[target] = self._linearizer.chi2
+
+    def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
+        """Seconds since `start` by part, as the device's timestamps divide them."""
+        on_device = {
+            name: self.system.device_seconds[name] - before[name] for name in ("update", "linearize")
+        }
+        return {"solve": max(time.perf_counter() - start - sum(on_device.values()), 0.0), **on_device}
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._estimates.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._estimates.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._estimates.discard_top()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
+        return DeviceExternal(self.system, self._estimates, places)
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector, on the device."""
+        return self.system.multiply(vector)
+
+    # ---------------------------------------------------------------- the graph
+
+    def refresh(self) -> None:
+        """Take what has changed in the graph; the stop rule of PCG starts anew."""
+        self._prepared.result()  # data of views that are being made would be missed
+        if self._linearizer.refresh():
+            self._known_chi2.clear()
+        self.system.reset()
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph; of a lost device those that were brought last stay there."""
+        if not getattr(self.device, "is_lost", False):
+            self._estimates.finish()
+            self._brought = time.perf_counter()
+
+    def _bring_now_and_then(self) -> None:
+        """Bring the estimates into the graph where that takes little of the time: a device may get lost."""
+        cost = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
+        if time.perf_counter() - self._brought > cost / BRINGING_SHARE:
+            self.finish()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error is not finite; found by the CPU."""
+        self._estimates.finish()
+        working = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
+        return name_of_non_finite(*make_linearizer(self._parameter_sets, self.structure, working))
+
+    def describe(self) -> dict[str, Any]:
+        """What solves what, where."""
+        return {
+            **self.system.describe(),
+            "schedule": self.schedule,
+            "precision_note": self.precision_note,
+            "tier": self._linearizer.tier,
+            "tier_seconds": self._linearizer.tier_seconds,
+            "memory_bytes": self.structure.nbytes + self.device.memory_statistics()["used"],
+        }
+
+    # ---------------------------------------------------------------- programs
+
+    def _advance(self) -> None:
+        """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
+        if self._linearizer.advance():
+            self._programs.clear()
+            self._double = None
+            self.system.forget_programs()
+
+    def _program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
+        """The program that record(program, *arguments) makes, recorded at its first use."""
+        if key not in self._programs:
+            program = Program(self._context)
+            record(program, *arguments)
+            self._programs[key] = program
+        return self._programs[key]
+
+    def _run(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> None:
+        self._program(key, record, *arguments).run(self.system.device_seconds)
+
+
+def _nothing() -> None:
+    """A prepared linearizer is ready."""
+
+
+def _reduction_from_edges(
+    views: Future[None],
+    linearizer: DeviceLinearizer,
+    structure: Structure,
+    configuration: Configuration,
+    equations: Equations,
+) -> Reduction:
+    """Products from the edges, once their views are there."""
+    views.result()
+    return matrix_free_reduction(equations, linearizer, structure, configuration)

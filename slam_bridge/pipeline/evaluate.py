@@ -1,0 +1,145 @@
+"""One entry of `graphopt eval euroc|tumvi|kitti`: some runs over a sequence, trajectories, errors and times.
+
+The numbers of an entry are those of the run with the median error; `runs` has all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import OptionError
+from graphopt.eval.trajectories import Trajectory, compare, curve
+from graphopt.io.trajectory import write_tum
+from slam_bridge.options import SolveOptions
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.sequences import Sequence, open_sequence
+from slam_bridge.pipeline.system import PipelineResult, peak_memory, run
+
+DEFAULT_ALIGNMENT = {"stereo-inertial": "se3", "stereo": "se3", "mono-inertial": "sim3", "mono": "sim3"}
+
+
+def evaluate(
+    kind: str,
+    name: str,
+    folder: str,
+    output: str,
+    mode: str,
+    runs: int = 1,
+    single_thread: bool = False,
+    max_frames: int | None = None,
+    calibration: str | None = None,
+    align: str | None = None,
+    delta: float = 1.0,
+    delta_unit: str = "frames",
+    tolerance: float = 0.01,
+    configuration: str | None = None,
+    device: str = "auto",
+    published: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`."""
+    sequence = open_sequence(kind, folder, calibration).first(max_frames)
+    options = PipelineOptions(
+        mode=mode,
+        single_thread=single_thread,
+        solve=SolveOptions(iterations=5, rounds=2, device=device, configuration=configuration),
+    )
+    align = align or DEFAULT_ALIGNMENT[mode]
+    rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
+    entries = []
+    for number in range(runs):
+        found = run(sequence, options)
+        file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_tum(file, found.stamps * 1e-9, found.world_T_body)
+        truth = sequence.of_camera().truth if mode == "mono" else sequence.truth
+        errors = _errors(found, truth, align, rules) if truth is not None else {}
+        entries.append({"trajectory": str(file), **_facts(sequence, found), **errors})
+    ranks = [one.get("ate_rmse_m", float(number)) for number, one in enumerate(entries)]
+    middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
+    short = ("ate_rmse_m", "scale", "tracked_fraction", "real_time_factor", "message", "trajectory")
+    return {
+        "sequence": name,
+        "problem": name,
+        "mode": mode,
+        "configuration": configuration or "auto",
+        "alignment": align,
+        **middle,
+        "published": published or {},
+        "runs": [{key: one[key] for key in short if key in one} for one in entries],
+    }
+
+
+def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
+    """What a run says without a truth."""
+    spent = found.frame_seconds
+    return {
+        "frames": found.num_frames,
+        "tracked_fraction": found.tracked_fraction,
+        "real_time_factor": sequence.seconds / found.tracking_wall_seconds,
+        "duration_s": sequence.seconds,
+        "tracking": _statistics(spent),
+        "local_ba": {**_statistics(np.array([one["seconds"] for one in found.calls])), "calls": found.calls},
+        "phases": _summed([one["phases"] for one in found.calls]),
+        "pipeline_phases": found.phases,
+        "steps": found.steps,
+        "keyframes": len(found.world.keyframes),
+        "points": len(found.world.landmarks),
+        "loops": len(found.world.loops),
+        "map_bytes": found.world.nbytes,
+        "memory_bytes": peak_memory(),
+        "message": found.message,
+    }
+
+
+def _errors(found: PipelineResult, truth: Any, align: str, rules: dict[str, Any]) -> dict[str, Any]:
+    """Errors after the alignment asked for, and the absolute ones after each alignment."""
+    estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
+    reference = Trajectory(truth.stamps * 1e-9, truth.world_T_body)
+    errors = compare(estimate, reference, align=align, **rules)  # type: ignore[arg-type]
+    statistics = errors.statistics()
+    others = {
+        name: compare(estimate, reference, align=name, **rules)
+        for name in ("se3", "sim3", "yaw")  # type: ignore[arg-type]
+    }
+    rmse = {name: float(np.sqrt(np.mean(one.absolute**2))) for name, one in others.items()}
+    return {
+        **statistics,
+        "scale": others["sim3"].scale,
+        "ate_of_path": statistics["ate_rmse_m"] / max(errors.path_length, 1e-12),
+        "ate_by_alignment_m": rmse,
+        "curve": curve(errors),
+    }
+
+
+def _statistics(seconds: np.ndarray) -> dict[str, float]:
+    if not len(seconds):
+        return {"count": 0}
+    return {
+        "count": len(seconds),
+        "mean_s": float(seconds.mean()),
+        "std_s": float(seconds.std()),
+        "median_s": float(np.median(seconds)),
+        "max_s": float(seconds.max()),
+    }
+
+
+def _summed(phases: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for one in phases for name in one)
+    return {name: sum(one.get(name, 0.0) for one in phases) for name in names}
+
+
+def _file_name(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in text)
+
+
+def list_sequences(kind: str, root: str, names: list[str] | None) -> dict[str, str]:
+    """Folders of the sequences below a root by name, for the command line; checks what can be checked."""
+    from slam_bridge.pipeline.sequences import find_sequences, opencv
+
+    if not Path(root).is_dir():
+        raise OptionError(f"--root {root}: no such folder.")
+    opencv()
+    return {name: str(path) for name, path in find_sequences(kind, root, names).items()}

@@ -1,0 +1,210 @@
+"""What a new keyframe adds to the map: corners, stereo matches, landmarks by stereo and by motion.
+
+A corner without landmark is kept with its rays in the last keyframes (`View`). Its landmark is made as soon
+as two rays make an angle of `min_parallax` times their error: those of a stereo pair, or those of the oldest
+view and the present one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.geometry import SE3
+from slam_bridge.map import Map
+from slam_bridge.pipeline.features import Detector, Tracks, follow
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.sequences import Sequence
+from slam_bridge.pipeline.two_view import (
+    angular_sigma,
+    camera_pose,
+    placed,
+    rays_of,
+    triangulate,
+    turned,
+)
+
+LIMIT = 2.45
+"""Angles beyond so many times their error are wrong: 95 % of two numbers."""
+_NUM_VIEWS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one keyframe sees, landmarks or not."""
+
+    keyframe: int
+    stamp: int
+    ids: np.ndarray
+    """(n,) of the tracks, ascending."""
+    pixel: np.ndarray
+    """(n, 2) in the left image."""
+    ray: np.ndarray
+    """(n, 3) in the left camera's frame."""
+    right: np.ndarray
+    """(n, 2) in the right image, NaN: not matched."""
+
+    def find(self, ids: np.ndarray) -> np.ndarray:
+        """Rows of tracks, -1 where they are not in this view."""
+        place = np.searchsorted(self.ids, ids)
+        place[place == len(self.ids)] = 0
+        return np.where(self.ids[place] == ids, place, -1) if len(self.ids) else np.full(len(ids), -1)
+
+
+class KeyframeMaker:
+    """Adds keyframes to a map."""
+
+    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map):
+        self._options, self._world = options, world
+        self._rig, self._widest = sequence.rig, sequence.widest
+        self._sigma = [angular_sigma(camera, options.sigma) for camera in self._rig]
+        self._detector: Detector | None = None
+        self._next_track = 0
+        self.views: deque[View] = deque(maxlen=_NUM_VIEWS)
+
+    def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray) -> Tracks:
+        """Tracks of pixels (n, 2) that show landmarks (n,)."""
+        ids = np.arange(self._next_track, self._next_track + len(pixel))
+        self._next_track += len(ids)
+        tracks = Tracks.new(ids, pixel, rays_of(self._rig[0], pixel, self._widest))
+        tracks.landmark[:] = landmark
+        return tracks.keep(np.isfinite(tracks.ray[:, 0]))
+
+    def detected(self, image: np.ndarray, tracks: Tracks) -> Tracks:
+        """The tracks, and new corners where there were none."""
+        if self._detector is None:
+            self._detector = Detector(image.shape[:2], self._usable(image.shape[:2]), self._options)
+        pixel = self._detector.detect(image, tracks.pixel)
+        return self._thinned(tracks).joined(self.tracks_of(pixel, np.full(len(pixel), -1)))
+
+    def _thinned(self, tracks: Tracks) -> Tracks:
+        """Not more than `max_features`: of those that share a cell the youngest go first."""
+        assert self._detector is not None
+        surplus = len(tracks) - self._options.max_features
+        if surplus <= 0:
+            return tracks
+        cell = (tracks.pixel // self._detector.cell).astype(int) @ [1, 1 << 16]
+        order = np.lexsort((-tracks.age, cell))
+        first = np.ones(len(tracks), bool)
+        first[1:] = cell[order][1:] != cell[order][:-1]
+        crowd = order[~first]
+        gone = crowd[np.argsort(tracks.age[crowd], kind="stable")[:surplus]]
+        return tracks.keep(~np.isin(np.arange(len(tracks)), gone))
+
+    def _usable(self, shape: tuple[int, int]) -> np.ndarray:
+        """(height, width) bool: inside a border, and of rays that are not too far from the axis."""
+        step = 4
+        row, column = np.meshgrid(*(np.arange(0, size, step) for size in shape), indexing="ij")
+        pixel = np.stack([column, row], axis=-1).reshape(-1, 2).astype(float)
+        fine = np.isfinite(rays_of(self._rig[0], pixel, self._widest)).all(axis=1).reshape(row.shape)
+        mask = np.repeat(np.repeat(fine, step, axis=0), step, axis=1)[: shape[0], : shape[1]]
+        mask[:8] = mask[-8:] = mask[:, :8] = mask[:, -8:] = False
+        return mask
+
+    def stereo(
+        self, images: list[np.ndarray], tracks: Tracks, world_T_body: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pixels (n, 2) in the right image, NaN: none; points (n, 3) in the world; parallax (n,) [rad].
+
+        Searched where the landmark is, or where points of the landmarks' median distance would be; a match
+        has to meet its ray within `LIMIT` errors ahead of both cameras.
+        """
+        left, right = self._rig[0], self._rig[1]
+        rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
+        distance = self._distances(tracks, world_T_body)
+        with np.errstate(all="ignore"):
+            point = placed(body_T_right.inverse() * body_T_left, rays * distance[:, None])
+            guess = right.project(point)
+        there, found = follow(images[0], images[1], tracks.pixel, guess, self._options)
+        right_rays = rays_of(right, there, self._widest)
+        found &= np.isfinite(right_rays).all(axis=1)
+        centres = [np.asarray(one.translation) for one in (body_T_left, body_T_right)]
+        seen = triangulate(
+            centres[0],
+            turned(body_T_left.rotation, rays),
+            centres[1],
+            turned(body_T_right.rotation, right_rays),
+        )
+        parallel = seen.parallax < max(self._sigma) * LIMIT  # too far to say more than where it is not
+        found &= (seen.error <= LIMIT * max(self._sigma)) | (parallel & found)
+        there[~found] = np.nan
+        points = placed(SE3(world_T_body), seen.points)
+        return there, points, np.where(found & np.isfinite(seen.error), seen.parallax, 0.0)
+
+    def _distances(self, tracks: Tracks, world_T_body: np.ndarray) -> np.ndarray:
+        """(n,) [m] from the left camera to landmarks; of the others the median one, or 20 baselines."""
+        centre = np.asarray(camera_pose(world_T_body, self._rig[0]).translation)
+        base = np.linalg.norm(self._rig[0].body_T_cam[:3] - self._rig[1].body_T_cam[:3])
+        result = np.full(len(tracks), 20.0 * base)
+        with self._world.lock:
+            rows = self._world.landmarks.find(tracks.landmark)
+            known = rows >= 0
+            points = self._world.landmarks["position"][rows[known]].copy()
+        if known.any():
+            result[known] = np.linalg.norm(points - centre, axis=1)
+            result[~known] = np.median(result[known])
+        return result
+
+    def insert(
+        self, keyframe: int, stamp: int, images: list[np.ndarray], tracks: Tracks, world_T_body: np.ndarray
+    ) -> tuple[Tracks, View]:
+        """Observations and new landmarks of a keyframe that the map has already; returns tracks with them."""
+        tracks = self.detected(images[0], tracks)
+        count = len(tracks)
+        right, points, parallax = np.full((count, 2), np.nan), np.zeros((count, 3)), np.zeros(count)
+        if self._options.is_stereo:
+            right, points, parallax = self.stereo(images, tracks, world_T_body)
+        view = View(keyframe, stamp, tracks.ids, tracks.pixel.copy(), tracks.ray.copy(), right)
+        with self._world.lock:
+            tracks.landmark[self._world.landmarks.find(tracks.landmark) < 0] = -1
+            self._observe(view, np.flatnonzero(tracks.landmark >= 0), tracks.landmark)
+            fresh = np.flatnonzero(
+                (tracks.landmark < 0) & (parallax > self._options.min_parallax * max(self._sigma))
+            )
+            tracks.landmark[fresh] = self._world.add_landmarks(points[fresh], keyframe)
+            self._observe(view, fresh, tracks.landmark)
+            self.views.append(view)
+            tracks = self._by_motion(tracks, view)
+        return tracks, view
+
+    def _observe(self, view: View, rows: np.ndarray, landmark: np.ndarray) -> None:
+        """Add observations of rows of a view; `landmark` has one id per row of the view."""
+        sigma = self._options.sigma
+        if len(rows):
+            self._world.add_observations(view.keyframe, landmark[rows], view.pixel[rows], 0, sigma=sigma)
+        rows = rows[np.isfinite(view.right[rows, 0])]
+        if len(rows):
+            self._world.add_observations(view.keyframe, landmark[rows], view.right[rows], 1, sigma=sigma)
+
+    def _by_motion(self, tracks: Tracks, view: View) -> Tracks:
+        """Landmarks of tracks whose oldest ray and present one meet; tracks whose rays miss are dropped."""
+        pending = np.flatnonzero(tracks.landmark < 0)
+        frames = self._world.keyframes
+        older = [one for one in self.views if one is not view and one.keyframe in frames]
+        if not len(pending) or not older:
+            return tracks
+        origin, first_ray = np.full((len(pending), 3), np.nan), np.full((len(pending), 3), np.nan)
+        for one in reversed(older):  # the oldest one wins
+            rows = one.find(tracks.ids[pending])
+            pose = camera_pose(frames["world_T_body"][frames.rows(one.keyframe)], self._rig[0])
+            has = rows >= 0
+            origin[has] = np.asarray(pose.translation)
+            first_ray[has] = turned(pose.rotation, one.ray[rows[has]])
+        pose = camera_pose(frames["world_T_body"][frames.rows(view.keyframe)], self._rig[0])
+        ray = turned(pose.rotation, view.ray[pending])
+        seen = triangulate(origin, first_ray, np.asarray(pose.translation), ray)
+        wide = seen.parallax > self._options.min_parallax * self._sigma[0]
+        meets = seen.error <= LIMIT * self._sigma[0]
+        fresh = pending[wide & meets]
+        if len(fresh):
+            tracks.landmark[fresh] = self._world.add_landmarks(seen.points[wide & meets], view.keyframe)
+            for one in (*older, view):
+                rows = one.find(tracks.ids[fresh])
+                landmark = np.full(len(one.ids), -1)
+                landmark[rows[rows >= 0]] = tracks.landmark[fresh[rows >= 0]]
+                self._observe(one, np.flatnonzero(landmark >= 0), landmark)
+        wrong = np.zeros(len(tracks), bool)
+        wrong[pending[wide & ~meets]] = True
+        return tracks.keep(~wrong)

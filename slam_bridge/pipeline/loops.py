@@ -1,0 +1,181 @@
+"""Loops: is the present keyframe where an older one was, and what that does to the map.
+
+    candidates   keyframes that look alike (`PlaceIndex`), at least `loop_gap` older
+    geometry     mono: `sim3_alignment` of both views' landmarks; else PnP: old landmarks, present pixels
+    correction   `essential_graph_optimization`: "4dof" with an IMU, "se3" with stereo, else "sim3"
+    fusion       landmarks that both views have become one
+
+`Loops.find` looks for one after each keyframe, `Loops.close` corrects the map while tracking stands still.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.geometry import SE3
+from slam_bridge.map import Map
+from slam_bridge.pipeline.features import Detector
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
+from slam_bridge.pipeline.sequences import Sequence
+from slam_bridge.problems import (
+    FrameObservations,
+    essential_graph_optimization,
+    relocalize,
+    sim3_alignment,
+)
+
+_POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
+"""Of a loop, as of the links of the essential graph [m, rad, none]."""
+_DENSE = 4
+"""So many times the corners of a frame are described where a place is to be recognised: 1000 in ORB-SLAM3."""
+_PAUSE = 5
+"""Keyframes after a loop that are not looked at; ORB-SLAM3: 10 of its denser ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A place that was seen before."""
+
+    old: int
+    now: int
+    old_S_now: np.ndarray
+    """(8,) Sim3."""
+    landmarks: np.ndarray
+    """(k, 2) ids of landmarks, kept and gone, that are the same."""
+
+
+class Loops:
+    """Finds loops and closes them."""
+
+    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map):
+        self._rig, self._options, self._world = sequence.rig, options, world
+        self.index = PlaceIndex()
+        self._detector: Detector | None = None
+        self.found: list[Loop] = []
+        self._pause = 0
+
+    def look(self, image: np.ndarray, keyframe: int, stamp: int, pixel: np.ndarray) -> Place:
+        """Describe a view with tracks (n, 2)."""
+        if self._detector is None:
+            dense = replace(self._options, max_features=_DENSE * self._options.max_features)
+            self._detector = Detector(image.shape[:2], np.ones(image.shape[:2], bool), dense)
+        return look(image, self._detector, keyframe, stamp, pixel)
+
+    def find(self, place: Place, may_close: bool) -> bool:
+        """Add a keyframe to the index; True where it closes a loop, which `close` then does."""
+        candidates: list[Place] = []
+        if self._options.loops and may_close and self._pause <= 0:
+            before = place.stamp - int(1e9 * self._options.loop_gap)
+            candidates = self.index.query(place.descriptor, before)
+        self._pause -= 1
+        self.index.add(place)
+        for old in candidates:
+            loop = self._verified(place, old)
+            if loop is not None:
+                self.found.append(loop)
+                return True
+        return False
+
+    @property
+    def _enough(self) -> int:
+        """Landmarks that must agree; without a scale both views must have tracked and mapped them."""
+        return self._options.loop_inliers // (2 if self._options.mode == "mono" else 1)
+
+    def _verified(self, now: Place, old: Place) -> Loop | None:
+        rows_now, rows_old = common(now, old)
+        mine, theirs = self.landmarks_of(now)[rows_now], self.landmarks_of(old)[rows_old]
+        has = theirs >= 0
+        if self._options.mode == "mono":
+            has &= mine >= 0
+        if int(has.sum()) < self._enough:
+            return None
+        rows_now, rows_old, mine, theirs = rows_now[has], rows_old[has], mine[has], theirs[has]
+        with self._world.lock:
+            frames, landmarks = self._world.keyframes, self._world.landmarks
+            pose_now, pose_old = frames["world_T_body"][frames.rows([now.keyframe, old.keyframe])]
+            points_old = landmarks["position"][landmarks.rows(theirs)].copy()
+            points_now = landmarks["position"][landmarks.find(mine)].copy()
+        if self._options.mode == "mono":
+            both = (pose_old, points_old), (pose_now, points_now)
+            local = [self._rig[0].in_camera(*one) for one in both]
+            pairs = np.stack([theirs, mine], axis=1)
+            return self._similar(now, old, local, old.pixel[rows_old], now.pixel[rows_now], pairs)
+        seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.sigma)
+        found = relocalize(self._rig, seen, min_inliers=self._enough)
+        if not found.is_usable:
+            return None
+        pose = found.keyframes.world_T_body[0]
+        relative = np.asarray((SE3(pose_old).inverse() * SE3(pose)).storage)
+        same = found.inliers & (mine >= 0) & (mine != theirs)
+        pairs = np.stack([theirs[same], mine[same]], axis=1)
+        return Loop(old.keyframe, now.keyframe, np.append(relative, 1.0), pairs)
+
+    def _similar(
+        self,
+        now: Place,
+        old: Place,
+        local: list[np.ndarray],
+        pixel_old: np.ndarray,
+        pixel_now: np.ndarray,
+        pairs: np.ndarray,
+    ) -> Loop | None:
+        """Sim3 between landmarks (k, 3) of both views, each in its own camera."""
+        camera = self._rig[0]
+        found = sim3_alignment(
+            local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.sigma
+        )
+        if not found.is_usable or found.num_inliers < self._enough:
+            return None
+        similarity = found.extra["first_S_second"]
+        same = found.inliers & (pairs[:, 0] != pairs[:, 1])
+        # of mono maps the camera is the body
+        return Loop(old.keyframe, now.keyframe, similarity, pairs[same])
+
+    def landmarks_of(self, place: Place) -> np.ndarray:
+        """(n,) ids of the landmarks that a place's corners show now, -1: none."""
+        with self._world.lock:
+            seen = self._world.observations
+            rows = np.flatnonzero((seen["keyframe"] == place.keyframe) & (seen["camera"] == 0))
+            pixel, landmark = seen["pixel"][rows], seen["landmark"][rows]
+        keys, wanted = _keys(pixel), _keys(place.pixel)
+        order = np.argsort(keys)
+        if not len(order):
+            return np.full(len(wanted), -1)
+        spot = np.clip(np.searchsorted(keys[order], wanted), 0, len(order) - 1)
+        return np.where(keys[order][spot] == wanted, landmark[order][spot], -1)
+
+    def close(self, tracker: Any) -> dict[str, Any]:
+        """Correct the map with the loop found last; tracking has to stand still meanwhile."""
+        loop, world, started = self.found[-1], self._world, time.perf_counter()
+        self._pause = _PAUSE
+        information = np.diag(np.repeat([_ROTATION_SIGMA, _POSITION_SIGMA, _SCALE_SIGMA], (3, 3, 1)) ** -2.0)
+        before = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)].copy()
+        world.add_loops([loop.old], [loop.now], loop.old_S_now[None, :7], information, loop.old_S_now[7:])
+        mode = {"stereo": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
+        found = essential_graph_optimization(world, mode)
+        with world.lock:
+            pairs = loop.landmarks[(world.landmarks.find(loop.landmarks) >= 0).all(axis=1)]
+            pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
+            pairs = pairs[~np.isin(pairs[:, 1], pairs[:, 0])]
+            if len(pairs) and found.extra["loop_inliers"][-1]:
+                world.merge_landmarks(pairs[:, 0], pairs[:, 1])
+                tracker.renamed(pairs[:, 0], pairs[:, 1])
+            moved = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)][:3] - before[:3]
+        tracker.moved()
+        return {
+            "step": "loop",
+            "keyframes": [loop.old, loop.now],
+            "accepted": bool(found.extra["loop_inliers"][-1]),
+            "moved": float(np.linalg.norm(moved)),
+            "seconds": time.perf_counter() - started,
+        }
+
+
+def _keys(pixel: np.ndarray) -> np.ndarray:
+    """One number per pixel (n, 2); tracks of one image are never at exactly the same place."""
+    return pixel[:, 0] * 65536.0 + pixel[:, 1]

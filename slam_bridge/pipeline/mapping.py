@@ -1,0 +1,307 @@
+"""Mapping: what happens to the map after each keyframe, in a thread of its own or in line.
+
+    inertial start     gravity, scale, biases: `inertial_initialization`, as soon as the motion shows them
+    local BA           `local_ba`, then `local_inertial_ba`; rejected observations leave the map
+    culling            landmarks with one observation; keyframes whose landmarks three others see
+    loops              `Loops`; and everything at the end: `global_ba` or `full_inertial_ba`
+
+`Turns` keeps tracking and those steps apart that move the whole map.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from graphopt.geometry import SE3
+from slam_bridge.map import Map
+from slam_bridge.pipeline.keyframes import View
+from slam_bridge.pipeline.loops import Loops
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.tracking import Tracker
+from slam_bridge.pipeline.trajectory import FrameLog
+from slam_bridge.problems import (
+    InitializationOptions,
+    Result,
+    full_inertial_ba,
+    global_ba,
+    inertial_initialization,
+    initialize,
+    local_ba,
+    local_inertial_ba,
+)
+from slam_bridge.window import Window
+
+_REDUNDANT, _OTHERS = 0.9, 3
+"""A keyframe goes where this fraction of its landmarks is seen by so many others: ORB-SLAM3."""
+_LONGEST_LINK = 3.0
+"""[s] between keyframes with an IMU, at most: ORB-SLAM3."""
+
+
+class Turns:
+    """Who may work on the map as a whole: frames one by one, or a step that moves everything."""
+
+    def __init__(self) -> None:
+        self._next, self._world = threading.Lock(), threading.RLock()
+
+    @contextmanager
+    def frame(self) -> Iterator[None]:
+        """One frame; waits behind a step that was asked for earlier."""
+        with self._next:
+            pass
+        with self._world:
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """A step during which no frame is tracked."""
+        with self._next, self._world:
+            yield
+
+
+class Mapper:
+    """Takes keyframes and improves the map."""
+
+    def __init__(self, tracker: Tracker, world: Map, log: FrameLog, loops: Loops, options: PipelineOptions):
+        self._tracker, self._world, self._log, self._loops = tracker, world, log, loops
+        self._options = options
+        self.turns = Turns()
+        self.calls: list[dict[str, Any]] = []
+        """Every local bundle adjustment: stamp [ns], seconds, sizes, phases."""
+        self.steps: list[dict[str, Any]] = []
+        """Everything larger: initialization, loops, bundle adjustments of the whole map."""
+        self.waited = 0.0
+        """Seconds that tracking spent in `submit`: all of mapping where there is no thread."""
+        self._windows = {"visual": Window(), "inertial": Window(), "full": Window()}
+        self._started_at: int | None = None
+        self._next_start = 0
+        """Earliest stamp of the next trial [ns]."""
+        self._refinements = list(options.refine_seconds)
+        self._queue: queue.Queue[tuple[View, np.ndarray] | None] = queue.Queue(options.max_queue)
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        if not options.single_thread:
+            self._thread = threading.Thread(target=self._run, name="mapping", daemon=True)
+            self._thread.start()
+
+    # ---------------------------------------------------------------- thread
+
+    def submit(self, view: View, image: np.ndarray) -> None:
+        """Hand over a keyframe and its left image; waits while `max_queue` of them wait.
+
+        Raises what mapping failed with.
+        """
+        self._raise()
+        begin = time.perf_counter()
+        if self._thread is None:
+            self._process(view, image)
+        else:
+            self._queue.put((view, image))
+        self.waited += time.perf_counter() - begin
+
+    def wait(self) -> None:
+        """Until every keyframe is worked in."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self._raise()
+
+    def abandon(self) -> None:
+        """End the thread without a word: the run has failed already."""
+        self._error = self._error or RuntimeError("the run was abandoned")
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread = None
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._error is not None:
+                continue
+            try:
+                self._process(*item)
+            except BaseException as error:
+                self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # ---------------------------------------------------------------- one keyframe
+
+    def _process(self, view: View, image: np.ndarray) -> None:
+        options = self._options
+        if options.is_inertial and not self._tracker.is_inertial:
+            self._start_inertial(view.stamp)
+        self._local(view)
+        if self._started_at is not None and self._refinements:
+            if 1e-9 * (view.stamp - self._started_at) >= self._refinements[0]:
+                self._refinements.pop(0)
+                with self.turns.alone():
+                    self._whole("refinement")
+                    self._tracker.moved()
+        self._cull_keyframe()
+        place = self._loops.look(image, view.keyframe, view.stamp, view.pixel)
+        is_closed = self._loops.find(place, self._tracker.is_inertial or not options.is_inertial)
+        if is_closed:
+            with self.turns.alone():
+                self.steps.append(self._loops.close(self._tracker))
+
+    def _local(self, view: View) -> None:
+        """Local bundle adjustment of the last keyframes."""
+        world, options = self._world, self._options
+        recent = world.keyframes.ids[-options.local_keyframes :].copy()
+        if len(recent) < 2 and not options.is_stereo:
+            return
+        inertial = self._tracker.is_inertial
+        everything = len(world.keyframes) == len(recent)
+        if not inertial:
+            free = recent[1:] if everything else recent
+            if not len(free):
+                return
+            held = recent[:1] if everything else None
+            found = local_ba(world, free, held, options.solve, self._windows["visual"], options.local_fixed)
+        elif everything:
+            found = full_inertial_ba(world, options=options.solve, window=self._windows["full"])
+        else:
+            found = local_inertial_ba(
+                world, recent, None, options.solve, self._windows["inertial"], options.local_fixed
+            )
+        self._book(view.stamp, found)
+        self._drop(found)
+        if inertial:
+            self._tracker.optimized = view.keyframe
+
+    def _book(self, stamp: int, found: Result) -> None:
+        self.calls.append(
+            {
+                "stamp": stamp,
+                "seconds": found.seconds["total"],
+                "keyframes": len(found.keyframes),
+                "points": len(found.landmarks),
+                "observations": len(found.observations),
+                "phases": {name: value for name, value in found.seconds.items() if name != "total"},
+            }
+        )
+
+    def _drop(self, found: Result) -> None:
+        """Remove observations that were rejected, and landmarks that are left with one."""
+        world = self._world
+        rejected = np.concatenate([found.rejected["chi2"], found.rejected["behind camera"]])
+        with world.lock:
+            rejected = rejected[world.observations.find(rejected) >= 0]
+            if len(rejected):
+                world.remove_observations(rejected)
+                world.remove_unseen_landmarks(2)
+
+    def _cull_keyframe(self) -> None:
+        """Remove the keyframe that has just left the window, if others see what it sees."""
+        world, options = self._world, self._options
+        with world.lock:
+            ids, stamps = world.keyframes.ids, world.keyframes["stamp"]
+            row = len(ids) - options.local_keyframes - 1
+            if row < 1:
+                return
+            gap = 1e-9 * float(stamps[row + 1] - stamps[row - 1])
+            if options.is_inertial and gap > _LONGEST_LINK:
+                return
+            keyframe, parent = int(ids[row]), int(ids[row - 1])
+            if keyframe in world.loops["first"] or keyframe in world.loops["second"]:
+                return
+            if self._share_seen_elsewhere(keyframe) < _REDUNDANT:
+                return
+            poses = SE3(world.keyframes["world_T_body"][[row - 1, row]])
+            step = np.asarray(poses.inverse().storage)[0]
+            relative = np.array((SE3(step) * SE3(np.asarray(poses.storage)[1])).storage)
+            self._log.remove_keyframe(keyframe, parent, relative)
+            world.remove_keyframes([keyframe])
+            world.remove_unseen_landmarks(2)
+        self._loops.index.remove(keyframe)
+
+    def _share_seen_elsewhere(self, keyframe: int) -> float:
+        seen = self._world.observations
+        mine = np.unique(seen["landmark"][seen["keyframe"] == keyframe])
+        if not len(mine):
+            return 1.0
+        others = np.isin(seen["landmark"], mine) & (seen["keyframe"] != keyframe)
+        pairs = np.unique(np.stack([seen["landmark"][others], seen["keyframe"][others]], axis=1), axis=0)
+        counts = np.bincount(np.searchsorted(mine, pairs[:, 0]), minlength=len(mine))
+        return float((counts >= _OTHERS).mean())
+
+    # ---------------------------------------------------------------- whole map
+
+    def _start_inertial(self, stamp: int) -> None:
+        """Initialize the IMU if there are enough keyframes and their motion shows what it has to."""
+        world, options = self._world, self._options
+        frames = world.keyframes
+        linked = len(world.imu) == len(frames) - 1
+        span = 1e-9 * float(frames["stamp"][-1] - frames["stamp"][0])
+        if len(frames) < options.inertial_keyframes or span < options.inertial_seconds or not linked:
+            return
+        if stamp < self._next_start:
+            return
+        self._next_start = stamp + int(1e9 * options.keyframe_seconds)
+        with self.turns.alone():
+            started = time.perf_counter()
+            before = frames["world_T_body"].copy()
+            initial = InitializationOptions(with_scale=not options.is_stereo)
+            if initial.with_scale:
+                frames["world_T_body"][:, :3] = self._bodies(initial)
+            found = inertial_initialization(
+                world,
+                initial=initial,
+                options=options.solve.with_changes(iterations=20),
+            )
+            self.steps.append(
+                {
+                    "step": "inertial initialization",
+                    "stamp": stamp,
+                    "seconds": time.perf_counter() - started,
+                    "refused": found.refused,
+                    "scale": float(found.extra["scale"]),
+                }
+            )
+            if not found.is_usable:
+                frames["world_T_body"][:] = before
+                return
+            factor = float(found.extra["scale"])
+            self._log.scale(factor)
+            self._tracker.rescaled(factor)
+            self._tracker.is_inertial = True
+            self._started_at = stamp
+
+    def _bodies(self, initial: InitializationOptions) -> np.ndarray:
+        """(n, 3) where the body is in a map of unknown unit: the lever arm to the camera is known in metres.
+
+        With s metres per unit it is position_cam - R lever / s; s is found by trying, from the map's own.
+        """
+        frames, lever = self._world.keyframes, self._world.rig[0].body_T_cam[:3]  # type: ignore[index]
+        poses = frames["world_T_body"].copy()
+        arm = np.asarray(SE3(poses).rotation.act(np.tile(lever, (len(poses), 1))))
+        cameras, imu = poses[:, :3] + arm, list(self._world.preintegrated.values())
+        for _ in range(3):
+            start = initialize(poses, imu, initial)
+            if not 1e-3 < start.scale < 1e3:
+                break
+            poses[:, :3] = cameras - arm / start.scale
+        return poses[:, :3]
+
+    def finish(self) -> None:
+        """Wait for all keyframes, then optimize the whole map."""
+        self.wait()
+        if self._options.final_ba and len(self._world.keyframes) > 2:
+            self._whole("final")
+
+    def _whole(self, step: str) -> None:
+        options = self._options.solve.with_changes(iterations=20)
+        solve = full_inertial_ba if self._tracker.is_inertial else global_ba
+        found = solve(self._world, options=options)
+        self._drop(found)
+        size = len(found.keyframes)
+        self.steps.append({"step": step, "seconds": found.seconds["total"], "keyframes": size})

@@ -1,0 +1,94 @@
+"""Options of the pipeline, with where each number comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from graphopt.errors import OptionError
+from slam_bridge.options import SolveOptions
+
+MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """What the pipeline does, and from which numbers on. Lengths of time in seconds, of images in pixels."""
+
+    mode: str = "stereo-inertial"
+    """One of `MODES`."""
+    single_thread: bool = False
+    """Mapping runs after each keyframe instead of beside tracking: the same answer every time."""
+    solve: SolveOptions = field(default_factory=lambda: SolveOptions(iterations=5, rounds=2))
+    """Device and configuration of the bundle adjustments. Iterations: 5 + 5 in ORB-SLAM3's local BA."""
+    max_features: int = 300
+    """One per cell of a grid with so many cells. VINS-Fusion tracks 150 to 200, Basalt about 300."""
+    quality: float = 0.01
+    """A corner has at least this fraction of the strongest one's smaller eigenvalue (Shi and Tomasi)."""
+    window: int = 21
+    """Side of the patch that is tracked, as VINS-Fusion."""
+    levels: int = 4
+    """Of the image pyramid beside the image itself: patches reach window / 2 * 2^levels."""
+    back_tolerance: float = 0.5
+    """Tracking a point there and back may end this far from the start, as VINS-Fusion."""
+    sigma: float = 1.0
+    """Standard deviation of a tracked pixel; a good patch match has about half of it."""
+    min_parallax: float = 4.0
+    """A landmark is made once the rays' angle is so many times their own error (sigma / focal length): its
+    depth is then known to a third. ORB-SLAM3 asks for 1.1 degrees, about 9 times."""
+    keyframe_parallax: float = 20.0
+    """New keyframe where the mean track moved so far since the last, turns taken out, at a focal length of
+    460 px; half of it in VINS-Mono, whose frames are not refined by a map."""
+    keyframe_ratio: float = 0.7
+    """New keyframe where fewer than this fraction of the last one's landmarks are tracked; ORB-SLAM3: 0.75
+    with depth, 0.9 without."""
+    keyframe_seconds: float = 0.5
+    """New keyframe at the latest after this time, with an IMU: ORB-SLAM3."""
+    start_seconds: float = 0.25
+    """The same before the IMU is initialized: ORB-SLAM3."""
+    keyframe_features: int = 60
+    """New keyframe where fewer landmarks than this are tracked."""
+    min_inliers: int = 12
+    """A pose from fewer landmarks is not believed. ORB-SLAM3: 15 with an IMU, else 30 of 1000 features."""
+    local_keyframes: int = 8
+    """Free keyframes of a local bundle adjustment; the window of VINS-Mono and Basalt has 7 to 10."""
+    local_fixed: int = 8
+    """Held keyframes that see the same landmarks, at most."""
+    inertial_keyframes: int = 8
+    """The IMU is initialized from at least so many keyframes (ORB-SLAM3: 10)."""
+    inertial_seconds: float = 1.5
+    """... over at least this time; ORB-SLAM3: 1 s with stereo, 2 s without."""
+    refine_seconds: tuple[float, ...] = (5.0, 15.0)
+    """After the initialization everything is optimized again at these times: ORB-SLAM3."""
+    lost_seconds: float = 5.0
+    """A run ends where tracking was lost for so long; the IMU bridges the first second alone."""
+    loops: bool = True
+    """Look for places seen before."""
+    loop_gap: float = 10.0
+    """A keyframe closes a loop with one that is at least this much older."""
+    loop_inliers: int = 25
+    """Landmarks that must agree with a loop; VINS-Fusion: 25."""
+    final_ba: bool = True
+    """Optimize everything at the end."""
+    max_queue: int = 2
+    """Keyframes that may wait for the mapping thread; tracking waits beyond."""
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise OptionError(f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(MODES)}.")
+        for name in ("max_features", "window", "local_keyframes", "min_inliers", "max_queue"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be at least 1.")
+        positive = ("sigma", "back_tolerance", "quality", "min_parallax", "keyframe_parallax", "lost_seconds")
+        for name in positive:
+            if not getattr(self, name) > 0.0:
+                raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be > 0.")
+
+    @property
+    def is_inertial(self) -> bool:
+        """An IMU takes part."""
+        return self.mode.endswith("inertial")
+
+    @property
+    def is_stereo(self) -> bool:
+        """Two cameras take part."""
+        return self.mode.startswith("stereo")

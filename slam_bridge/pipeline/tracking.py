@@ -1,0 +1,405 @@
+"""Tracking: where each frame is, from corners followed out of the last one and the landmarks they show.
+
+    predict    IMU, or the last motion again (turned as the gyroscope says)
+    follow     KLT from the predicted pixels, there and back
+    pose       `pose_optimization`, or `pose_inertial_optimization`; tracks of outliers are dropped
+    keyframe   where parallax, lost landmarks or time ask for one
+
+With an IMU a frame's state goes on from the last frame's with its prior, or from the last keyframe's as soon
+as mapping has optimized it (ORB-SLAM3: `PoseInertialOptimizationLastFrame`, `...LastKeyFrame`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from graphopt.geometry import SE3
+from slam_bridge.map import Map
+from slam_bridge.marginal_prior import MarginalPrior
+from slam_bridge.pipeline.features import Tracks, follow
+from slam_bridge.pipeline.keyframes import KeyframeMaker, View
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.sequences import Sequence
+from slam_bridge.pipeline.trajectory import FrameLog
+from slam_bridge.pipeline.two_view import (
+    angular_sigma,
+    camera_pose,
+    placed,
+    rays_of,
+    turned,
+    two_views,
+)
+from slam_bridge.preintegration import Preintegrated, preintegrate
+from slam_bridge.problems import (
+    FrameGraph,
+    FrameObservations,
+    FrameState,
+    InertialFrameGraph,
+    global_ba,
+    pose_inertial_optimization,
+    pose_optimization,
+)
+
+_IDENTITY = np.array(SE3.identity_storage, float)
+
+
+class Status(Enum):
+    """What tracking does. The value is the sentence shown to the user."""
+
+    STARTING = "waiting for enough parallax or corners to start the map"
+    TRACKING = "tracking"
+    BRIDGING = "too few landmarks; the IMU says where the frame is"
+    LOST = "lost; looking for a place seen before"
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """Where a frame should be."""
+
+    world_T_body: np.ndarray
+    previous: FrameState | None = None
+    """State of the last frame or keyframe, with an IMU that is initialized."""
+    measured: Preintegrated | None = None
+    """Since that."""
+    prior: MarginalPrior | None = None
+    """What is known about the last frame; None: from a keyframe."""
+
+
+class Tracker:
+    """Follows one sequence and asks for keyframes."""
+
+    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map, log: FrameLog):
+        self._sequence, self._options, self._world, self._log = sequence, options, world, log
+        self._rig = sequence.rig
+        self.maker = KeyframeMaker(sequence, options, world)
+        self.tracks = Tracks.none()
+        self.status = Status.STARTING
+        self.is_inertial = False
+        """The IMU is initialized: the mapper says so."""
+        self.reference = -1
+        """Last keyframe."""
+        self._reference_stamp = self._last_stamp = 0
+        self.reference_T_body = _IDENTITY.copy()
+        """(7,) of the last frame."""
+        self.step = _IDENTITY.copy()
+        """(7,) motion of the last frame."""
+        self._image = np.zeros((0, 0), np.uint8)
+        self._graph = FrameGraph(self._rig)
+        self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
+        self._num_reference = 0
+        self._first: tuple[int, Tracks] | None = None
+        self.lost_since: int | None = None
+        self._state: FrameState | None = None
+        self._prior: MarginalPrior | None = None
+        self.optimized = -1
+        """Last keyframe that a bundle adjustment has seen: the mapper says so."""
+
+    # ---------------------------------------------------------------- frames
+
+    def process(self, stamp: int, images: list[np.ndarray]) -> View | None:
+        """Take one frame; the view of a new keyframe that mapping should see."""
+        view = self._start(stamp, images) if self.status is Status.STARTING else self._track(stamp, images)
+        self._image, self._last_stamp = images[0], stamp
+        return view
+
+    @property
+    def has_pose(self) -> bool:
+        """The last frame's pose is known."""
+        return self.status in (Status.TRACKING, Status.BRIDGING)
+
+    def _track(self, stamp: int, images: list[np.ndarray]) -> View | None:
+        predicted = self._predicted(stamp)
+        self._follow(images[0], predicted.world_T_body)
+        pose, inliers = self._pose(predicted)
+        if inliers >= self._options.min_inliers:
+            self.status, self.lost_since = Status.TRACKING, None
+        else:
+            self._miss(stamp)
+            pose = predicted.world_T_body
+        self._advance(pose)
+        if self.status is Status.LOST:
+            return None
+        self._log.add(stamp, self.reference, self.reference_T_body.copy())
+        if self._needs_keyframe(stamp, inliers):
+            return self.add_keyframe(stamp, images, pose)
+        return None
+
+    def _miss(self, stamp: int) -> None:
+        self.lost_since = self.lost_since or stamp
+        bridged = self.is_inertial and stamp - self.lost_since <= 1_000_000_000
+        self.status = Status.BRIDGING if bridged else Status.LOST
+
+    def _advance(self, pose: np.ndarray) -> None:
+        """The frame's pose relative to the last keyframe, and the motion that led to it."""
+        anchor = SE3(self._keyframe_pose(self.reference))
+        now = np.asarray((anchor.inverse() * SE3(pose)).storage)
+        self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
+        self.reference_T_body = now
+
+    def _keyframe_pose(self, keyframe: int) -> np.ndarray:
+        with self._world.lock:
+            frames = self._world.keyframes
+            return frames["world_T_body"][frames.rows(keyframe)].copy()
+
+    # ---------------------------------------------------------------- prediction
+
+    def _predicted(self, stamp: int) -> Predicted:
+        if self.is_inertial:
+            previous, start, prior = self._known_state()
+            measured = self._measured(start, stamp, previous)
+            if measured is not None:
+                pose = previous.predicted(measured, self._world.gravity).world_T_body
+                return Predicted(np.asarray(pose), previous, measured, prior)
+        state = self._state_of(self.reference)
+        last, step = SE3(state.world_T_body) * SE3(self.reference_T_body), self.step.copy()
+        recent = self._measured(self._last_stamp, stamp, state)
+        if recent is not None:
+            step[3:] = recent.delta_rotation
+        return Predicted(np.asarray((last * SE3(step)).storage))
+
+    def _known_state(self) -> tuple[FrameState, int, MarginalPrior | None]:
+        """State to go on from and its stamp: a keyframe that mapping just optimized, else the last frame."""
+        if self.optimized == self.reference or self._prior is None or self._state is None:
+            self.optimized = -1
+            return self._state_of(self.reference), self._reference_stamp, None
+        return self._state, self._last_stamp, self._prior
+
+    def _state_of(self, keyframe: int) -> FrameState:
+        with self._world.lock:
+            frames = self._world.keyframes
+            row = frames.rows(keyframe)
+            names = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
+            return FrameState(*(frames[name][row].copy() for name in names))
+
+    def _measured(self, start: int, end: int, state: FrameState) -> Preintegrated | None:
+        sequence = self._sequence
+        if not self._options.is_inertial or sequence.imu is None or sequence.noise is None or end <= start:
+            return None
+        part = sequence.imu.between_or_none(start, end)
+        return None if part is None else preintegrate(part, sequence.noise, state.gyro_bias, state.acc_bias)
+
+    def _follow(self, image: np.ndarray, predicted: np.ndarray) -> None:
+        """Move the tracks to this image; those that are lost go."""
+        tracks, camera = self.tracks, self._rig[0]
+        points, known = self._landmarks(tracks)
+        last = SE3(self._keyframe_pose(self.reference)) * SE3(self.reference_T_body)
+        with np.errstate(all="ignore"):
+            world_T_cam = camera_pose(predicted, camera)
+            turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
+            local = turned(turn, tracks.ray)
+            local[known] = placed(world_T_cam.inverse(), points[known])
+            guess = camera.project(local)
+        self._carry(image, guess)
+
+    def _carry(self, image: np.ndarray, guess: np.ndarray) -> None:
+        """Follow the tracks from the last image into this one."""
+        pixel, found = follow(self._image, image, self.tracks.pixel, guess, self._options)
+        tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
+        tracks.ray = rays_of(self._rig[0], tracks.pixel, self._sequence.widest)
+        self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
+
+    def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
+        """Positions (n, 3) of the tracks' landmarks, and (n,) bool: there is one."""
+        points = np.zeros((len(tracks), 3))
+        with self._world.lock:
+            rows = self._world.landmarks.find(tracks.landmark)
+            known = rows >= 0
+            points[known] = self._world.landmarks["position"][rows[known]]
+        tracks.landmark[~known] = -1
+        return points, known
+
+    # ---------------------------------------------------------------- pose
+
+    def _pose(self, predicted: Predicted) -> tuple[np.ndarray, int]:
+        """The frame's pose and how many landmarks agree; tracks of those that don't are dropped."""
+        points, known = self._landmarks(self.tracks)
+        rows = np.flatnonzero(known)
+        self._state = self._prior = None
+        if len(rows) < self._options.min_inliers:
+            return predicted.world_T_body, 0
+        seen = FrameObservations.of(points[rows], self.tracks.pixel[rows], sigma=self._options.sigma)
+        if predicted.previous is not None and predicted.measured is not None:
+            found = pose_inertial_optimization(
+                self._rig, None, predicted.previous, predicted.measured, seen, predicted.prior,
+                graph=self._inertial_graphs[predicted.prior is not None], gravity=self._world.gravity,
+            )  # fmt: skip
+        else:
+            found = pose_optimization(self._rig, predicted.world_T_body, seen, graph=self._graph)
+        if not found.is_usable or found.num_inliers < self._options.min_inliers:
+            return predicted.world_T_body, 0
+        self._state, self._prior = found.extra.get("state"), found.extra.get("prior")
+        good = np.ones(len(self.tracks), bool)
+        good[rows[~found.inliers]] = False
+        self.tracks = self.tracks.keep(good)
+        return found.keyframes.world_T_body[0], found.num_inliers
+
+    # ---------------------------------------------------------------- keyframes
+
+    def _needs_keyframe(self, stamp: int, inliers: int) -> bool:
+        passed = 1e-9 * (stamp - self._reference_stamp)
+        if self.status is Status.BRIDGING:
+            return passed >= self._options.start_seconds
+        parallax = self._parallax()
+        is_late = self._options.is_inertial and passed >= self._options.keyframe_seconds
+        if self._options.is_inertial and not self.is_inertial:  # at rest there is nothing to initialize from
+            is_moving = parallax > 2.0 * angular_sigma(self._rig[0], self._options.sigma)
+            is_late = is_moving and passed >= self._options.start_seconds
+        return is_late or needs_keyframe(self._options, inliers, self._num_reference, parallax)
+
+    def _parallax(self) -> float:
+        """Mean angle [rad] that tracks moved since the last keyframe, without its turn."""
+        view = self.maker.views[-1]
+        rows = view.find(self.tracks.ids)
+        has = rows >= 0
+        if not has.any():
+            return 0.0
+        mounting = SE3(self._rig[0].body_T_cam)
+        turn = (mounting.inverse() * SE3(self.reference_T_body) * mounting).rotation
+        now = turned(turn, self.tracks.ray[has])
+        cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
+        return float(np.nanmean(np.arccos(cosine)))
+
+    def add_keyframe(self, stamp: int, images: list[np.ndarray], pose: np.ndarray) -> View:
+        """Make the present frame a keyframe, linked to the last one by the IMU where there is one."""
+        state, measured = FrameState(pose, *np.zeros((3, 3))), None
+        if self.reference >= 0 and self._options.is_inertial:
+            before = self._state_of(self.reference)
+            measured = self._measured(self._reference_stamp, stamp, before)
+            state = replace(self._keyframe_state(before, measured), world_T_body=pose)
+        with self._world.lock:
+            keyframe = self._world.add_keyframe(
+                stamp, pose, state.velocity if self._options.is_inertial else None,
+                gyro_bias=state.gyro_bias, acc_bias=state.acc_bias,
+            )  # fmt: skip
+            if measured is not None:
+                self._world.add_imu(self.reference, keyframe, measured)
+        self.tracks, view = self.maker.insert(keyframe, stamp, images, self.tracks, pose)
+        self.reference, self._reference_stamp = keyframe, stamp
+        self.reference_T_body = _IDENTITY.copy()
+        self._num_reference = int((self.tracks.landmark >= 0).sum())
+        return view
+
+    def _keyframe_state(self, before: FrameState, measured: Preintegrated | None) -> FrameState:
+        """Velocity and biases: as the frame's optimization found, else as the IMU says since the last one."""
+        if self._state is not None:
+            return self._state
+        if self.is_inertial and measured is not None:
+            return before.predicted(measured, self._world.gravity)
+        return before
+
+    # ---------------------------------------------------------------- start
+
+    def _start(self, stamp: int, images: list[np.ndarray]) -> View | None:
+        start = self._start_stereo if self._options.is_stereo else self._start_mono
+        return start(stamp, images)
+
+    def _start_stereo(self, stamp: int, images: list[np.ndarray]) -> View | None:
+        """The first pair that shows enough landmarks is the map's first keyframe, at the origin."""
+        self.tracks = Tracks.none()
+        trial = self.maker.detected(images[0], self.tracks)
+        parallax = self.maker.stereo(images, trial, _IDENTITY)[2]
+        limit = self._options.min_parallax * angular_sigma(self._rig[0], self._options.sigma)
+        if int((parallax > limit).sum()) < self._options.keyframe_features:
+            return None
+        view = self.add_keyframe(stamp, images, _IDENTITY.copy())
+        self.status = Status.TRACKING
+        self._log.add(stamp, view.keyframe, _IDENTITY.copy())
+        return view
+
+    def _start_mono(self, stamp: int, images: list[np.ndarray]) -> View | None:
+        """Two frames with enough parallax give the first two keyframes; the median distance is 1."""
+        if self._first is not None:
+            self._carry(images[0], self.tracks.pixel.copy())
+        if self._first is None or len(self.tracks) < self._options.keyframe_features:
+            self.tracks = self.maker.detected(images[0], Tracks.none())
+            self._first = stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
+            return None
+        first_stamp, first = self._first
+        pose = self._two_view_pose(first)
+        if pose is None:
+            return None
+        before, now = first.keep(np.isin(first.ids, self.tracks.ids)), self.tracks
+        self.tracks = before
+        self._first_keyframe(first_stamp, before)
+        self.tracks = now
+        self._log.add(first_stamp, self.reference, _IDENTITY.copy())
+        view = self.add_keyframe(stamp, images, pose)
+        self._settle(view)
+        self.status = Status.TRACKING
+        self._log.add(stamp, view.keyframe, _IDENTITY.copy())
+        return view
+
+    def _two_view_pose(self, first: Tracks) -> np.ndarray | None:
+        """world_T_body (7,) of the present frame with the first one at the origin; None: not yet."""
+        camera, options = self._rig[0], self._options
+        rays = first.ray[np.searchsorted(first.ids, self.tracks.ids)], self.tracks.ray
+        sigma = angular_sigma(camera, options.sigma)
+        moved = np.linalg.norm(rays[0] - rays[1], axis=1)
+        if not len(moved) or np.median(moved) < options.keyframe_parallax / 460.0:
+            return None
+        found = two_views(*rays, sigma)
+        if found is None:
+            return None
+        wide = found.inliers & (found.parallax > options.min_parallax * sigma)
+        if wide.sum() < options.keyframe_features or found.inliers.mean() < 0.7:
+            return None
+        distance = float(np.median(np.linalg.norm(found.points[wide], axis=1)))
+        motion = found.b_T_a.copy()
+        motion[:3] /= distance
+        mounting = SE3(camera.body_T_cam)
+        return np.asarray((mounting * SE3(motion).inverse() * mounting.inverse()).storage)
+
+    def _first_keyframe(self, stamp: int, tracks: Tracks) -> None:
+        """The first keyframe of a mono map, with corners but without landmarks."""
+        zero = np.zeros(3) if self._options.is_inertial else None
+        self.reference = self._world.add_keyframe(stamp, _IDENTITY, zero)
+        self._reference_stamp = stamp
+        none = np.full((len(tracks), 2), np.nan)
+        self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray, none))
+
+    def _settle(self, view: View) -> None:
+        """Optimize the first two keyframes of a mono map, and bring the median distance back to 1."""
+        global_ba(self._world, options=self._options.solve.with_changes(iterations=20))
+        with self._world.lock:
+            size = float(np.median(np.linalg.norm(self._world.landmarks["position"], axis=1)))
+            self._world.transform(np.append(_IDENTITY, 1.0 / size))
+
+    # ---------------------------------------------------------------- after changes of the map
+
+    def moved(self) -> None:
+        """The map moved as a whole: the last frame's state and motion mean nothing any more."""
+        self.step, self._state, self._prior = _IDENTITY.copy(), None, None
+
+    def rescaled(self, factor: float) -> None:
+        """The map's unit changed: lengths are `factor` times as long."""
+        self.moved()
+        self.reference_T_body[:3] *= factor
+
+    def relocalized(self, stamp: int, images: list[np.ndarray], pose: np.ndarray, tracks: Tracks) -> View:
+        """Go on from a pose that landmarks gave, with tracks that show them."""
+        self.tracks, self.status, self.lost_since = tracks, Status.TRACKING, None
+        self.moved()
+        view = self.add_keyframe(stamp, images, pose)
+        self._log.add(stamp, view.keyframe, _IDENTITY.copy())
+        return view
+
+    def renamed(self, kept: np.ndarray, gone: np.ndarray) -> None:
+        """Landmarks were merged: tracks of the ones that are gone show those that were kept."""
+        order = np.argsort(gone)
+        place = np.searchsorted(gone[order], self.tracks.landmark)
+        place[place == len(gone)] = 0
+        hit = gone[order][place] == self.tracks.landmark
+        self.tracks.landmark[hit] = kept[order][place[hit]]
+
+
+def needs_keyframe(options: PipelineOptions, inliers: int, of_keyframe: int, parallax: float) -> bool:
+    """Whether a frame has to become a keyframe for what it sees.
+
+    inliers: landmarks that it shows; of_keyframe: that the last keyframe showed; parallax: mean angle of
+    tracks since that one [rad].
+    """
+    few = inliers < options.keyframe_features or inliers < options.keyframe_ratio * of_keyframe
+    return few or parallax > options.keyframe_parallax / 460.0

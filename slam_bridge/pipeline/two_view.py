@@ -1,0 +1,174 @@
+"""Geometry of two views on rays, for every camera model: triangulation, essential matrix, relative pose.
+
+    point = argmin sum |(I - d_k d_k') (point - c_k)|^2        midpoint of the rays c_k + s d_k
+
+Rays are unit vectors; an error of a ray is an angle [rad], about sigma / focal length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.geometry import SE3, SO3
+from slam_bridge.cameras import Camera
+from slam_bridge.pipeline.sequences import opencv
+
+_NARROW = np.cos(np.deg2rad(65.0))
+"""Hypotheses come from rays this close to the axis: on the plane z = 1 noise grows beyond."""
+
+_SAME_TURN = np.deg2rad(1.0)
+_AMBIGUOUS = 0.8
+"""A motion that turns otherwise and explains this fraction of the best one's matches: ORB-SLAM: 0.75."""
+
+
+def angular_sigma(camera: Camera, sigma: float) -> float:
+    """Error of a ray [rad] of an error of its pixel [px], near the image's centre."""
+    return sigma / float(np.sqrt(camera.intrinsics[0] * camera.intrinsics[1]))
+
+
+def rays_of(camera: Camera, pixels: np.ndarray, widest: float) -> np.ndarray:
+    """Unit rays (n, 3) in the camera's frame; NaN further than `widest` [rad] from the axis."""
+    rays = camera.unproject(pixels)
+    with np.errstate(invalid="ignore"):
+        rays[~(rays[:, 2] >= np.cos(widest))] = np.nan
+    return rays
+
+
+@dataclass(frozen=True, eq=False)
+class Triangulated:
+    """Points of pairs of rays."""
+
+    points: np.ndarray
+    """(n, 3) in the frame of the centres."""
+    parallax: np.ndarray
+    """(n,) angle between the two rays [rad]."""
+    error: np.ndarray
+    """(n,) the larger angle between a ray and the direction to the point [rad]; infinite behind a camera."""
+
+
+def triangulate(
+    centre_a: np.ndarray, ray_a: np.ndarray, centre_b: np.ndarray, ray_b: np.ndarray
+) -> Triangulated:
+    """Nearest points of rays (n, 3) from centres (n, 3) or (3,), all in one frame."""
+    between = np.broadcast_to(centre_b - centre_a, ray_a.shape)
+    cosine = np.einsum("ni,ni->n", ray_a, ray_b)
+    sine = np.linalg.norm(np.cross(ray_a, ray_b), axis=1)
+    along_a, along_b = np.einsum("ni,ni->n", between, ray_a), np.einsum("ni,ni->n", between, ray_b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth_a = (along_a - cosine * along_b) / sine**2
+        depth_b = (cosine * along_a - along_b) / sine**2
+        first, second = centre_a + depth_a[:, None] * ray_a, centre_b + depth_b[:, None] * ray_b
+        points = 0.5 * (first + second)
+        error = np.maximum(angle_between(points - centre_a, ray_a), angle_between(points - centre_b, ray_b))
+    ahead = (depth_a > 0.0) & (depth_b > 0.0) & np.isfinite(points).all(axis=1)
+    return Triangulated(points, np.arctan2(sine, cosine), np.where(ahead, error, np.inf))
+
+
+def angle_between(vector: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """Angles (n,) [rad] between vectors and unit vectors (n, 3); exact for small ones."""
+    across = np.linalg.norm(np.cross(vector, unit), axis=1)
+    return np.arctan2(across, np.einsum("ni,ni->n", vector, unit))
+
+
+def epipolar_angle(essential: np.ndarray, ray_a: np.ndarray, ray_b: np.ndarray) -> np.ndarray:
+    """Angles (n,) [rad] of ray_b to the plane of ray_a, and the other way round the larger one."""
+    plane_b, plane_a = ray_a @ essential.T, ray_b @ essential
+    residual = np.abs(np.einsum("ni,ni->n", plane_b, ray_b))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size = np.minimum(np.linalg.norm(plane_a, axis=1), np.linalg.norm(plane_b, axis=1))
+        return np.arcsin(np.clip(residual / size, 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class TwoViews:
+    """Relative pose of two views, up to scale."""
+
+    b_T_a: np.ndarray
+    """(7,) with a translation of length 1."""
+    inliers: np.ndarray
+    """(n,) bool: the rays meet ahead of both."""
+    points: np.ndarray
+    """(n, 3) in the first view's frame."""
+    parallax: np.ndarray
+    """(n,) [rad]."""
+
+
+def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0) -> TwoViews | None:
+    """Relative pose of matched unit rays (n, 3) by five-point RANSAC; None where it is open.
+
+    Nothing is returned where two different motions explain the matches, as of points on a wall.
+
+    sigma: error of a ray [rad]; matches within 2.45 sigma of the epipolar plane count (95 %, two numbers).
+    """
+    cv2 = opencv()
+    usable = (ray_a[:, 2] > _NARROW) & (ray_b[:, 2] > _NARROW)
+    if int(usable.sum()) < 8:
+        return None
+    planes = [one[usable, :2] / one[usable, 2:] for one in (ray_a, ray_b)]
+    cv2.setRNGSeed(seed)
+    essential, _ = cv2.findEssentialMat(
+        planes[0], planes[1], np.eye(3), method=cv2.RANSAC, prob=0.999, threshold=2.45 * sigma
+    )
+    if essential is None or essential.shape[0] < 3:
+        return None
+    candidates = [one for k in range(0, essential.shape[0], 3) for one in _motions(essential[k : k + 3])]
+    candidates += _motions_of_plane(planes[0], planes[1], sigma)
+    found = [_checked(motion, ray_a, ray_b, sigma) for motion in candidates]
+    counts = [int(one.inliers.sum()) for one in found]
+    best = found[int(np.argmax(counts))]
+    turn = SE3(best.b_T_a).rotation.inverse()
+    for one, count in zip(found, counts, strict=True):
+        differs = np.linalg.norm(np.asarray((turn * SE3(one.b_T_a).rotation).log())) > _SAME_TURN
+        if differs and count > _AMBIGUOUS * max(counts):
+            return None
+    return best if max(counts) >= 8 else None
+
+
+def _motions_of_plane(
+    plane_a: np.ndarray, plane_b: np.ndarray, sigma: float
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The motions of b_T_a for which the points lie on a wall; on one, two motions may fit all of them."""
+    cv2 = opencv()
+    homography, _ = cv2.findHomography(plane_a, plane_b, cv2.RANSAC, 2.45 * sigma)
+    if homography is None:
+        return []
+    _, turns, shifts, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
+    pairs = zip(turns, (np.ravel(one) for one in shifts), strict=True)
+    return [(turn, shift / np.linalg.norm(shift)) for turn, shift in pairs if np.linalg.norm(shift) > 1e-6]
+
+
+def _motions(essential: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The four (rotation, translation) of b_T_a that an essential matrix stands for."""
+    left, _, right = np.linalg.svd(essential)
+    left, right = left * np.sign(np.linalg.det(left)), right * np.sign(np.linalg.det(right))
+    w = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    turns = left @ w @ right, left @ w.T @ right
+    return [(turn, sign * left[:, 2]) for turn in turns for sign in (1.0, -1.0)]
+
+
+def _checked(
+    motion: tuple[np.ndarray, np.ndarray], ray_a: np.ndarray, ray_b: np.ndarray, sigma: float
+) -> TwoViews:
+    turn, shift = motion
+    seen = triangulate(np.zeros(3), ray_a, -turn.T @ shift, ray_b @ turn)
+    inliers = seen.error <= 2.45 * sigma
+    pose = np.concatenate([shift, np.asarray(SO3.from_matrix(turn).storage)])
+    return TwoViews(pose, inliers, seen.points, seen.parallax)
+
+
+def turned(turn: SO3, vector: np.ndarray) -> np.ndarray:
+    """Vectors (n, 3) turned by one rotation: by its matrix, faster than by its quaternion."""
+    return vector @ np.asarray(turn.to_matrix()).T
+
+
+def placed(pose: SE3, point: np.ndarray) -> np.ndarray:
+    """Points (n, 3) moved by one pose."""
+    return turned(pose.rotation, point) + np.asarray(pose.translation)
+
+
+def camera_pose(world_T_body: np.ndarray, camera: Camera) -> SE3:
+    """world_T_cam of bodies (7,) or (n, 7)."""
+    mounting = np.broadcast_to(camera.body_T_cam, np.shape(world_T_body))
+    return SE3(np.asarray(world_T_body, float)) * SE3(mounting)

@@ -1,0 +1,30 @@
+"""Frames move with their keyframes, also with those that have left the map."""
+
+import numpy as np
+
+from graphopt.geometry import SE3, SO3
+from slam_bridge import Map
+from slam_bridge.pipeline.trajectory import FrameLog
+
+
+def pose(x, y, z, turn=(0.0, 0.0, 0.0)):
+    return np.concatenate([[x, y, z], np.asarray(SO3.exp(np.array(turn)).storage)])
+
+
+def test_frames_follow_their_keyframes():
+    """Moving the keyframe moves the frame; removing it hangs the frame on its parent, where it was."""
+    world, log = Map(), FrameLog()
+    first = world.add_keyframe(0, pose(0, 0, 0))
+    second = world.add_keyframe(10, pose(1, 0, 0, (0, 0, np.pi / 2)))
+    log.add(0, first, pose(0, 0, 0))
+    log.add(12, second, pose(0.5, 0, 0))
+    stamps, poses = log.poses(world)
+    assert stamps.tolist() == [0, 12]
+    np.testing.assert_allclose(poses[1, :3], [1.0, 0.5, 0.0], atol=1e-12)
+    relative = SE3(pose(0, 0, 0)).inverse() * SE3(pose(1, 0, 0, (0, 0, np.pi / 2)))
+    log.remove_keyframe(second, first, np.array(relative.storage))
+    world.remove_keyframes([second])
+    np.testing.assert_allclose(log.poses(world)[1][1], poses[1], atol=1e-12)
+    log.scale(2.0)
+    world.transform(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0]))
+    np.testing.assert_allclose(log.poses(world)[1][1, :3], [2.0, 1.0, 0.0], atol=1e-12)

@@ -1,0 +1,84 @@
+"""Places seen before: the index finds them, loops pull the map together, lost frames are found again."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
+from slam_bridge.pipeline.places import Place, PlaceIndex
+from slam_bridge.pipeline.sequences import Sequence
+
+pytest.importorskip("cv2")
+
+
+def test_the_index_finds_what_looks_alike():
+    """Among 20 places, one with a tenth of its bits flipped is found first; later ones are not asked."""
+    rng = np.random.default_rng(0)
+    index = PlaceIndex()
+    looks = rng.integers(0, 256, (20, 80, 32), np.uint8)
+    for number, one in enumerate(looks):
+        index.add(Place(number, 1000 * number, one, np.zeros((80, 2)), 80))
+    noise = np.packbits(rng.uniform(size=(80, 256)) < 0.1, axis=1)
+    seen = looks[7] ^ noise
+    assert [one.keyframe for one in index.query(seen, 100_000)] == [7]
+    assert index.query(seen, 6_999) == []
+    index.remove(7)
+    assert index.query(seen, 100_000) == []
+
+
+def again(sequence: Sequence, rows: list[int]) -> Sequence:
+    """Frames of a sequence in another order, a twentieth of a second apart; without IMU."""
+    stamps = 50_000_000 * np.arange(len(rows), dtype=np.int64)
+    return replace(
+        sequence, stamps=stamps, paths=tuple(sequence.paths[k] for k in rows), imu=None, truth=None
+    )
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("mode", ["stereo", "mono"])
+def test_loops(euroc_clip, mode):
+    """There and back again: the way back closes loops, and ends where it began."""
+    rows = [*range(0, 90, 3), *range(90, -1, -3)]
+    sequence = again(open_sequence("euroc", euroc_clip), rows)
+    options = PipelineOptions(mode=mode, single_thread=True, loop_gap=1.5)
+    found = run(sequence, options)
+    loops = [step for step in found.steps if step["step"] == "loop"]
+    assert found.message == "" and any(one["accepted"] for one in loops)
+    start = int(np.flatnonzero(found.stamps <= sequence.stamps[8])[-1])
+    there = found.world_T_body[start], found.world_T_body[len(found.stamps) - 1 - 8]
+    extent = np.ptp(found.world_T_body[:, :3], axis=0).max()
+    assert np.linalg.norm(there[0][:3] - there[1][:3]) < 0.1 * extent
+
+
+@pytest.mark.data
+def test_lost_frames_are_found_again(euroc_clip):
+    """Ten black images in between: tracking says so, and goes on from a place that it knows."""
+    sequence = again(open_sequence("euroc", euroc_clip), [*range(0, 40, 2), *[0] * 6, *range(38, 10, -2)])
+    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+    for row, stamp in enumerate(sequence.stamps.tolist()):
+        images = sequence.images(row)
+        if 20 <= row < 26:
+            images = [np.zeros_like(one) for one in images]
+        assert pipeline.process(stamp, images)
+        assert pipeline.tracker.has_pose != (20 <= row < 26)
+    stamps, poses = pipeline.log.poses(pipeline.world)
+    assert len(stamps) == len(sequence) - 6
+    # frame 20 + 6 is image 38 again, which was row 19
+    np.testing.assert_allclose(poses[20, :3], poses[19, :3], atol=0.02)
+
+
+@pytest.mark.data
+def test_a_run_that_stays_lost_ends_with_what_it_has(euroc_clip):
+    """After lost_seconds without a place the run is over: a message, and the trajectory so far."""
+    sequence = again(open_sequence("euroc", euroc_clip), [0] * 30)
+    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True, lost_seconds=0.5))
+    for row, stamp in enumerate(sequence.stamps.tolist()):
+        images = sequence.images(row)
+        if row >= 5:
+            images = [np.zeros_like(one) for one in images]
+        if not pipeline.process(stamp, images):
+            break
+    assert row == 16
+    assert "tracking was lost at 0.250 s" in pipeline.message
+    assert len(pipeline.log.poses(pipeline.world)[0]) == 5
