@@ -36,14 +36,18 @@ _NOISE = tuple(ImuNoise.__dataclass_fields__)
 
 def write_map(map: Map, path: str | os.PathLike[str]) -> None:
     """Write a map; a file that is there stays until the new one is complete."""
-    with map.lock:
-        arrays: dict[str, Any] = {"format": FORMAT, "version": VERSION, "gravity": map.gravity}
-        for name, table in map.tables.items():
-            arrays |= {f"{name}/{column}": values for column, values in table.arrays().items()}
-        arrays |= _rig_arrays(map.rig) | _measured_arrays(map) | _prior_arrays(map.priors)
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, **{"format": FORMAT, "version": VERSION, **map_arrays(map)})
     write_atomically(Path(path), buffer.getvalue())
+
+
+def map_arrays(map: Map) -> dict[str, Any]:
+    """Everything that a map holds, as arrays by name; copies."""
+    with map.lock:
+        arrays: dict[str, Any] = {"gravity": map.gravity.copy()}
+        for name, table in map.tables.items():
+            arrays |= {f"{name}/{column}": values.copy() for column, values in table.arrays().items()}
+        return arrays | _rig_arrays(map.rig) | _measured_arrays(map) | _prior_arrays(map.priors)
 
 
 def read_map(path: str | os.PathLike[str]) -> Map:
@@ -62,14 +66,15 @@ def read_map(path: str | os.PathLike[str]) -> Map:
             f"expected '{FORMAT}' of version {VERSION}."
         )
     try:
-        return _map_of(arrays)
+        return map_of_arrays(arrays)
     except KeyError as error:
         raise FormatError(f"{name}: the array {error} is missing.") from error
     except GraphOptError as error:
         raise FormatError(f"{name}: {error}") from error
 
 
-def _map_of(arrays: dict[str, np.ndarray]) -> Map:
+def map_of_arrays(arrays: dict[str, Any]) -> Map:
+    """The map of `map_arrays`; `KeyError` names a missing array, `MapError` one that does not fit."""
     map = Map(_rig_of(arrays), arrays["gravity"])
     for name, table in map.tables.items():
         table.fill({column: arrays[f"{name}/{column}"] for column in ("id", "next_id", *table.columns)})
@@ -118,7 +123,7 @@ def _measured_arrays(map: Map) -> dict[str, Any]:
 def _measured_of(arrays: dict[str, np.ndarray], ids: np.ndarray) -> dict[int, Preintegrated]:
     ends = arrays["samples/ends"].tolist()
     result = {}
-    for k, (one, first, last) in enumerate(zip(ids.tolist(), [0, *ends[:-1]], ends, strict=True)):
+    for k, (one, first, last) in enumerate(zip(ids.tolist(), [0, *ends][: len(ends)], ends, strict=True)):
         samples = ImuSamples(*(arrays[f"samples/{name}"][first:last] for name in ("stamps", "gyro", "acc")))
         noise = ImuNoise(*arrays["measured/noise"][k].tolist())
         numbers = {name: arrays[f"measured/{name}"][k] for name in _MEASURED}

@@ -56,6 +56,27 @@ def _pose_graph(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     return found, {**options, "runs": args.runs}
 
 
+def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    from graphopt.eval import runner
+
+    paths = _paths(args.inputs)
+    _check_configurations(args.config)
+    options = _solver_options(args)
+    if "max_iterations" in options:
+        options["iterations"] = options.pop("max_iterations")
+    own = {"problem": args.problem, "options": options, "runs": args.runs}
+    found = [
+        runner.Unit(
+            f"{name} {configuration}",
+            "slam_bridge.exchange.evaluate:evaluate",
+            {"name": name, "path": str(path), "configuration": configuration, **own},
+        )
+        for name, path in paths.items()
+        for configuration in args.config
+    ]
+    return found, own
+
+
 def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     from graphopt.eval import colmap
 
@@ -119,6 +140,7 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 _KINDS = {
     "bal": _bal,
+    "vib": _vib,
     "colmap": _colmap,
     "pose-graph": _pose_graph,
     "trajectory": _trajectory,
@@ -157,7 +179,7 @@ def _paths(inputs: list[str]) -> dict[str, Path]:
         name = path.name
         if not path.exists():
             path, name = _registered(word)
-        while Path(name).suffix in (".xz", ".gz", ".bz2", ".txt", ".g2o", ".graph", ".csv", ".npz"):
+        while Path(name).suffix in (".xz", ".gz", ".bz2", ".txt", ".g2o", ".graph", ".csv", ".npz", ".vib"):
             name = Path(name).stem
         if name in found:
             name = str(path)

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from graphopt.cli import vi_parser
+
 BAL_PEERS = ("pyceres", "gtsam")
 GRAPH_PEERS = ("g2opy", "gtsam")
 COLMAP_PEERS = ("pycolmap",)
@@ -58,6 +60,14 @@ def add_eval(commands: Any, types: Any) -> None:
         "inputs", nargs="+", metavar="FILE|NAME", help="graph file, or a name of graphopt datasets"
     )
     _add_solving(graphs, types, GRAPH_PEERS)
+    vib = kinds.add_parser(
+        "vib", help="visual-inertial problems: time, chi2, memory, errors against the truth"
+    )
+    vib.add_argument("inputs", nargs="+", metavar="FILE.vib", help="made by graphopt generate vi")
+    vib.add_argument(
+        "--problem", choices=vi_parser.PROBLEMS, default="full-inertial", help="(default: full-inertial)"
+    )
+    _add_solving(vib, types, ())
     colmap = kinds.add_parser("colmap", help="COLMAP models: refined with all their cameras and rigs")
     colmap.add_argument("inputs", nargs="+", metavar="MODEL", help="folder of a sparse model")
     _add_refinement(colmap, types)
@@ -138,9 +148,14 @@ def _add_solving(parser: Any, types: Any, peers: tuple[str, ...]) -> None:
     parser.add_argument(
         "--time-limit", type=types.positive_float, metavar="S", help="seconds per run at most"
     )
-    parser.add_argument(
-        "--peer", type=chosen_from(peers), default=[], metavar="NAMES", help=f"beside it: {', '.join(peers)}"
-    )
+    if peers:
+        parser.add_argument(
+            "--peer",
+            type=chosen_from(peers),
+            default=[],
+            metavar="NAMES",
+            help=f"beside it: {', '.join(peers)}",
+        )
     parser.add_argument(
         "--runs", type=types.positive_int, default=3, metavar="N", help="runs, the median counts (default: 3)"
     )

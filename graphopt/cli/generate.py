@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-_VISUAL_INERTIAL = {"vi-sequence": "run_sequence"}
+_VISUAL_INERTIAL = {"vi-sequence": "run_sequence", "vi": "run_problem"}
 """Kinds that `slam_bridge` makes."""
 
 

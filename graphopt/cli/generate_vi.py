@@ -1,4 +1,4 @@
-"""`graphopt generate vi-sequence`: visual-inertial sequences, made by `slam_bridge`."""
+"""`graphopt generate vi-sequence` and `vi`: visual-inertial sequences and problems, made by `slam_bridge`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 
 from graphopt.cli import output
+from graphopt.errors import OptionError
 
 
 def run_sequence(args: argparse.Namespace) -> int:
@@ -37,6 +38,32 @@ def run_sequence(args: argparse.Namespace) -> int:
             ("images", f"{len(stamps)} of each of {len(made.sensors.rig)} cameras"),
             ("IMU", f"{len(made.imu_stamps)} samples"),
             ("scene", f"{made.scene.place} with {len(made.scene.boxes)} boxes"),
+        ]
+    )
+    return 0
+
+
+def run_problem(args: argparse.Namespace) -> int:
+    """Make the problem; return 0."""
+    from graphopt.io import check_writable
+    from slam_bridge.exchange import write_vib
+    from slam_bridge.generator.problem import ProblemOptions, generate_problem
+
+    if not args.output.lower().endswith(".vib"):
+        raise OptionError(f"{args.output}: problems are written as .vib.")
+    check_writable(args.output)
+    names = ProblemOptions.__dataclass_fields__
+    options = {name: value for name, value in vars(args).items() if name in names}
+    made = generate_problem(args.like, ProblemOptions(**{**options, "calibration": tuple(args.calibration)}))
+    write_vib(made, args.output)
+    world = made.map
+    output.print_facts(
+        [
+            ("written", args.output),
+            ("trajectory", made.provenance["trajectory"]),
+            ("keyframes", str(len(world.keyframes))),
+            ("landmarks", str(len(world.landmarks))),
+            ("observations", str(len(world.observations))),
         ]
     )
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
+from graphopt.cli import output, vib
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace) -> int:
     """Print what the file holds; return 0."""
+    if vib.is_vib(args.input):
+        return vib.info(args)
     from graphopt.io import read_with_report
 
     graph, report = read_with_report(args.input, dialect=args.dialect)

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
+from graphopt.cli import output, vib
 from graphopt.cli.interrupt import StopOnInterrupt
+from graphopt.errors import OptionError
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
+    if vib.is_vib(args.input):
+        return vib.optimize(args)
+    if args.problem is not None:
+        raise OptionError(f"--problem {args.problem} is for .vib files; {args.input} is none.")
     _check_outputs(args)
     import graphopt
     from graphopt.io.files import write_bytes

@@ -179,8 +179,15 @@ def add_optimize(commands: Any) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", metavar="INPUT", help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler")
+    parser.add_argument(
+        "input", metavar="INPUT", help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler; or .vib"
+    )
     _add_dialect(parser)
+    parser.add_argument(
+        "--problem",
+        choices=vi_parser.PROBLEMS,
+        help="what of a .vib file is solved (default: full-inertial)",
+    )
     parser.add_argument("-o", "--output", metavar="OUT", help="where the optimized graph goes")
     parser.add_argument(
         "-i",
@@ -421,6 +428,7 @@ def add_generate(commands: Any) -> None:
     for kind in (sphere, torus, manhattan, grid, ba):
         _add_generate_common(kind)
     vi_parser.add_sequence(kinds, sys.modules[__name__])
+    vi_parser.add_problem(kinds, sys.modules[__name__])
 
 
 def add_devices(commands: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 PLACES = ("room", "hall", "corridor", "outdoors")
 FORMATS = ("euroc", "tumvi")
+PROBLEMS = ("full-inertial", "local-inertial", "visual")
 
 
 def exposure(text: str) -> float | str:
@@ -72,6 +73,54 @@ def add_sequence(kinds: Any, types: Any) -> None:
         help="N x N rays per pixel (default: 1)",
     )
     parser.add_argument("--perfect-imu", action="store_true", help="IMU without noise and biases")
+
+
+def add_problem(kinds: Any, types: Any) -> None:
+    """Add the kind `vi`."""
+    parser = kinds.add_parser(
+        "vi",
+        help="a visual-inertial problem: keyframes, landmarks, tracks, IMU, truth",
+        description="Make a problem of the size of ORB-SLAM3's map of a published sequence, or any other.",
+    )
+    _add_trajectory(parser, types)
+    parser.add_argument("-o", "--output", metavar="FILE.vib", required=True, help="file to write")
+    for name in ("keyframes", "landmarks", "observations"):
+        parser.add_argument(
+            f"--{name}", type=types.positive_int, metavar="N", help="(default: those of NAME)"
+        )
+    parser.add_argument(
+        "--sensor", choices=FORMATS, help="rectified stereo or stereo fisheye (default: that of NAME)"
+    )
+    parser.add_argument(
+        "--pixel-noise",
+        type=types.positive_float,
+        default=0.7,
+        metavar="PX",
+        help="in octave 0 (default: 0.7)",
+    )
+    parser.add_argument(
+        "--mismatches",
+        type=types.fraction,
+        default=0.01,
+        metavar="P",
+        help="share of wrong ones (default: 0.01)",
+    )
+    parser.add_argument(
+        "--drift",
+        type=types.non_negative_float,
+        default=0.005,
+        metavar="X",
+        help="of the start (default: 0.005)",
+    )
+    parser.add_argument(
+        "--rotation-error", type=types.non_negative_float, default=0.3, metavar="DEG", help="(default: 0.3)"
+    )
+    parser.add_argument(
+        "--start",
+        choices=("odometry", "window", "truth"),
+        default="odometry",
+        help="estimates in the file (default: odometry)",
+    )
 
 
 def _add_trajectory(parser: Any, types: Any) -> None:

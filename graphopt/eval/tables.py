@@ -107,7 +107,19 @@ _SEQUENCE = (
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "bal": _BA,
     "colmap": _BA,
-    "vib": _BA,
+    "vib": (
+        Column("problem", "problem"),
+        Column("configuration", "solver"),
+        Column("keyframes", "keyframes", _count),
+        Column("points", "points", _count),
+        Column("observations", "observations", _count),
+        Column("initial chi2", "initial_chi2", _short),
+        Column("chi2", "chi2", _digits, "lower", True),
+        Column("position [m]", "truth.position_m", _short, "lower", True),
+        Column("rotation [deg]", "truth.rotation_deg", _short, "lower", True),
+        Column("scale", "truth.scale", _digits),
+        *_SOLVE,
+    ),
     "pose-graph": (
         Column("graph", "problem"),
         Column("configuration", "solver"),

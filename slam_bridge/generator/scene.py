@@ -108,10 +108,14 @@ _PLACES = {
 _TEXELS = 14e6  # of all faces of the room
 _TILE = 4096  # texels of a texture's side at most
 _MAX_BOXES = 400
+_PLAIN = Texture(np.full((1, 1), 128, np.uint8), 1.0)
 
 
-def scene_around(trajectory: Trajectory, place: str, seed: int = 0) -> Scene:
-    """A scene that leaves the trajectory free: its walls lie around it, its boxes beside it."""
+def scene_around(trajectory: Trajectory, place: str, seed: int = 0, textured: bool = True) -> Scene:
+    """A scene that leaves the trajectory free: its walls lie around it, its boxes beside it.
+
+    textured: False where only its geometry is wanted, which is the same.
+    """
     if place not in _PLACES:
         raise OptionError(f"place is {place!r}, expected one of {', '.join(_PLACES)}.")
     generator = np.random.default_rng([seed, 2])
@@ -120,33 +124,42 @@ def scene_around(trajectory: Trajectory, place: str, seed: int = 0) -> Scene:
     low, high = path.min(axis=0) - look.margin, path.max(axis=0) + look.margin
     low[2] = min(path[:, 2].min() - 0.5, 0.0)
     high[2] = path[:, 2].max() + look.height
-    room = _room(low, high, look, generator)
-    boxes = _boxes(path, low, high, look, generator)
+    room = _room(low, high, look, np.random.default_rng([seed, 20]), textured)
+    boxes = _boxes(path, low, high, look, generator, textured)
     return Scene(room, boxes, place, {"seed": seed})
 
 
-def _room(low: np.ndarray, high: np.ndarray, look: _Place, generator: np.random.Generator) -> Box:
+def _room(
+    low: np.ndarray, high: np.ndarray, look: _Place, generator: np.random.Generator, textured: bool
+) -> Box:
     sides = high - low
     area = 2.0 * (sides[0] * sides[1] + sides[0] * sides[2] + sides[1] * sides[2])
     texel = float(np.clip(np.sqrt(area / _TEXELS), *look.texel))
     faces = []
     for across, down in FACE_AXES:
         columns, rows = (min(int(np.ceil(sides[axis] / texel)), _TILE) for axis in (across, down))
-        faces.append(Face(fallen_leaves(rows, columns, texel, generator, look.largest)))
+        made = fallen_leaves(rows, columns, texel, generator, look.largest) if textured else _PLAIN
+        faces.append(Face(made))
     if look.open_sky:
         faces[5] = Face(sky(float(sides[:2].max()) / 256, generator))
     return Box(0.5 * (low + high), 0.5 * sides, 0.0, tuple(faces))
 
 
 def _boxes(
-    path: np.ndarray, low: np.ndarray, high: np.ndarray, look: _Place, generator: np.random.Generator
+    path: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    look: _Place,
+    generator: np.random.Generator,
+    textured: bool,
 ) -> tuple[Box, ...]:
     """Boxes on a jittered grid of the ground, where the path leaves room."""
     from scipy.spatial import KDTree
 
     texel = look.texel[0] * 1.5
     side = min(int(max(2.2 * look.sizes[1], look.heights[1]) / texel) + 1, 1024)
-    pool = [fallen_leaves(side, side, texel, generator, look.largest) for _ in range(6)]
+    paint = np.random.default_rng(int(generator.integers(2**62)))
+    pool = [fallen_leaves(side, side, texel, paint, look.largest) if textured else _PLAIN for _ in range(6)]
     near = KDTree(path[:, :2])
     grid = [np.arange(low[k] + 0.5 * look.spacing, high[k], look.spacing) for k in range(2)]
     places = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)

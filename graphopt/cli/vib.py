@@ -1,0 +1,174 @@
+"""`graphopt info | optimize` of .vib files: visual-inertial problems, solved by `slam_bridge`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from graphopt.cli import output
+from graphopt.cli.interrupt import StopOnInterrupt
+from graphopt.errors import OptionError
+
+if TYPE_CHECKING:
+    from slam_bridge.exchange import VibProblem
+
+DEFAULT_PROBLEM = "full-inertial"
+# options of `optimize` that a map has no place for, with their defaults
+_FOR_GRAPHS: dict[str, Any] = {
+    **dict.fromkeys(("dialect", "pcg_tolerance", "pcg_iterations", "robust_kernel", "initialize", "plot")),
+    **{"schedule": "auto", "preconditioner": "hschur", "fix": "auto", "verbose": False},
+}
+
+
+def is_vib(path: str) -> bool:
+    """The name says that the file holds a visual-inertial problem."""
+    return path.lower().endswith(".vib")
+
+
+def info(args: argparse.Namespace) -> int:
+    """Print what the file holds; return 0."""
+    from slam_bridge.exchange import read_vib
+
+    started = time.perf_counter()
+    document = describe(read_vib(args.input), args.input)
+    document["seconds"] = time.perf_counter() - started
+    if args.json:
+        output.print_json(document)
+        return 0
+    print(f"{args.input} (visual-inertial problem)\n")
+    rows = [(name, str(count)) for name, count in document["counts"].items()]
+    output.print_table(("what", "count"), rows, numeric=("count",))
+    print()
+    facts = [("camera", one) for one in document["cameras"]]
+    facts += [(name, str(document[name])) for name in ("duration_s", "raw_imu_samples", "truth")]
+    facts += [(name, str(value)) for name, value in document["provenance"].items()]
+    output.print_facts([*facts, ("read in", output.seconds(document["seconds"]))])
+    return 0
+
+
+def describe(problem: VibProblem, path: str) -> dict[str, Any]:
+    """Facts about a problem, ready for JSON."""
+    world = problem.map
+    stamps = world.keyframes["stamp"]
+    seen = world.observations
+    return {
+        "path": path,
+        "format": "vib",
+        "counts": {name: len(table) for name, table in world.tables.items()},
+        "stereo_observations": int((seen["right"] == seen["right"]).sum()),
+        "cameras": [
+            f"{name}: {one.model}, {one.resolution}"
+            for name, one in zip(world.rig.names, world.rig, strict=True)
+        ]
+        if world.rig is not None
+        else [],
+        "duration_s": float((stamps[-1] - stamps[0]) * 1e-9) if len(stamps) else 0.0,
+        "raw_imu_samples": 0 if problem.imu is None else len(problem.imu),
+        "truth": problem.truth is not None,
+        "provenance": problem.provenance,
+    }
+
+
+def optimize(args: argparse.Namespace) -> int:
+    """Solve the problem, write, report; return 0 if solved, 1 if the optimizer failed or was interrupted."""
+    _check(args)
+    from slam_bridge.exchange import read_vib, solve_problem, write_vib
+
+    started = time.perf_counter()
+    problem = read_vib(args.input)
+    read_seconds = time.perf_counter() - started
+    kind = args.problem or DEFAULT_PROBLEM
+    with StopOnInterrupt() as interrupt:
+        solved = solve_problem(problem, kind, _options(args, interrupt.stop))
+    if args.output is not None:
+        write_vib(problem, args.output)
+    result = solved.result
+    document = result.summary.to_dict()
+    document["seconds"] = {"read": read_seconds, **result.seconds}
+    document["seconds"]["total"] += read_seconds
+    document |= {"input": args.input, "output": args.output, "problem": kind, "rounds": result.rounds}
+    document["keyframes"], document["landmarks"] = len(result.keyframes), len(result.landmarks)
+    document["observations"], document["inliers"] = len(result.observations), result.num_inliers
+    document["rejected"] = {name: len(ids) for name, ids in result.rejected.items()}
+    document["chi2_by_edge_set"] = dict(result.chi2)
+    document["truth"], document["truth_before"] = solved.truth, solved.truth_before
+    if args.stats:
+        from graphopt.io.files import write_bytes
+
+        write_bytes(args.stats, (output.to_json(document) + "\n").encode())
+    if args.json:
+        output.print_json(document)
+    else:
+        _print(document)
+    if result.is_usable and document["termination"] not in ("user_stop", "user_interrupt"):
+        return 0
+    where = f"The best estimate so far is in {args.output}." if args.output else "Nothing was written."
+    print(f"graphopt: {document['termination_message']} {document['message']} {where}", file=sys.stderr)
+    return 1
+
+
+def _check(args: argparse.Namespace) -> None:
+    from graphopt.io import check_writable
+
+    for name, default in _FOR_GRAPHS.items():
+        if getattr(args, name) != default:
+            raise OptionError(
+                f"--{name.replace('_', '-')} is for graphs; {args.input} is a visual-inertial problem, which "
+                "slam_bridge solves. Its options: --problem, --method, -i, --device, --configuration, "
+                "--linear-solver, --schur, --precision, --time-limit."
+            )
+    if args.output is not None and not is_vib(args.output):
+        raise OptionError(f"{args.output}: the result of a .vib file is written as .vib.")
+    for path in (args.output, args.stats):
+        if path is not None:
+            check_writable(path)
+
+
+def _options(args: argparse.Namespace, stop: Any) -> Any:
+    from slam_bridge.options import SolveOptions
+
+    named = {
+        "device": args.device,
+        "configuration": args.configuration,
+        "linear_solver": args.linear_solver,
+        "schur": args.schur,
+        "precision": args.precision,
+        "time_limit": args.time_limit,
+        "stop": stop,
+    }
+    if args.method != "auto":
+        named["method"] = args.method
+    if args.iterations is not None:
+        named["iterations"] = args.iterations
+    return SolveOptions(**named)
+
+
+def _print(document: dict[str, Any]) -> None:
+    times = document["seconds"]
+    parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
+    rows = [
+        (
+            "problem",
+            f"{document['input']}: {document['problem']}, {document['keyframes']} keyframes, "
+            f"{document['landmarks']} landmarks, {document['inliers']} inliers of {document['observations']}",
+        ),
+        (
+            "chi2",
+            " -> ".join(output.number(document[one]) for one in ("initial_chi2", "final_chi2"))
+            + ", last round",
+        ),
+        ("iterations", f"{len(document['iterations'])} ({document['method']}), round {document['rounds']}"),
+        ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
+        ("device", f"{document['device_name']} ({document['precision']})"),
+        ("time", f"{output.seconds(times['total'])}: {parts}"),
+        ("termination", f"{document['termination_message']} {document['message']}".strip()),
+    ]
+    before = document["truth_before"]
+    for name, value in document["truth"].items():
+        was = f"{before[name]:.6g} -> " if name in before and isinstance(value, float) else ""
+        rows.append((f"truth {name}", f"{was}{value:.6g}" if isinstance(value, (int, float)) else str(value)))
+    if document["output"]:
+        rows.append(("written", document["output"]))
+    output.print_facts(rows)

@@ -1,0 +1,125 @@
+"""How far a map is from the truth, after the directions that no measurement knows are taken out.
+
+Alignment: with an IMU position and the turn about gravity (4 directions), without one position and rotation.
+The scale is measured apart, by Umeyama's alignment (PAMI 1991), and not taken out. Normalised errors:
+e' inv(C) e / dim(e) of keyframes against the first one, with marginal covariances C; 1 is expected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphOptError
+from graphopt.geometry import SE3, SO3
+from graphopt.report.trajectory import alignment
+from slam_bridge.exchange.problem import Truth
+from slam_bridge.map import Map
+from slam_bridge.problems.result import Result
+
+_NORMALISED = 5  # keyframes
+
+
+def truth_errors(world: Map, truth: Truth, inertial: bool = True) -> dict[str, Any]:
+    """Root mean square errors of the keyframes and landmarks that the truth knows, ready for JSON.
+
+    `position_m`, `rotation_deg`, `landmark_median_m`, `scale`; with inertial also `velocity_mps`,
+    `gyro_bias_rps`, `acc_bias_mps2`.
+    """
+    rows = world.keyframes.find(truth.keyframes)
+    kept = rows >= 0
+    found = {name: world.keyframes[name][rows[kept]] for name in _STATES}
+    true = {name: getattr(truth, name)[kept] for name in _STATES}
+    motion = aligning(found["world_T_body"], true["world_T_body"], inertial)
+    moved = motion * SE3(found["world_T_body"])
+    away = np.asarray(moved.translation) - true["world_T_body"][:, :3]
+    turned = np.asarray((moved.rotation.inverse() * SO3(true["world_T_body"][:, 3:])).log())
+    errors: dict[str, Any] = {
+        "keyframes": int(kept.sum()),
+        "position_m": _rms(away),
+        "position_max_m": float(np.linalg.norm(away, axis=1).max()),
+        "rotation_deg": float(np.degrees(_rms(turned))),
+        "scale": alignment(found["world_T_body"][:, :3], true["world_T_body"][:, :3], "sim3")[0],
+    }
+    if inertial:
+        errors |= {
+            "velocity_mps": _rms(np.asarray(motion.rotation.act(found["velocity"])) - true["velocity"]),
+            "gyro_bias_rps": _rms(found["gyro_bias"] - true["gyro_bias"]),
+            "acc_bias_mps2": _rms(found["acc_bias"] - true["acc_bias"]),
+        }
+    return {**errors, **_landmark_errors(world, truth, motion)}
+
+
+_STATES = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
+
+
+def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
+    rows = world.landmarks.find(truth.landmarks)
+    if not (rows >= 0).any():
+        return {}
+    points = np.asarray(motion.act(world.landmarks["position"][rows[rows >= 0]]))
+    away = np.linalg.norm(points - truth.points[rows >= 0], axis=1)
+    return {"landmarks": len(away), "landmark_median_m": float(np.median(away))}
+
+
+def aligning(found: np.ndarray, true: np.ndarray, inertial: bool) -> SE3:
+    """The motion that brings poses (n, 7) nearest to the true ones: 4 directions, 6 if not inertial."""
+    if not inertial and len(found) > 2:
+        _, rotation, shift = alignment(found[:, :3], true[:, :3], "se3")
+        return SE3(np.concatenate([shift, np.asarray(SO3.from_matrix(rotation).storage)]))
+    a, b = found[:, :2] - found[:, :2].mean(axis=0), true[:, :2] - true[:, :2].mean(axis=0)
+    yaw = np.arctan2(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]), np.sum(a * b))
+    rotation = SO3.exp(np.array([0.0, 0.0, yaw]))
+    shift = true[:, :3].mean(axis=0) - np.asarray(rotation.act(found[:, :3].mean(axis=0)))
+    return SE3.from_parts(shift, rotation.storage)
+
+
+def normalised_errors(result: Result, truth: Truth, inertial: bool = True) -> dict[str, Any]:
+    """Mean of e' inv(C) e / dim over a few keyframes of a result; None, and why, without covariances."""
+    states = result.keyframes
+    common = np.flatnonzero(np.isin(states.ids, truth.keyframes))
+    if len(common) < 2:
+        return {}
+    picked = common[np.unique(np.linspace(0, len(common) - 1, _NORMALISED + 1).round().astype(int))[1:]]
+    try:
+        covariances = result.covariance(keyframes=states.ids[picked])
+    except GraphOptError as error:
+        return {"normalised": None, "normalised_note": str(error)}
+    rows = np.searchsorted(truth.keyframes, states.ids)
+    first = common[0]
+    motion = _first_motion(states.world_T_body[first], truth.world_T_body[rows[first]], inertial)
+    values, dim = [], 6
+    for k in picked.tolist():
+        covariance = covariances[("keyframe", int(states.ids[k]))]
+        pose = motion * SE3(truth.world_T_body[rows[k]])
+        between = SE3(states.world_T_body[k]).inverse() * pose
+        quaternion = np.asarray(between.storage)[3:]
+        error = np.concatenate([between.translation, quaternion[:3] * np.sign(quaternion[3])])
+        if inertial:
+            error = np.concatenate(
+                [
+                    error,
+                    motion.rotation.act(truth.velocity[rows[k]]) - states.velocity[k],
+                    truth.gyro_bias[rows[k]] - states.gyro_bias[k],
+                    truth.acc_bias[rows[k]] - states.acc_bias[k],
+                ]
+            )
+        dim = len(error)
+        values.append(float(error @ np.linalg.solve(covariance[:dim, :dim], error)) / dim)
+    return {"normalised": float(np.mean(values)), "normalised_keyframes": len(values), "normalised_dim": dim}
+
+
+def _first_motion(found: np.ndarray, true: np.ndarray, inertial: bool) -> SE3:
+    """found = motion true for one keyframe: position and yaw, or the whole pose."""
+    whole = SE3(found) * SE3(true).inverse()
+    if not inertial:
+        return whole
+    matrix = np.asarray(SO3(np.asarray(whole.storage)[3:]).to_matrix())
+    yaw = np.arctan2(matrix[1, 0] - matrix[0, 1], matrix[0, 0] + matrix[1, 1])
+    rotation = SO3.exp(np.array([0.0, 0.0, yaw]))
+    return SE3.from_parts(found[:3] - np.asarray(rotation.act(true[:3])), rotation.storage)
+
+
+def _rms(rows: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.sum(rows * rows, axis=1))))
