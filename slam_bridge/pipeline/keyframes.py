@@ -64,6 +64,11 @@ class KeyframeMaker:
         self._next_track = 0
         self.views: deque[View] = deque(maxlen=_NUM_VIEWS)
 
+    @property
+    def least_parallax(self) -> float:
+        """Of a landmark by stereo [rad]. The first keyframe takes all that are surely not at infinity."""
+        return (self._options.min_parallax if self.views else LIMIT) * max(self._sigma)
+
     def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray) -> Tracks:
         """Tracks of pixels (n, 2) that show landmarks (n,)."""
         ids = np.arange(self._next_track, self._next_track + len(pixel))
@@ -160,9 +165,7 @@ class KeyframeMaker:
         with self._world.lock:
             tracks.landmark[self._world.landmarks.find(tracks.landmark) < 0] = -1
             self._observe(view, np.flatnonzero(tracks.landmark >= 0), tracks.landmark)
-            fresh = np.flatnonzero(
-                (tracks.landmark < 0) & (parallax > self._options.min_parallax * max(self._sigma))
-            )
+            fresh = np.flatnonzero((tracks.landmark < 0) & (parallax > self.least_parallax))
             tracks.landmark[fresh] = self._world.add_landmarks(points[fresh], keyframe)
             self._observe(view, fresh, tracks.landmark)
             self.views.append(view)

@@ -301,8 +301,7 @@ class Tracker:
         self.tracks = Tracks.none()
         trial = self.maker.detected(images[0], self.tracks)
         parallax = self.maker.stereo(images, trial, _IDENTITY)[2]
-        limit = self._options.min_parallax * angular_sigma(self._rig[0], self._options.sigma)
-        if int((parallax > limit).sum()) < self._options.keyframe_features:
+        if int((parallax > self.maker.least_parallax).sum()) < self._options.keyframe_features // 2:
             return None
         view = self.add_keyframe(stamp, images, _IDENTITY.copy())
         self.status = Status.TRACKING
