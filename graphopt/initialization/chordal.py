@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import splu
 
-from graphopt.initialization.relative_poses import PoseGraph
+from graphopt.graph.relative_poses import PoseGraph
 from graphopt.solver.relaxation import nearest_rotations
 
 Array = Any

@@ -12,9 +12,9 @@ from scipy.sparse import csgraph
 from graphopt.errors import OptionError
 from graphopt.geometry import Sim3
 from graphopt.graph import Graph
+from graphopt.graph.relative_poses import PoseGraph, pose_graphs
 from graphopt.initialization.chordal import chordal_poses
 from graphopt.initialization.landmarks import place_landmarks
-from graphopt.initialization.relative_poses import PoseGraph, pose_graphs
 from graphopt.initialization.spanning_tree import chain_poses
 
 METHODS = ("odometry", "spanning-tree", "chordal")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.graph import Graph
-from graphopt.initialization.relative_poses import parameter_values
+from graphopt.graph.relative_poses import parameter_values
 
 Array = Any
 

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from graphopt.initialization.relative_poses import PoseGraph
+from graphopt.graph.relative_poses import PoseGraph
 
 Array = Any
 

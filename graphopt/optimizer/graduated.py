@@ -17,7 +17,8 @@ weight is 0 or 1. A last optimization of the edges with weight 1 gives the resul
 Which edges may be wrong is the user's to say: those that have a robust kernel, whose width is c. Where no
 edge has one, it is every edge between vertices whose ids are not neighbours (loop closures), with c^2 the
 99 % quantile of chi2 for the residual's size; edges between neighbouring ids and of one vertex (odometry,
-priors) are trusted. Trusted edges alone give the start, where they reach all vertices.
+priors) are trusted. Trusted edges alone give the start, where they reach all vertices. From there closures
+that confirm each other (`optimizer.consistency`) go first; the others are judged by what these lead to.
 
 c is in units of the information matrices. Where these say much less than the measurements know, c is too wide
 and wrong edges fit in: then set kernels with a width.
@@ -40,6 +41,7 @@ from scipy.stats import chi2 as chi2_distribution
 from graphopt.errors import OptionError
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.residuals import edge_chi2
+from graphopt.optimizer.consistency import confirmed
 from graphopt.optimizer.summary import Summary, TerminationType
 
 _QUANTILE = 0.99  # of chi2, that a right loop closure stays below
@@ -47,6 +49,7 @@ _GROWTH = 2.0  # of mu in each round; 1.4 in the paper
 _ROUNDS = 100
 _INNER_ITERATIONS = 2
 _LAST_ROUNDS = 10
+_SECOND_START = 0.002  # mu at which edges that nobody confirmed join: up to r = 22 c
 _BINARY = 1e-3  # distance of a weight to 0 or 1 that no longer counts
 
 Inner = Callable[[dict[EdgeSet, np.ndarray], int | None], Summary]
@@ -66,6 +69,10 @@ class _Candidates:
     """(len(rows),) c^2."""
     weight: np.ndarray
     """(len(rows),)."""
+    allowed: np.ndarray
+    """(len(rows),) bool: takes part in the rounds; the others are looked at once these are through."""
+    noise: float = 1.0
+    """c^2 of the rounds, as a share of `threshold`: what closures that agree with each other show."""
 
     @property
     def kept(self) -> np.ndarray:
@@ -84,10 +91,13 @@ def optimize_graduated(graph: Graph, selection: Selection, inner: Inner) -> Summ
         )
     with _changing(candidates) as set_weights:
         summaries = list(_rounds(graph, candidates, inner, set_weights))
-        for one in candidates:
-            one.weight = np.round(one.weight)
-        if not summaries or summaries[-1].termination not in _ENDED_EARLY:
-            summaries += _settled(graph, candidates, inner, set_weights)
+        summaries += _finished(graph, candidates, inner, set_weights, summaries)
+        if not all(one.allowed.all() for one in candidates):
+            for one in candidates:
+                one.allowed[:] = True
+            if summaries[-1].termination not in _ENDED_EARLY:
+                summaries += _approach(graph, candidates, inner, set_weights, _SECOND_START)
+            summaries += _finished(graph, candidates, inner, set_weights, summaries)
     return _joined(summaries, candidates)
 
 
@@ -109,12 +119,27 @@ def _rounds(
         yield summary
         if summary.termination in _ENDED_EARLY:
             return
+        for one in candidates:
+            chosen, noise = confirmed(graph, one.edge_set, one.rows, one.suspect)
+            one.allowed = ~one.suspect | chosen
+            one.noise = noise
+        if not any((one.allowed & one.suspect).any() for one in candidates):
+            for one in candidates:
+                one.allowed[:] = True
     ratios = _ratios(graph, candidates)
     largest = max(float(one.max(initial=0.0)) for one in ratios)
     mu = 1.0 / max(2.0 * largest - 1.0, 1e-3)
+    yield from _approach(graph, candidates, inner, set_weights, mu)
+
+
+def _approach(
+    graph: Graph, candidates: list[_Candidates], inner: Inner, set_weights: Callable[[], None], mu: float
+) -> Iterator[Summary]:
+    """Rounds with growing mu, until every weight is 0 or 1."""
+    ratios = _ratios(graph, candidates)
     for _ in range(_ROUNDS):
         for one, ratio in zip(candidates, ratios, strict=True):
-            one.weight = np.where(one.suspect, _weights(ratio, mu), 1.0)
+            one.weight = np.where(one.suspect, one.allowed * _weights(ratio, mu), 1.0)
         set_weights()
         if mu > 1.0 and all(_is_binary(one.weight) for one in candidates):
             return
@@ -124,6 +149,21 @@ def _rounds(
             return
         ratios = _ratios(graph, candidates)
         mu *= _GROWTH
+
+
+def _finished(
+    graph: Graph,
+    candidates: list[_Candidates],
+    inner: Inner,
+    set_weights: Callable[[], None],
+    summaries: list[Summary],
+) -> list[Summary]:
+    """Weights become 0 or 1, and the edges with 1 are optimized; not after an early end."""
+    for one in candidates:
+        one.weight = np.round(one.weight)
+    if summaries and summaries[-1].termination in _ENDED_EARLY:
+        return []
+    return list(_settled(graph, candidates, inner, set_weights))
 
 
 def _settled(
@@ -165,7 +205,8 @@ def _ratios(graph: Graph, candidates: list[_Candidates]) -> list[np.ndarray]:
     for one in candidates:
         scale = np.where(one.weight > 0.0, one.weight, 1.0)
         squared = edge_chi2(graph, one.edge_set, one.rows) / scale
-        found.append(np.where(one.suspect, np.nan_to_num(squared / one.threshold, nan=np.inf), 0.0))
+        bound = one.noise * one.threshold
+        found.append(np.where(one.suspect, np.nan_to_num(squared / bound, nan=np.inf), 0.0))
     return found
 
 
@@ -182,7 +223,16 @@ def _candidates(selection: Selection) -> list[_Candidates]:
             spread = ids.max(axis=1) - ids.min(axis=1)
             suspect = spread > 1
             threshold = np.full(len(rows), chi2_distribution.ppf(_QUANTILE, edge_set.type.residual_dim))
-        found.append(_Candidates(edge_set, rows, suspect, np.maximum(threshold, 1e-300), np.ones(len(rows))))
+        found.append(
+            _Candidates(
+                edge_set,
+                rows,
+                suspect,
+                np.maximum(threshold, 1e-300),
+                np.ones(len(rows)),
+                np.ones(len(rows), bool),
+            )
+        )
     return found
 
 

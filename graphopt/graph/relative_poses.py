@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.geometry import SE2, SE3, Sim3, quaternion
-from graphopt.graph import Graph
+from graphopt.graph.graph import Graph
 
 Array = Any
 Pose = Any
@@ -122,6 +122,17 @@ def pose_graphs(graph: Graph) -> list[PoseGraph]:
     ]
 
 
+def relative_of(graph: Graph, edge_set: Any) -> tuple[Array, Pose, Array]:
+    """Rows (m, 2) of the vertices of edges between two poses, i_T_j (m,), mean information (m, 2)."""
+    kind = edge_set.type
+    _, rows = graph.find_vertices(np.asarray(edge_set.vertices).ravel())
+    parameters, measurement = parameter_values(graph, edge_set), np.asarray(edge_set.measurement)
+    wrapped = [one.wrap(values) for one, values in zip(kind.parameters, parameters, strict=True)]
+    motion = kind.relative_pose(*wrapped, kind.wrap_measurement(measurement))
+    parts = part_rows(kind, [values[0] for values in parameters], measurement[0])
+    return rows.reshape(-1, 2), motion, _weights(np.asarray(edge_set.information), parts)
+
+
 def _pose_graph(graph: Graph, vertex_set: Any) -> PoseGraph:
     group = type(vertex_set.type.pose(np.array(vertex_set.type.identity)))
     first, second, relative, weight = [], [], [], []
@@ -129,15 +140,11 @@ def _pose_graph(graph: Graph, vertex_set: Any) -> PoseGraph:
         kind = edge_set.type
         if kind.relative_pose is None or not len(edge_set) or kind.vertices != (vertex_set.type,) * 2:
             continue
-        _, rows = graph.find_vertices(np.asarray(edge_set.vertices).ravel())
-        pairs = rows.reshape(-1, 2)
-        first.append(pairs[:, 0])
-        second.append(pairs[:, 1])
-        parameters, measurement = parameter_values(graph, edge_set), np.asarray(edge_set.measurement)
-        wrapped = [one.wrap(values) for one, values in zip(kind.parameters, parameters, strict=True)]
-        relative.append(kind.relative_pose(*wrapped, kind.wrap_measurement(measurement)).storage)
-        parts = part_rows(kind, [values[0] for values in parameters], measurement[0])
-        weight.append(_weights(np.asarray(edge_set.information), parts))
+        ends, motion, information = relative_of(graph, edge_set)
+        first.append(ends[:, 0])
+        second.append(ends[:, 1])
+        relative.append(motion.storage)
+        weight.append(information)
     return PoseGraph(
         group,
         vertex_set,
