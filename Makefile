@@ -27,15 +27,17 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_br
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
 
-# Each module's tests run in one process, as many processes as there are cores.
-PYTEST = GRAPHOPT_TEST_INSTALLED=1 $(BIN)/pytest -q -n auto --dist loadfile
+# Each module's tests run in one process, as many processes as there are cores; in a folder without the source tree,
+# so that processes which tests start find the installed package too.
+PYTEST = mkdir -p build/run && cd build/run && GRAPHOPT_TEST_INSTALLED=1 $(CURDIR)/$(BIN)/pytest \
+  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist loadfile
 
 test: $(VENV)/.installed-strict $(VENV)/.kompute
 	tools/check.sh $(BIN)
-	$(PYTEST) -m "not slow and not nightly" tests
+	$(PYTEST) -m "not slow and not nightly" $(CURDIR)/tests
 
 nightly: $(VENV)/.installed-strict $(VENV)/.kompute
-	$(PYTEST) -m "slow or nightly" tests
+	$(PYTEST) -m "slow or nightly" $(CURDIR)/tests
 
 docs: $(VENV)/.docs
 	$(BIN)/python tools/build_docs.py site

@@ -165,8 +165,9 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     )
     with process:
         assert process.stdout is not None
-        while "long" not in process.stdout.readline():
-            pass
+        for line in process.stdout:
+            if "long" in line:
+                break
         process.send_signal(2)
         process.communicate(timeout=30)
     assert list(results.load(tmp_path).entries) == ["quick"]
