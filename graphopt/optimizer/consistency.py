@@ -13,7 +13,7 @@ optimization follows.
 from __future__ import annotations
 
 import numpy as np
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from scipy.stats import chi2 as chi2_distribution
 
 from graphopt.geometry import SE2
@@ -38,8 +38,8 @@ def confirmed(
     """
     kind = edge_set.type
     pose, none = kind.vertices[0].pose, np.zeros(len(rows), bool)
-    is_motion = len(kind.vertices) == 2 and kind.relative_pose is not None and pose is not None
-    if not is_motion or kind.vertices[0] is not kind.vertices[1] or suspect.sum() < 2:
+    is_motion = len(kind.vertices) == 2 and kind.relative_pose is not None
+    if pose is None or not is_motion or kind.vertices[0] is not kind.vertices[1] or suspect.sum() < 2:
         return none, 1.0
     ends, motion, information = relative_of(graph, edge_set)
     vertex_set = graph.vertex_set(kind.vertices[0])
@@ -68,7 +68,7 @@ def confirmed(
 
 def _near_pairs(places: np.ndarray) -> np.ndarray:
     """(p, 2) pairs of closures whose ends are near each other along the chain, of places (m, 2)."""
-    tree, near = cKDTree(places), _NEAR
+    tree, near = KDTree(places), _NEAR
     while near > 1 and tree.count_neighbors(tree, near, p=np.inf) > 2 * _MOST_PAIRS:
         near //= 2
     return tree.query_pairs(near, p=np.inf, output_type="ndarray")
