@@ -38,10 +38,17 @@ from client_worker import OURS, PYSLAM
 
 WORKER = Path(__file__).with_name("client_worker.py")
 ROOT = Path(__file__).resolve().parents[1]
+
 IMPORTS = re.compile(r"^\s*(import|from)\s+(g2o|g2opy)\b", re.MULTILINE)
 SIMULATES = re.compile(r"\bSimulator[23]D\b")
 TOLERANCE = 1e-6
 """Largest relative difference of chi2 that counts as the same end."""
+
+
+def _package_folder() -> Path:
+    """Where graphopt is imported from: where it is installed, else the source tree."""
+    found = importlib.util.find_spec("graphopt")
+    return Path(found.origin).parents[1] if found is not None and found.origin else ROOT
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def run_client(client: Client, module: str, timeout: float, logs: Path | None) -
             str(client.path.resolve()),
             str(report),
         ]
-        path = os.pathsep.join(one for one in (str(ROOT), os.environ.get("PYTHONPATH")) if one)
+        path = os.pathsep.join(one for one in (str(_package_folder()), os.environ.get("PYTHONPATH")) if one)
         environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg"}
         try:
             done = subprocess.run(

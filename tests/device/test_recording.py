@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from vulkan_devices import shared_device
 
-import graphopt
 from graphopt import pyglslang
 from graphopt.device import DeviceError, VulkanDevice
 
-INCLUDE = Path(graphopt.__file__).parents[1] / "shaders" / "include"
+INCLUDE = Path(__file__).resolve().parents[2] / "shaders" / "include"
 
 # Newton's square root of push.number, one step per dispatch, until a step changes nothing: then the numbers
 # of workgroups of all later steps become 0. log[0] counts the entries that follow.

@@ -287,13 +287,14 @@ def test_environment_variable():
         "o = ring(g, 30, algorithm='GaussNewton'); a = A(); o.add_post_iteration_action(a)\n"
         "o.initialize_optimization(); print(o.optimize(20))"
     )
-    root = Path(g2o.__file__).parents[2]
-    environment = {**os.environ, "GRAPHOPT_G2O_ON_INTERRUPT": "stop"}
+    tests = Path(__file__).resolve().parents[1]
+    package = str(Path(g2o.__file__).resolve().parents[2])
+    environment = {**os.environ, "GRAPHOPT_G2O_ON_INTERRUPT": "stop", "PYTHONPATH": package}
     done = subprocess.run(
-        [sys.executable, "-c", code, str(root / "tests" / "helpers")],
+        [sys.executable, "-c", code, str(tests / "helpers")],
         capture_output=True,
         text=True,
-        cwd=root,
+        cwd=tests,
         env=environment,
         check=True,
     )

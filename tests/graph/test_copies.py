@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from spawned import optimized
 
 import graphopt
 from graphopt import datasets
@@ -119,12 +120,6 @@ def test_summaries_and_options_travel():
     summary = graphopt.optimize(small_graph(), "lm", 3)
     for one in (summary, graphopt.AutoOptions(), graphopt.LevenbergMarquardtOptions(), SolverOptions()):
         assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
-
-
-def optimized(graph: graphopt.Graph) -> tuple[graphopt.Graph, graphopt.Summary]:
-    """What a worker does."""
-    summary = graphopt.optimize(graph, "lm", 5)
-    return graph, summary
 
 
 def test_spawned_processes_optimize():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ from graphopt.device import (
     list_devices,
     shared,
 )
-from graphopt.device.spirv import SHADERS
 from graphopt.errors import SolverError
 from graphopt.optimizer import optimize
 from graphopt.solver import auto_device
@@ -31,6 +31,8 @@ from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.program import FAR_SLOTS, LARGE
+
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 
 OPTIONS = {"linear_solver": "pcg", "schur": "implicit"}
 

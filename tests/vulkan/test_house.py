@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.device.spirv import SHADERS
 from graphopt.errors import GraphOptError
 from graphopt.solver.registry import EVALUATIONS, PRODUCTS
 from graphopt.solver.vulkan import program
 from graphopt.solver.vulkan.schedules import schedule
+
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 
 ROOT = Path(program.__file__).parent
 NAME = "graphopt.solver.vulkan"

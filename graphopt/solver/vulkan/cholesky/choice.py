@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
+from graphopt.device.vulkan import VulkanDevice
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse
@@ -68,6 +69,8 @@ def factorization_on_device(
     is_chosen: "auto" took Cholesky, and may as well take the CPU; who asks for Cholesky on a device gets it
     there, or `DeviceMemoryError`.
     """
+    if not isinstance(context.device, VulkanDevice):
+        return None  # Kompute has no 64-bit constants and no indirect dispatches
     pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
     is_dense = linear_solver == "dense"
     if is_chosen and context.device.info.get("kind") == "cpu":
