@@ -141,7 +141,7 @@ def test_killed_in_the_middle(tmp_path):
 FOLDER = """
 import os, resource, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path.append(sys.argv[2])
 from graphopt import io
 from tests.io.test_colmap_rigs import rig_model
 
@@ -169,6 +169,7 @@ def test_a_folder_keeps_its_five_files(where, tmp_path):
         capture_output=True,
         text=True,
         timeout=120,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": _python_path(root)},
     )
     assert done.returncode == -signal.SIGXFSZ, done.stderr
