@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from held_builders import builders_held
 from reference import ReferenceSolver
 from resident_graphs import mixed_plane
 from test_cost_model import H200
@@ -211,17 +212,18 @@ def test_the_interpreter_sums_one_edge_set_after_the_other(monkeypatch, tmp_path
     monkeypatch.setenv("GRAPHOPT_TIER", "auto")
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiers, "_built", type(tiers._built)())
-    solver, host = solver_of(GRAPHS["space"](), True, products="blocks"), on_cpu(GRAPHS["space"]())
-    seen = []
-    for _ in range(2):
-        assert solver.linearize() == pytest.approx(host.linearize(), rel=1e-12)
-        seen.append(solver.describe()["tier"])
-        close(solver.b, host.b)
-        close(solver.values, host.values)
-        solver._linearizer.wait_compiled()
-        solver.dx = host.dx = 0.01 * np.ones(host.dim)
-        solver.update()  # takes them
-        host.update()
+    with builders_held():
+        solver, host = solver_of(GRAPHS["space"](), True, products="blocks"), on_cpu(GRAPHS["space"]())
+        seen = []
+        for _ in range(2):
+            assert solver.linearize() == pytest.approx(host.linearize(), rel=1e-12)
+            seen.append(solver.describe()["tier"])
+            close(solver.b, host.b)
+            close(solver.values, host.values)
+            solver._linearizer.wait_compiled()
+            solver.dx = host.dx = 0.01 * np.ones(host.dim)
+            solver.update()  # takes them
+            host.update()
     assert seen == ["interpreter", "compiled"]
 
 
