@@ -8,26 +8,26 @@ from contextlib import contextmanager
 
 import pytest
 
-from graphopt.device import tiers
+from graphopt.device import VulkanDevice, tiers
 
 
 @contextmanager
 def builders_held() -> Iterator[None]:
-    """The thread of every `TieredKernel` starts to build once somebody waits for one of them."""
+    """The thread of every `TieredKernel` builds once somebody waits for one of them."""
     may_build = threading.Event()
-    build, wait = tiers.build_kernels, tiers.TieredKernel.wait
+    generated, wait = VulkanDevice.generated, tiers.TieredKernel.wait
 
-    def build_later(*arguments):
-        if threading.current_thread().name == "graphopt-kernels":
+    def generated_later(self, *arguments):
+        if threading.current_thread().name.startswith("graphopt-kernel"):
             may_build.wait()
-        build(*arguments)
+        return generated(self, *arguments)
 
     def release_and_wait(self):
         may_build.set()
         wait(self)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiers, "build_kernels", build_later)
+        patch.setattr(VulkanDevice, "generated", generated_later)
         patch.setattr(tiers.TieredKernel, "wait", release_and_wait)
         try:
             yield
