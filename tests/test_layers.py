@@ -17,6 +17,7 @@ LAYERS = (
     "initialization",
     "datasets",
     "io",
+    "distributed",
     "report",
     "colmap",
     "eval",
