@@ -20,6 +20,9 @@ def test_an_optimization_does_not_load_scipy():
     """scipy alone takes longer to load than small graphs take to solve."""
     for method in ("auto", "lm"):
         done = subprocess.run(
-            [sys.executable, "-c", FIRST_CALL.format(method=method)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", FIRST_CALL.format(method=method)],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         assert done.stdout.split() == ["[]"]
