@@ -18,7 +18,6 @@ from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
-from graphopt.optimizer.graduated import optimize_graduated
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -129,6 +128,8 @@ def optimize(
                 fix=held or "none", vertices=vertices, edges=chosen, time_limit=left, callback=callback,
                 stop=stop, on_interrupt=on_interrupt, verbose=verbose, **asdict(asked),
             )  # fmt: skip
+
+        from graphopt.optimizer.graduated import optimize_graduated  # loads scipy
 
         summary = optimize_graduated(graph, selection, inner)
         summary.fixed_by_gauge = held
