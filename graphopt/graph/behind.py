@@ -1,52 +1,52 @@
 """Points behind the cameras that are said to see them.
 
 A projection maps a point behind a pinhole camera to a pixel as well, mirrored. g2o counts such edges like all
-others, and so does chi2 here; nothing real is seen there, so whoever optimizes should know.
+others, and so does chi2 here; nothing real is seen there, so whoever optimizes should know. What a camera
+sees is a property of the edge type (`EdgeType.sees`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphopt.cpu_kernels import kernels
+from graphopt.graph.residuals import arguments
 from graphopt.graph.selection import EdgeSelection
 
 if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
-    from graphopt.graph.sets import VertexSet
-    from graphopt.types.base import EdgeType
+
+MOST_AT_ONCE = 200_000
+"""Images of points for which arrays are made at the same time."""
+
+
+def num_images(parts: Iterable[EdgeSelection]) -> int:
+    """Edges of these selections that are images of points."""
+    return sum(len(one.rows) for one in parts if one.edge_set.type.sees is not None)
 
 
 def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
-    """Rows of the edges of a selection whose point has no positive depth; none for other than images.
+    """Rows (k,) of the edges of a selection that no camera sees; none for other edges than images.
 
-    The depth v (R' (x - t))_z of x, for a camera world_T_cam = (R, t) that looks along v Z, is linear in x:
-    n'x + d with n = v R e_z and d = -n't. So these are made once per camera, and one pass over the edges
-    looks at the points.
+    Numbers that are not finite are not seen.
     """
-    kind = part.edge_set.type
-    posed = [slot for slot, vertex in enumerate(kind.vertices) if vertex.pose is not None]
-    points = [slot for slot, vertex in enumerate(kind.vertices) if vertex.role == "point"]
-    if kind.view_axis == 0.0 or len(posed) != 1 or len(points) != 1:
+    if part.edge_set.type.sees is None or len(part.rows) == 0:
         return part.rows[:0]
-    cameras = graph.vertex_sets[part.vertex_sets[posed[0]]]
-    used = np.zeros(len(cameras), bool)
-    kernels.mark(part.vertex_rows, posed[0], used)
-    planes = _image_planes(kind, cameras, posed[0], np.flatnonzero(used))
-    estimate = np.ascontiguousarray(graph.vertex_sets[part.vertex_sets[points[0]]].estimate)
-    behind = kernels.not_in_front(part.vertex_rows, posed[0], points[0], planes, estimate)
-    return part.rows[behind]
+    blocks = [
+        part.rows[i : i + MOST_AT_ONCE] for i in range(0, len(part.rows), MOST_AT_ONCE)
+    ]  # fewer at a time: the arrays of a point's way into its camera are many
+    return np.concatenate(
+        [rows[~part.edge_set.type.seen(*arguments(graph, part.edge_set, rows))] for rows in blocks]
+    )
 
 
-def _image_planes(kind: EdgeType, cameras: VertexSet, slot: int, rows: np.ndarray) -> np.ndarray:
-    """(n, 4) numbers whose product with (x, y, z, 1) is the depth, but for a scale; 0 but for `rows`."""
-    pose_of = kind.vertices[slot].pose
-    assert pose_of is not None
-    world_T_cam = pose_of(cameras.estimate[rows])
-    axis = np.asarray(world_T_cam.rotation.act(np.tile([0.0, 0.0, kind.view_axis], (len(rows), 1))))
-    planes = np.zeros((len(cameras), 4))
-    planes[rows, :3] = axis
-    planes[rows, 3] = -(axis * np.asarray(world_T_cam.translation)).sum(axis=1)
-    return planes
+def points_behind(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
+    """Tag of the edge set -> rows of the edges whose point is not where the camera sees."""
+    found: dict[str, list[int]] = {}
+    for one in parts:
+        rows = edges_behind(graph, one).tolist()
+        if rows:
+            found.setdefault(one.edge_set.type.tag, []).extend(rows)
+    return found

@@ -219,22 +219,6 @@ std::string bound_kind(const py::object& information, const py::object& rows) {
   return kind == Kind::kIdentity ? "identity" : kind == Kind::kDiagonal ? "diagonal" : "full";
 }
 
-py::array bound_not_in_front(const py::object& rows, int pose, int point, const py::object& planes,
-                             const py::object& points) {
-  const auto r = exact<std::int32_t>(rows, "rows", 2);
-  const auto n = exact<double>(planes, "planes", 2), x = exact<double>(points, "points", 2);
-  const int arity = static_cast<int>(r.shape(1)), stride = static_cast<int>(x.shape(1));
-  require(0 <= pose && pose < arity && 0 <= point && point < arity, "there is no such slot");
-  require(n.shape(1) == 4, "planes must be (n, 4)");
-  require(stride >= 3, "points must have three columns");
-  std::vector<std::int64_t> found;
-  {
-    const py::gil_scoped_release release;
-    found = not_in_front(r.data(), arity, pose, point, r.shape(0), n.data(), x.data(), stride);
-  }
-  return as_array(std::move(found));
-}
-
 py::tuple bound_couplings(const py::object& rows, const std::vector<py::object>& tables,
                           std::int64_t num_kept, const py::object& degree) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
@@ -327,10 +311,6 @@ void bind_edges(py::module_& m) {
         "table[id - low] or -1 for ids (m, k), as int32, and the smallest of them (0 at most).");
   m.def("mark", &bound_mark, py::arg("rows"), py::arg("slot"), py::arg("mask"),
         "mask[row in the slot] = True for all edges.");
-  m.def("not_in_front", &bound_not_in_front, py::arg("rows"), py::arg("pose"), py::arg("point"),
-        py::arg("planes"), py::arg("points"),
-        "Edges, ascending int64, whose point x has not n'x + d > 0 for its pose's (n, d), planes (num_poses, "
-        "4).");
   m.def("information_kind", &bound_kind, py::arg("information"), py::arg("rows"),
         "\"identity\", \"diagonal\" or \"full\": what these matrices (n, d, d) all are.");
   m.def(

@@ -112,20 +112,6 @@ def test_kind_of_information(threads, dim):
     assert kernels.information_kind(information, np.arange(78, 100)) == "identity"
 
 
-def test_points_that_are_not_in_front(threads):
-    """Planes by pose, points by row, of records with more numbers; not a number is not in front."""
-    rng = np.random.default_rng(2)
-    rows = rng.integers(500, size=(MANY, 3), dtype=np.int32)
-    planes, points = rng.normal(size=(500, 4)), rng.normal(size=(500, 5))
-    planes[3], points[4, 2] = 0.0, np.nan
-    depth = (planes[rows[:, 2], :3] * points[rows[:, 0], :3]).sum(axis=1) + planes[rows[:, 2], 3]
-    found = kernels.not_in_front(rows, 2, 0, planes, points)
-    np.testing.assert_array_equal(found, np.flatnonzero(~(depth > 0.0)))
-    assert {*np.flatnonzero(rows[:, 2] == 3), *np.flatnonzero(rows[:, 0] == 4)} <= set(found.tolist())
-    with pytest.raises(ValueError, match="slot"):
-        kernels.not_in_front(rows, 3, 0, planes, points)
-
-
 def test_couplings(threads):
     """Edges per pair of slots, by loops; and the kept neighbours of eliminated blocks."""
     rng = np.random.default_rng(3)

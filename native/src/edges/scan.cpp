@@ -114,24 +114,6 @@ bool all_symmetric(const double* matrices, std::int64_t num, int dim) {
   return found;
 }
 
-std::vector<std::int64_t> not_in_front(const std::int32_t* rows, int arity, int pose, int point,
-                                       std::int64_t num_edges, const double* planes, const double* points,
-                                       int point_stride) {
-  const int shares = num_shares(num_edges);
-  std::vector<std::vector<std::int64_t>> found(static_cast<std::size_t>(shares));
-  for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const double* plane = planes + 4 * static_cast<std::int64_t>(rows[i * arity + pose]);
-      const double* place = points + point_stride * static_cast<std::int64_t>(rows[i * arity + point]);
-      const double depth = plane[0] * place[0] + plane[1] * place[1] + plane[2] * place[2] + plane[3];
-      if (!(depth > 0.0)) found[static_cast<std::size_t>(t)].push_back(i);
-    }
-  });
-  std::vector<std::int64_t> all;
-  for (const auto& own : found) all.insert(all.end(), own.begin(), own.end());
-  return all;
-}
-
 std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,
                                       const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
                                       std::int32_t* degree) {

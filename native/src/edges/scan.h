@@ -23,12 +23,6 @@ bool all_finite(const double* numbers, std::int64_t size);
 // Every one of the matrices (num, dim, dim) is its own transpose.
 bool all_symmetric(const double* matrices, std::int64_t num, int dim);
 
-// Edges, ascending, whose point is not in front of its pose: not (n . x + d > 0), (n, d) = planes (num_poses,
-// 4). pose, point: slots of the rows (num_edges, arity); points (num_points, point_stride).
-std::vector<std::int64_t> not_in_front(const std::int32_t* rows, int arity, int pose, int point,
-                                       std::int64_t num_edges, const double* planes, const double* points,
-                                       int point_stride);
-
 struct Coupling {
   std::int64_t optimized = 0;   // edges with both vertices of a pair of slots optimized
   std::int64_t eliminated = 0;  // of these, those with an eliminated one
