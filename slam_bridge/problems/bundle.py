@@ -18,13 +18,13 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.result import Covariances, Result, States
-from slam_bridge.quantiles import chi2_quantile
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
 

@@ -1,6 +1,7 @@
 """Maps survive g2o files, the drop-in's objects, COLMAP models, pySLAM's and Osmap's files."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ def in_order(world):
     return table[order]
 
 
-def assert_same(found, world, columns=slice(None), tolerance=1e-8):
+def assert_same(found, world, columns: Any = slice(None), tolerance=1e-8):
     assert len(found.keyframes) == len(world.keyframes)
     np.testing.assert_allclose(
         found.landmarks["position"],
@@ -153,6 +154,7 @@ def test_colmap_model(stereo, fisheye, tmp_path):
     assert_same(found, stereo, without_right_and_sigma)
     write_colmap_map(fisheye, tmp_path / "fisheye", as_text=True)
     found = read_colmap_map(tmp_path / "fisheye", sigma=2.0)
+    assert found.rig is not None and fisheye.rig is not None
     assert len(found.rig) == 2 and found.rig[1].model == "kb8"
     assert_same(found, fisheye, without_right_and_sigma, 1e-7)
     assert (found.observations["sigma"] == 2.0).all()
