@@ -25,7 +25,7 @@ from slam_bridge.exchange import (
 )
 from slam_bridge.generator.problem import generate_problem
 
-SMALL = {"keyframes": 20, "landmarks": 150, "observations": 480}
+SMALL: Any = {"keyframes": 20, "landmarks": 150, "observations": 480}
 
 
 @pytest.fixture(scope="module")
