@@ -195,6 +195,8 @@ class EdgeType(KnownByTag):
     nothing behind it; the residual is computed for points behind as well. 0: any other edge."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    defines: bool = False
+    """No error: what the function returns is a term of the computed value in slot 0 (`types.computed`)."""
     home: str = ""
     """As `VertexType.home`."""
     relative_pose: Callable[..., Any] | None = None
