@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.behind import edges_behind
+from graphopt.graph.behind import num_images, points_behind
 from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
@@ -19,7 +19,6 @@ from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
-from graphopt.optimizer.graduated import optimize_graduated
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -42,6 +41,7 @@ from graphopt.solver.reuse import prepared_solver
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
+NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -139,6 +139,8 @@ def optimize(
                 stop=stop, on_interrupt=on_interrupt, verbose=verbose, computed=computed, **asdict(asked),
             )  # fmt: skip
 
+        from graphopt.optimizer.graduated import optimize_graduated  # loads scipy
+
         summary = optimize_graduated(graph, selection, inner)
         summary.fixed_by_gauge = held
         _raise_if_unusable(summary, throw)
@@ -180,13 +182,11 @@ def optimize(
 
 def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
     """Fill `points_behind`."""
-    views = [one for one in selection.edges if one.edge_set.type.view_axis != 0.0]
-    if sum(len(one.rows) for one in views) > MOST_VIEWS:
-        return
-    for one in views:
-        rows = edges_behind(graph, one).tolist()
-        if rows:
-            summary.points_behind.setdefault(one.edge_set.type.tag, []).extend(rows)
+    count = num_images(selection.edges)
+    if count > MOST_VIEWS:
+        summary.message = f"{summary.message} {NOT_LOOKED_FOR.format(count)}".strip()
+    else:
+        summary.points_behind = points_behind(graph, selection.edges)
 
 
 def _raise_if_unusable(summary: Summary, throw: bool) -> None:
