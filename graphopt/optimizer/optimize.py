@@ -34,7 +34,7 @@ from graphopt.optimizer.summary import Summary
 from graphopt.solver.auto_device import open_ahead
 from graphopt.solver.computed.materialized import materialized_solver
 from graphopt.solver.configurations import configured
-from graphopt.solver.gauge import choose_gauge
+from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
@@ -171,10 +171,10 @@ def optimize(
             problem.bring_back()
             if materialize:
                 graph.compute()
+    _count_behind(graph, selection, summary)
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
-    _count_behind(graph, selection, summary)
     tell_end(summary, verbose)
     _raise_if_unusable(summary, throw)
     return summary
@@ -240,8 +240,8 @@ def _hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Sel
     if isinstance(fix, str):
         if fix not in ("auto", "none"):
             raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
-        places = choose_gauge(graph, selection) if fix == "auto" else []
+        places = known_gauge(graph, selection) if fix == "auto" else []
     else:
         places = [graph.vertex_place(one) for one in fix]
     ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
-    return (selection.with_fixed(places) if places else selection), ids
+    return selection.with_fixed(places), ids

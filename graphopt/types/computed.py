@@ -170,6 +170,7 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
         is_batched=kind.is_batched and all(one.is_batched for one in definitions),
         relative_pose=None,
         predict={},
+        sees=None,
         made_by=(inlined_edge_type, (kind, terms)),
     )
 
