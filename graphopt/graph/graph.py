@@ -32,6 +32,7 @@ from graphopt.graph.arguments import (
     resolved_vertex_type,
     set_of,
 )
+from graphopt.graph.behind import points_behind
 from graphopt.graph.domains import GraphDomains
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
@@ -423,6 +424,13 @@ class Graph(GraphDomains):
         return float(
             sum(function(self, edges.edge_set, edges.rows).sum() for edges in self.select(level).edges)
         )
+
+    def points_behind(self, level: int = 0) -> dict[str, list[int]]:
+        """Active images of points that are not in front of their cameras: tag of the edge set -> rows.
+
+        What a camera sees is said by the edge types (`EdgeType.sees`); chi2 counts such edges as g2o does.
+        """
+        return points_behind(self, self.select(level).edges)
 
     def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Selection:
         """The active part of the graph, as g2o's `initializeOptimization` chooses it; see `selection`.

@@ -11,14 +11,13 @@ import numpy as np
 
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.behind import edges_behind
+from graphopt.graph.behind import num_images, points_behind
 from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
-from graphopt.optimizer.graduated import optimize_graduated
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -33,13 +32,14 @@ from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.auto_device import open_ahead
 from graphopt.solver.configurations import configured
-from graphopt.solver.gauge import choose_gauge
+from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
+NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -129,6 +129,8 @@ def optimize(
                 stop=stop, on_interrupt=on_interrupt, verbose=verbose, **asdict(asked),
             )  # fmt: skip
 
+        from graphopt.optimizer.graduated import optimize_graduated  # loads scipy
+
         summary = optimize_graduated(graph, selection, inner)
         summary.fixed_by_gauge = held
         _raise_if_unusable(summary, throw)
@@ -156,10 +158,10 @@ def optimize(
             run(algorithm, rules, solver, summary, signals, told)
         finally:
             problem.bring_back()
+    _count_behind(graph, selection, summary)
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
-    _count_behind(graph, selection, summary)
     tell_end(summary, verbose)
     _raise_if_unusable(summary, throw)
     return summary
@@ -167,13 +169,11 @@ def optimize(
 
 def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
     """Fill `points_behind`."""
-    views = [one for one in selection.edges if one.edge_set.type.view_axis != 0.0]
-    if sum(len(one.rows) for one in views) > MOST_VIEWS:
-        return
-    for one in views:
-        rows = edges_behind(graph, one).tolist()
-        if rows:
-            summary.points_behind.setdefault(one.edge_set.type.tag, []).extend(rows)
+    count = num_images(selection.edges)
+    if count > MOST_VIEWS:
+        summary.message = f"{summary.message} {NOT_LOOKED_FOR.format(count)}".strip()
+    else:
+        summary.points_behind = points_behind(graph, selection.edges)
 
 
 def _raise_if_unusable(summary: Summary, throw: bool) -> None:
@@ -227,8 +227,8 @@ def _hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Sel
     if isinstance(fix, str):
         if fix not in ("auto", "none"):
             raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
-        places = choose_gauge(graph, selection) if fix == "auto" else []
+        places = known_gauge(graph, selection) if fix == "auto" else []
     else:
         places = [graph.vertex_place(one) for one in fix]
     ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
-    return (selection.with_fixed(places) if places else selection), ids
+    return selection.with_fixed(places), ids
