@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from graphopt import codegen, datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.codegen.gradients import check_gradients
     from graphopt.errors import GraphOptError
+    from graphopt.expressions import (
+        BatchFit,
+        ExpressionBatch,
+        ExpressionError,
+        FitStatus,
+        evaluate_batch,
+        fit_batch,
+    )
     from graphopt.graph import (
         Edge,
         EdgeSet,
@@ -65,6 +73,14 @@ __version__ = "0.1.0"
 _HOME = {
     "graphopt.codegen.gradients": ("check_gradients",),
     "graphopt.errors": ("GraphOptError",),
+    "graphopt.expressions": (
+        "BatchFit",
+        "ExpressionBatch",
+        "ExpressionError",
+        "FitStatus",
+        "evaluate_batch",
+        "fit_batch",
+    ),
     "graphopt.graph": (
         "Edge",
         "EdgeSet",
@@ -128,9 +144,13 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "AutoOptions",
+    "BatchFit",
     "DoglegOptions",
     "Edge",
     "EdgeSet",
+    "ExpressionBatch",
+    "ExpressionError",
+    "FitStatus",
     "GaussNewtonOptions",
     "Graph",
     "GraphOptError",
@@ -154,8 +174,10 @@ __all__ = [
     "datasets",
     "edge_type",
     "errors",
+    "evaluate_batch",
     "everywhere",
     "find_singular_directions",
+    "fit_batch",
     "from_sympy",
     "geometry",
     "graph",

@@ -32,7 +32,6 @@ from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.auto_device import open_ahead
-from graphopt.solver.computed.materialized import materialized_solver
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
@@ -156,7 +155,11 @@ def optimize(
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
-                make = materialized_solver if materialize else prepared_solver
+                make = prepared_solver
+                if materialize:
+                    from graphopt.solver.computed.materialized import (
+                        materialized_solver as make,
+                    )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
             part = graph.select(level, vertices, edges).edges
