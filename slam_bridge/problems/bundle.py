@@ -18,11 +18,11 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.result import Covariances, Result, States
-from slam_bridge.quantiles import chi2_quantile
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
 

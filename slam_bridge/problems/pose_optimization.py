@@ -12,12 +12,12 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.optimizer.quantiles import chi2_quantile
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
 from slam_bridge.problems.result import Result, States
-from slam_bridge.quantiles import chi2_quantile
 
 DEFAULTS = SolveOptions(rounds=4, device="cpu")
 _MIN_OBSERVATIONS = 3

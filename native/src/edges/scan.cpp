@@ -1,6 +1,7 @@
 #include "edges/scan.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "edges/shares.h"
@@ -33,6 +34,29 @@ void mark(const std::int32_t* rows, int stride, std::int64_t num_edges, bool* ma
   });
 }
 
+namespace {
+
+// So many identity matrices, side by side, as fit into a first-level cache.
+std::vector<double> identities(int dim) {
+  constexpr int kNumbers = 2048;
+  const int size = dim * dim, count = std::max(1, kNumbers / std::max(size, 1));
+  std::vector<double> result(static_cast<std::size_t>(count) * size, 0.0);
+  for (int i = 0; i < count; ++i)
+    for (int k = 0; k < dim; ++k) result[static_cast<std::size_t>(i) * size + k * (dim + 1)] = 1.0;
+  return result;
+}
+
+// Whether `count` numbers are, bit by bit, repetitions of `pattern`.
+bool repeats(const double* numbers, std::int64_t count, const std::vector<double>& pattern) {
+  const std::int64_t length = static_cast<std::int64_t>(pattern.size());
+  for (std::int64_t at = 0; at < count; at += length)
+    if (std::memcmp(numbers + at, pattern.data(), sizeof(double) * std::min(length, count - at)) != 0)
+      return false;
+  return true;
+}
+
+}  // namespace
+
 Kind kind_of(const double* information, std::int64_t num, int dim, const std::int64_t* row) {
   const int size = dim * dim;
   std::atomic<int> kind{static_cast<int>(Kind::kIdentity)};
@@ -42,11 +66,14 @@ Kind kind_of(const double* information, std::int64_t num, int dim, const std::in
     }
   };
   constexpr std::int64_t kPiece = 1024;  // matrices between two looks at what other threads found
+  const std::vector<double> ones = identities(dim);
   for_each_share(num, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += kPiece) {
       if (kind.load(std::memory_order_relaxed) == static_cast<int>(Kind::kFull)) return;
+      const std::int64_t last = std::min(first + kPiece, end);
+      if (row == nullptr && repeats(information + first * size, (last - first) * size, ones)) continue;
       bool is_one = true, is_diagonal = true;
-      for (std::int64_t i = first; i < std::min(first + kPiece, end); ++i) {
+      for (std::int64_t i = first; i < last; ++i) {
         const double* one = information + (row == nullptr ? i : row[i]) * size;
         for (int k = 0; k < size; ++k) {
           const bool on_diagonal = k % (dim + 1) == 0;
