@@ -356,7 +356,8 @@ void bind_edges(py::module_& m) {
         "one; adds to `degree` the kept neighbours of each eliminated block.");
   m.def("sample_meetings", &bound_sample_meetings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
         py::arg("num_eliminated"), py::arg("stride"),
-        "(num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated block, and "
+        "(num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated block, "
+        "and "
         "at edges between kept ones, whose places follow.");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
