@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -148,8 +148,13 @@ def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
     if information.ndim != 3 or information.shape[1] != information.shape[2]:
         raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
     count, dim = information.shape[:2]
-    columns = information_columns(dim, variant)
+    columns = _information_places(dim, variant)
     return np.ascontiguousarray(information.reshape(count, dim * dim)[:, columns], dtype=np.float64)
+
+
+@cache
+def _information_places(dim: int, variant: str) -> np.ndarray:
+    return np.array(information_columns(dim, variant), np.int64)
 
 
 def information_columns(dim: int, variant: str) -> list[int]:
