@@ -152,6 +152,11 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
     """On rank 0: the problem, and a share of it for each rank."""
     if graph is None:
         raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
+    if graph.has_computed():  # those that are inlined are gone
+        raise OptionError(
+            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or leave "
+            "out comm."
+        )
     selection, held = hold(graph, graph.select(wanted.level, wanted.vertices, wanted.edges), wanted.fix)
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
