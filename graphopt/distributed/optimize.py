@@ -154,8 +154,8 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
         raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
     if graph.has_computed():  # those that are inlined are gone
         raise OptionError(
-            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or leave "
-            "out comm."
+            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
+            "leave out comm."
         )
     selection, held = hold(graph, graph.select(wanted.level, wanted.vertices, wanted.edges), wanted.fix)
     problem = without_held(graph, selection)
