@@ -37,6 +37,7 @@ from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
+from graphopt.solver.split import in_small_blocks
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -155,6 +156,8 @@ def optimize(
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
+                if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
+                    problem = in_small_blocks(problem)
                 make = prepared_solver
                 if materialize:
                     from graphopt.solver.computed.materialized import (
