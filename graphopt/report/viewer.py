@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_EDGES = 1_000_000
 """Edges drawn at most; of more, those with the largest chi2."""
+MAX_FRUSTA = 150
+"""Of one trajectory."""
 
 
 def graph_page(
@@ -61,6 +63,9 @@ def graph_page(
         "positions": _packed(_placed(drawn.positions, middle), np.float32),
         "before": _packed(_placed(None if old is None else old.positions, middle), np.float32),
         "truth": _packed(_placed(truth, middle), np.float32),
+        "orientations": _packed(drawn.orientations, np.float32),
+        "is_camera": _packed(drawn.is_camera, np.uint8),
+        "looks_along": drawn.looks_along,
         "lines": _packed(drawn.lines[shown], np.uint32),
         "edge_chi2": _packed(chi2.of_lines[shown], np.float32),
         "vertex_chi2": _packed(chi2.of_vertices, np.float32),
@@ -69,10 +74,13 @@ def graph_page(
     return _filled(document)
 
 
-def trajectory_page(curves: Mapping[str, Mapping[str, Any]], title: str) -> str:
+def trajectory_page(
+    curves: Mapping[str, Mapping[str, Any]], title: str, points: NDArray[np.float64] | None = None
+) -> str:
     """The page of trajectories with their truths.
 
-    curves: by name, `estimate` and `truth` (n, 3) [m], `error_m` (n,), `times_s` (n,).
+    curves: by name, `estimate` and `truth` (n, 3) [m], `error_m` (n,), `times_s` (n,); of image sequences
+    also `world_R_cam` (n, 4), quaternions of the camera. points: (m, 3) [m] of maps.
     """
     positions = np.concatenate([np.asarray(one["estimate"], float) for one in curves.values()])
     truth = np.concatenate([np.asarray(one["truth"], float) for one in curves.values()])
@@ -82,22 +90,38 @@ def trajectory_page(curves: Mapping[str, Mapping[str, Any]], title: str) -> str:
     lines = np.concatenate([first + _chain(count) for first, count in zip(starts, counts, strict=True)])
     times = next(iter(curves.values()))["times_s"] if len(curves) == 1 else None
     middle = _middle(positions)
+    points = np.zeros((0, 3)) if points is None else points
+    turns, is_camera = _cameras(curves)
     return _filled(
         {
             "title": title,
             "num_poses": len(positions),
-            "ids": list(range(len(positions))),
+            "ids": list(range(len(positions) + len(points))),
             "is_planar": False,
             "draws_edges": True,
-            "positions": _packed(positions - middle, np.float32),
+            "positions": _packed(np.concatenate([positions, points]) - middle, np.float32),
+            "orientations": _packed(turns, np.float32),
+            "is_camera": _packed(is_camera, np.uint8),
+            "looks_along": 1.0,
             "truth": _packed(truth - middle, np.float32),
             "truth_breaks": starts.tolist(),
             "lines": _packed(lines, np.uint32),
             "edge_chi2": _packed(error[lines[:, 1]], np.float32),
-            "vertex_chi2": _packed(error, np.float32),
+            "vertex_chi2": _packed(np.concatenate([error, np.zeros(len(points))]), np.float32),
             "times": _packed(None if times is None else np.asarray(times), np.float64),
         }
     )
+
+
+def _cameras(curves: Mapping[str, Mapping[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Quaternions (n, 4) of all poses, and (n,) bool: a frustum is drawn there."""
+    turns, drawn = [], []
+    for one in curves.values():
+        count = len(one["estimate"])
+        turns.append(np.asarray(one.get("world_R_cam", np.tile([0.0, 0.0, 0.0, 1.0], (count, 1))), float))
+        is_one = np.arange(count) % max(1, count // MAX_FRUSTA) == 0
+        drawn.append(is_one & ("world_R_cam" in one))
+    return np.concatenate(turns), np.concatenate(drawn)
 
 
 def _chain(count: int) -> NDArray[np.int64]:
