@@ -41,8 +41,12 @@ def evaluate(
     configuration: str | None = None,
     device: str = "auto",
     published: dict[str, Any] | None = None,
+    live: int | None = None,
 ) -> dict[str, Any]:
-    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`."""
+    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
+
+    live: port of a page that shows the run (`graphopt.report.live`); None: none.
+    """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
     options = PipelineOptions(
         mode=mode,
@@ -53,7 +57,7 @@ def evaluate(
     rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
     entries = []
     for number in range(runs):
-        found = run(sequence, options)
+        found = _shown(sequence, options, live, name)
         file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         write_tum(file, found.stamps * 1e-9, found.world_T_body)
@@ -75,6 +79,17 @@ def evaluate(
         "published": published or {},
         "runs": [{key: one[key] for key in short if key in one} for one in entries],
     }
+
+
+def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
+    """One run, on a page of its own while it lasts where `live` is a port."""
+    if live is None:
+        return run(sequence, options)
+    from graphopt.report.live import LiveView
+    from slam_bridge.pipeline.live import Watch
+
+    with LiveView(live) as view:
+        return run(sequence, options, Watch(view, f"{name} ({options.mode})"))
 
 
 def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
