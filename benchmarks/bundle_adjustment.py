@@ -1,7 +1,6 @@
 """Bundle adjustment: BAL problem-49-7776 (Ladybug), 49 cameras, 7,776 points, 31,843 observations.
 
-Costs here are half of chi2, as Ceres and gtsam print them. Ceres 2.2 (dense Schur) needs 0.72 s and g2o's C++
-example 56 ms per iteration on two cores of another machine; both are recorded as constants and marked so.
+Costs here are half of chi2, as Ceres and gtsam print them.
 """
 
 from __future__ import annotations
@@ -17,10 +16,6 @@ from benchmarks.solvers import g2opy_bal, graphopt_driver, gtsam_bal
 
 FILE = "bal/problem-49-7776-pre.txt.xz"
 HALF_COST_TARGET = 13_345.0
-RECORDED = {
-    "g2o C++ example, recorded elsewhere": (None, 0.056),
-    "Ceres 2.2, recorded elsewhere": (0.72, None),
-}
 REPEATS = 5
 GTSAM_LIMIT = 50
 
@@ -45,7 +40,6 @@ def run(report: Report) -> None:
     rows.append(_row("g2opy LM (poses only, 6 parameters)", None, g2o_per_iteration))
     report.add("bal.ladybug49.g2opy_pose_only.per_iteration", g2o_per_iteration, "s")
 
-    rows.extend(_row(name, *times) for name, times in RECORDED.items())
     title = f"BAL problem-49-7776: half cost {HALF_COST_TARGET:g}; graphopt ends at {half_cost:.2f}"
     print_table(title, ["solver", "to target", "per iteration"], rows)
 

@@ -29,13 +29,13 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
 from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
 from slam_bridge.options import SolveOptions
-from slam_bridge.quantiles import chi2_quantile
 from slam_bridge.selection import Selection
 
 CALIBRATION = ("extrinsics", "intrinsics", "time_offset")

@@ -329,6 +329,8 @@ class _Run:
         elif args.compute_marginals:
             _say("\n".join(g2o_output.marginal_lines(optimizer)) or "Cholesky failed, no marginals")
         optimizer.compute_active_errors()
+        for line in g2o_output.behind_lines(optimizer):
+            _say(line)
         if args.summary:
             values = {
                 **g2o_output.count_summary(optimizer),

@@ -10,6 +10,8 @@ from typing import Any
 from graphopt.g2o import Factory, VertexSE2, VertexSE3
 from graphopt.io.files import write_bytes
 
+_SHOWN = 10
+"""Edges that a line names."""
 _STATISTICS = (
     ("iteration", "iteration"),
     ("numVertices", "num_vertices"),
@@ -60,6 +62,20 @@ def count_summary(optimizer: Any) -> dict[str, Any]:
         "n_landmarks": len(vertices) - poses,
         "edge_types": "".join(f"{tag} " for tag in tags),
     }
+
+
+def behind_lines(optimizer: Any) -> list[str]:
+    """A line per edge type with images of points that are behind their cameras; edges by their vertices."""
+    from graphopt.g2o import files
+
+    graph, lines = files.graph_of(optimizer, 0), []
+    for tag, rows in graph.points_behind().items():
+        vertices = graph.edge_set(tag).vertices[rows[:_SHOWN]].tolist()
+        named = ", ".join(" ".join(map(str, one)) for one in vertices) + (
+            ", ..." if len(rows) > _SHOWN else ""
+        )
+        lines.append(f"# {len(rows)} points behind their cameras: {tag}, edges of vertices {named}")
+    return lines
 
 
 def marginal_lines(optimizer: Any) -> list[str]:

@@ -1,34 +1,52 @@
 """Points behind the cameras that are said to see them.
 
 A projection maps a point behind a pinhole camera to a pixel as well, mirrored. g2o counts such edges like all
-others, and so does chi2 here; nothing real is seen there, so whoever optimizes should know.
+others, and so does chi2 here; nothing real is seen there, so whoever optimizes should know. What a camera
+sees is a property of the edge type (`EdgeType.sees`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.graph.residuals import arguments
 from graphopt.graph.selection import EdgeSelection
 
 if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
 
+MOST_AT_ONCE = 200_000
+"""Images of points for which arrays are made at the same time."""
+
+
+def num_images(parts: Iterable[EdgeSelection]) -> int:
+    """Edges of these selections that are images of points."""
+    return sum(len(one.rows) for one in parts if one.edge_set.type.sees is not None)
+
 
 def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
-    """Rows of the edges of a selection whose point has no positive depth; none for other than images."""
-    kind = part.edge_set.type
-    posed = [slot for slot, vertex in enumerate(kind.vertices) if vertex.pose is not None]
-    points = [slot for slot, vertex in enumerate(kind.vertices) if vertex.role == "point"]
-    if kind.view_axis == 0.0 or len(posed) != 1 or len(points) != 1:
+    """Rows (k,) of the edges of a selection that no camera sees; none for other edges than images.
+
+    Numbers that are not finite are not seen.
+    """
+    if part.edge_set.type.sees is None or len(part.rows) == 0:
         return part.rows[:0]
-    vertex_sets, vertex_rows, _, _ = graph.edge_places(part.edge_set, part.rows)
+    blocks = [
+        part.rows[i : i + MOST_AT_ONCE] for i in range(0, len(part.rows), MOST_AT_ONCE)
+    ]  # fewer at a time: the arrays of a point's way into its camera are many
+    return np.concatenate(
+        [rows[~part.edge_set.type.seen(*arguments(graph, part.edge_set, rows))] for rows in blocks]
+    )
 
-    def estimates(slot: int) -> np.ndarray:
-        return graph.vertex_sets[vertex_sets[slot]].estimate[vertex_rows[:, slot]]
 
-    pose_of = kind.vertices[posed[0]].pose
-    assert pose_of is not None
-    point_cam = pose_of(estimates(posed[0])).inverse_act(estimates(points[0])[:, :3])
-    return part.rows[~(kind.view_axis * np.asarray(point_cam)[:, 2] > 0.0)]
+def points_behind(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
+    """Tag of the edge set -> rows of the edges whose point is not where the camera sees."""
+    found: dict[str, list[int]] = {}
+    for one in parts:
+        rows = edges_behind(graph, one).tolist()
+        if rows:
+            found.setdefault(one.edge_set.type.tag, []).extend(rows)
+    return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.graph.behind import points_behind
 from graphopt.graph.components import connected_components
 from graphopt.types.robust_kernels import num_kernels
 
@@ -31,7 +32,7 @@ class Finding:
 
     kind: str
     """"no-edges", "non-finite", "unknown-kernel", "information-indefinite", "information-singular",
-    "isolated-vertices", "components", "gauge"."""
+    "isolated-vertices", "components", "gauge", "points-behind"."""
     severity: str
     """"error", "warning" or "note"."""
     message: str
@@ -46,6 +47,7 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
         findings.extend(_information(edge_set))
     selection = graph.select(level)
     findings.extend(_topology(graph, selection, level))
+    findings.extend(_behind(graph, selection))
     return findings
 
 
@@ -130,6 +132,16 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
             "note",
             "No vertex is fixed and no prior holds the graph as a whole; "
             f"vertex {graph.find_gauge()} would be fixed.",
+        )
+
+
+def _behind(graph: Graph, selection: Selection) -> Iterator[Finding]:
+    for tag, rows in points_behind(graph, selection.edges).items():
+        yield Finding(
+            "points-behind",
+            "warning",
+            f"{len(rows)} {tag} are images of points that their cameras do not see, behind them: edges "
+            f"{_some(np.array(rows))}.",
         )
 
 

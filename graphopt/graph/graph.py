@@ -32,7 +32,8 @@ from graphopt.graph.arguments import (
     resolved_vertex_type,
     set_of,
 )
-from graphopt.graph.domains import GraphDomains
+from graphopt.graph.behind import points_behind
+from graphopt.graph.computed import GraphComputed
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
 from graphopt.graph.kernels import renumber_kernels, used_own_kernels
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from graphopt.types.robust_kernels import RobustKernel
 
 
-class Graph(GraphDomains):
+class Graph(GraphComputed):
     """Vertices, edges and parameters of an optimization problem."""
 
     def __repr__(self) -> str:
@@ -375,6 +376,7 @@ class Graph(GraphDomains):
         self.edge_sets.clear()
         self.parameter_sets.clear()
         self.unparsed.clear()
+        self.convolutions.clear()
         self.attachments.clear()
         self._vertex_index.clear()
         self._parameter_index.clear()
@@ -388,6 +390,7 @@ class Graph(GraphDomains):
         other.edge_sets.extend(one.copy() for one in self.edge_sets)
         other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
         other.unparsed.extend(self.unparsed)
+        other.convolutions.extend(self.convolutions)
         other.attachments.update(deepcopy(self.attachments))
         other._next_order = self._next_order
         other._take_edge_sets()
@@ -419,10 +422,18 @@ class Graph(GraphDomains):
 
     def chi2(self, level: int = 0, *, robust: bool = True) -> float:
         """Sum of rho(e' Omega e) over the active edges, in plain numpy; `robust=False` leaves rho out."""
+        self.compute()
         function = residuals.robust_chi2 if robust else residuals.edge_chi2
         return float(
             sum(function(self, edges.edge_set, edges.rows).sum() for edges in self.select(level).edges)
         )
+
+    def points_behind(self, level: int = 0) -> dict[str, list[int]]:
+        """Active images of points that are not in front of their cameras: tag of the edge set -> rows.
+
+        What a camera sees is said by the edge types (`EdgeType.sees`); chi2 counts such edges as g2o does.
+        """
+        return points_behind(self, self.select(level).edges)
 
     def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Selection:
         """The active part of the graph, as g2o's `initializeOptimization` chooses it; see `selection`.

@@ -107,12 +107,15 @@ def _define_projection(
         """Projected minus measured pixel."""
         return project(intrinsics, cam_T_world.act(point_world)) - pixel
 
+    def sees(cam_T_world, point_world: Array, *rest: Array) -> Array:
+        return components(cam_T_world.act(point_world))[2] > 0.0
+
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}{suffix}",
         vertices=(POSE_TAG, POINT_TAG, camera),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}{suffix}",
-        view_axis=0.0 if "FISHEYE" in model else 1.0,
+        sees=None if "FISHEYE" in model else sees,
     )
     return define(residual)
 
@@ -124,12 +127,16 @@ def _define_rig_projection(
         """Projected minus measured pixel."""
         return project(intrinsics, rig_T_cam.inverse_act(rig_T_world.act(point_world))) - pixel
 
+    def sees(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
+        return components(rig_T_cam.inverse_act(rig_T_world.act(point_world)))[2] > 0.0
+
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_RIG{suffix}",
         vertices=(POSE_TAG, POINT_TAG, camera),
         parameters=("PARAMS_SE3OFFSET",),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}Rig{suffix}",
+        sees=None if "FISHEYE" in model else sees,
     )
     return define(residual)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.spatial import KDTree
-from scipy.stats import chi2 as chi2_distribution
 
 from graphopt.geometry import SE2
 from graphopt.graph import EdgeSet, Graph
 from graphopt.graph.relative_poses import relative_of
+from graphopt.optimizer.quantiles import chi2_quantile
 
 _NEAR = 10  # vertices along the chain between the ends of two closures
 _QUANTILE = 0.99
@@ -89,11 +89,11 @@ def _agree(group, poses, first, second, measured, variance, step, rank, pairs):
     lever = (measured[a, :dim] ** 2).sum(axis=1) * total[:, 1]
     dims = [dim, 1 if group is SE2 else 3]
     ratios = np.stack([(moved**2).sum(axis=1) / (total[:, 0] + lever), turned**2 / total[:, 1]], axis=1)
-    bound = chi2_distribution.ppf(_QUANTILE, dims)
+    bound = np.array([chi2_quantile(_QUANTILE, dim) for dim in dims])
     agree = (ratios <= bound).all(axis=1)
     if not agree.any():
         return agree, 1.0
-    found = np.median(ratios[agree], axis=0) / chi2_distribution.median(dims)
+    found = np.median(ratios[agree], axis=0) / [chi2_quantile(0.5, dim) for dim in dims]
     noise = np.clip(_MARGIN * found, _LEAST_NOISE, 1.0)
     return (ratios <= noise * bound).all(axis=1), float(noise.max())
 

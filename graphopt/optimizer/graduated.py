@@ -36,12 +36,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
-from scipy.stats import chi2 as chi2_distribution
 
 from graphopt.errors import OptionError
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.residuals import edge_chi2
 from graphopt.optimizer.consistency import confirmed
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.optimizer.summary import Summary, TerminationType
 
 _QUANTILE = 0.99  # of chi2, that a right loop closure stays below
@@ -222,7 +222,7 @@ def _candidates(selection: Selection) -> list[_Candidates]:
             ids = edge_set.vertices[rows]
             spread = ids.max(axis=1) - ids.min(axis=1)
             suspect = spread > 1
-            threshold = np.full(len(rows), chi2_distribution.ppf(_QUANTILE, edge_set.type.residual_dim))
+            threshold = np.full(len(rows), chi2_quantile(_QUANTILE, edge_set.type.residual_dim))
         found.append(
             _Candidates(
                 edge_set,

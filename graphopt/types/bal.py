@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphopt.geometry import SE3, SO3, concatenate
+from graphopt.geometry import SE3, SO3, components, concatenate
 from graphopt.geometry.cameras import project_snavely
 from graphopt.types.base import VertexType
 from graphopt.types.define import add, define_edge
@@ -32,8 +32,11 @@ class BalCamera:
 
     def project(self, point: Array) -> Array:
         """Pixel of a point of the world."""
-        point_cam = rotate_by_angle_axis(self.storage[..., :3], point) + self.storage[..., 3:6]
-        return project_snavely(self.storage[..., 6:9], point_cam)
+        return project_snavely(self.storage[..., 6:9], self.in_camera(point))
+
+    def in_camera(self, point: Array) -> Array:
+        """Point of the world in the camera's frame."""
+        return rotate_by_angle_axis(self.storage[..., :3], point) + self.storage[..., 3:6]
 
 
 def pose_of_camera(storage: Array) -> SE3:
@@ -79,5 +82,5 @@ EdgeObservationBAL = define_edge(
     (VertexCamBAL, VertexPointXYZ),
     2,
     edge_observation_bal,
-    view_axis=-1.0,
+    sees=lambda camera, point, measured: components(camera.in_camera(point))[2] < 0.0,
 )

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphopt.errors import GraphError
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.identity import KnownByTag
@@ -190,11 +192,14 @@ class EdgeType(KnownByTag):
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
-    view_axis: float = 0.0
-    """1 or -1: the edge is an image of a point, by a camera that looks along +Z or -Z of its pose and sees
-    nothing behind it; the residual is computed for points behind as well. 0: any other edge."""
+    sees: Callable[..., Array] | None = None
+    """(*vertices, *parameters, measurement), wrapped -> (...,) bool: the point is where its camera sees; a
+    pinhole camera sees what is in front of it. The residual is computed behind it as well, and chi2 counts
+    it. None: the edge is no image."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    defines: bool = False
+    """No error: what the function returns is a term of the computed value in slot 0 (`types.computed`)."""
     home: str = ""
     """As `VertexType.home`."""
     relative_pose: Callable[..., Any] | None = None
@@ -219,6 +224,23 @@ class EdgeType(KnownByTag):
         wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
         constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
         return self.residual(*wrapped, *constants, self.wrap_measurement(measurement))
+
+    def seen(self, *values: Array) -> Array:
+        """(n,) bool of stored numbers (n, dim), in the order of `sees`: the camera sees the point there.
+
+        True for edges that are no images.
+        """
+        if self.sees is None:
+            return np.ones(len(values[-1]), bool)
+        kinds = (*self.vertices, *self.parameters)
+        wraps = [*(kind.wrap for kind in kinds), self.wrap_measurement]
+        with np.errstate(all="ignore"):
+            if self.is_batched:
+                return np.asarray(self.sees(*(wrap(x) for wrap, x in zip(wraps, values, strict=True))), bool)
+            rows = [
+                [wrap(x) for wrap, x in zip(wraps, row, strict=True)] for row in zip(*values, strict=True)
+            ]
+            return np.array([bool(self.sees(*row)) for row in rows], bool)
 
     def can_predict(self, slot: int) -> bool:
         """`predicted` gives an estimate of this slot's vertex."""

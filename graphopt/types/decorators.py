@@ -145,7 +145,7 @@ def edge_type(
     aliases: Sequence[str] = (),
     name: str | None = None,
     check: bool = True,
-    view_axis: float = 0.0,
+    sees: Callable[..., Array] | None = None,
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
@@ -158,8 +158,8 @@ def edge_type(
     A `jacobian` of one's own is compared with the derivative at some random edges; check=False leaves that
     out, for one that is meant to be something else. Raises `ShapeError` that names the first wrong column.
 
-    view_axis=1 says that it is an image by a camera that looks along +Z of its pose (-1: along -Z) and sees
-    nothing behind it: the summary then counts points that are there.
+    `sees`, with the residual's arguments -> bool, says of an image of a point whether its camera sees there:
+    `lambda pose, point, pixel: pose.inverse_act(point)[..., 2] > 0.0`. The summary counts points elsewhere.
 
     `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
     measurement) -> estimate}, give start values (`EdgeType`).
@@ -198,8 +198,10 @@ def edge_type(
         )
         if check and jacobian is not None:
             refuse_wrong_jacobian(kind, samples)
-        is_batched = works_on_batches(kind, samples)
-        return registry.register(replace(kind, is_batched=is_batched, view_axis=view_axis))
+        seen = sees if sees is None or measurement_dim else _without_measurement(sees)
+        kind = replace(kind, is_batched=works_on_batches(kind, samples), sees=seen)
+        _expect_truth(kind, samples)
+        return registry.register(kind)
 
     return define
 
@@ -264,6 +266,18 @@ def _without_measurement(function: Callable[..., Array]) -> Callable[..., Array]
         return function(*arguments[:-1])
 
     return residual
+
+
+def _expect_truth(kind: EdgeType, samples: list[np.ndarray]) -> None:
+    """`sees` says yes or no of each edge."""
+    if kind.sees is None:
+        return
+    shape = np.shape(_call(f"sees of edge type {kind.name}", kind.seen, *samples))
+    _expect(
+        shape == (len(samples[-1]),),
+        f"sees of edge type {kind.name} returned shape {shape} for {len(samples[-1])} edges, expected one "
+        "truth each; take components with [..., i].",
+    )
 
 
 def _scalar_to_vector(function: Callable[..., Array]) -> Callable[..., Array]:

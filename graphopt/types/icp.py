@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE3, concatenate, stack
+from graphopt.geometry import SE3, components, concatenate, stack
 from graphopt.types.base import VertexType
 from graphopt.types.define import define_edge
 from graphopt.types.files import EdgeFile, measurement_then_information, plain
@@ -89,4 +89,11 @@ def edge_xyz_vsc(point: Array, camera: SbaCamera, measured: Array) -> Array:
     return stack(*camera.project(point)) - measured
 
 
-EdgeXyzVsc = define_edge("EdgeXyzVsc", "EDGE_XYZ_VSC", (VertexPointXYZ, VertexSCam), 3, edge_xyz_vsc)
+EdgeXyzVsc = define_edge(
+    "EdgeXyzVsc",
+    "EDGE_XYZ_VSC",
+    (VertexPointXYZ, VertexSCam),
+    3,
+    edge_xyz_vsc,
+    sees=lambda point, camera, measured: components(camera.pose.inverse_act(point))[2] > 0.0,
+)

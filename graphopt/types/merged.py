@@ -35,6 +35,7 @@ def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
         name=f"{kind.name}[{','.join(map(str, pattern))}]",
         vertices=tuple(kind.vertices[slot] for slot in first),
         residual=_spread(kind.residual, pattern),
+        sees=None if kind.sees is None else _spread(kind.sees, pattern),
         jacobian=_summed(kind.jacobian, pattern),
         working_jacobian=_summed(kind.working_jacobian, pattern),
         file=EdgeFile(kind.file.num_tokens, _refuse(kind), _refuse(kind)),

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graphopt.geometry import SE3, components, concatenate, norm, quaternion, stack
 from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
@@ -181,6 +183,24 @@ def edge_se3_expmap(first: SE3, second: SE3, measured: SE3) -> Array:
     return se3_log(second.between(measured * first))
 
 
+def _ahead(point_cam: Array) -> Array:
+    return components(point_cam)[2] > 0.0
+
+
+def _sees(point: Array, cam_T_world: SE3, *rest: Any) -> Array:
+    """The point is in front of the camera."""
+    return _ahead(cam_T_world * point)
+
+
+def _camera_sees(point: Array, camera: SbaCamera, measured: Array) -> Array:
+    return _ahead(camera.pose.inverse_act(point))
+
+
+def _sees_known(first: int) -> Any:
+    """Of a fixed point, whose place stands from number `first` of the measurement on."""
+    return lambda cam_T_world, measured: _ahead(cam_T_world * measured[..., first : first + 3])
+
+
 def edge_project_xyz2uv(point: Array, cam_T_world: SE3, camera: StereoParameters, measured: Array) -> Array:
     """Measured - pixel."""
     u, v, _ = camera.project(cam_T_world * point)
@@ -196,10 +216,22 @@ def edge_project_psi2uv(
     psi: Array, cam_T_world: SE3, anchor_T_world: SE3, camera: StereoParameters, measured: Array
 ) -> Array:
     """Measured - pixel of the point (x/z, y/z, 1/z) = psi given in the frame of an anchor camera."""
-    x, y, inverse_depth = components(psi)
-    point_anchor = stack(x / inverse_depth, y / inverse_depth, 1.0 / inverse_depth)
-    u, v, _ = camera.project(cam_T_world * anchor_T_world.inverse_act(point_anchor))
+    u, v, _ = camera.project(cam_T_world * anchor_T_world.inverse_act(_point_of_psi(psi)))
     return measured - stack(u, v)
+
+
+def _point_of_psi(psi: Array) -> Array:
+    x, y, inverse_depth = components(psi)
+    return stack(x / inverse_depth, y / inverse_depth, 1.0 / inverse_depth)
+
+
+def _sees_psi(
+    psi: Array, cam_T_world: SE3, anchor_T_world: SE3, camera: StereoParameters, measured: Array
+) -> Array:
+    """In front of the anchor and of the camera."""
+    point_anchor = _point_of_psi(psi)
+    ahead = _ahead(cam_T_world * anchor_T_world.inverse_act(point_anchor))
+    return np.logical_and(_ahead(point_anchor), ahead)
 
 
 def _pinhole(point_cam: Array, intrinsics: Array) -> tuple[Array, Array, Array]:
@@ -270,7 +302,7 @@ EdgeProjectXYZ2UV = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     2,
     edge_project_xyz2uv,
-    view_axis=1.0,
+    sees=_sees,
     jacobian=derivatives.jacobian_project_xyz2uv,
     parameters=(CameraParameters,),
     aliases=("EDGE_PROJECT_XYZ2UV",),
@@ -281,7 +313,7 @@ EdgeProjectXYZ2UVU = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     3,
     edge_project_xyz2uvu,
-    view_axis=1.0,
+    sees=_sees,
     jacobian=derivatives.jacobian_project_xyz2uvu,
     parameters=(CameraParameters,),
     aliases=("EDGE_PROJECT_XYZ2UVU",),
@@ -292,6 +324,7 @@ EdgeProjectPSI2UV = define_edge(
     (VertexPointXYZ, VertexSE3Expmap, VertexSE3Expmap),
     2,
     edge_project_psi2uv,
+    sees=_sees_psi,
     parameters=(CameraParameters,),
     aliases=("EDGE_PROJECT_PSI2UV:EXPMAP", "EDGE_PSI2UV:EXPMAP"),
 )
@@ -301,7 +334,7 @@ EdgeSE3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     2,
     edge_se3_project_xyz,
-    view_axis=1.0,
+    sees=_sees,
     jacobian=derivatives.jacobian_se3_project_xyz,
     measurement_dim=6,
     file=with_trailing_constants(2, INTRINSICS, 2),
@@ -312,6 +345,7 @@ EdgeSE3ProjectXYZOnlyPose = define_edge(
     (VertexSE3Expmap,),
     2,
     edge_se3_project_xyz_only_pose,
+    sees=_sees_known(2),
     jacobian=derivatives.jacobian_se3_project_xyz_only_pose,
     measurement_dim=9,
     file=with_trailing_constants(2, (0.0,) * 7, 2),
@@ -322,7 +356,7 @@ EdgeStereoSE3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSE3Expmap),
     3,
     edge_stereo_se3_project_xyz,
-    view_axis=1.0,
+    sees=_sees,
     jacobian=derivatives.jacobian_stereo_se3_project_xyz,
     measurement_dim=8,
     file=with_trailing_constants(3, (*INTRINSICS, 0.0), 3),
@@ -333,15 +367,26 @@ EdgeStereoSE3ProjectXYZOnlyPose = define_edge(
     (VertexSE3Expmap,),
     3,
     edge_stereo_se3_project_xyz_only_pose,
+    sees=_sees_known(3),
     jacobian=derivatives.jacobian_stereo_se3_project_xyz_only_pose,
     measurement_dim=11,
     file=with_trailing_constants(3, (0.0,) * 8, 3),
 )
 EdgeProjectP2MC = define_edge(
-    "EdgeProjectP2MC", "EDGE_PROJECT_P2MC", (VertexPointXYZ, VertexCam), 2, edge_project_p2mc
+    "EdgeProjectP2MC",
+    "EDGE_PROJECT_P2MC",
+    (VertexPointXYZ, VertexCam),
+    2,
+    edge_project_p2mc,
+    sees=_camera_sees,
 )
 EdgeProjectP2SC = define_edge(
-    "EdgeProjectP2SC", "EDGE_PROJECT_P2SC", (VertexPointXYZ, VertexCam), 3, edge_project_p2sc
+    "EdgeProjectP2SC",
+    "EDGE_PROJECT_P2SC",
+    (VertexPointXYZ, VertexCam),
+    3,
+    edge_project_p2sc,
+    sees=_camera_sees,
 )
 EdgeSBACam = define_edge(
     "EdgeSBACam", "EDGE_CAM", (VertexCam, VertexCam), 6, edge_sba_cam, SE3, measurement=ISOMETRY_FILE

@@ -199,6 +199,7 @@ EdgeSim3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSim3Expmap),
     2,
     edge_sim3_project,
+    sees=lambda point, camera, measured: components(camera.similarity * point)[2] > 0.0,
 )
 EdgeInverseSim3ProjectXYZ = define_edge(
     "EdgeInverseSim3ProjectXYZ",
@@ -206,4 +207,5 @@ EdgeInverseSim3ProjectXYZ = define_edge(
     (VertexPointXYZ, VertexSim3Expmap),
     2,
     edge_inverse_sim3_project,
+    sees=lambda point, camera, measured: components(camera.similarity.inverse() * point)[2] > 0.0,
 )

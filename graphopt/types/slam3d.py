@@ -267,6 +267,10 @@ def edge_project_depth(pose: SE3, point: Array, camera: OffsetCamera, measured: 
     return stack(u / z, v / z, z) - measured
 
 
+def _in_front(pose: SE3, point: Array, camera: OffsetCamera, measured: Array) -> Array:
+    return camera.homogeneous_pixel(pose, point)[2] > 0.0
+
+
 def point_of_depth(pose: SE3, camera: OffsetCamera, measured: Array) -> Array:
     """Point of the world that a robot at `pose` sees at (pixel, depth)."""
     fx, fy, cx, cy = components(camera.storage[..., 7:11])
@@ -340,6 +344,7 @@ EdgeSE3PointXYZDepth = define_edge(
     (VertexSE3, VertexPointXYZ),
     3,
     edge_project_depth,
+    sees=_in_front,
     parameters=(ParameterCamera,),
     predict={1: point_of_depth},
 )
@@ -349,6 +354,7 @@ EdgeSE3PointXYZDisparity = define_edge(
     (VertexSE3, VertexPointXYZ),
     3,
     edge_project_disparity,
+    sees=_in_front,
     parameters=(ParameterCamera,),
 )
 EdgeSE3Prior = define_edge(

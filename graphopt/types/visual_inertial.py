@@ -153,6 +153,12 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
         at_u, at_v, flow_u, flow_v = components(measured)
         return stack(u - (at_u - offset * flow_u), v - (at_v - offset * flow_v))
 
+    def sees(pose: SE3, point: Array, mounting: SE3, intrinsics: Array, *rest: Array) -> Array:
+        return model.sees(intrinsics, _in_camera(pose, mounting, point))
+
+    def sees_known(pose: SE3, mounting: SE3, intrinsics: Array, measured: KnownPoint) -> Array:
+        return model.sees(intrinsics, _in_camera(pose, mounting, measured.point))
+
     pixel.__doc__ = f"Projection of a landmark into a {model.name} camera on the body - pixel."
     pose_pixel.__doc__ = f"The same of a known landmark; measured: u, v, x, y, z ({model.name})."
     calib_pixel.__doc__ = (
@@ -168,6 +174,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             (VertexSE3, VertexPointXYZ),
             2,
             pixel,
+            sees=sees,
             parameters=constants,
         ),
         define_edge(
@@ -177,6 +184,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             2,
             pose_pixel,
             _known(2),
+            sees=sees_known,
             parameters=constants,
             measurement=plain(5),
         ),
@@ -186,6 +194,7 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
             (VertexSE3, VertexPointXYZ, VertexSE3, vertex, VertexTimeOffset),
             2,
             calib_pixel,
+            sees=sees,
             measurement=plain(4),
         ),
     )
@@ -221,12 +230,21 @@ def edge_pose_depth(pose: SE3, mounting: SE3, measured: KnownPoint) -> Array:
     return stack(depth - components(measured.image)[0])
 
 
+def _ahead(pose: SE3, point: Array, mounting: SE3, *rest: Array) -> Array:
+    return components(_in_camera(pose, mounting, point))[2] > 0.0
+
+
+def _known_ahead(pose: SE3, mounting: SE3, *rest: Any) -> Array:
+    return components(_in_camera(pose, mounting, rest[-1].point))[2] > 0.0
+
+
 EdgeStereo = define_edge(
     "EdgeViStereo",
     "EDGE_VI_STEREO",
     (VertexSE3, VertexPointXYZ),
     3,
     edge_stereo,
+    sees=_ahead,
     parameters=(ParameterSE3Offset, ParameterStereoCamera),
 )
 EdgePoseStereo = define_edge(
@@ -236,6 +254,7 @@ EdgePoseStereo = define_edge(
     3,
     edge_pose_stereo,
     _known(3),
+    sees=_known_ahead,
     parameters=(ParameterSE3Offset, ParameterStereoCamera),
     measurement=plain(6),
 )
@@ -246,6 +265,7 @@ EdgeDepth = define_edge(
     1,
     edge_depth,
     scalar,
+    sees=_ahead,
     parameters=(ParameterSE3Offset,),
 )
 EdgePoseDepth = define_edge(
@@ -255,6 +275,7 @@ EdgePoseDepth = define_edge(
     1,
     edge_pose_depth,
     _known(1),
+    sees=_known_ahead,
     parameters=(ParameterSE3Offset,),
     measurement=plain(4),
 )

@@ -20,11 +20,11 @@ import numpy as np
 import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, Sim3
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.result import Result, States
-from slam_bridge.quantiles import chi2_quantile
 
 MODES = {
     "sim3": ("VERTEX_SIM3:EXPMAP", "EDGE_SIM3:EXPMAP", 7),

@@ -19,11 +19,11 @@ import numpy as np
 import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SO3, Sim3
+from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from slam_bridge.cameras import Camera
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.result import Result
-from slam_bridge.quantiles import chi2_quantile
 
 _DEFAULTS = SolveOptions(iterations=10, rounds=3, confidence=0.99, device="cpu")
 _WIDEST = np.cos(np.deg2rad(80.0))

@@ -361,6 +361,31 @@ def test_covariance_is_the_inverse_of_the_information():
         result.covariance([999])
 
 
+def test_covariance_without_landmarks_that_lost_their_inliers():
+    """Landmarks whose matches are all wrong, or are one pixel, change no covariance; theirs is refused."""
+    world, _ = simulated_map(np.random.default_rng(14), times=0.25 * np.arange(6), count=60, pixels=0.3)
+    ids, seen = world.keyframes.ids, world.observations
+    options = EXACT.with_changes(confidence=0.9999)
+    known = sb.full_inertial_ba(world.snapshot(), fixed=ids[:1], options=options)
+    expected = known.covariance(ids[2:4])
+    mounting = SE3(world.rig[0].body_T_cam)
+    behind = SE3(world.keyframes["world_T_body"][2]) * mounting
+    lost, once = world.add_landmarks([np.asarray(behind.act(np.array([0.0, 0.0, -8.0]))), [1.2, 1.9, 1.1]])
+    place = seen["pixel"][seen["keyframe"] == ids[3]][0]
+    for k in range(1, 4):
+        world.add_observations(ids[k], lost, [world.rig[0].intrinsics[2:4]])
+    world.add_observations(ids[3], once, [place + 5.0])
+    result = sb.full_inertial_ba(world, fixed=ids[:1], options=options.with_changes(update=False))
+    assert lost in result.rejected["landmark without inliers"]
+    found = result.covariance(ids[2:4])
+    for key, block in expected.items():
+        scale = np.sqrt(np.outer(np.diag(block), np.diag(block)))
+        np.testing.assert_allclose(found[key] / scale, block / scale, atol=0.02)
+    for one in (lost, once):
+        with pytest.raises(OptionError, match=f"landmark {one} has no covariance.*inliers"):
+            result.covariance(landmarks=[one])
+
+
 def test_time_limit_stop_flag_and_update():
     """An early end keeps the best estimate; without update the map stays bit by bit."""
     rng = np.random.default_rng(14)

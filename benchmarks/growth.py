@@ -1,0 +1,104 @@
+"""Time and memory per observation, from a thousand observations to tens of millions.
+
+    python benchmarks/growth.py [--device vulkan] [--precision double] [--most 30000000] [--plot FILE.png]
+
+Problems come from ../shared/tools/synthetic_bal.py, with tracks of six observations and a number of cameras
+that grows with the square root of the problem's size. Per size: seconds of the second and third of three
+calls (the faster one; the first one compiles and sets up), memory, and the exponent of both between
+neighbouring sizes: 1 is linear growth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from device_resident import synthetic
+
+import graphopt
+from graphopt.graph import Graph
+
+SIZES = [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000]
+TRACK = 6
+
+
+def graph_of_size(observations: int) -> Graph:
+    """Cameras that stay, points that are eliminated."""
+    cameras = max(5, int(0.55 * np.sqrt(observations)))
+    arrays = synthetic().make(cameras, observations // TRACK, observations, "photos", 1)
+    num_cameras, num_points = len(arrays["cameras"]), len(arrays["points"])
+    graph = Graph()
+    graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), arrays["cameras"])
+    ids = num_cameras + np.arange(num_points)
+    graph.add_vertices("VERTEX_TRACKXYZ", ids, arrays["points"], marginalized=True)
+    edges = np.stack([arrays["camera_index"], ids[arrays["point_index"]]], axis=1)
+    graph.add_edges("EDGE_OBSERVATION_BAL", edges, arrays["observations"])
+    return graph
+
+
+def measured(graph: Graph, arguments: argparse.Namespace) -> tuple[float, float, graphopt.Summary]:
+    """Seconds of a later call, of the first one, and what it did."""
+    start = [vertices.estimate.copy() for vertices in graph.vertex_sets]
+    seconds = []
+    for _ in range(3):
+        for vertices, values in zip(graph.vertex_sets, start, strict=True):
+            vertices.estimate[...] = values
+        began = time.perf_counter()
+        summary = graphopt.optimize(
+            graph, max_iterations=arguments.iterations, device=arguments.device, precision=arguments.precision
+        )
+        seconds.append(time.perf_counter() - began)
+    return min(seconds[1:]), seconds[0], summary
+
+
+def main() -> None:
+    """Print one line per size."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="double", choices=("double", "mixed"))
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--most", type=int, default=1_000_000, help="observations of the largest problem")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a picture")
+    arguments = parser.parse_args()
+    rows: list[tuple[int, float, float]] = []
+    for size in (one for one in SIZES if one <= arguments.most):
+        graph = graph_of_size(size)
+        count = graph.num_edges
+        seconds, first, summary = measured(graph, arguments)
+        rows.append((count, seconds, float(summary.memory_bytes)))
+        print(
+            f"{count:>10,} observations: {1e3 * seconds:10.1f} ms (first {1e3 * first:9.1f}), "
+            f"{1e9 * seconds / count:8.1f} ns each; {summary.memory_bytes / 2**20:9.1f} MiB, "
+            f"{summary.memory_bytes / count:7.0f} bytes each; {len(summary.iterations)} iterations, "
+            f"{summary.linear_solver} {summary.schur} on {summary.device_name}{_exponents(rows)}",
+            flush=True,
+        )
+    if arguments.plot:
+        _plot(rows, arguments.plot)
+
+
+def _exponents(rows: list[tuple[int, float, float]]) -> str:
+    if len(rows) < 2:
+        return ""
+    step = np.diff(np.log(np.array(rows[-2:])), axis=0)[0]
+    return f"; exponents: time {step[1] / step[0]:.2f}, memory {step[2] / step[0]:.2f}"
+
+
+def _plot(rows: list[tuple[int, float, float]], path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    count, seconds, memory = np.array(rows).T
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
+    for axis, values, label in zip(axes, (1e9 * seconds, memory), ("ns", "bytes"), strict=True):
+        axis.loglog(count, values / count, "o-")
+        axis.set_xlabel("observations")
+        axis.set_ylabel(f"{label} per observation")
+        axis.grid(True, which="both", alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
