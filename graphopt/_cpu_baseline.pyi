@@ -389,6 +389,9 @@ def all_symmetric(matrices: np.ndarray) -> bool: ...
 def couplings(
     rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, degree: np.ndarray
 ) -> tuple[list[int], list[int]]: ...
+def sample_meetings(
+    rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, num_eliminated: int, stride: int
+) -> np.ndarray: ...
 def sum_chi2(
     program: Program,
     kernel: Program | None,

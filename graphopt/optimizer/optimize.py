@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.behind import num_images, points_behind
+from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import robust_chi2
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
@@ -38,6 +38,7 @@ from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
 from graphopt.solver.split import in_small_blocks
+from graphopt.solver.unseen import points_unseen
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -192,7 +193,7 @@ def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
     if count > MOST_VIEWS:
         summary.message = f"{summary.message} {NOT_LOOKED_FOR.format(count)}".strip()
     else:
-        summary.points_behind = points_behind(graph, selection.edges)
+        summary.points_behind = points_unseen(graph, selection.edges)
 
 
 def _raise_if_unusable(summary: Summary, throw: bool) -> None:
