@@ -38,6 +38,7 @@ from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
+from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
 
 MOST_VIEWS = 200_000
@@ -173,6 +174,8 @@ def optimize(
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
+                if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
+                    problem = in_small_blocks(problem)
                 make = prepared_solver
                 if materialize:
                     from graphopt.solver.computed.materialized import (
