@@ -13,6 +13,7 @@ from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images, points_behind
 from graphopt.graph.residuals import robust_chi2
+from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.dogleg import Dogleg
@@ -40,6 +41,9 @@ from graphopt.solver.reuse import prepared_solver
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
 NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
+_LAST_SECONDS = 0.02
+"""For chi2 after an end during the set-up."""
+_ROWS_AT_ONCE = 10_000
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -137,6 +141,7 @@ def optimize(
         return summary
     open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
+    selection: Selection | None = None
     with signals.catching_interrupts(at_once=True):
         try:
             with signals.watching():
@@ -148,9 +153,8 @@ def optimize(
                 problem = without_held(graph, selection)
                 solver = prepared_solver(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = graph.select(level, vertices, edges).edges
-            chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
-            summary.initial_chi2 = summary.final_chi2 = chi2
+            part = (selection or graph.select(level, vertices, edges)).edges
+            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
@@ -195,9 +199,23 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     assert signals.reason is not None
     summary.termination = signals.reason
     summary.message = "That was during the set-up: no iteration was done."
+    if np.isnan(summary.final_chi2):
+        summary.message += " chi2 was not computed."
     _close_seconds(summary.seconds, time.perf_counter() - start)
     signals.raise_if_interrupted(summary)
     return summary
+
+
+def _chi2_within(graph: Graph, parts: list[EdgeSelection], seconds: float) -> float:
+    """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
+    end = time.perf_counter() + seconds
+    total = 0.0
+    for one in parts:
+        for first in range(0, len(one.rows), _ROWS_AT_ONCE):
+            if first and time.perf_counter() > end:
+                return float("nan")
+            total += float(robust_chi2(graph, one.edge_set, one.rows[first : first + _ROWS_AT_ONCE]).sum())
+    return total
 
 
 def _close_seconds(seconds: dict[str, float], total: float) -> None:

@@ -113,6 +113,20 @@ LOGARITHM_VERTEX_FILE = replace(_logarithm_vertex(11), alternatives=(_logarithm_
 keeps the second camera and the flag."""
 
 
+def _fisheye_vertex() -> VertexFile:
+    """ORB-SLAM3's line with two Kannala-Brandt cameras: logarithm of the inverse, 8 parameters each."""
+    pinholes = _logarithm_vertex(15)
+    kept = [*range(11), *range(15, 19)]
+    return VertexFile(
+        23,
+        lambda tokens: pinholes.decode(np.asarray(tokens)[:, kept]),
+        pinholes.encode,
+        rounds=True,
+        loses="the distortion of the two fisheye cameras is not kept (k1 to k4 each; edges that project see "
+        "pinhole cameras, EDGE_SIM3:EXPMAP needs none)",
+    )
+
+
 VertexSim3Expmap = register(
     VertexType(
         "VertexSim3Expmap",
@@ -128,6 +142,7 @@ VertexSim3Expmap = register(
             lambda storage: _encode_similarity(np.asarray(storage)[:, :8]),
             (
                 _logarithm_vertex(11),
+                _logarithm_vertex(15),
                 _logarithm_vertex(16),
                 VertexFile(
                     17,
@@ -138,6 +153,7 @@ VertexSim3Expmap = register(
                         [_encode_similarity(storage[:, :8]), storage[:, 8:]], axis=-1
                     ),
                 ),
+                _fisheye_vertex(),
             ),
         ),
         ("VERTEX_SIM3_EXPMAP",),
