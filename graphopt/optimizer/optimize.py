@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -206,7 +206,7 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     return summary
 
 
-def _chi2_within(graph: Graph, parts: list[EdgeSelection], seconds: float) -> float:
+def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
     """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
     end = time.perf_counter() + seconds
     total = 0.0

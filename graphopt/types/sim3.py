@@ -117,10 +117,16 @@ def _fisheye_vertex() -> VertexFile:
     """ORB-SLAM3's line with two Kannala-Brandt cameras: logarithm of the inverse, 8 parameters each."""
     pinholes = _logarithm_vertex(15)
     kept = [*range(11), *range(15, 19)]
+
+    def encode(storage: Array) -> Array:
+        tokens = np.zeros((len(storage), 23))
+        tokens[:, kept] = pinholes.encode(storage)
+        return tokens
+
     return VertexFile(
         23,
         lambda tokens: pinholes.decode(np.asarray(tokens)[:, kept]),
-        pinholes.encode,
+        encode,
         rounds=True,
         loses="the distortion of the two fisheye cameras is not kept (k1 to k4 each; edges that project see "
         "pinhole cameras, EDGE_SIM3:EXPMAP needs none)",
