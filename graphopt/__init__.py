@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from graphopt import codegen, datasets, errors, geometry, graph, io, optimizer, report, solver, types
     from graphopt.codegen.gradients import check_gradients
     from graphopt.errors import GraphOptError
+    from graphopt.expressions import (
+        BatchFit,
+        ExpressionBatch,
+        ExpressionError,
+        FitStatus,
+        evaluate_batch,
+        fit_batch,
+    )
     from graphopt.graph import (
         Edge,
         EdgeSet,
@@ -50,11 +58,13 @@ if TYPE_CHECKING:
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
+        computed_type,
         edge_type,
         group_type,
         image_type,
         parameter_type,
         robust_kernel_type,
+        sum_type,
         vertex_type,
     )
 
@@ -63,6 +73,14 @@ __version__ = "0.1.0"
 _HOME = {
     "graphopt.codegen.gradients": ("check_gradients",),
     "graphopt.errors": ("GraphOptError",),
+    "graphopt.expressions": (
+        "BatchFit",
+        "ExpressionBatch",
+        "ExpressionError",
+        "FitStatus",
+        "evaluate_batch",
+        "fit_batch",
+    ),
     "graphopt.graph": (
         "Edge",
         "EdgeSet",
@@ -96,11 +114,13 @@ _HOME = {
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
+        "computed_type",
         "edge_type",
         "group_type",
         "image_type",
         "parameter_type",
         "robust_kernel_type",
+        "sum_type",
         "vertex_type",
     ),
 }
@@ -124,9 +144,13 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "AutoOptions",
+    "BatchFit",
     "DoglegOptions",
     "Edge",
     "EdgeSet",
+    "ExpressionBatch",
+    "ExpressionError",
+    "FitStatus",
     "GaussNewtonOptions",
     "Graph",
     "GraphOptError",
@@ -146,11 +170,14 @@ __all__ = [
     "codegen",
     "compute_covariances",
     "compute_marginals",
+    "computed_type",
     "datasets",
     "edge_type",
     "errors",
+    "evaluate_batch",
     "everywhere",
     "find_singular_directions",
+    "fit_batch",
     "from_sympy",
     "geometry",
     "graph",
@@ -169,6 +196,7 @@ __all__ = [
     "robust_kernel_type",
     "sequential",
     "solver",
+    "sum_type",
     "types",
     "unique",
     "vertex_type",

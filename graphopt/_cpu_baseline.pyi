@@ -389,6 +389,9 @@ def all_symmetric(matrices: np.ndarray) -> bool: ...
 def couplings(
     rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, degree: np.ndarray
 ) -> tuple[list[int], list[int]]: ...
+def sample_meetings(
+    rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, num_eliminated: int, stride: int
+) -> np.ndarray: ...
 def sum_chi2(
     program: Program,
     kernel: Program | None,
@@ -401,3 +404,37 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+
+class ExpressionSet:
+    """Many expressions of the columns of one matrix (native/src/batch)."""
+
+    def __init__(self, num_columns: int, names: Sequence[str]) -> None: ...
+    def __len__(self) -> int: ...
+    def add_texts(self, texts: Sequence[str]) -> list[tuple[int, int, str]]: ...
+    def add_nodes(self, ops: np.ndarray, operands: np.ndarray, values: np.ndarray) -> None: ...
+    def num_parameters(self) -> np.ndarray: ...
+    def evaluate(
+        self,
+        data: np.ndarray,
+        num_points: int,
+        target: np.ndarray | None,
+        parameters: np.ndarray,
+        num_sets: np.ndarray,
+        strides: np.ndarray,
+        out: np.ndarray,
+    ) -> None: ...
+    def fit(
+        self,
+        data: np.ndarray,
+        num_points: int,
+        target: np.ndarray | None,
+        starts: np.ndarray,
+        num_sets: np.ndarray,
+        strides: np.ndarray,
+        max_num_iterations: int,
+        tolerances: tuple[float, float, float],
+        parameters: np.ndarray,
+        sums: np.ndarray,
+        status: np.ndarray,
+        iterations: np.ndarray,
+    ) -> None: ...

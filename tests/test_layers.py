@@ -12,6 +12,7 @@ LAYERS = (
     "graph",
     "codegen",
     "device",
+    "expressions",
     "solver",
     "optimizer",
     "initialization",

@@ -75,6 +75,10 @@ def validation_asked() -> bool:
     return os.environ.get("GRAPHOPT_VALIDATION", "") not in ("", "0")
 
 
+_num_listed: dict[tuple[int, bool], int] = {}
+"""Devices of the last list, by process and validation: to list them takes a driver a fifth of a second."""
+
+
 def list_devices() -> list[DeviceInfo]:
     """Every device with Vulkan 1.2, in the driver's order. Empty where there is a loader but no driver."""
     infos = []
@@ -91,11 +95,14 @@ def list_devices() -> list[DeviceInfo]:
                 features=info,
             )
         )
+    _num_listed[os.getpid(), validation_asked()] = len(infos)
     return infos
 
 
 def find_device(which: int | str | None) -> int:
     """Index of a device given by index, part of its name, or None: the first GPU, else the first."""
+    if isinstance(which, int) and 0 <= which < _num_listed.get((os.getpid(), validation_asked()), 0):
+        return which
     devices = list_devices()
     if not devices:
         raise DeviceError("No Vulkan 1.2 device was found. Install the GPU's driver, or use device='cpu'.")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,14 +19,50 @@ if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
 
 
+_last: WeakKeyDictionary[Graph, tuple[Hashable, Selection]] = WeakKeyDictionary()
+"""Of each graph what was chosen last by level, and from what."""
+
+
 def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
-    """Choose by level, by vertices or by edges; see `selection` for the rules."""
+    """Choose by level, by vertices or by edges; see `selection` for the rules.
+
+    By level the same object as last time, while everything that it depends on is the same.
+    """
+    if vertices is not None or edges is not None:
+        return _select(graph, level, vertices, edges)
+    key = level, _fingerprint(graph)
+    last = _last.get(graph)
+    if last is None or last[0] != key:
+        last = _last[graph] = key, _select(graph, level, None, None)
+    return last[1]
+
+
+def forget(graph: Graph) -> None:
+    """Release what was chosen last."""
+    _last.pop(graph, None)
+
+
+def _fingerprint(graph: Graph) -> Hashable:
+    """Of all that a selection by level, and a structure made for it, depend on; one pass over the arrays."""
+    arrays = [
+        *[a for one in graph.vertex_sets for a in (one.ids, one.fixed, one.marginalized)],
+        *[a for one in graph.edge_sets for a in (one.vertices, one.level, one.parameters)],
+        *[one.ids for one in graph.parameter_sets],
+    ]
+    sets = (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets)
+    digests = b"".join([kernels.fingerprint(np.ascontiguousarray(one)) for one in arrays])
+    return graph.version, tuple(map(id, sets)), tuple([one.shape for one in arrays]), digests
+
+
+def _select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
     fixed = tuple(one.fixed.copy() for one in graph.vertex_sets)
     inside = None if vertices is None else _vertex_masks(graph, vertices)
     chosen = None if edges is None else _edge_masks(graph, edges)
     active = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
+        if edge_set.type.defines:
+            continue
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))
         else:

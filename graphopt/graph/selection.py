@@ -9,7 +9,7 @@ A vertex is active if an active edge has it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,8 @@ class Selection:
     """A selection with the same vertices, active, fixed and marginalized, and these and more edges."""
     masks: tuple[np.ndarray, ...] = ()
     """Per edge set of `whole` (n,) bool, over all its edges: who is in this selection."""
+    _with_fixed: dict[tuple[tuple[int, int], ...], Selection] = field(default_factory=dict)
+    """The last result of `with_fixed`."""
 
     @cached_property
     def num_active_vertices(self) -> int:
@@ -80,7 +82,17 @@ class Selection:
         return self.active[set_number] & ~self.fixed[set_number]
 
     def with_fixed(self, places: list[tuple[int, int]]) -> Selection:
-        """The same selection with more vertices fixed, given as (vertex set, row); the graph stays."""
+        """The same selection with more vertices fixed, given as (vertex set, row); the graph stays.
+
+        For the same places again the same object: nothing has to be prepared anew for it.
+        """
+        key = tuple(places)
+        if key and key not in self._with_fixed:
+            self._with_fixed.clear()
+            self._with_fixed[key] = self._made_with_fixed(places)
+        return self._with_fixed[key] if key else self
+
+    def _made_with_fixed(self, places: list[tuple[int, int]]) -> Selection:
         fixed = tuple(mask.copy() for mask in self.fixed)
         for number, row in places:
             fixed[number][row] = True
@@ -91,7 +103,7 @@ class Selection:
         for one in edges:
             for slot, number in enumerate(one.vertex_sets):
                 kernels.mark(one.vertex_rows, slot, active[number])
-        return replace(self, active=active, fixed=fixed, edges=edges, whole=None, masks=())
+        return replace(self, active=active, fixed=fixed, edges=edges, whole=None, masks=(), _with_fixed={})
 
 
 def _without_fixed(edges: EdgeSelection, fixed: tuple[np.ndarray, ...]) -> EdgeSelection:

@@ -18,6 +18,10 @@ At the end of such runs the relaxation may prove that no other minimum is much l
 it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
 point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end.
 
+Neither is done in large problems where chi2 of the start is the number of residuals, or chi2 of the end the
+number of residuals less that of unknowns, within the spread of the chi-square distribution: then the start is
+the truth, or the end explains all measurements to their noise.
+
 Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
 chi2 are tried in other places (`solver.reseat`): a few of them behind their cameras or far away make all
 others wait, and no joint step brings them back. At the start this is done where they hold most of chi2.
@@ -66,6 +70,10 @@ _EXACT = 1e-13  # of chi2: what a small system may leave, where a further iterat
 _CONSISTENT = 2.0  # chi2 per residual that noise explains
 _CONTRADICTION = 10.0  # chi2 per residual that no noise explains
 _CREEPING, _FEWEST = 0.1, 5  # relative decrease of chi2 that patience waits for, iterations at least
+_MANY, _SIGMAS = (
+    10_000,
+    5.0,
+)  # degrees of freedom from which chi2's agreement with them within these is a proof
 _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 
@@ -76,6 +84,11 @@ def has_uniform_units(structure: Structure) -> bool:
         for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
         if (blocks >= 0).any()
     )
+
+
+def _is_noise(chi2: float, freedom: int) -> bool:
+    """chi2 is what noise alone makes, as the chi-square distribution says, and that is no accident."""
+    return freedom >= _MANY and abs(chi2 - freedom) <= _SIGMAS * np.sqrt(2.0 * freedom)
 
 
 class Auto:
@@ -186,6 +199,8 @@ class Auto:
         ):
             return False
         noise = self._num_residuals()
+        if _is_noise(self._initial_chi2, noise):
+            return False  # it started at the truth
         limited = isinstance(self._algorithm, TrustRegion) and self._algorithm.was_limited
         if self._initial_chi2 <= _CONSISTENT * noise and not limited:
             return False  # the start is as good as the measurements, and steps go where they should
@@ -249,6 +264,8 @@ class Auto:
             return False
         assert isinstance(self._algorithm, TrustRegion | ScaledDamping)
         structure = self._solver.structure
+        if _is_noise(step.chi2, self._num_residuals() - structure.dim) and has_convex_kernels(structure):
+            return False  # nothing is left to explain
         is_usual = not self._jumped and not self._algorithm.was_limited
         return not is_usual or not has_convex_kernels(structure)
 
@@ -280,6 +297,10 @@ class Auto:
             return False
         self._solver.finish()
         return self._relaxation.gap() < _PROVEN
+
+    def _num_residuals(self) -> int:
+        groups = self._solver.structure.groups
+        return sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
 
     def _has_landmarks(self) -> bool:
         """There are eliminated vertices, and their places are to be looked at."""

@@ -11,11 +11,12 @@ import numpy as np
 
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.behind import num_images, points_behind
+from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import robust_chi2
 from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
+from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
@@ -33,10 +34,11 @@ from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.auto_device import open_ahead
 from graphopt.solver.configurations import configured
-from graphopt.solver.gauge import choose_gauge
-from graphopt.solver.held import without_held
+from graphopt.solver.gauge import known_gauge
+from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
+from graphopt.solver.unseen import points_unseen
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -54,6 +56,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@inlining_values
 @staying_on_the_cpu
 def optimize(
     graph: Graph,
@@ -79,6 +82,7 @@ def optimize(
     stop: Settable | None = None,
     on_interrupt: str = "raise",
     robust: str = "kernels",
+    computed: str = "auto",
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -109,12 +113,18 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
         `summary.outliers` names those that were left out.
+    computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
+        of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
+        "auto" inlines where no edge gets many vertices by it (`solver.computed`).
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
     if robust not in ROBUST:
         raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
     rules, algorithm = _algorithm(method, options, max_iterations)
+    materialize = graph.has_computed()  # those that are inlined are gone
+    if materialize and fix == "auto":
+        fix = "none"  # what holds poses through values is not looked into; damping takes care
     if time_limit is not None and not time_limit > 0.0:
         raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
     signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
@@ -130,7 +140,7 @@ def optimize(
             return optimize(
                 graph, method, options=_inner_rules(rules, num_iterations), configuration=configuration,
                 fix=held or "none", vertices=vertices, edges=chosen, time_limit=left, callback=callback,
-                stop=stop, on_interrupt=on_interrupt, verbose=verbose, **asdict(asked),
+                stop=stop, on_interrupt=on_interrupt, verbose=verbose, computed=computed, **asdict(asked),
             )  # fmt: skip
 
         from graphopt.optimizer.graduated import optimize_graduated  # loads scipy
@@ -150,8 +160,13 @@ def optimize(
                 summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
-                problem = without_held(graph, selection)
-                solver = prepared_solver(problem.graph, problem.selection, solver_options, summary.seconds)
+                problem = Problem(graph, selection) if materialize else without_held(graph, selection)
+                make = prepared_solver
+                if materialize:
+                    from graphopt.solver.computed.materialized import (
+                        materialized_solver as make,
+                    )  # loads scipy
+                solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
             part = (selection or graph.select(level, vertices, edges)).edges
             summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
@@ -162,10 +177,12 @@ def optimize(
             run(algorithm, rules, solver, summary, signals, told)
         finally:
             problem.bring_back()
+            if materialize:
+                graph.compute()
+    _count_behind(graph, selection, summary)
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
-    _count_behind(graph, selection, summary)
     tell_end(summary, verbose)
     _raise_if_unusable(summary, throw)
     return summary
@@ -177,7 +194,7 @@ def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
     if count > MOST_VIEWS:
         summary.message = f"{summary.message} {NOT_LOOKED_FOR.format(count)}".strip()
     else:
-        summary.points_behind = points_behind(graph, selection.edges)
+        summary.points_behind = points_unseen(graph, selection.edges)
 
 
 def _raise_if_unusable(summary: Summary, throw: bool) -> None:
@@ -245,8 +262,8 @@ def _hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Sel
     if isinstance(fix, str):
         if fix not in ("auto", "none"):
             raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
-        places = choose_gauge(graph, selection) if fix == "auto" else []
+        places = known_gauge(graph, selection) if fix == "auto" else []
     else:
         places = [graph.vertex_place(one) for one in fix]
     ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
-    return (selection.with_fixed(places) if places else selection), ids
+    return selection.with_fixed(places), ids

@@ -15,12 +15,26 @@ the algorithm.
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_components
 from graphopt.graph.gauge import iteration_order
 from graphopt.types.poses import POSE_ROLES
+
+_known: WeakKeyDictionary[Selection, list[tuple[int, int]]] = WeakKeyDictionary()
+
+
+def known_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
+    """`choose_gauge`, which need not look again at a selection that it has seen."""
+    if any(one.holds_components for one in selection.vertex_sets):
+        return choose_gauge(graph, selection)  # which components are held may change
+    places = _known.get(selection)
+    if places is None:
+        places = _known[selection] = choose_gauge(graph, selection)
+    return places
 
 
 def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
+from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
@@ -34,6 +35,8 @@ class _Prepared:
     flags: tuple[bytes, ...]
     """Who is optimized and who is marginalized, see `_flags`."""
     kernels: tuple[np.ndarray, ...]
+    kernel_digests: tuple[bytes, ...]
+    """Of `kernels`."""
     structure: Structure
     solver: BlockSolver
     masks: tuple[np.ndarray, ...] | None = None
@@ -66,12 +69,14 @@ def prepared_solver(
     seconds["analyze"] += analyzed - start
     solver = create_block_solver(graph, structure, options)
     seconds["prepare"] += time.perf_counter() - analyzed
+    chosen_kernels = tuple([edges.edge_set.kernel.copy() for edges in selection.edges])
     _last[graph] = _Prepared(
         graph.version,
         options,
         selection,
         _flags(graph, selection),
-        tuple([edges.edge_set.kernel.copy() for edges in selection.edges]),
+        chosen_kernels,
+        tuple(map(kernels.fingerprint, chosen_kernels)),
         structure,
         solver,
     )
@@ -99,6 +104,7 @@ def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
 def forget(graph: Graph) -> None:
     """Release the graph's block solver and its memory."""
     _last.pop(graph, None)
+    forget_selection(graph)
 
 
 def _adapted(
@@ -173,10 +179,13 @@ def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
 
 def _same_kernels(last: _Prepared, selection: Selection) -> bool:
     """The selected edges have the robust kernels that the programs are for."""
-    then = {id(e.edge_set): kernel for e, kernel in zip(last.selection.edges, last.kernels, strict=True)}
+    found = zip(last.selection.edges, last.kernels, last.kernel_digests, strict=True)
+    then = {id(edges.edge_set): (kernel, digest) for edges, kernel, digest in found}
     for edges in selection.edges:
-        now, before = edges.edge_set.kernel, then[id(edges.edge_set)]
-        if now.tobytes() != before.tobytes() and (now[edges.rows] != before[edges.rows]).any():
+        now, (before, digest) = edges.edge_set.kernel, then[id(edges.edge_set)]
+        if kernels.fingerprint(np.ascontiguousarray(now)) == digest:
+            continue
+        if (now[edges.rows] != before[edges.rows]).any():
             return False
     return True
 

@@ -240,6 +240,27 @@ py::tuple bound_couplings(const py::object& rows, const std::vector<py::object>&
   return py::make_tuple(optimized, eliminated);
 }
 
+Array<std::int32_t> bound_sample_meetings(const py::object& rows, const std::vector<py::object>& tables,
+                                          std::int64_t num_kept, std::int64_t num_eliminated,
+                                          std::int64_t stride) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  require(static_cast<py::ssize_t>(tables.size()) == r.shape(1), "there must be a table per slot");
+  require(stride > 0, "stride must be positive");
+  require(r.shape(0) + num_eliminated / stride + 1 < (std::int64_t{1} << 31), "there are too many places");
+  std::vector<const std::int64_t*> blocks;
+  for (const py::object& one : tables) blocks.push_back(exact<std::int64_t>(one, "a table", 1).data());
+  std::vector<Meeting> found;
+  {
+    const py::gil_scoped_release release;
+    found = sample_meetings(r.data(), static_cast<int>(r.shape(1)), r.shape(0), blocks, num_kept,
+                            num_eliminated, stride);
+  }
+  Array<std::int32_t> result({static_cast<py::ssize_t>(found.size()), py::ssize_t{2}});
+  static_assert(sizeof(Meeting) == 2 * sizeof(std::int32_t));
+  std::memcpy(result.mutable_data(), found.data(), found.size() * sizeof(Meeting));
+  return result;
+}
+
 std::vector<Table> tables_of(const std::vector<py::object>& arrays) {
   std::vector<Table> result;
   for (const py::object& object : arrays) {
@@ -333,6 +354,11 @@ void bind_edges(py::module_& m) {
         py::arg("degree"),
         "Per pair of slots how many edges have both vertices optimized, and how many of them an eliminated "
         "one; adds to `degree` the kept neighbours of each eliminated block.");
+  m.def("sample_meetings", &bound_sample_meetings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
+        py::arg("num_eliminated"), py::arg("stride"),
+        "(num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated block, "
+        "and "
+        "at edges between kept ones, whose places follow.");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
         py::arg("rows"), py::arg("order"), py::arg("first"),

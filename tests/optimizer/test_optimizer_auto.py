@@ -269,3 +269,17 @@ def test_the_relaxation_is_not_tried_from_a_good_start(monkeypatch):
     folded = graphopt.datasets.manhattan(nodes=400, closures=0.3, noise_rotation=0.2, seed=1)
     graphopt.optimize(folded, options=options)
     assert asked, "a folded start has it tried"
+
+
+def test_an_end_that_explains_all_noise_is_not_contested(monkeypatch):
+    """chi2 is what the measurements' noise makes: no proof is asked for; with wrong information it is."""
+    asked, gap = [], Relaxation.gap
+    monkeypatch.setattr(Relaxation, "gap", lambda self: asked.append(self) or gap(self))
+    for factor, is_asked in ((1.0, False), (4.0, True)):
+        graph = graphopt.datasets.manhattan(nodes=20_000, seed=3)
+        for edges in graph.edge_sets:
+            edges.information *= factor
+        summary = graphopt.optimize(graph)
+        assert "relaxation" in summary.message
+        assert summary.termination.name == "CONVERGENCE"
+        assert bool(asked) is is_asked

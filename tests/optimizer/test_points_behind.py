@@ -27,3 +27,23 @@ def test_points_behind_are_counted_and_named(camera):
     assert f"{len(expected)} points behind their cameras" in summary.full_report()
     assert summary.to_dict()["points_behind"] == {edges.type.tag: len(expected)}
     assert summary.final_chi2 == pytest.approx(graph.chi2(), rel=1e-9)
+
+
+def test_points_behind_are_found_far_from_the_origin():
+    """Cameras and points a million units away, of which some points are moved behind."""
+    graph = ba(cameras=6, points=60, camera="expmap", start="truth")
+    poses, points, edges = graph.vertex_sets[0], graph.vertex_sets[1], graph.edge_sets[0]
+    world_T_cam = poses.type.pose(poses.estimate)
+    far = np.array([1e6, -2e6, 5e5])
+    turns = np.asarray(world_T_cam.quaternion)
+    poses.estimate[:] = type(world_T_cam).from_parts(world_T_cam.translation + far, turns).inverse().storage
+    points.estimate[:, :3] += far
+    centre = np.asarray(poses.type.pose(poses.estimate).translation)
+    points.estimate[::7, :3] = 2.0 * centre[0] - points.estimate[::7, :3]
+    (slot,) = [k for k, one in enumerate(edges.type.vertices) if one.role == "point"]
+    of_camera = np.searchsorted(poses.ids, edges.vertices[:, 1 - slot])
+    of_point = np.searchsorted(points.ids, edges.vertices[:, slot])
+    seen = poses.type.pose(poses.estimate[of_camera]).inverse_act(points.estimate[of_point, :3])
+    behind = np.flatnonzero(~(np.asarray(seen)[:, 2] > 0.0)).tolist()
+    assert behind
+    assert graphopt.optimize(graph, "lm", 0).points_behind == {edges.type.tag: behind}

@@ -99,6 +99,9 @@ def test_kind_of_information(threads, dim):
     """One matrix decides; of chosen rows only those count; NaN off the diagonal is no diagonal matrix."""
     information = np.tile(np.eye(dim), (MANY, 1, 1))
     assert kernels.information_kind(information, None) == "identity"
+    if dim > 1:
+        information[MANY - 9, 0, 1] = -0.0
+        assert kernels.information_kind(information, None) == "identity"
     information[77, dim - 1, dim - 1] = 2.0
     assert kernels.information_kind(information, None) == "diagonal"
     if dim > 1:

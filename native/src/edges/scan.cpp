@@ -1,6 +1,7 @@
 #include "edges/scan.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "edges/shares.h"
@@ -33,6 +34,29 @@ void mark(const std::int32_t* rows, int stride, std::int64_t num_edges, bool* ma
   });
 }
 
+namespace {
+
+// So many identity matrices, side by side, as fit into a first-level cache.
+std::vector<double> identities(int dim) {
+  constexpr int kNumbers = 2048;
+  const int size = dim * dim, count = std::max(1, kNumbers / std::max(size, 1));
+  std::vector<double> result(static_cast<std::size_t>(count) * size, 0.0);
+  for (int i = 0; i < count; ++i)
+    for (int k = 0; k < dim; ++k) result[static_cast<std::size_t>(i) * size + k * (dim + 1)] = 1.0;
+  return result;
+}
+
+// Whether `count` numbers are, bit by bit, repetitions of `pattern`.
+bool repeats(const double* numbers, std::int64_t count, const std::vector<double>& pattern) {
+  const std::int64_t length = static_cast<std::int64_t>(pattern.size());
+  for (std::int64_t at = 0; at < count; at += length)
+    if (std::memcmp(numbers + at, pattern.data(), sizeof(double) * std::min(length, count - at)) != 0)
+      return false;
+  return true;
+}
+
+}  // namespace
+
 Kind kind_of(const double* information, std::int64_t num, int dim, const std::int64_t* row) {
   const int size = dim * dim;
   std::atomic<int> kind{static_cast<int>(Kind::kIdentity)};
@@ -42,11 +66,14 @@ Kind kind_of(const double* information, std::int64_t num, int dim, const std::in
     }
   };
   constexpr std::int64_t kPiece = 1024;  // matrices between two looks at what other threads found
+  const std::vector<double> ones = identities(dim);
   for_each_share(num, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t first = begin; first < end; first += kPiece) {
       if (kind.load(std::memory_order_relaxed) == static_cast<int>(Kind::kFull)) return;
+      const std::int64_t last = std::min(first + kPiece, end);
+      if (row == nullptr && repeats(information + first * size, (last - first) * size, ones)) continue;
       bool is_one = true, is_diagonal = true;
-      for (std::int64_t i = first; i < std::min(first + kPiece, end); ++i) {
+      for (std::int64_t i = first; i < last; ++i) {
         const double* one = information + (row == nullptr ? i : row[i]) * size;
         for (int k = 0; k < size; ++k) {
           const bool on_diagonal = k % (dim + 1) == 0;
@@ -122,6 +149,34 @@ std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::
       total[pair].eliminated += own[pair].eliminated;
     }
   return total;
+}
+
+std::vector<Meeting> sample_meetings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                                     const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                                     std::int64_t num_eliminated, std::int64_t stride) {
+  const int shares = num_shares(num_edges);
+  std::vector<std::vector<Meeting>> found(static_cast<std::size_t>(shares));
+  for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<Meeting>& own = found[static_cast<std::size_t>(t)];
+    std::vector<std::int64_t> blocks(static_cast<std::size_t>(arity));
+    for (std::int64_t i = begin; i < end; ++i) {
+      int kept = 0;
+      std::int64_t gone = -1;
+      for (int a = 0; a < arity; ++a) {
+        blocks[a] = table[a][rows[i * arity + a]];
+        kept += blocks[a] >= 0 && blocks[a] < num_kept;
+        if (blocks[a] >= num_kept) gone = blocks[a] - num_kept;
+      }
+      if (gone < 0 ? kept < 2 : kept == 0 || gone % stride != 0) continue;
+      const std::int64_t place = gone < 0 ? num_eliminated / stride + 1 + i : gone / stride;
+      for (int a = 0; a < arity; ++a)
+        if (blocks[a] >= 0 && blocks[a] < num_kept)
+          own.push_back({static_cast<std::int32_t>(place), static_cast<std::int32_t>(blocks[a])});
+    }
+  });
+  std::vector<Meeting> all;
+  for (const std::vector<Meeting>& own : found) all.insert(all.end(), own.begin(), own.end());
+  return all;
 }
 
 }  // namespace graphopt::edges
