@@ -214,6 +214,7 @@ EdgeSim3 = define_edge(
     file=_edge_file(),
     aliases=("EDGE_SIM3_EXPMAP",),
     relative_pose=lambda z: z.inverse(),
+    measure=lambda first, second: second.similarity * first.similarity.inverse(),
 )
 EdgeSim3ProjectXYZ = define_edge(
     "EdgeSim3ProjectXYZ",
