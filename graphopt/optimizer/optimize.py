@@ -78,6 +78,7 @@ def optimize(
     on_interrupt: str = "raise",
     robust: str = "kernels",
     computed: str = "auto",
+    look_behind: bool = True,
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -111,6 +112,8 @@ def optimize(
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
+    look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
+        see: looking takes as long as some of a small problem's iterations.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
@@ -174,7 +177,8 @@ def optimize(
             problem.bring_back()
             if materialize:
                 graph.compute()
-    _count_behind(graph, selection, summary)
+    if look_behind:
+        _count_behind(graph, selection, summary)
     _close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
