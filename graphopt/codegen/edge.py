@@ -51,7 +51,7 @@ class EdgeKernels:
     @cached_property
     def errors(self) -> Program:
         """-> e; takes no information."""
-        return _compile(self.edge_type, ("errors",), "identity", False)[0]
+        return compile_errors(self.edge_type)
 
     @cached_property
     def jacobians(self) -> Program:
@@ -85,6 +85,11 @@ def compile_edge(
     kernel = compile_robust_kernel(robust) if robust is not None else None
     chi2, linearize = _compile(edge_type, ("chi2", "linearize"), information, robust is not None)
     return EdgeKernels(edge_type, information, chi2, linearize, kernel)
+
+
+def compile_errors(edge_type: Any) -> Program:
+    """Compile the errors of an edge type alone; takes no information."""
+    return _compile(edge_type, ("errors",), "identity", False)[0]
 
 
 def explain_rewrites(
