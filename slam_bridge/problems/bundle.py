@@ -24,6 +24,7 @@ from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.problems import scale
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
@@ -65,7 +66,7 @@ def bundle(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
     window = window or Window()
-    holds = selection.holds()
+    start, holds = selection, selection.holds()
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
     summary, rounds, imu_kernel = None, 0, options.kernel
     clock.lap("judge")
@@ -86,6 +87,8 @@ def bundle(
         if settled or not summary.is_usable:
             break
     assert summary is not None
+    if summary.is_usable and scale.is_open(selection, estimate):
+        selection = scale.kept(start, selection)
     result = _result(name, window, selection, now, summary, rounds, options)
     if estimate:
         result.extra["calibration"] = window.calibration(selection)

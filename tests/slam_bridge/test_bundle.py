@@ -86,6 +86,37 @@ def test_visual_problems_recover_the_truth(problem):
     np.testing.assert_allclose(world.landmarks["position"], points, atol=1e-3)
 
 
+def simulated_view(rng):
+    """A map of one camera without IMU, disturbed but for its first keyframe."""
+    world, _ = simulated_map(rng, stereo=False, pixels=0.5)
+    world.remove_imu(world.imu.ids)
+    disturb(world, rng, fixed=world.keyframes.ids[:1])
+    return world
+
+
+@pytest.mark.parametrize("problem", [sb.local_ba, sb.global_ba], ids=["local", "global"])
+def test_a_map_of_one_camera_keeps_its_scale(problem):
+    """Nothing measures it; the start's does not drift away, and chi2 is that of the optimization."""
+    world = simulated_view(np.random.default_rng(5))
+    camera = world.rig[0].body_T_cam
+
+    def sizes():
+        origin = np.asarray((SE3(world.keyframes["world_T_body"][0]) * SE3(camera)).translation)
+        return np.median(np.linalg.norm(world.landmarks["position"] - origin, axis=1))
+
+    before = sizes()
+    frames = world.keyframes.ids
+    arguments = (world, frames[1:], frames[:1]) if problem is sb.local_ba else (world,)
+    result = problem(*arguments, options=EXACT.with_changes(kernel=None, rounds=1))
+    assert result.is_usable
+    assert sizes() == pytest.approx(before, rel=1e-12)
+    again = problem(*arguments, options=EXACT.with_changes(kernel=None, rounds=1, iterations=0))
+    inliers = result.inliers & again.inliers
+    np.testing.assert_allclose(
+        result.observation_chi2[inliers], again.observation_chi2[inliers], rtol=1e-6, atol=1e-8
+    )
+
+
 def test_rgbd_and_unrectified_rigs():
     """A fisheye camera with depth beside a second camera of another model: poses come out right."""
     rng = np.random.default_rng(4)
