@@ -99,6 +99,10 @@ class Selection:
         """Numbers of the keyframes that are not fixed."""
         return np.flatnonzero(~self.fixed)
 
+    def landmarks_nowhere(self) -> np.ndarray:
+        """(m,) bool: the position is not finite, as of a landmark at infinity."""
+        return ~np.isfinite(self.points).all(axis=1)
+
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
         seen = self.observations

@@ -60,6 +60,9 @@ def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
         return {}
     points = np.asarray(motion.act(world.landmarks["position"][rows[rows >= 0]]))
     away = np.linalg.norm(points - truth.points[rows >= 0], axis=1)
+    away = away[np.isfinite(away)]
+    if not len(away):
+        return {"landmarks": 0}
     return {"landmarks": len(away), "landmark_median_m": float(np.median(away))}
 
 
