@@ -141,9 +141,11 @@ class Selection:
         if self.rig is None or not len(self.observations):
             return np.zeros(len(self.observations), bool)
         if at is None and all(camera.model == "pinhole" for camera in self.rig):
-            depth = self.depths_in_cameras()
+            with np.errstate(invalid="ignore"):  # landmarks at infinity
+                depth = self.depths_in_cameras()
             return np.isfinite(depth) & (depth > 0.0)
-        points = self.points_in_cameras() if at is None else at
+        with np.errstate(invalid="ignore"):
+            points = self.points_in_cameras() if at is None else at
         result = np.asarray(np.isfinite(points).all(axis=1))
         for number, camera in enumerate(self.rig):
             if len(self.rig) == 1:
