@@ -58,11 +58,13 @@ if TYPE_CHECKING:
     from graphopt.symbolic import Image
     from graphopt.symbolic.imports import from_sympy
     from graphopt.types import (
+        computed_type,
         edge_type,
         group_type,
         image_type,
         parameter_type,
         robust_kernel_type,
+        sum_type,
         vertex_type,
     )
 
@@ -112,11 +114,13 @@ _HOME = {
     "graphopt.symbolic": ("Image",),
     "graphopt.symbolic.imports": ("from_sympy",),
     "graphopt.types": (
+        "computed_type",
         "edge_type",
         "group_type",
         "image_type",
         "parameter_type",
         "robust_kernel_type",
+        "sum_type",
         "vertex_type",
     ),
 }
@@ -166,6 +170,7 @@ __all__ = [
     "codegen",
     "compute_covariances",
     "compute_marginals",
+    "computed_type",
     "datasets",
     "edge_type",
     "errors",
@@ -191,6 +196,7 @@ __all__ = [
     "robust_kernel_type",
     "sequential",
     "solver",
+    "sum_type",
     "types",
     "unique",
     "vertex_type",

@@ -221,6 +221,13 @@ def number_blocks(
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
 def diagonal_places(dims: np.ndarray, col_ptr: np.ndarray, block_ptr: np.ndarray) -> np.ndarray: ...
+def partition_graph(
+    begin: np.ndarray,
+    neighbor: np.ndarray,
+    vertex_weight: np.ndarray,
+    edge_weight: np.ndarray,
+    num_parts: int,
+) -> np.ndarray: ...
 def block_pattern(
     dims: np.ndarray,
     blocks: Sequence[np.ndarray],
@@ -389,6 +396,9 @@ def all_symmetric(matrices: np.ndarray) -> bool: ...
 def couplings(
     rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, degree: np.ndarray
 ) -> tuple[list[int], list[int]]: ...
+def sample_meetings(
+    rows: np.ndarray, tables: Sequence[np.ndarray], num_kept: int, num_eliminated: int, stride: int
+) -> np.ndarray: ...
 def sum_chi2(
     program: Program,
     kernel: Program | None,
@@ -401,6 +411,9 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def minimise_points(
+    edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 
 class ExpressionSet:
     """Many expressions of the columns of one matrix (native/src/batch)."""

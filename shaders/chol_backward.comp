@@ -16,7 +16,7 @@ INPUT(5, real, z)
 INOUT(6, real, x)  // (sides, dim) in the order of elimination
 
 const uint LINE = BLOCK + 1, TEAMS = WORKGROUP_SIZE / BLOCK;
-shared real v[CAPACITY], block[BLOCK * LINE];
+shared real v[CAPACITY], inverse[BLOCK], block[BLOCK * LINE];
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -51,15 +51,15 @@ void main() {
     for (uint e = LANE; e < BLOCK * width; e += WORKGROUP_SIZE) {
       const uint r = e % BLOCK, c = e / BLOCK;
       if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (column + c) * f.f + column + r);
+      if (r == c) inverse[c] = ONE / block[c * LINE + c];
     }
+    real mine = LANE < width ? v[column + LANE] : ZERO;
     barrier();
     for (uint back = width; back > 0; --back) {
       const uint c = back - 1;
-      const real solved = v[column + c] / block[c * LINE + c];
+      if (LANE == c) v[column + c] = mine * inverse[c];
       barrier();
-      if (LANE == c) v[column + c] = solved;
-      if (LANE < c) v[column + LANE] -= block[LANE * LINE + c] * solved;
-      barrier();
+      if (LANE < c) mine -= block[LANE * LINE + c] * v[column + c];
     }
   }
   for (uint r = LANE; r < f.n; r += WORKGROUP_SIZE) x.at[own + r] = v[r];

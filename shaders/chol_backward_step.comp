@@ -14,7 +14,7 @@ OUTPUT(4, real, x)
 
 // 128 invocations
 const uint LINE = BLOCK + 1;
-shared real v[BLOCK], block[BLOCK * LINE];
+shared real v[BLOCK], inverse[BLOCK], block[BLOCK * LINE];
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -26,8 +26,9 @@ void main() {
   for (uint e = LANE; e < BLOCK * width; e += 128) {
     const uint r = e % BLOCK, c = e / BLOCK;
     if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (push.column + c) * f.f + push.column + r);
+    if (r == c) inverse[c] = ONE / block[c * LINE + c];
   }
-  if (LANE < width) v[LANE] = z.at[own + push.column + LANE];
+  real mine = LANE < width ? z.at[own + push.column + LANE] : ZERO;
   const uint col = 128 * tile + LANE;
   const bool inside = col < push.column;
   real entries[BLOCK];
@@ -37,11 +38,9 @@ void main() {
   barrier();
   for (uint back = width; back > 0; --back) {
     const uint c = back - 1;
-    const real solved = v[c] / block[c * LINE + c];
+    if (LANE == c) v[c] = mine * inverse[c];
     barrier();
-    if (LANE == c) v[c] = solved;
-    if (LANE < c) v[LANE] -= block[LANE * LINE + c] * solved;
-    barrier();
+    if (LANE < c) mine -= block[LANE * LINE + c] * v[c];
   }
   if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = v[LANE];
   if (!inside) return;

@@ -17,7 +17,7 @@ OUTPUT(6, real, z)     // (sides, dim)
 INOUT(7, real, carry)  // (sides, num_carried)
 
 const uint LINE = BLOCK + 1;
-shared real v[CAPACITY], block[BLOCK * LINE];
+shared real v[CAPACITY], inverse[BLOCK], block[BLOCK * LINE];
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -38,14 +38,14 @@ void main() {
     for (uint e = LANE; e < BLOCK * width; e += WORKGROUP_SIZE) {
       const uint r = e % BLOCK, c = e / BLOCK;
       if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (column + c) * f.f + column + r);
+      if (r == c) inverse[c] = ONE / block[c * LINE + c];
     }
+    real mine = LANE < width ? v[column + LANE] : ZERO;
     barrier();
     for (uint c = 0; c < width; ++c) {
-      const real solved = v[column + c] / block[c * LINE + c];
+      if (LANE == c) v[column + c] = mine * inverse[c];
       barrier();
-      if (LANE == c) v[column + c] = solved;
-      if (LANE > c && LANE < width) v[column + LANE] -= block[c * LINE + LANE] * solved;
-      barrier();
+      if (LANE > c && LANE < width) mine -= block[c * LINE + LANE] * v[column + c];
     }
     for (uint r = column + width + LANE; r < f.f; r += WORKGROUP_SIZE) {
       real sum = ZERO;

@@ -15,7 +15,7 @@ INOUT(5, real, carry)
 
 // 128 invocations
 const uint LINE = BLOCK + 1;
-shared real v[BLOCK], block[BLOCK * LINE];
+shared real v[BLOCK], inverse[BLOCK], block[BLOCK * LINE];
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -27,8 +27,9 @@ void main() {
   for (uint e = LANE; e < BLOCK * width; e += 128) {
     const uint r = e % BLOCK, c = e / BLOCK;
     if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (push.column + c) * f.f + push.column + r);
+    if (r == c) inverse[c] = ONE / block[c * LINE + c];
   }
-  if (LANE < width) v[LANE] = y.at[own + push.column + LANE];
+  real mine = LANE < width ? y.at[own + push.column + LANE] : ZERO;
   const uint row = push.column + width + 128 * tile + LANE;
   real entries[BLOCK];
   [[unroll]] for (uint c = 0; c < BLOCK; ++c) {
@@ -36,11 +37,9 @@ void main() {
   }
   barrier();
   for (uint c = 0; c < width; ++c) {
-    const real solved = v[c] / block[c * LINE + c];
+    if (LANE == c) v[c] = mine * inverse[c];
     barrier();
-    if (LANE == c) v[c] = solved;
-    if (LANE > c && LANE < width) v[LANE] -= block[c * LINE + LANE] * solved;
-    barrier();
+    if (LANE > c && LANE < width) mine -= block[c * LINE + LANE] * v[c];
   }
   if (tile == 0 && LANE < width) z.at[own + push.column + LANE] = v[LANE];
   if (row >= f.f) return;

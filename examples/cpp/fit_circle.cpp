@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   const bool solved = graphopt_graph_new(argv[1], &graph) == GRAPHOPT_OK &&
                       graphopt_add_vertices(graph, "VERTEX_CIRCLE", &circle, start, 1) == GRAPHOPT_OK &&
                       graphopt_add_edges(graph, "EDGE_POINT_ON_CIRCLE", vertices.data(), nullptr,
-                                         points.data(), nullptr, "Tukey", 4.0, num_points) == GRAPHOPT_OK &&
+                                         points.data(), nullptr, "Huber", 0.01, num_points) == GRAPHOPT_OK &&
                       graphopt_optimize(graph, nullptr, &summary) == GRAPHOPT_OK &&
                       graphopt_get_estimates(graph, "VERTEX_CIRCLE", nullptr, found, 1) == GRAPHOPT_OK;
   if (solved)

@@ -33,7 +33,7 @@ from graphopt.graph.arguments import (
     set_of,
 )
 from graphopt.graph.behind import points_behind
-from graphopt.graph.domains import GraphDomains
+from graphopt.graph.computed import GraphComputed
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
 from graphopt.graph.kernels import renumber_kernels, used_own_kernels
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from graphopt.types.robust_kernels import RobustKernel
 
 
-class Graph(GraphDomains):
+class Graph(GraphComputed):
     """Vertices, edges and parameters of an optimization problem."""
 
     def __repr__(self) -> str:
@@ -376,6 +376,7 @@ class Graph(GraphDomains):
         self.edge_sets.clear()
         self.parameter_sets.clear()
         self.unparsed.clear()
+        self.convolutions.clear()
         self.attachments.clear()
         self._vertex_index.clear()
         self._parameter_index.clear()
@@ -389,6 +390,7 @@ class Graph(GraphDomains):
         other.edge_sets.extend(one.copy() for one in self.edge_sets)
         other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
         other.unparsed.extend(self.unparsed)
+        other.convolutions.extend(self.convolutions)
         other.attachments.update(deepcopy(self.attachments))
         other._next_order = self._next_order
         other._take_edge_sets()
@@ -420,6 +422,7 @@ class Graph(GraphDomains):
 
     def chi2(self, level: int = 0, *, robust: bool = True) -> float:
         """Sum of rho(e' Omega e) over the active edges, in plain numpy; `robust=False` leaves rho out."""
+        self.compute()
         function = residuals.robust_chi2 if robust else residuals.edge_chi2
         return float(
             sum(function(self, edges.edge_set, edges.rows).sum() for edges in self.select(level).edges)

@@ -61,6 +61,8 @@ def _select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
     active = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
+        if edge_set.type.defines:
+            continue
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))
         else:

@@ -18,6 +18,7 @@ from graphopt.graph.arguments import (
     resolved_parameter_type,
     resolved_vertex_type,
 )
+from graphopt.graph.convolution import Convolution
 from graphopt.graph.id_index import IdIndex
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.types.base import EdgeType, VariadicEdgeType
@@ -48,6 +49,8 @@ class GraphStore:
         """In order of first use; edges of one tag and different arity are in different sets."""
         self.parameter_sets: list[ParameterSet] = []
         """In order of first use."""
+        self.convolutions: list[Convolution] = []
+        """Computed values that are weighted sums over a grid (`graph.computed`)."""
         self.unparsed: list[UnparsedLine] = []
         """Lines with unknown tags."""
         self.attachments: dict[str, object] = {}

@@ -18,6 +18,7 @@ import scipy.sparse
 from graphopt.errors import GraphError
 from graphopt.graph import EdgeSet, Graph, residuals
 from graphopt.graph.selection import EdgeSelection
+from graphopt.solver.computed.inline import with_values_inlined
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import Structure
 from graphopt.types.base import working_edge_type
@@ -73,10 +74,12 @@ class Linearization:
 def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any = None) -> Linearization:
     """H, b, J, errors and W of the active part of a graph (`Graph.select`) at the present estimates.
 
-    The estimates and the graph stay as they are. Raises `GraphError` where nothing is to be optimized, or an
+    The estimates and the graph stay as they are. Computed values are inlined: the rows are those of edges
+    between what they follow from. Raises `GraphError` where nothing is to be optimized, or an
     edge type is evaluated elsewhere (`EdgeType.is_external`).
     """
-    structure = Structure(graph.select(level, vertices, edges))
+    graph, selection = with_values_inlined(graph, graph.select(level, vertices, edges))
+    structure = Structure(selection)
     moves = _moving(structure)
     parts = [_Part(graph, structure, one) for one in structure.selection.edges]
     first = np.concatenate([[0], np.cumsum([len(part.errors) for part in parts])])

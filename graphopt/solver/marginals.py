@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
+from graphopt.solver.computed.inline import with_values_inlined
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.held import without_held
 from graphopt.solver.linear import BlockPattern, SparseCholesky
@@ -101,7 +102,7 @@ def describe(space: NullSpace, structure: Structure) -> str:
 
 def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
     """The graph without held components, its structure, H."""
-    problem = without_held(graph, graph.select(level))
+    problem = without_held(*with_values_inlined(graph, graph.select(level)))
     structure = Structure(problem.selection)
     solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()

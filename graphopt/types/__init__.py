@@ -15,6 +15,7 @@ from graphopt.types import (
     visual_inertial,
 )
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
+from graphopt.types.computed import ComputedVertexType, computed_type, sum_type
 from graphopt.types.decorators import edge_type, parameter_type, vertex_type
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.groups import group_type
@@ -27,6 +28,7 @@ BUILTIN_TYPES = tuple(registry.all_types())
 __all__ = [
     "BUILTIN_TYPES",
     "AnyEdgeType",
+    "ComputedVertexType",
     "EdgeFile",
     "EdgeType",
     "ImageFormat",
@@ -35,6 +37,7 @@ __all__ = [
     "VertexFile",
     "VertexType",
     "bal",
+    "computed_type",
     "edge_type",
     "four_dof",
     "group_type",
@@ -50,6 +53,7 @@ __all__ = [
     "sim3",
     "slam2d",
     "slam3d",
+    "sum_type",
     "unwrapped",
     "vertex_type",
     "visual_inertial",

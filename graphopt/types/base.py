@@ -198,6 +198,8 @@ class EdgeType(KnownByTag):
     it. None: the edge is no image."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    defines: bool = False
+    """No error: what the function returns is a term of the computed value in slot 0 (`types.computed`)."""
     home: str = ""
     """As `VertexType.home`."""
     relative_pose: Callable[..., Any] | None = None

@@ -85,7 +85,8 @@ def find(name: str) -> AnyType | None:
 
 def find_kind(kind: str, tag: str) -> AnyType | None:
     """Type of a tag in the table of a kind ("VertexType", "ParameterType", or an edge's), or None."""
-    table = {"VertexType": _vertices, "ParameterType": _parameters}.get(kind, _edges)
+    vertices = {"VertexType": _vertices, "ComputedVertexType": _vertices}
+    table = {**vertices, "ParameterType": _parameters}.get(kind, _edges)
     return table.get(tag)
 
 

@@ -151,4 +151,32 @@ std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::
   return total;
 }
 
+std::vector<Meeting> sample_meetings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                                     const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                                     std::int64_t num_eliminated, std::int64_t stride) {
+  const int shares = num_shares(num_edges);
+  std::vector<std::vector<Meeting>> found(static_cast<std::size_t>(shares));
+  for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<Meeting>& own = found[static_cast<std::size_t>(t)];
+    std::vector<std::int64_t> blocks(static_cast<std::size_t>(arity));
+    for (std::int64_t i = begin; i < end; ++i) {
+      int kept = 0;
+      std::int64_t gone = -1;
+      for (int a = 0; a < arity; ++a) {
+        blocks[a] = table[a][rows[i * arity + a]];
+        kept += blocks[a] >= 0 && blocks[a] < num_kept;
+        if (blocks[a] >= num_kept) gone = blocks[a] - num_kept;
+      }
+      if (gone < 0 ? kept < 2 : kept == 0 || gone % stride != 0) continue;
+      const std::int64_t place = gone < 0 ? num_eliminated / stride + 1 + i : gone / stride;
+      for (int a = 0; a < arity; ++a)
+        if (blocks[a] >= 0 && blocks[a] < num_kept)
+          own.push_back({static_cast<std::int32_t>(place), static_cast<std::int32_t>(blocks[a])});
+    }
+  });
+  std::vector<Meeting> all;
+  for (const std::vector<Meeting>& own : found) all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
 }  // namespace graphopt::edges

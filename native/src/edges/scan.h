@@ -34,4 +34,15 @@ std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::
                                       const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
                                       std::int32_t* degree);
 
+// (a place where kept blocks meet, a kept block), for all of them that an edge knows:
+//   eliminated block e (from num_kept on), every `stride`-th of them at place (e - num_kept) / stride
+//   edge i without an eliminated vertex but with two kept ones       at place num_eliminated / stride + 1 + i
+// In the order of the edges, whatever the number of threads.
+struct Meeting {
+  std::int32_t place, block;
+};
+std::vector<Meeting> sample_meetings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                                     const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                                     std::int64_t num_eliminated, std::int64_t stride);
+
 }  // namespace graphopt::edges

@@ -3,7 +3,7 @@
     device   operations / (share of the measured rate) + steps * (a panel's chain of pivots + a dispatch)
     CPU      operations / (rate of a core * cores) + the way of H there and of x back
 
-The shares and the chain were measured with benchmarks/device_cholesky.py.
+The shares and the chain (`rates`) were measured with benchmarks/device_cholesky.py.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from graphopt.device.vulkan import VulkanDevice
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse
+from graphopt.solver.vulkan.cholesky.rates import (
+    CORE_FLOPS,
+    ROUND_TRIP,
+    TRANSFER_BYTES,
+    device_rate,
+    panel_seconds,
+)
 from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
-
-DEVICE_SHARE = 0.35
-"""Of the multiply-add rate, in tiles."""
-PANEL_SECONDS = 1.5e-5
-"""32 pivots, one after the other, with their dispatch."""
-CORE_FLOPS = 1.5e10
-"""A core's rate on fronts, without waiting for others."""
-TRANSFER_BYTES = 8e9
-ROUND_TRIP = 1e-4
 
 
 def device_seconds(device: Any, analysis: Analysis) -> float:
@@ -38,12 +36,11 @@ def device_seconds(device: Any, analysis: Analysis) -> float:
     except DeviceMemoryError:
         return float("inf")
     figures = device_figures(device)
-    rate = DEVICE_SHARE * figures.flops("double" if device.has_float64 else "mixed")
     widest = np.zeros(analysis.num_levels)
     np.maximum.at(widest, analysis.level, analysis.num_pivots)
     panels = float(np.ceil(widest / BLOCK).sum())
-    solve = 2.0 * analysis.factor_size * 8 / figures.bytes_per_second + 2 * panels * figures.dispatch_seconds
-    return analysis.flops / rate + panels * (PANEL_SECONDS + figures.dispatch_seconds) + solve
+    solve = 2.0 * analysis.factor_size * 8 / figures.bytes_per_second
+    return analysis.flops / device_rate(figures) + panels * panel_seconds(figures) + solve
 
 
 def cpu_seconds(analysis: Analysis) -> float:

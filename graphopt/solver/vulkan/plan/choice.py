@@ -30,7 +30,9 @@ from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.data.views import MANY_EDGES
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.cost import Prediction
+from graphopt.solver.vulkan.plan.direct import is_factored
 from graphopt.solver.vulkan.plan.problem import ProblemSize, check_edges, mergeable_slots, problem_size
+from graphopt.solver.vulkan.plan.reduced import reduced_shape
 from graphopt.solver.vulkan.plan.search import cheapest, of_winners, other_summations, predict
 from graphopt.solver.vulkan.plan.storage import describe_products, join_pin, split_pin
 from graphopt.solver.vulkan.program import MAX_QUEUE_ITEMS
@@ -118,7 +120,7 @@ def choose_plan(
 
     Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
     evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
-    for.
+    for, unless it finds that a factorization of S is faster (`direct`).
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
@@ -143,12 +145,7 @@ def choose_plan(
     if linear_solver != "pcg":
         if set(pins) - {"auto", "blocks"}:
             raise _needs_products(asked, resolved)
-        chosen: tuple[Evaluation, ...] = tuple(
-            "scatter" if one == "scatter" else "gather" for one in evaluations
-        )
-        tags = [group.edge_set.type.tag for group in structure.groups]
-        whole: tuple[Products, ...] = ("blocks",) * len(pins)
-        return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
+        return _factored(resolved, structure, evaluations, merged)
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
@@ -162,10 +159,38 @@ def choose_plan(
     found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
         raise _impossible(asked, pins, evaluations, resolved, size)
-    best = cheapest(of_winners(found, size, by_tag) or found, COMFORTABLE_SHARE * device_memory(device))
+    limit = COMFORTABLE_SHARE * device_memory(device)
+    if _may_factor(configuration, eliminates) and not set(pins) - {"auto", "blocks"}:
+        software, shape = device.info["kind"] == "cpu", reduced_shape(structure)
+        figures = device_figures(device)
+        if is_factored(found, shape, size, figures, precision, software=software, memory_limit=limit):
+            direct = replace(resolved, linear_solver="cholesky", schur="explicit")
+            return _factored(direct, structure, evaluations, merged)
+    best = cheapest(of_winners(found, size, by_tag) or found, limit)
     others = other_summations(size, device_figures(device), precision, best)
     taken = best.schedule, best.products, best.evaluations, best.merged
     return Plan(replace(resolved, schur=best.schur), *taken, tuple(found), tuple(others))
+
+
+def _may_factor(configuration: Configuration, eliminates: bool) -> bool:
+    """Nobody asked for conjugate gradients, or for something that only they have."""
+    return (
+        eliminates
+        and configuration.linear_solver == "auto"
+        and configuration.schur != "implicit"
+        and configuration.preconditioner == Configuration.preconditioner
+        and not configuration.max_iterations
+    )
+
+
+def _factored(
+    resolved: Configuration, structure: Structure, evaluations: list[str], merged: frozenset[int]
+) -> Plan:
+    """With a factorization: all blocks are stored."""
+    chosen: tuple[Evaluation, ...] = tuple("scatter" if one == "scatter" else "gather" for one in evaluations)
+    tags = [group.edge_set.type.tag for group in structure.groups]
+    whole: tuple[Products, ...] = ("blocks",) * len(tags)
+    return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:

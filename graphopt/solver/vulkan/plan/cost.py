@@ -39,6 +39,8 @@ SETUP_ITERATIONS = 50
 _PAIR_SECONDS = 3e-8  # to find a pair of observations and put it into S's work queue, on the host
 _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
+PAIR_BYTES = 12.0
+"""Of a pair of observations in S's work queue."""
 Elimination = Literal["explicit", "implicit", "off"]
 
 
@@ -156,7 +158,7 @@ def _eliminate(
     if schur == "implicit":
         return [once]
     queue = Pass(
-        nbytes=12.0 * size.num_pairs + real * (size.schur + size.coupling),
+        nbytes=PAIR_BYTES * size.num_pairs + real * (size.schur + size.coupling),
         flops=size.pair_flops,
         efficiency=_PAIR_EFFICIENCY,
         dispatches=2,
@@ -219,5 +221,5 @@ def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) 
         if stored == "blocks":
             numbers += g.kept_off_diagonal + g.coupling
             views += 2 * _ITEM_BYTES * g.num_blocks
-    explicit = real * size.schur + 12.0 * size.num_pairs if schur == "explicit" else 0.0
+    explicit = real * size.schur + PAIR_BYTES * size.num_pairs if schur == "explicit" else 0.0
     return views + real * (numbers + size.diagonal + 12.0 * size.dim) + explicit + 16.0 * size.dim

@@ -1,0 +1,1 @@
+"""Optimizations of graphs that have computed values (`types.computed`)."""

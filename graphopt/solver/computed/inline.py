@@ -1,0 +1,215 @@
+"""The same problem without computed values: the functions of their terms stand inside those of the edges.
+
+Edges of one set are grouped by the terms of their values, then by which of their vertices coincide; each
+group has a type of its own (`inlined_edge_type`, `merged_edge_type`). Values that follow from other values
+are put in one after the other. H, b and chi2 are those of a residual written by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.errors import GraphError
+from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.graph.columns import Columns
+from graphopt.graph.computed import without_values
+from graphopt.types.base import EdgeType
+from graphopt.types.computed import ComputedVertexType, inlined_edge_type
+from graphopt.types.merged import merged_edge_type
+
+MOST_SLOTS = 64
+"""Vertices of one inlined edge: all pairs of them have blocks in H."""
+_COLUMNS = ("sequence", "information", "kernel", "kernel_width", "level")
+
+
+@dataclass
+class _Edges:
+    """Edges of one type."""
+
+    type: EdgeType
+    vertices: np.ndarray
+    measurement: np.ndarray
+    parameters: np.ndarray
+    rest: dict[str, np.ndarray]
+    """Columns that stay."""
+
+    def taken(self, rows: np.ndarray) -> _Edges:
+        rest = {name: column[rows] for name, column in self.rest.items()}
+        return _Edges(self.type, self.vertices[rows], self.measurement[rows], self.parameters[rows], rest)
+
+
+class _Terms:
+    """The terms of all values of one type, by value."""
+
+    def __init__(self, kind: ComputedVertexType, sets: list[EdgeSet], first_id: np.ndarray):
+        self.kind = kind
+        self.ids = first_id
+        """(n,) int64 vertex ids of the values, ascending."""
+        self.sets = sets
+        owner = np.concatenate([np.searchsorted(self.ids, one.vertices[:, 0]) for one in sets])
+        number = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
+        row = np.concatenate([np.arange(len(one)) for one in sets])
+        order = np.lexsort((row, number, owner))
+        self.number, self.row = number[order], row[order]
+        self.first = np.searchsorted(owner[order], np.arange(len(self.ids) + 1))
+
+    def of(self, ids: np.ndarray) -> list[tuple[np.ndarray, tuple[int, ...], np.ndarray]]:
+        """Groups of values with terms of the same types: (places in ids, sets of the terms, their rows)."""
+        at = np.searchsorted(self.ids, ids)
+        counts = self.first[at + 1] - self.first[at]
+        found = []
+        for count in np.unique(counts).tolist():
+            places = np.flatnonzero(counts == count)
+            terms = self.first[at[places]][:, None] + np.arange(count)
+            kinds, member = np.unique(self.number[terms], axis=0, return_inverse=True)
+            for k, kind in enumerate(kinds.tolist()):
+                here = member.reshape(-1) == k
+                found.append((places[here], tuple(kind), self.row[terms[here]]))
+        return found
+
+
+def inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
+    """A graph of the selected edges without computed values, and all of it selected.
+
+    It shares the vertices of `graph`: an optimization of it moves these. Raises `GraphError` where an edge
+    names a value that has no term, or would have more than `MOST_SLOTS` vertices.
+    """
+    refuse_missing_values(graph, selection)
+    if graph.convolutions:
+        raise GraphError("Sums over a grid (add_convolution) cannot be inlined; use computed='materialize'.")
+    other = Graph()
+    for one in graph.vertex_sets:
+        if not isinstance(one.type, ComputedVertexType):
+            other.adopt(one)
+    other.parameter_sets.extend(graph.parameter_sets)
+    terms = _terms_by_type(graph)
+    finished: dict[EdgeType, list[_Edges]] = {}
+    for chosen in selection.edges:
+        for edges in _without_values(_edges_of(chosen.edge_set, chosen.rows), terms):
+            finished.setdefault(edges.type, []).append(edges)
+    for kind, parts in finished.items():
+        other.adopt(EdgeSet(kind, Columns.holding(_joined(parts))))
+    by_edges = {one: slice(None) for one in other.edge_sets} if selection.chosen_by_edges else None
+    found = other.select(-1, edges=by_edges)
+    return other, _with_fixed(found, selection)
+
+
+def with_values_inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
+    """`inlined`, after the values were computed; the graph itself where it has none."""
+    if not graph.has_computed():
+        return graph, selection
+    graph.compute()
+    return inlined(graph, selection)
+
+
+def refuse_missing_values(graph: Graph, selection: Selection) -> None:
+    """`GraphError` where a selected edge names a value without terms."""
+    missing = without_values(graph)
+    for edges in selection.edges:
+        for slot, number in enumerate(edges.vertex_sets):
+            if number in missing:
+                wrong = missing[number][edges.vertex_rows[:, slot]]
+                if wrong.any():
+                    kind = selection.vertex_sets[number]
+                    value = int(kind.ids[edges.vertex_rows[np.argmax(wrong), slot]])
+                    raise GraphError(
+                        f"{edges.edge_set.type.tag} names value {value} of {kind.type.tag}, "
+                        "which has no terms: its stencil leaves the grid or is masked out. Mask such edges."
+                    )
+
+
+def _with_fixed(found: Selection, selection: Selection) -> Selection:
+    """Hold what `selection` holds beside the graph's own flags."""
+    fixed = {id(one): mask for one, mask in zip(selection.vertex_sets, selection.fixed, strict=True)}
+    places = [
+        (number, int(row))
+        for number, one in enumerate(found.vertex_sets)
+        for row in np.flatnonzero(fixed[id(one)] & ~one.fixed)
+    ]
+    return found.with_fixed(places) if places else found
+
+
+def _terms_by_type(graph: Graph) -> dict[ComputedVertexType, _Terms]:
+    by_type: dict[ComputedVertexType, list[EdgeSet]] = {}
+    for one in graph.definitions():
+        kind = one.type.vertices[0]
+        assert isinstance(kind, ComputedVertexType)
+        by_type.setdefault(kind, []).append(one)
+    return {kind: _Terms(kind, sets, np.sort(graph.vertex_set(kind).ids)) for kind, sets in by_type.items()}
+
+
+def _edges_of(edge_set: EdgeSet, rows: np.ndarray) -> _Edges:
+    columns = edge_set._columns
+    rest = {name: columns[name][rows] for name in _COLUMNS}
+    arrays = (edge_set.vertices[rows], edge_set.measurement[rows], edge_set.parameters[rows])
+    return _Edges(edge_set.type, *arrays, rest)
+
+
+def _without_values(edges: _Edges, terms: dict[ComputedVertexType, _Terms]) -> list[_Edges]:
+    """The same edges, of types that name no computed value and no vertex twice."""
+    waiting, finished = [edges], []
+    while waiting:
+        one = waiting.pop()
+        slot = next((k for k, v in enumerate(one.type.vertices) if isinstance(v, ComputedVertexType)), None)
+        if slot is None:
+            finished += _merged(one)
+            continue
+        kind = one.type.vertices[slot]
+        assert isinstance(kind, ComputedVertexType)
+        for places, numbers, rows in terms[kind].of(one.vertices[:, slot]):
+            waiting.append(_put_in(one.taken(places), slot, [terms[kind].sets[n] for n in numbers], rows))
+    return finished
+
+
+def _put_in(edges: _Edges, slot: int, sets: list[EdgeSet], rows: np.ndarray) -> _Edges:
+    """Terms in place of one slot; rows (m, number of terms): where they are in their sets."""
+    spread: list[tuple[EdgeType, ...] | None] = [None] * len(edges.type.vertices)
+    spread[slot] = tuple(one.type for one in sets)
+    num_slots = len(spread) - 1 + sum(one.arity - 1 for one in sets)
+    if num_slots > MOST_SLOTS:
+        raise GraphError(
+            f"{edges.type.tag} would have {num_slots} vertices with the terms of its values inlined, at most "
+            f"{MOST_SLOTS} are taken. Use computed='materialize'."
+        )
+    inputs = [one.vertices[rows[:, k], 1:] for k, one in enumerate(sets)]
+    data = [one.measurement[rows[:, k]] for k, one in enumerate(sets)]
+    constants = [one.parameters[rows[:, k]] for k, one in enumerate(sets)]
+    own = edges.vertices
+    return _Edges(
+        inlined_edge_type(edges.type, tuple(spread)),
+        np.concatenate([own[:, :slot], *inputs, own[:, slot + 1 :]], axis=1),
+        np.concatenate([edges.measurement, *data], axis=1),
+        np.concatenate([edges.parameters, *constants], axis=1),
+        edges.rest,
+    )
+
+
+def _merged(edges: _Edges) -> list[_Edges]:
+    """Edges by which of their vertices coincide."""
+    ids = edges.vertices
+    arity = ids.shape[1]
+    same = np.zeros(ids.shape, np.int64)  # first slot with the same vertex
+    for slot in range(arity):
+        same[:, slot] = slot
+        for other in range(slot - 1, -1, -1):
+            same[ids[:, other] == ids[:, slot], slot] = other
+    patterns, member = np.unique(same, axis=0, return_inverse=True)
+    found = []
+    for k, first in enumerate(patterns):
+        kept = np.unique(first)
+        part = edges.taken(np.flatnonzero(member.reshape(-1) == k))
+        part.type = merged_edge_type(part.type, tuple(np.searchsorted(kept, first).tolist()))
+        part.vertices = np.ascontiguousarray(part.vertices[:, kept])
+        found.append(part)
+    return found
+
+
+def _joined(parts: list[_Edges]) -> dict[str, np.ndarray]:
+    """Columns of an edge set, in the order in which its edges were added."""
+    columns = {name: np.concatenate([one.rest[name] for one in parts]) for name in _COLUMNS}
+    for name in ("vertices", "measurement", "parameters"):
+        columns[name] = np.concatenate([getattr(one, name) for one in parts])
+    order = np.argsort(columns["sequence"], kind="stable")
+    return {name: np.ascontiguousarray(column[order]) for name, column in columns.items()}

@@ -1,0 +1,318 @@
+"""The block solver of a graph whose computed values are kept in arrays.
+
+    values c and their derivatives L are computed once per linearization, the values once per trial;
+    a block solver of any device linearises the edges as functions of what they name: H_in, b_in;
+    H = E' H_in E,  b = E' b_in,   E: the chain rule (`chain`)
+
+This is Gauss-Newton's H of the residuals with the values put in, term by term. It is either formed, by
+products of sparse matrices, and factorized, or conjugate gradients multiply by E, H_in and E' in turn: then
+an edge costs what it names, however many unknowns its values are sums of.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import GraphError, OptionError
+from graphopt.graph import Graph, Selection
+from graphopt.solver.computed.chain import Chain
+from graphopt.solver.computed.inline import refuse_missing_values
+from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
+from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear_systems import PCG_TOLERANCE
+from graphopt.solver.registry import SolverOptions, create_block_solver
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.working import WorkingEstimates
+from graphopt.types.computed import ComputedVertexType
+
+MOST_FORMED = 40_000_000
+"""Multiplications of one product E' H_in E up to which H is formed and factorized."""
+
+
+def outer_selection(graph: Graph, selection: Selection) -> Selection:
+    """What is optimized: the vertices that selected edges name, and those that values follow from."""
+    computed = [isinstance(one.type, ComputedVertexType) for one in selection.vertex_sets]
+    active = tuple(
+        np.zeros(len(mask), bool) if is_computed else mask.copy()
+        for mask, is_computed in zip(selection.active, computed, strict=True)
+    )
+    for edge_set in graph.definitions():
+        sets, rows, _, _ = graph.edge_places(edge_set, None)
+        for slot, number in enumerate(sets):
+            if not computed[number]:
+                active[number][rows[:, slot]] = True
+    kinds = [one.type for one in selection.vertex_sets]
+    for one in graph.convolutions:
+        if not computed[number := kinds.index(one.source_type)]:
+            active[number][graph.rows_of(one)[0]] = True
+    return replace(selection, active=active, edges=(), whole=None, masks=())
+
+
+class MaterializedSolver(TrialsByParts):
+    """Implements `BlockSolver`; see the module's header."""
+
+    def __init__(self, graph: Graph, selection: Selection, options: SolverOptions):
+        refuse_missing_values(graph, selection)
+        if options.schur not in ("auto", "off"):
+            raise OptionError(
+                f"schur is '{options.schur}': nothing is eliminated where values are kept in arrays. "
+                "Use computed='inline' or schur='off'."
+            )
+        for one in selection.vertex_sets:
+            if one.holds_components:
+                raise GraphError(
+                    f"{one.type.tag} has vertices that hold components, which needs computed='inline'."
+                )
+        self.structure = outer = Structure(outer_selection(graph, selection))
+        self.dim = outer.dim
+        inner_structure = Structure(selection)
+        inside = replace(options, linear_solver="pcg", schur="off", pcg_tolerance=None, pcg_iterations=None)
+        if options.device not in ("auto", "cpu"):
+            inside = replace(inside, precision="double" if options.precision == "auto" else options.precision)
+        self.inner: Any = create_block_solver(graph, inner_structure, inside)
+        self._inner_structure = inner_structure
+        self._estimates = [WorkingEstimates(one) for one in selection.vertex_sets]
+        self._mover, _ = make_linearizer(graph.parameter_sets, outer, self._estimates, [])
+        self._chain = Chain(graph, outer, inner_structure, self._estimates)
+        self._tolerance = options.pcg_tolerance or PCG_TOLERANCE
+        self._most = options.pcg_iterations or self.dim
+        self._direct = self._choose_direct(options)
+        self._b, self._dx, self._diagonal = np.zeros((3, self.dim))
+        self.num_products = 0
+        """H times a vector, since the solver was made."""
+        self._was_coarse = False
+        self._compute()
+
+    def _choose_direct(self, options: SolverOptions) -> Any:
+        if options.linear_solver == "pcg":
+            return None
+        is_asked = options.linear_solver in ("cholesky", "dense")
+        matrix = self._chain.matrix()
+        if matrix is None:
+            if is_asked:
+                raise OptionError(
+                    f"linear_solver '{options.linear_solver}' needs H, which sums over a grid fill. "
+                    "Use linear_solver='pcg'."
+                )
+            return None
+        if not is_asked and not isinstance(self.inner, CpuBlockSolver):
+            return None
+        work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
+        return FormedSystem(self._inner_structure) if is_asked or work < MOST_FORMED else None
+
+    # ---------------------------------------------------------------- evaluation
+
+    @property
+    def precision(self) -> str:
+        """Of the edges' H; the chain rule is in double."""
+        return self.inner.precision
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side."""
+        return self._b
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step."""
+        return self._dx
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self._dx[:] = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H; with conjugate gradients without what different values of an edge share."""
+        return self._diagonal
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates."""
+        return self.inner.chi2()
+
+    def linearize(self) -> float:
+        """H, b and the robustified chi2."""
+        chi2 = self.inner.linearize()
+        self._chain.linearize()
+        self._b[:] = self._chain.contract(self.inner.b)
+        if self._direct is None:
+            self._diagonal[:] = self._chain.contract_squared(self.inner.diagonal)
+        else:
+            matrix = self._chain.matrix()
+            assert matrix is not None
+            self._diagonal[:] = self._direct.form(matrix, self.inner.values)
+        return chi2
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector."""
+        self.num_products += 1
+        return self._chain.contract(self.inner.multiply(self._chain.expand(vector)))
+
+    # ---------------------------------------------------------------- steps
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        return self._solve(damping, self._tolerance)
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve as closely as the damping asks, push, update and chi2."""
+        own = self._tolerance
+        if damping.accuracy is not None:
+            self._tolerance = max(own, damping.accuracy**2)
+        try:
+            self._was_coarse = False
+            found = super().trial(damping)
+        finally:
+            self._tolerance = own
+        return replace(found, is_coarse=self._was_coarse)
+
+    def _solve(self, damping: float | np.ndarray, tolerance: float) -> bool:
+        if self._direct is not None:
+            return self._direct.solve(damping, self._b, self._dx)
+        shifted = self._diagonal + damping
+        if not (shifted > 0.0).all():
+            return False
+        x, r = np.zeros(self.dim), self._b.copy()
+        s = r / shifted
+        d, power = s.copy(), float(r @ s)
+        bound = tolerance * power
+        for _ in range(self._most):
+            if power <= bound:
+                break
+            kernels.check_stop()
+            q = self.multiply(d) + damping * d
+            curvature = float(d @ q)
+            if not curvature > 0.0:
+                return False
+            alpha = power / curvature
+            x += alpha * d
+            r -= alpha * q
+            s = r / shifted
+            before, power = power, float(r @ s)
+            d *= power / before
+            d += s
+        self._was_coarse = tolerance > PCG_TOLERANCE
+        self._dx[:] = x
+        return True
+
+    def update(self) -> None:
+        """Estimates <- estimates oplus dx, and the values there."""
+        self._mover.oplus(self._dx)
+        self._compute()
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._mover.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._mover.pop()
+        self._compute()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._mover.discard_top()
+
+    def _compute(self) -> None:
+        """The values, and the present estimates for who evaluates the edges."""
+        self._chain.compute()
+        self.finish()
+        if isinstance(self.inner, CpuBlockSolver):
+            self.inner.take_all_estimates()
+        else:
+            self.inner.refresh()
+
+    # ---------------------------------------------------------------- the graph
+
+    def refresh(self) -> None:
+        """Take what has changed in the graph."""
+        for one in self._estimates:
+            one.read()
+        self._compute()
+        self.inner.refresh()
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph."""
+        for one in self._estimates:
+            one.write()
+
+    def external(self, places: Any) -> Any:
+        """Not here: edges that Python evaluates name no computed values."""
+        raise GraphError("Edges that are evaluated elsewhere and computed values do not go together.")
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error is not finite."""
+        return self.inner.first_non_finite()
+
+    def describe(self) -> dict[str, object]:
+        """What solves what, where."""
+        own = sum(one.nbytes for one in self._estimates) + 8 * 6 * self.dim
+        found = dict(self.inner.describe())
+        memory = int(found.get("memory_bytes", 0)) + own + self._chain.nbytes  # type: ignore[arg-type]
+        name = "pcg" if self._direct is None else "cholesky"
+        factorized_on = "" if self._direct is None else "cpu"
+        return {
+            **found,
+            "linear_solver": name,
+            "factorized_on": factorized_on,
+            "schur": "off",
+            "memory_bytes": memory,
+        }
+
+
+def materialized_solver(
+    graph: Graph, selection: Selection, options: SolverOptions, seconds: dict[str, float]
+) -> MaterializedSolver:
+    """A new solver; adds to `seconds["prepare"]`."""
+    start = time.perf_counter()
+    solver = MaterializedSolver(graph, selection, options)
+    seconds["prepare"] += time.perf_counter() - start
+    return solver
+
+
+class FormedSystem:
+    """H = E' H_in E as a sparse matrix of scalars, and its factor."""
+
+    def __init__(self, structure: Structure):
+        blocks, dims = structure, structure.dims.astype(np.int64)
+        row, col = blocks.row_idx.astype(np.int64), np.repeat(np.arange(len(dims)), np.diff(blocks.col_ptr))
+        sizes = dims[row] * dims[col]
+        owner = np.repeat(np.arange(len(row)), sizes)
+        within = np.arange(len(owner)) - np.repeat(blocks.block_ptr[:-1], sizes)
+        self._rows = structure.offsets[row][owner] + within % dims[row][owner]
+        self._columns = structure.offsets[col][owner] + within // dims[row][owner]
+        self._is_below = self._rows > self._columns  # of diagonal blocks, which are stored in full
+        self._dim = structure.dim
+        self._solver: SparseCholesky | None = None
+        self._matrix: Any = None
+
+    def form(self, chain: scipy.sparse.csr_matrix, values: np.ndarray) -> np.ndarray:
+        """Take H_in's numbers; returns the diagonal of H."""
+        kept = ~self._is_below
+        shape = (self._dim, self._dim)
+        upper = scipy.sparse.csr_matrix((values[kept], (self._rows[kept], self._columns[kept])), shape=shape)
+        whole = upper + scipy.sparse.triu(upper, 1).T
+        product = (chain.T @ (whole @ chain)).tocsc()
+        found: Any = scipy.sparse.triu(product + scipy.sparse.identity(product.shape[0]) * 0.0, format="csc")
+        found.sort_indices()
+        if self._solver is None or not np.array_equal(found.indices, self._matrix.indices):
+            pattern = BlockPattern(np.ones(found.shape[0], np.int32), found.indptr, found.indices)
+            self._solver = SparseCholesky(pattern)
+        self._matrix = found
+        return np.asarray(found.diagonal())
+
+    def solve(self, damping: float | np.ndarray, b: np.ndarray, dx: np.ndarray) -> bool:
+        """(H + D) dx = b; False: not positive definite."""
+        assert self._solver is not None
+        shift = np.ascontiguousarray(np.broadcast_to(damping, b.shape), np.float64)
+        if not self._solver.factorize(self._matrix.data, shift):
+            return False
+        self._solver.solve(b, out=dx)
+        return True

@@ -1,0 +1,142 @@
+"""`auto` factors the reduced system where that is faster: long chains yes, compact sets no.
+
+The choice rests on the level structure of the kept vertices, which is a bound on the pattern of S.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from vulkan_devices import shared_device
+
+import graphopt
+from graphopt.device.figures import DeviceFigures
+from graphopt.graph import Graph
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.plan import choice, reduced
+from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
+from graphopt.solver.vulkan.plan.direct import factor_seconds, iterations_of
+from graphopt.solver.vulkan.plan.reduced import ReducedShape, reduced_shape
+
+LARGE_GPU = DeviceFigures("a large GPU", 4.0e12, 5.6e13, 2.8e13, 1.4e11, 2e-6, 4e-5)
+
+
+def landmarks_along(num_poses: int, reach: int, seed: int = 0, odometry: bool = True) -> Graph:
+    """Poses in the plane along a line, and per pose a landmark that the next `reach` poses see."""
+    rng, poses = np.random.default_rng(seed), np.zeros((num_poses, 3))
+    poses[:, 0] = np.arange(num_poses)
+    seen = [(i, j) for j in range(num_poses) for i in range(j, min(j + reach, num_poses))]
+    i, j = np.array(seen).T
+    points = poses[:, :2] + rng.uniform(-2.0, 2.0, (num_poses, 2))
+    graph = Graph()
+    start = poses + rng.normal(0.0, 0.02, poses.shape)
+    graph.add_vertices("VERTEX_SE2", np.arange(num_poses), start, fixed=np.arange(num_poses) == 0)
+    start = points + rng.normal(0.0, 0.02, points.shape)
+    graph.add_vertices("VERTEX_XY", num_poses + np.arange(num_poses), start, marginalized=True)
+    measured = points[j] - poses[i, :2] + rng.normal(0.0, 0.01, (len(i), 2))
+    graph.add_edges("EDGE_SE2_XY", np.stack([i, num_poses + j], axis=1), measured, 1e4 * np.eye(2))
+    if odometry:
+        pairs = np.stack([np.arange(num_poses - 1), np.arange(1, num_poses)], axis=1)
+        moved = np.array([1.0, 0.0, 0.0]) + rng.normal(0.0, 0.01, (num_poses - 1, 3))
+        graph.add_edges("EDGE_SE2", pairs, moved, 1e4 * np.eye(3))
+    return graph
+
+
+def level_of_rows(shape: ReducedShape) -> int:
+    """Scalar rows of all levels together."""
+    return round(sum(float(one.sum()) for one in shape.components))
+
+
+@pytest.mark.parametrize("odometry", [True, False])
+@pytest.mark.parametrize("reach", [2, 5])
+def test_levels_are_a_block_tridiagonal_form(reach, odometry):
+    """Every row has a level, and kept vertices that share a landmark or an edge are at most one apart."""
+    structure = Structure(landmarks_along(40, reach, odometry=odometry).select())
+    shape = reduced_shape(structure)
+    assert level_of_rows(shape) == shape.rows == structure.kept_dim
+    meetings = reduced._meetings(structure)
+    graph = reduced._Incidence(structure.num_kept, meetings[:, 1], meetings[:, 0])
+    level = graph.levels(graph.outer(7))
+    for place in np.unique(meetings[:, 0]):
+        met = meetings[meetings[:, 0] == place, 1]
+        assert all(abs(level[a] - level[b]) <= 1 for a, b in combinations(met, 2))
+    assert shape.diameter == -(-(structure.num_kept - 1) // (reach - 1)) + 1
+
+
+def test_parts_that_never_meet_are_counted_apart():
+    """Two chains without a common landmark: as deep as one, twice the operations."""
+    one, two = landmarks_along(30, 3), landmarks_along(30, 3)
+    for vertex_set in landmarks_along(30, 3, seed=1).vertex_sets:
+        two.add_vertices(
+            vertex_set.type.tag, 1000 + vertex_set.ids, vertex_set.estimate, fixed=vertex_set.fixed,
+            marginalized=vertex_set.marginalized,
+        )  # fmt: skip
+    for edge_set in landmarks_along(30, 3, seed=1).edge_sets:
+        two.add_edges(edge_set.type.tag, 1000 + edge_set.vertices, edge_set.measurement, edge_set.information)
+    single, double = (reduced_shape(Structure(graph.select())) for graph in (one, two))
+    assert len(double.components) == 2 and double.diameter == single.diameter
+    assert double.flops == pytest.approx(2.0 * single.flops)
+
+
+def test_operations_of_a_chain():
+    """w^3 / 3 + 2 w^3 per level, but w^3 / 3 for the last one."""
+    shape = ReducedShape(120, (np.full(4, 30.0),))
+    assert shape.flops == pytest.approx(30.0**3 * (4 / 3 + 6))
+    assert shape.stored == 4 * 450 + 3 * 900
+
+
+def test_a_long_chain_is_cheap_to_factor():
+    """Of equal size, the longer one takes fewer operations and more iterations."""
+    chain = ReducedShape(9000, (np.full(75, 120.0),))
+    compact = ReducedShape(9000, (np.array([4500.0, 4500.0]),))
+    seconds = [factor_seconds(one, LARGE_GPU, software=False) for one in (chain, compact)]
+    assert seconds[0] < 0.3 * seconds[1]
+    assert iterations_of(chain, "double") > 5 * iterations_of(compact, "double")
+    assert iterations_of(chain, "mixed") > iterations_of(chain, "double")
+
+
+@pytest.fixture
+def large_gpu(monkeypatch):
+    """The test device, taken for a large GPU by the plan."""
+    device = shared_device("address")
+    monkeypatch.setattr(choice, "device_figures", lambda device: LARGE_GPU)
+    monkeypatch.setitem(device.info, "kind", "discrete")
+    return device
+
+
+def plan_of(device, graph, schedule="auto", **options: Any):
+    """The plan for a graph."""
+    configuration = configuration_of(SolverOptions("vulkan", **options), "double")
+    return choose_plan(schedule, device, Structure(graph.select()), configuration, "double")
+
+
+def test_chains_are_factored_and_compact_sets_are_not(large_gpu):
+    """Only where nobody asked for something else."""
+    chain, compact = landmarks_along(1200, 3), landmarks_along(300, 250)
+    plan = plan_of(large_gpu, chain)
+    assert plan.configuration.linear_solver == "cholesky" and plan.configuration.schur == "explicit"
+    assert set(plan.products) == {"blocks"} and plan.configuration.is_chosen
+    assert plan_of(large_gpu, compact).configuration.linear_solver == "pcg"
+    for options in ({"linear_solver": "pcg"}, {"schur": "implicit"}, {"pcg_iterations": 20}):
+        assert plan_of(large_gpu, chain, **options).configuration.linear_solver == "pcg"
+    assert plan_of(large_gpu, chain, "matrix-free").configuration.linear_solver == "pcg"
+
+
+def test_what_does_not_fit_is_not_factored(large_gpu, monkeypatch):
+    """S and its queue need memory that conjugate gradients do not."""
+    monkeypatch.setattr(choice, "device_memory", lambda device: 1e6)
+    assert plan_of(large_gpu, landmarks_along(1200, 3)).configuration.linear_solver == "pcg"
+
+
+def test_the_answer_is_that_of_the_cpu():
+    """A chain by `auto` on a device, S factored."""
+    graph = landmarks_along(260, 3)
+    expected = graphopt.optimize(graph.copy(), device="cpu")
+    found = graphopt.optimize(graph.copy(), device="vulkan")
+    assert found.linear_solver == "cholesky" and found.schur == "explicit"
+    assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
+    assert len(found.iterations) == len(expected.iterations)
