@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     points.push_back(-1.0 + radius * std::sin(angle));
   }
   const std::int64_t circle = 0;
-  const double start[] = {1.0, 1.0, 1.0};
+  const double start[] = {2.0, 0.0, 1.0};
   const std::vector<std::int64_t> vertices(num_points, circle);
 
   graphopt_graph* graph = nullptr;

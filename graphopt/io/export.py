@@ -22,7 +22,7 @@ from graphopt import codegen
 from graphopt.disk_cache import write_atomically
 from graphopt.errors import GraphError
 from graphopt.graph import Graph
-from graphopt.types import EdgeType, ParameterType, VertexType
+from graphopt.types import ComputedVertexType, EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import KERNELS, RobustKernel, robust_kernel
 
 BUILTIN_TAGS = (
@@ -45,8 +45,12 @@ def export_graph(graph: Graph, folder: str | Path) -> tuple[Path, Path]:
     """Write `types.txt` and `graph.txt` of a graph; returns their paths.
 
     folder: made if it is not there. Levels, `marginalized` and lines of unknown tags are not part of it.
-    Raises GraphError for edges that are evaluated elsewhere, and for numbers that are not finite.
+    Raises GraphError for computed values, for edges that are evaluated elsewhere, and for numbers that are not finite.
     """
+    if any(isinstance(one.type, ComputedVertexType) for one in graph.vertex_sets if len(one)):
+        raise GraphError(
+            "The graph has computed values, which the C library does not have. Write them into the residuals."
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     edges = [edge_set.type for edge_set in graph.edge_sets if len(edge_set)]

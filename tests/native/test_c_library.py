@@ -93,7 +93,7 @@ class Handle:
 
 
 def test_the_carried_types_are_those_of_the_sources():
-    """Written anew: python -c "from graphopt.io import export; print(export.builtin_types_text(), end='')"."""
+    """Anew: python -c "from graphopt.io import export; print(export.builtin_types_text(), end='')"."""
     assert (ROOT / "native/embed/builtin_types.txt").read_text() == builtin_types_text()
 
 
