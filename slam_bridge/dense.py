@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 import graphopt
@@ -21,15 +23,32 @@ def dense_system(graph: graphopt.Graph) -> tuple[np.ndarray, np.ndarray, dict[in
 def dense_hessian(solver: CpuBlockSolver) -> np.ndarray:
     """H (d, d) of a block solver's last linearization."""
     structure = solver.structure
-    offsets, ends = structure.offsets, structure.block_ptr
+    if structure not in _PLACES:
+        _PLACES[structure] = _places_of_values(structure)
     h = np.zeros((structure.dim, structure.dim))
+    lower, upper = _PLACES[structure]
+    h.ravel()[lower] = solver.values
+    h.ravel()[upper] = solver.values
+    return h
+
+
+_PLACES: WeakKeyDictionary[Structure, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
+
+
+def _places_of_values(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of a solver's values stands in a dense H, and where its mirror image."""
+    offsets, ends = structure.offsets, structure.block_ptr
+    every = np.arange(structure.dim**2).reshape(structure.dim, structure.dim)
+    places = np.zeros((2, structure.values_size), np.int64)
     columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
     for place, (row, column) in enumerate(zip(structure.row_idx.tolist(), columns.tolist(), strict=True)):
         height, width = structure.dims[row], structure.dims[column]
-        block = solver.values[ends[place] : ends[place + 1]].reshape(width, height).T
-        h[offsets[row] : offsets[row + 1], offsets[column] : offsets[column + 1]] = block
-        h[offsets[column] : offsets[column + 1], offsets[row] : offsets[row + 1]] = block.T
-    return h
+        rows, across = (
+            slice(offsets[one], offsets[one] + size) for one, size in ((row, height), (column, width))
+        )
+        places[0, ends[place] : ends[place + 1]] = every[rows, across].T.ravel()
+        places[1, ends[place] : ends[place + 1]] = every[across, rows].ravel()
+    return places[0], places[1]
 
 
 def places_of(structure: Structure) -> dict[int, slice]:

@@ -37,10 +37,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError, ShapeError
-from graphopt.geometry import SE3, SO3, matvec, skew
+from graphopt.geometry import SO3, matvec, skew
 from graphopt.geometry.so3 import exp_coefficients
 from graphopt.types.inertial import FIELDS, InertialMeasurement
 from slam_bridge.imu import GRAVITY, ImuDataError, ImuNoise, ImuSamples
+from slam_bridge.single_pose import rotation_matrix, unit_quaternion
 
 RULES = ("midpoint", "constant")
 _STEPS_AT_ONCE = 1 << 16  # bounds the memory of a call
@@ -114,12 +115,13 @@ class Preintegrated:
         self, world_T_body: Any, velocity: Any, gravity: Any = GRAVITY
     ) -> tuple[np.ndarray, np.ndarray]:
         """Pose world_T_body (7,) and velocity (3,) of the second state from those of the first (32)."""
-        pose, g, t = SE3(np.asarray(world_T_body, float)), np.asarray(gravity), self.dt
+        pose, g, t = np.asarray(world_T_body, float), np.asarray(gravity, float), self.dt
         v = np.asarray(velocity, float)
-        rotation = pose.rotation * SO3(self.delta_rotation)
-        position = pose.translation + v * t + 0.5 * t * t * g + pose.rotation.act(self.delta_position)
-        new_velocity = v + t * g + pose.rotation.act(self.delta_velocity)
-        return SE3.from_parts(position, rotation.quaternion).storage, new_velocity
+        rotation = rotation_matrix(pose[3:])
+        position = pose[:3] + v * t + 0.5 * t * t * g + rotation @ self.delta_position
+        new_velocity = v + t * g + rotation @ self.delta_velocity
+        turned = rotation @ rotation_matrix(self.delta_rotation)
+        return np.array([*position.tolist(), *unit_quaternion(turned.ravel().tolist())]), new_velocity
 
     def joined(self, later: Preintegrated) -> Preintegrated:
         """This one and the next, which begins where this one ends, as one: integrated with its biases."""

@@ -134,7 +134,13 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     modes = args.mode or [sequences.default_mode(args.kind)]
     found = sequences.find(args.kind, args.root, args.sequences)
     folder = Path(args.output or f"eval-{args.kind}")
-    units = sequences.units(args.kind, found, modes, args.config, options, folder)
+    if args.live is not None:
+        if args.jobs > 1:
+            raise OptionError(
+                f"--live shows one run at a time, --jobs is {args.jobs}. Leave one of them out."
+            )
+        print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
+    units = sequences.units(args.kind, found, modes, args.config, options, folder, args.live)
     return units, {**options, "modes": modes, "configurations": args.config}
 
 

@@ -115,6 +115,14 @@ def _add_sequences(parser: Any, types: Any) -> None:
     parser.add_argument(
         "--calibration", metavar="FILE", help="of Kalibr, OpenVINS or ORB-SLAM3, where the folder has none"
     )
+    parser.add_argument(
+        "--live",
+        type=types.positive_int,
+        nargs="?",
+        const=8123,
+        metavar="PORT",
+        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123)",
+    )
     _add_alignment(parser, types, None)
     _add_output(parser, types)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
+
 from graphopt.cli import output
 from graphopt.errors import OptionError
 
@@ -49,9 +51,13 @@ def _result_page(source: Path) -> str:
     from graphopt.eval.results import load
     from graphopt.report.viewer import trajectory_page
 
-    curves = {key: entry["curve"] for key, entry in load(source).entries.items() if entry.get("curve")}
+    entries = {key: entry for key, entry in load(source).entries.items() if entry.get("curve")}
+    curves = {key: entry["curve"] for key, entry in entries.items()}
     if not curves:
         raise OptionError(
             f"{source}: no entry has a trajectory to show. View a graph, or open {source}/report.html."
         )
-    return trajectory_page(curves, source.name)
+    folder = source if source.is_dir() else source.parent
+    maps = [folder / entry["points_file"] for entry in entries.values() if "points_file" in entry]
+    points = [np.load(one) for one in maps if one.is_file()]
+    return trajectory_page(curves, source.resolve().name, np.concatenate(points) if points else None)

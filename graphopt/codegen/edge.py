@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ class EdgeKernels:
     @cached_property
     def errors(self) -> Program:
         """-> e; takes no information."""
-        return _compile(self.edge_type, ("errors",), "identity", False)[0]
+        return compile_errors(self.edge_type)
 
     @cached_property
     def jacobians(self) -> Program:
@@ -85,6 +85,11 @@ def compile_edge(
     kernel = compile_robust_kernel(robust) if robust is not None else None
     chi2, linearize = _compile(edge_type, ("chi2", "linearize"), information, robust is not None)
     return EdgeKernels(edge_type, information, chi2, linearize, kernel)
+
+
+def compile_errors(edge_type: Any) -> Program:
+    """Compile the errors of an edge type alone; takes no information."""
+    return _compile(edge_type, ("errors",), "identity", False)[0]
 
 
 def explain_rewrites(
@@ -143,8 +148,13 @@ def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
     if information.ndim != 3 or information.shape[1] != information.shape[2]:
         raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
     count, dim = information.shape[:2]
-    columns = information_columns(dim, variant)
+    columns = _information_places(dim, variant)
     return np.ascontiguousarray(information.reshape(count, dim * dim)[:, columns], dtype=np.float64)
+
+
+@cache
+def _information_places(dim: int, variant: str) -> np.ndarray:
+    return np.array(information_columns(dim, variant), np.int64)
 
 
 def information_columns(dim: int, variant: str) -> list[int]:

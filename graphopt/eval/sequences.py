@@ -38,6 +38,7 @@ def units(
     configurations: list[str],
     options: dict[str, Any],
     folder: Path,
+    live: int | None = None,
 ) -> list[Unit]:
     """One unit per sequence, mode and configuration; keys name what there is more than one of."""
     found = []
@@ -56,6 +57,7 @@ def units(
                     "mode": mode,
                     "configuration": None if configuration == "auto" else configuration,
                     "published": published(kind, name, mode),
+                    "live": live,
                     **options,
                 }
                 found.append(Unit(key, f"{MODULE}:evaluate", arguments))

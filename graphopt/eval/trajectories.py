@@ -72,6 +72,8 @@ class Errors:
     """Of the alignment; 1 unless it is "sim3"."""
     path_length: float
     """[m] of the matched truth."""
+    alignment: tuple[float, Array, Array]
+    """Scale, rotation (3, 3), translation (3,) that took the estimate to `aligned`."""
 
     def statistics(self) -> dict[str, Any]:
         """For results.json; the names are evo's with their unit."""
@@ -146,6 +148,7 @@ def compare(
         relative_rotation=np.linalg.norm(np.asarray(SO3(error.quaternion).log()), axis=-1),
         scale=scale,
         path_length=reference.path_length,
+        alignment=(scale, rotation, shift),
     )
 
 
@@ -273,10 +276,18 @@ def evaluate(name: str, path: str, truth: str, options: dict[str, Any]) -> dict[
     }
 
 
-def curve(errors: Errors, most: int = 2000) -> dict[str, Any]:
-    """Aligned estimate, truth and absolute errors for drawing, of `most` poses."""
+def curve(errors: Errors, most: int = 2000, body_R_cam: Array | None = None) -> dict[str, Any]:
+    """Aligned estimate, truth and absolute errors for drawing, of `most` poses.
+
+    body_R_cam: (4,) quaternion of a camera on the body; then `world_R_cam` says where it looked.
+    """
     rows = np.unique(np.linspace(0, len(errors.times) - 1, min(most, len(errors.times))).astype(int))
+    looks = {}
+    if body_R_cam is not None:
+        mounted = SO3(errors.aligned[rows, 3:]) * SO3(np.tile(body_R_cam, (len(rows), 1)))
+        looks = {"world_R_cam": np.asarray(mounted.storage).round(6).tolist()}
     return {
+        **looks,
         "times_s": (errors.times[rows] - errors.times[0]).round(6).tolist(),
         "estimate": errors.aligned[rows, :3].round(6).tolist(),
         "truth": errors.truth[rows, :3].round(6).tolist(),

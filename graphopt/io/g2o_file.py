@@ -24,6 +24,7 @@ from graphopt.io import extra_types  # noqa: F401 - registers the types
 from graphopt.io.build import GraphBuilder
 from graphopt.io.dialect_choice import marked, settle, token_evidence
 from graphopt.io.dialects import ATTACHMENT, DIALECTS, Dialect, look_up
+from graphopt.io.g2o_kernels import take_kernels
 from graphopt.io.read_report import ReadReport
 from graphopt.io.tagged import ALL_IDS, COUNTED_IDS, TaggedRows, TagRule, read_tagged, tag_of
 from graphopt.types import EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
@@ -90,6 +91,7 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
     refuse_foreign(text.groups, text.unknown, path)
     graph = builder.build()
     settle(graph, dialect, bool(asked or named), token_evidence(text.groups), report)
+    take_kernels(data, graph, path)
     if report.dialect is not None:
         graph.attachments[ATTACHMENT] = report.dialect
     return graph

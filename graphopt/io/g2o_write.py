@@ -16,6 +16,7 @@ from graphopt.errors import FormatError
 from graphopt.graph import EdgeSet, Graph, ParameterSet, VertexSet
 from graphopt.io.dialect_choice import mark
 from graphopt.io.dialects import ATTACHMENT, Dialect, differs_between_dialects, for_writing
+from graphopt.io.g2o_kernels import kernel_lines
 from graphopt.io.numbers import format_table
 from graphopt.io.tagged import format_rows
 from graphopt.types import registry
@@ -63,7 +64,8 @@ def write_g2o(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list
         blocks.append(unparsed_block(graph))
     text = join_blocks(blocks, keep_order=_order_is_readable(graph))
     head = mark(dialect) if differs_between_dialects(graph) else b""
-    return head + text + fix_lines(graph), losses(graph) + ignored_numbers(graph, dialect)
+    kernels = kernel_lines(graph)
+    return head + text + fix_lines(graph) + kernels, losses(graph) + ignored_numbers(graph, dialect)
 
 
 def check_finite(graph: Graph) -> None:
@@ -187,7 +189,9 @@ def losses(graph: Graph) -> list[str]:
     found = []
     kernels = sum(int((one.kernel != 0).sum()) for one in graph.edge_sets)
     if kernels:
-        found.append(f"robust kernels of {kernels} edges are not kept")
+        found.append(
+            f"robust kernels of {kernels} edges are comments: graphopt reads them, g2o has to be told"
+        )
     levels = sum(int((one.level != 0).sum()) for one in graph.edge_sets)
     if levels:
         found.append(f"levels of {levels} edges are not kept")

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import GraphError
+from graphopt.geometry import SO3
+from graphopt.types.poses import in_space
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -40,6 +42,10 @@ class Scene:
     """(m, 2): rows of `positions` that an edge of two vertices joins."""
     ids: NDArray[np.int64]
     """(n,) of the vertices."""
+    orientations: Array
+    """(num_poses, 4) quaternions x y z w of world_T_body."""
+    is_camera: NDArray[np.bool_]
+    """(num_poses,) poses of cameras, which look along their z or against it (`looks_along`)."""
 
     @property
     def dim(self) -> int:
@@ -56,11 +62,23 @@ class Scene:
         """(n - num_poses, dim)."""
         return self.positions[self.num_poses :]
 
+    @property
+    def looks_along(self) -> float:
+        """1 where most points that a camera sees have a positive z in its frame, -1 as in BAL's files."""
+        ends = np.sort(self.lines, axis=1)
+        seen = ends[(ends[:, 0] < self.num_poses) & (ends[:, 1] >= self.num_poses)]
+        seen = seen[self.is_camera[seen[:, 0]]]
+        if not len(seen):
+            return 1.0
+        away = self.positions[seen[:, 1]] - self.positions[seen[:, 0]]
+        axis = np.asarray(SO3(self.orientations[seen[:, 0]]).act(np.tile([0.0, 0.0, 1.0], (len(seen), 1))))
+        return 1.0 if np.median(np.einsum("ni,ni->n", away, axis)) >= 0.0 else -1.0
+
 
 def scene(graph: Graph) -> Scene:
     """Return what can be drawn of `graph`; raises `GraphError` if that is nothing."""
     drawn = [
-        (one.type.pose is None, places.shape[1], one.ids, places)
+        (one.type.pose is None, places.shape[1], one.ids, places, one)
         for one in graph.vertex_sets
         if len(one) and (places := _places(one.type, np.asarray(one.estimate))) is not None
     ]
@@ -72,14 +90,28 @@ def scene(graph: Graph) -> Scene:
         )
     drawn.sort(key=lambda entry: entry[0])
     dim = max(entry[1] for entry in drawn)
-    padded = [np.pad(places, ((0, 0), (0, dim - places.shape[1]))) for *_, places in drawn]
+    padded = [np.pad(places, ((0, 0), (0, dim - places.shape[1]))) for *_, places, _ in drawn]
     ids = np.concatenate([entry[2] for entry in drawn])
     num_poses = sum(len(entry[2]) for entry in drawn if not entry[0])
+    turns, cameras = [np.empty((0, 4))], [np.empty(0, bool)]
+    for _, _, rows, _, one in drawn:
+        if one.type.pose is not None:
+            turns.append(in_space(one.type.pose(np.asarray(one.estimate)))[:, 3:])
+            cameras.append(np.full(len(rows), one.type.role in ("camera", "camera_pose")))
     # Poses in the order of their ids: that is the order in which they were visited.
     order = np.concatenate([np.argsort(ids[:num_poses], kind="stable"), np.arange(num_poses, len(ids))])
     lines = _lines(graph, ids[order])
     is_ba = dim == 3 and int((lines >= num_poses).any(axis=1).sum()) > 4 * num_poses
-    return Scene(np.concatenate(padded)[order], num_poses, is_ba, lines, ids[order])
+    poses = order[:num_poses]
+    return Scene(
+        np.concatenate(padded)[order],
+        num_poses,
+        is_ba,
+        lines,
+        ids[order],
+        np.concatenate(turns)[poses],
+        np.concatenate(cameras)[poses],
+    )
 
 
 def _lines(graph: Graph, ids: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MAX_EDGES = 1_000_000
 """Edges drawn at most; of more, those with the largest chi2."""
+MAX_FRUSTA = 150
+"""Of one trajectory."""
 
 
 def graph_page(
@@ -61,43 +63,74 @@ def graph_page(
         "positions": _packed(_placed(drawn.positions, middle), np.float32),
         "before": _packed(_placed(None if old is None else old.positions, middle), np.float32),
         "truth": _packed(_placed(truth, middle), np.float32),
+        "orientations": _packed(drawn.orientations, np.float32),
+        "is_camera": _packed(drawn.is_camera, np.uint8),
+        "looks_along": drawn.looks_along,
         "lines": _packed(drawn.lines[shown], np.uint32),
         "edge_chi2": _packed(chi2.of_lines[shown], np.float32),
         "vertex_chi2": _packed(chi2.of_vertices, np.float32),
         "times": _packed(_times(drawn, times), np.float64),
     }
-    return _filled(document)
+    return filled(document)
 
 
-def trajectory_page(curves: Mapping[str, Mapping[str, Any]], title: str) -> str:
-    """The page of trajectories with their truths.
+def trajectory_page(
+    curves: Mapping[str, Mapping[str, Any]], title: str, points: NDArray[np.float64] | None = None
+) -> str:
+    """The page of trajectories with their truths: `trajectory_document` in the page."""
+    return filled(trajectory_document(curves, title, points))
 
-    curves: by name, `estimate` and `truth` (n, 3) [m], `error_m` (n,), `times_s` (n,).
+
+def trajectory_document(
+    curves: Mapping[str, Mapping[str, Any]],
+    title: str,
+    points: NDArray[np.float64] | None = None,
+    middle: NDArray[np.float64] | None = None,
+) -> dict[str, Any]:
+    """What the page of trajectories shows, for JSON.
+
+    curves: by name, `estimate` and `truth` (n, 3) [m], `error_m` (n,), `times_s` (n,); of image sequences
+    also `world_R_cam` (n, 4), quaternions of the camera. points: (m, 3) [m] of maps. middle: (3,)
+    that becomes the origin; None: that of the trajectories.
     """
     positions = np.concatenate([np.asarray(one["estimate"], float) for one in curves.values()])
-    truth = np.concatenate([np.asarray(one["truth"], float) for one in curves.values()])
+    truth = np.concatenate([np.asarray(one["truth"], float).reshape(-1, 3) for one in curves.values()])
     error = np.concatenate([np.asarray(one["error_m"], float) for one in curves.values()])
     counts = [len(one["estimate"]) for one in curves.values()]
     starts = np.cumsum([0, *counts[:-1]])
     lines = np.concatenate([first + _chain(count) for first, count in zip(starts, counts, strict=True)])
     times = next(iter(curves.values()))["times_s"] if len(curves) == 1 else None
-    middle = _middle(positions)
-    return _filled(
-        {
-            "title": title,
-            "num_poses": len(positions),
-            "ids": list(range(len(positions))),
-            "is_planar": False,
-            "draws_edges": True,
-            "positions": _packed(positions - middle, np.float32),
-            "truth": _packed(truth - middle, np.float32),
-            "truth_breaks": starts.tolist(),
-            "lines": _packed(lines, np.uint32),
-            "edge_chi2": _packed(error[lines[:, 1]], np.float32),
-            "vertex_chi2": _packed(error, np.float32),
-            "times": _packed(None if times is None else np.asarray(times), np.float64),
-        }
-    )
+    middle = _middle(positions) if middle is None else middle
+    points = np.zeros((0, 3)) if points is None else points
+    turns, is_camera = _cameras(curves)
+    return {
+        "title": title,
+        "num_poses": len(positions),
+        "ids": list(range(len(positions) + len(points))),
+        "is_planar": False,
+        "draws_edges": True,
+        "positions": _packed(np.concatenate([positions, points]) - middle, np.float32),
+        "orientations": _packed(turns, np.float32),
+        "is_camera": _packed(is_camera, np.uint8),
+        "looks_along": 1.0,
+        "truth": _packed(truth - middle, np.float32),
+        "truth_breaks": starts.tolist(),
+        "lines": _packed(lines, np.uint32),
+        "edge_chi2": _packed(error[lines[:, 1]], np.float32),
+        "vertex_chi2": _packed(np.concatenate([error, np.zeros(len(points))]), np.float32),
+        "times": _packed(None if times is None else np.asarray(times), np.float64),
+    }
+
+
+def _cameras(curves: Mapping[str, Mapping[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Quaternions (n, 4) of all poses, and (n,) bool: a frustum is drawn there."""
+    turns, drawn = [], []
+    for one in curves.values():
+        count = len(one["estimate"])
+        turns.append(np.asarray(one.get("world_R_cam", np.tile([0.0, 0.0, 0.0, 1.0], (count, 1))), float))
+        is_one = np.arange(count) % max(1, count // MAX_FRUSTA) == 0
+        drawn.append(is_one & ("world_R_cam" in one))
+    return np.concatenate(turns), np.concatenate(drawn)
 
 
 def _chain(count: int) -> NDArray[np.int64]:
@@ -141,7 +174,7 @@ class _EdgeErrors:
         return rows[np.argsort(self._later[rows], kind="stable")]
 
 
-def _filled(document: dict[str, Any]) -> str:
+def filled(document: dict[str, Any]) -> str:
     """The page with its data."""
     text = json.dumps(document, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     template = Path(__file__).with_name("viewer.html").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
-from slam_bridge.generator.render import from_inside, from_outside
+from slam_bridge.generator.render import from_inside
 from slam_bridge.generator.scene import Box, Scene
 
 _BEFORE, _AFTER, _REVISITS = 10, 24, 8
@@ -25,6 +25,7 @@ _BEFORE, _AFTER, _REVISITS = 10, 24, 8
 _RANGE = 60.0  # farthest landmark [m]
 _NEAREST = 0.25
 _SKY = 5
+_MOST_TRIED = 6  # points on surfaces for each landmark that is asked for
 _REVISITED = 0.5  # share of landmarks that loops may see again
 
 
@@ -56,18 +57,32 @@ def tracks(
             f"{num_landmarks} landmarks with {num_observations} observations: each needs two at least."
         )
     generator = np.random.default_rng([seed, 5])
-    for oversampling in (1.6, 3.0, 6.0):
-        found = _all_tracks(rig, poses, scene, int(oversampling * num_landmarks) + 50, generator)
+    found, tried, asked = None, 0, 2 * num_landmarks + 50
+    while found is None or tried < _MOST_TRIED * num_landmarks:
+        more = _all_tracks(rig, poses, scene, asked, generator)
+        found, tried = more if found is None else _joined(found, more), tried + asked
         counts = np.bincount(found.landmark, minlength=len(found.points))
-        if (
-            np.sort(counts)[-num_landmarks:].sum() >= num_observations
-            and (counts >= 2).sum() >= num_landmarks
-        ):
+        usable, most = int((counts >= 2).sum()), int(np.sort(counts)[-num_landmarks:].sum())
+        if usable >= num_landmarks and most >= num_observations:
             return thinned(found, num_landmarks, num_observations, generator)
+        missing = 1.1 * num_landmarks * max(tried / max(usable, 1), num_observations / max(most, 1)) - tried
+        asked = int(np.clip(missing, 0.2 * tried, 2.0 * tried))
+    assert found is not None
     raise OptionError(
-        f"{len(poses)} keyframes see {int((counts >= 2).sum())} landmarks at least twice, at most "
-        f"{int(np.sort(counts)[-num_landmarks:].sum())} times in all; asked for: {num_landmarks} landmarks "
-        f"with {num_observations} observations. Ask for fewer, or for more keyframes."
+        f"{len(poses)} keyframes see {usable} landmarks at least twice, at most {most} times in all; asked "
+        f"for: {num_landmarks} landmarks with {num_observations} observations. Ask for fewer, or for more "
+        "keyframes."
+    )
+
+
+def _joined(first: Tracks, second: Tracks) -> Tracks:
+    """Landmarks of both."""
+    return Tracks(
+        np.concatenate([first.points, second.points]),
+        np.concatenate([first.reference, second.reference]),
+        np.concatenate([first.landmark, second.landmark + len(first.points)]),
+        np.concatenate([first.keyframe, second.keyframe]),
+        np.concatenate([first.camera, second.camera]),
     )
 
 
@@ -125,10 +140,12 @@ def _surface_points(
     origin = np.asarray(eye.translation)
     distance, face = from_inside(scene.room, origin, directions)
     sky = (face == _SKY) & (scene.place == "outdoors")
+    columns = np.ascontiguousarray(directions.T)
     for box in around:
-        hit = from_outside(box, origin, directions)[0]
-        sky &= ~(hit < distance)
-        distance = np.minimum(distance, hit)
+        enter, leave = _crossing(box, origin[:, None], columns)
+        hit = (enter < leave) & (enter > 0.0) & (enter < distance)
+        sky[hit] = False
+        distance = np.where(hit, enter, distance)
     kept = (distance > _NEAREST) & (distance < _RANGE) & ~sky
     return origin + distance[kept, None] * directions[kept]
 
@@ -171,13 +188,36 @@ def _observable(
 def _hidden(origins: np.ndarray, lines: np.ndarray, around: list[Box]) -> np.ndarray:
     """(n,) bool: a box stands between origins (n, 3) and origins + lines."""
     hidden = np.zeros(len(lines), bool)
+    starts, rays = np.ascontiguousarray(origins.T), np.ascontiguousarray(lines.T)
+    ends = starts + rays
+    low = np.minimum(starts, ends).min(axis=1, initial=np.inf)
+    high = np.maximum(starts, ends).max(axis=1, initial=-np.inf)
     for box in around:
-        start, ray = box.to_box(origins), lines @ box.world_R_box
-        inverse = 1.0 / np.where(np.abs(ray) < 1e-12, 1e-12, ray)
-        middle, size = -start * inverse, box.half * np.abs(inverse)
-        enter, leave = (middle - size).max(axis=1), (middle + size).min(axis=1)
+        radius = float(np.hypot(box.half[0], box.half[1]))
+        if (box.centre[:2] + radius < low[:2]).any() or (box.centre[:2] - radius > high[:2]).any():
+            continue
+        enter, leave = _crossing(box, starts, rays)
         hidden |= (enter < leave) & (enter > 0.0) & (enter < 1.0 - 1e-4)
     return hidden
+
+
+def _crossing(box: Box, starts: np.ndarray, rays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """t (n,) where lines starts (3, n or 1) + t rays (3, n) enter and leave a box; enter > leave: nowhere."""
+    x, y, z = (starts[k] - box.centre[k] for k in range(3))
+    c, s = float(np.cos(box.yaw)), float(np.sin(box.yaw))
+    parts = (
+        (c * x + s * y, c * rays[0] + s * rays[1]),
+        (c * y - s * x, c * rays[1] - s * rays[0]),
+        (z, rays[2]),
+    )
+    enter, leave = np.full(rays.shape[1], -np.inf), np.full(rays.shape[1], np.inf)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # beside a face: infinite or NaN
+        for (start, ray), half in zip(parts, box.half.tolist(), strict=True):
+            inverse = 1.0 / ray
+            middle, size = start * inverse, half * np.abs(inverse)
+            enter = np.fmax(enter, -middle - size)
+            leave = np.fmin(leave, size - middle)
+    return enter, leave
 
 
 def thinned(

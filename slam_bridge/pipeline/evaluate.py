@@ -5,6 +5,7 @@ The numbers of an entry are those of the run with the median error; `runs` has a
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from graphopt.eval.trajectories import Trajectory, compare, curve
+from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
+from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.sequences import Sequence, open_sequence
@@ -38,8 +41,12 @@ def evaluate(
     configuration: str | None = None,
     device: str = "auto",
     published: dict[str, Any] | None = None,
+    live: int | None = None,
 ) -> dict[str, Any]:
-    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`."""
+    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
+
+    live: port of a page that shows the run (`graphopt.report.live`); None: none.
+    """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
     options = PipelineOptions(
         mode=mode,
@@ -50,12 +57,14 @@ def evaluate(
     rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
     entries = []
     for number in range(runs):
-        found = run(sequence, options)
+        found = _shown(sequence, options, live, name)
         file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
         write_tum(file, found.stamps * 1e-9, found.world_T_body)
-        truth = sequence.of_camera().truth if mode == "mono" else sequence.truth
-        errors = _errors(found, truth, align, rules) if truth is not None else {}
+        seen = sequence.of_camera() if mode == "mono" else sequence
+        errors = {}
+        if seen.truth is not None and len(found.stamps) >= 3:
+            errors = _errors(found, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
         entries.append({"trajectory": str(file), **_facts(sequence, found), **errors})
     ranks = [one.get("ate_rmse_m", float(number)) for number, one in enumerate(entries)]
     middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
@@ -70,6 +79,17 @@ def evaluate(
         "published": published or {},
         "runs": [{key: one[key] for key in short if key in one} for one in entries],
     }
+
+
+def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
+    """One run, on a page of its own while it lasts where `live` is a port."""
+    if live is None:
+        return run(sequence, options)
+    from graphopt.report.live import LiveView
+    from slam_bridge.pipeline.live import Watch
+
+    with LiveView(live) as view:
+        return run(sequence, options, Watch(view, f"{name} ({options.mode})"))
 
 
 def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
@@ -94,8 +114,15 @@ def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
     }
 
 
-def _errors(found: PipelineResult, truth: Any, align: str, rules: dict[str, Any]) -> dict[str, Any]:
-    """Errors after the alignment asked for, and the absolute ones after each alignment."""
+def _errors(
+    found: PipelineResult, sequence: Sequence, align: str, rules: dict[str, Any], points: Path
+) -> dict[str, Any]:
+    """Errors after the alignment asked for, and the absolute ones after each alignment.
+
+    points: file (.npy) for the map's landmarks (n, 3) after the first of them.
+    """
+    truth = sequence.truth
+    assert truth is not None
     estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
     reference = Trajectory(truth.stamps * 1e-9, truth.world_T_body)
     errors = compare(estimate, reference, align=align, **rules)  # type: ignore[arg-type]
@@ -104,14 +131,26 @@ def _errors(found: PipelineResult, truth: Any, align: str, rules: dict[str, Any]
         name: compare(estimate, reference, align=name, **rules)
         for name in ("se3", "sim3", "yaw")  # type: ignore[arg-type]
     }
+    _write_points(points, found.world, errors.alignment)
     rmse = {name: float(np.sqrt(np.mean(one.absolute**2))) for name, one in others.items()}
     return {
         **statistics,
         "scale": others["sim3"].scale,
         "ate_of_path": statistics["ate_rmse_m"] / max(errors.path_length, 1e-12),
         "ate_by_alignment_m": rmse,
-        "curve": curve(errors),
+        "curve": curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:]),
+        "points_file": f"{points.parent.name}/{points.name}",
     }
+
+
+def _write_points(path: Path, world: Map, alignment: tuple[float, np.ndarray, np.ndarray]) -> None:
+    """Landmarks (n, 3) float32 of a map in the truth's frame."""
+    scale, rotation, shift = alignment
+    placed = scale * world.landmarks["position"] @ rotation.T + shift
+    buffer = BytesIO()
+    np.save(buffer, placed.astype(np.float32))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, buffer.getvalue())
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:

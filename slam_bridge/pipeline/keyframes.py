@@ -28,6 +28,9 @@ from slam_bridge.pipeline.two_view import (
 
 LIMIT = 2.45
 """Angles beyond so many times their error are wrong: 95 % of two numbers."""
+FARTHEST = 1.0
+"""Landmarks of the first stereo pair have a parallax of at least so many errors of a ray: where all is far,
+a map has to begin with points whose distance is hardly known. Motion tells more soon."""
 _NUM_VIEWS = 10
 
 
@@ -67,7 +70,7 @@ class KeyframeMaker:
     @property
     def least_parallax(self) -> float:
         """Of a landmark by stereo [rad]. The first keyframe takes all that are surely not at infinity."""
-        return (self._options.min_parallax if self.views else LIMIT) * max(self._sigma)
+        return (self._options.min_parallax if self.views else FARTHEST) * max(self._sigma)
 
     def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray) -> Tracks:
         """Tracks of pixels (n, 2) that show landmarks (n,)."""

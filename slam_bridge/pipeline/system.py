@@ -167,6 +167,8 @@ def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> P
     tracking = time.perf_counter() - started
     begin = time.perf_counter()
     pipeline.mapper.finish()
+    if len(pipeline.log):
+        pipeline.tracker.look_back()
     phases["end"] = time.perf_counter() - begin
     message = pipeline.message
     if not len(pipeline.log):

@@ -86,11 +86,16 @@ class Tracker:
         """(7,) of the last frame."""
         self.step = _IDENTITY.copy()
         """(7,) motion of the last frame."""
-        self._image = np.zeros((0, 0), np.uint8)
+        self.image = np.zeros((0, 0), np.uint8)
+        """Left image of the last frame."""
         self._graph = FrameGraph(self._rig)
         self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
         self._num_reference = 0
         self._first: tuple[int, Tracks] | None = None
+        self._waiting: list[tuple[int, Tracks]] = []
+        """Stamps and tracks of the frames between the first one of a mono map and the second keyframe."""
+        self._origin, self._shown = -1, (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        """First keyframe of a mono map; tracks of the second one, and their landmarks."""
         self.lost_since: int | None = None
         self._state: FrameState | None = None
         self._prior: MarginalPrior | None = None
@@ -102,7 +107,7 @@ class Tracker:
     def process(self, stamp: int, images: list[np.ndarray]) -> View | None:
         """Take one frame; the view of a new keyframe that mapping should see."""
         view = self._start(stamp, images) if self.status is Status.STARTING else self._track(stamp, images)
-        self._image, self._last_stamp = images[0], stamp
+        self.image, self._last_stamp = images[0], stamp
         return view
 
     @property
@@ -196,7 +201,7 @@ class Tracker:
 
     def _carry(self, image: np.ndarray, guess: np.ndarray) -> None:
         """Follow the tracks from the last image into this one."""
-        pixel, found = follow(self._image, image, self.tracks.pixel, guess, self._options)
+        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options)
         tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
         tracks.ray = rays_of(self._rig[0], tracks.pixel, self._sequence.widest)
         self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
@@ -314,22 +319,46 @@ class Tracker:
             self._carry(images[0], self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
             self.tracks = self.maker.detected(images[0], Tracks.none())
-            self._first = stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
+            self._first, self._waiting = (stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())), []
             return None
         first_stamp, first = self._first
         pose = self._two_view_pose(first)
         if pose is None:
+            self._waiting.append((stamp, self.tracks))
             return None
         before, now = first.keep(np.isin(first.ids, self.tracks.ids)), self.tracks
         self.tracks = before
         self._first_keyframe(first_stamp, before)
-        self.tracks = now
-        self._log.add(first_stamp, self.reference, _IDENTITY.copy())
+        self.tracks, self._origin = now, self.reference
+        self._log.add(first_stamp, self._origin, _IDENTITY.copy())
         view = self.add_keyframe(stamp, images, pose)
         self._settle(view)
         self.status = Status.TRACKING
+        self._shown = self.tracks.ids.copy(), self.tracks.landmark.copy()
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
+
+    def look_back(self) -> None:
+        """Poses of the frames that waited for a mono map to start, from the landmarks it began with."""
+        if not self._waiting:
+            return
+        ids, landmark = self._shown
+        with self._world.lock:
+            rows = self._world.landmarks.find(landmark)
+            ids, points = ids[rows >= 0], self._world.landmarks["position"][rows[rows >= 0]]
+        pose = self._keyframe_pose(self._origin)
+        anchor = SE3(pose).inverse()
+        for stamp, tracks in self._waiting:
+            known = np.flatnonzero(np.isin(tracks.ids, ids))
+            if len(known) < self._options.min_inliers:
+                continue
+            shown = points[np.searchsorted(ids, tracks.ids[known])]
+            seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
+            found = pose_optimization(self._rig, pose, seen, graph=self._graph)
+            if found.is_usable and found.num_inliers >= self._options.min_inliers:
+                pose = found.keyframes.world_T_body[0]
+                self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
+        self._waiting = []
 
     def _two_view_pose(self, first: Tracks) -> np.ndarray | None:
         """world_T_body (7,) of the present frame with the first one at the origin; None: not yet."""

@@ -46,7 +46,9 @@ class FrameLog:
         steps = SE3(np.stack([pose for _, pose in resolved])) * SE3(np.stack(self._relative))
         poses = np.array((SE3(anchors) * steps).storage)
         poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
-        return np.array(self._stamps, np.int64), poses
+        stamps = np.array(self._stamps, np.int64)
+        order = np.argsort(stamps, kind="stable")
+        return stamps[order], poses[order]
 
     def _resolved(self, keyframe: int) -> tuple[int, np.ndarray]:
         """The keyframe in the map that this one hangs on, and its pose relative to that."""

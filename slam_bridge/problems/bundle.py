@@ -20,8 +20,11 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
+from graphopt.types import slam3d
 from slam_bridge.map import Map
+from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.problems import scale
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
@@ -63,7 +66,7 @@ def bundle(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
     window = window or Window()
-    holds = selection.holds()
+    start, holds = selection, selection.holds()
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
     summary, rounds, imu_kernel = None, 0, options.kernel
     clock.lap("judge")
@@ -84,6 +87,8 @@ def bundle(
         if settled or not summary.is_usable:
             break
     assert summary is not None
+    if summary.is_usable and scale.is_open(selection, estimate):
+        selection = scale.kept(start, selection)
     result = _result(name, window, selection, now, summary, rounds, options)
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
@@ -227,8 +232,25 @@ def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
 def _covariances(
     s: Selection, now: Judgement, options: SolveOptions, wanted: list[tuple[str, int]]
 ) -> Covariances:
-    """Marginal covariances on a graph of its own, at the result; weights as without robust kernel."""
-    graph = Window().load(s, options.with_changes(kernel=None), now.inliers, now.imu_inliers)
+    """Marginal covariances on a graph of its own, at the result; weights as without robust kernel.
+
+    Landmarks that the inliers do not determine (none, or one pixel) say nothing about poses: they are held
+    and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures.
+    """
+    loose, lost = _undetermined(s, now)
+    inliers = now.inliers & ~loose[s.observations.landmark]
+    graph = Window().load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
+    if loose.any():
+        graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
+    if lost.any():
+        graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
+    for kind, one in wanted:
+        ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
+        if np.isin(one, ids[open_ones]):
+            raise OptionError(
+                f"{kind} {one} has no covariance: its inliers do not determine it. `Result.inliers` says who "
+                "is left."
+            )
     parts: dict[tuple[str, int], list[int]] = {}
     for kind, one in wanted:
         ids = s.keyframes if kind == "keyframe" else s.landmarks
@@ -242,3 +264,25 @@ def _covariances(
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]:
+    """(m,) landmarks and (k,) keyframes bool that the inliers do not determine.
+
+    A landmark needs a right column, a depth, or pixels of two views; a free keyframe without inertial states
+    an inlier or a measured pose.
+    """
+    seen, inliers = s.observations, now.inliers
+    metric = inliers & (np.isfinite(seen.right) | np.isfinite(seen.depth))
+    count = len(s.rig or ()) or 1
+    view = seen.keyframe * count + seen.camera
+    pairs = np.unique(np.stack([seen.landmark, view], axis=1)[inliers], axis=0)
+    views = np.bincount(pairs[:, 0], minlength=len(s.landmarks))
+    of_frame = np.bincount(seen.keyframe[inliers], minlength=len(s.keyframes))
+    of_frame[s.pose_prior_keyframe] += 1
+    in_prior = [one.owner[one.kind != LANDMARK] for one in s.priors]
+    of_frame[np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))] += 1
+    loose = (views < 2) & (np.bincount(seen.landmark[metric], minlength=len(s.landmarks)) == 0)
+    if s.points_fixed:
+        loose[:] = False
+    return loose, (of_frame == 0) & ~s.inertial & ~s.fixed

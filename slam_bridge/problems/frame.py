@@ -35,6 +35,7 @@ from graphopt.types.base import EdgeType
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Rig
 from slam_bridge.options import RULES, Clock, SolveOptions, optimize
+from slam_bridge.single_pose import numbers_of, pose_of
 
 POSE = 0
 """Vertex id of the frame's pose."""
@@ -97,7 +98,7 @@ class _Kind:
     type: EdgeType
     rows: np.ndarray
     """(e,) observations, sorted by camera."""
-    places: np.ndarray
+    places: np.ndarray | slice
     """(e,) rows of the edge set."""
     image: np.ndarray
     """(e, k) measured numbers of the image."""
@@ -118,6 +119,8 @@ class FrameGraph:
         self._solver: CpuBlockSolver | None = None
         self._kinds: list[_Kind] = []
         self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._width: dict[int, float] | None = None
+        """Kernel widths that the edges have, by dimension."""
         self._is_new = False
         """The graph's estimates are newer than the block solver's."""
         self._is_ahead = False
@@ -145,14 +148,19 @@ class FrameGraph:
         self.graph.vertex_set(slam3d.VertexSE3).estimate[0] = world_T_body
         self._is_new, self._is_ahead = True, False
         for kind in kinds:
-            camera = seen.camera[kind.rows]
-            start = np.searchsorted(camera, np.arange(len(self.rig)))
-            kind.places = camera * self._capacity[kind.type.tag] + np.arange(len(camera)) - start[camera]
+            kind.places = self._places(kind, seen)
             edges = self._sets[kind.type.tag]
             edges.measurement[kind.places] = np.concatenate([kind.image, seen.points[kind.rows]], axis=1)
             for d in range(kind.type.residual_dim):
                 edges.information[kind.places, d, d] = kind.weight
         self._kinds = kinds
+
+    def _places(self, kind: _Kind, seen: FrameObservations) -> np.ndarray | slice:
+        if len(self.rig) == 1:
+            return slice(0, len(kind.rows))
+        camera = seen.camera[kind.rows]
+        start = np.searchsorted(camera, np.arange(len(self.rig)))
+        return camera * self._capacity[kind.type.tag] + np.arange(len(camera)) - start[camera]
 
     def _sorted(self, seen: FrameObservations) -> Any:
         """Observations by type of edge, each sorted by camera."""
@@ -178,11 +186,14 @@ class FrameGraph:
             yield _Kind(visual_inertial.EdgePoseDepth, rows, nothing, image, weight)
 
     def _room(self, kind: _Kind, seen: FrameObservations) -> int:
-        most = int(np.bincount(seen.camera[kind.rows], minlength=1).max())
+        most = len(kind.rows)
+        if len(self.rig) > 1:
+            most = int(np.bincount(seen.camera[kind.rows], minlength=1).max())
         return max(256, 1 << (most - 1).bit_length())
 
     def _build(self, capacity: dict[str, int]) -> None:
         self.graph, self._solver, self._capacity = graphopt.Graph(), None, capacity
+        self._width = None
         graph, count = self.graph, len(self.rig)
         graph.add_vertices(slam3d.VertexSE3, [POSE])
         graph.add_parameters(slam3d.ParameterSE3Offset, [0], [SE3.identity_storage])
@@ -207,14 +218,18 @@ class FrameGraph:
         if options.device in ("auto", "cpu") and options.configuration is None and options.method in _NATIVE:
             self.choose(inliers, width)
             return self._run_natively(inliers, options, clock)
+        self.finish()
         self._set_widths(width)
         self._mask_by_information(inliers)
         return optimize(self.graph, options, clock)
 
     def _set_widths(self, width: Callable[[int], float] | None) -> None:
-        for kind in self._kinds:
-            dim = kind.type.residual_dim
-            self._sets[kind.type.tag].kernel_width = _NO_KERNEL if width is None else width(dim)
+        wanted = {dim: _NO_KERNEL if width is None else width(dim) for dim in (1, 2, 3)}
+        if wanted == self._width:
+            return
+        self._width = wanted
+        for edges in self._sets.values():
+            edges.kernel_width = wanted[edges.type.residual_dim]
 
     def choose(self, inliers: np.ndarray, width: Callable[[int], float] | None) -> None:
         """Let these observations (n,) bool take part in the CPU's block solver, at the graph's estimates."""
@@ -232,10 +247,21 @@ class FrameGraph:
             masks.append(mask)
         solver.choose_edges(masks)
         if self._is_new:
-            solver.take_all_estimates()
+            self._take_estimates()
             self._known.clear()
             self._is_new = False
         solver.take_edge_data(self._known)
+
+    def _take_estimates(self) -> None:
+        """The graph's estimates -> the block solver."""
+        self.solver.restore(
+            [
+                np.stack([numbers_of(one) for one in vertices.estimate])
+                if vertices.type is slam3d.VertexSE3
+                else vertices.estimate
+                for vertices in self.solver.structure.selection.vertex_sets
+            ]
+        )
 
     def _run_natively(self, inliers: np.ndarray, options: SolveOptions, clock: Clock) -> graphopt.Summary:
         solver = self.solver
@@ -291,8 +317,15 @@ class FrameGraph:
     @property
     def pose(self) -> np.ndarray:
         """(7,) world_T_body, with a unit quaternion."""
-        self.finish()
-        pose = self.graph.vertex_set(slam3d.VertexSE3).estimate[0].copy()
+        return self.pose_in_row(0)
+
+    def pose_in_row(self, row: int) -> np.ndarray:
+        """(7,) of one of the graph's poses, with a unit quaternion."""
+        vertices = self.graph.vertex_set(slam3d.VertexSE3)
+        if self._is_ahead and self._solver is not None:
+            number = [one is vertices for one in self._solver.structure.selection.vertex_sets].index(True)
+            return pose_of(self._solver.snapshot()[number][row])
+        pose = vertices.estimate[row].copy()
         pose[3:] /= np.linalg.norm(pose[3:])
         return pose
 

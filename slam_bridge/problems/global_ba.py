@@ -23,8 +23,8 @@ def global_ba(
 ) -> Result:
     """Optimize all keyframes and landmarks. fixed: ids of keyframes that stay, beside those the map fixes.
 
-    Where none stays and no pose was measured, the first keyframe does; the scale of a monocular map is then
-    free to drift along the optimization, as no measurement knows it. estimate: as in `local_ba`.
+    Where none stays and no pose was measured, the first keyframe does; the scale of a monocular map, which no
+    measurement knows, stays as well (the median distance of its landmarks). estimate: as in `local_ba`.
     """
     options = options or SolveOptions()
     clock = Clock(options)

@@ -19,6 +19,7 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.types import inertial, marginal, slam3d
 from slam_bridge.cameras import Rig
 from slam_bridge.dense import dense_hessian, eliminated, offset_of, places_of
@@ -65,6 +66,7 @@ class InertialFrameGraph(FrameGraph):
     def __init__(self, rig: Rig, previous_is_free: bool):
         super().__init__(rig, self._extend_states)
         self.previous_is_free = previous_is_free
+        self._order: tuple[CpuBlockSolver, np.ndarray, np.ndarray] | None = None
 
     def _extend_states(self, graph: graphopt.Graph) -> None:
         held = not self.previous_is_free
@@ -99,9 +101,18 @@ class InertialFrameGraph(FrameGraph):
             )
             edges.information[0] = prior.information
 
+    def order_of_states(self) -> tuple[np.ndarray, np.ndarray]:
+        """(d,) scalars of H, those of the frame first, and bool (d,) which are the previous state's."""
+        if self._order is None or self._order[0] is not self.solver:
+            places = places_of(self.solver.structure)
+            mine = np.concatenate([np.arange(places[k].start, places[k].stop) for k in range(4)])
+            every = np.arange(len(self.solver.b))
+            order = np.concatenate([mine, np.setdiff1d(every, mine)])
+            self._order = self.solver, order, every >= len(mine)
+        return self._order[1:]
+
     def state(self) -> FrameState:
         """The frame's state as found."""
-        self.finish()
         vectors = (self.graph.vertex_set(kind).estimate[0].copy() for kind in _VECTORS)
         return FrameState(self.pose, *vectors)
 
@@ -156,7 +167,7 @@ def pose_inertial_optimization(
     clock.lap("judge")
     new_prior = _prior_of(graph, state, inliers, options, owner, clock)
     before = [graph.graph.vertex_set(kind).estimate[1].copy() for kind in _VECTORS]
-    pose = graph.graph.vertex_set(slam3d.VertexSE3).estimate[1].copy()
+    pose = graph.pose_in_row(1)
     extra = {"state": state, "prior": new_prior, "previous": FrameState(pose, *before)}
     return Result(
         "pose_inertial_optimization",
@@ -185,12 +196,8 @@ def _prior_of(
     graph.choose(inliers, None)
     solver = graph.solver
     solver.linearize()
-    h, b = dense_hessian(solver), solver.b.copy()
-    places = places_of(solver.structure)
-    mine = np.concatenate([np.arange(places[k].start, places[k].stop) for k in range(4)])
-    order = np.concatenate([mine, np.setdiff1d(np.arange(len(b)), mine)])
-    gone = np.arange(len(b)) >= len(mine)
-    h, b = h[np.ix_(order, order)], b[order]
+    order, gone = graph.order_of_states()
+    h, b = dense_hessian(solver)[order[:, None], order], solver.b[order]
     if gone.any():
         h, b = eliminated(h, b, gone)
     reference = np.zeros((4, 7))

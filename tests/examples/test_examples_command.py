@@ -26,6 +26,7 @@ __all__ = ["own_types"]  # a fixture of this module
 OUTPUTS = {
     "cotangent_smoothing": "png",
     "curve_fitting": "png",
+    "deconvolution": "png",
     "embedded_deformation": "png",
     "face_fitting": "csv",
     "image_warping": "png",

@@ -12,6 +12,7 @@ _before = set(registry.all_types())
 import command  # noqa: E402
 import cotangent_smoothing  # noqa: E402
 import curve_fitting  # noqa: E402
+import deconvolution  # noqa: E402
 import embedded_deformation  # noqa: E402
 import face_fitting  # noqa: E402
 import image_warping  # noqa: E402
@@ -36,6 +37,7 @@ __all__ = [
     "command",
     "cotangent_smoothing",
     "curve_fitting",
+    "deconvolution",
     "embedded_deformation",
     "face_fitting",
     "image_warping",

@@ -12,6 +12,7 @@ import pytest
 import graphopt
 from graphopt.cli.main import main
 from graphopt.errors import GraphError
+from graphopt.eval.results import Results
 from graphopt.report.viewer import graph_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -92,6 +93,71 @@ document.title = JSON.stringify({ now: document.getElementById("now").textConten
     assert found == {"now": "5.00 s", "error": 0, "hidden": False, "edges": found["edges"]}
     ends = after.edge_sets[0].vertices
     assert found["edges"] == int((ends.max(axis=1) < 11).sum())
+
+
+@pytest.mark.parametrize("kind", ["bal", "expmap"])
+def test_frusta_of_cameras_show_where_they_look(tmp_path: Path, kind: str) -> None:
+    """The far corners of a frustum lie on the side of the points that its camera sees, z ahead or behind."""
+    if kind == "bal":
+        graph = graphopt.datasets.ba(cameras=5, points=60)
+    else:
+        graph = graphopt.Graph()
+        graph.add_vertices("VERTEX_SE3:EXPMAP", range(5), [[-k, 0, 0, 0, 0, 0, 1] for k in range(5)])
+        points = np.random.default_rng(0).uniform([-3, -3, 8], [6, 3, 10], (60, 3))
+        graph.add_vertices("VERTEX_XYZ", range(100, 160), points)
+        pairs = [(100 + k, c) for k in range(60) for c in range(5)]
+        graph.add_parameters("PARAMS_CAMERAPARAMETERS", [0], [[500, 320, 240, 0]])
+        graph.add_edges("EDGE_PROJECT_XYZ2UV:EXPMAP", pairs, np.zeros((300, 2)), parameters=[[0]] * 300)
+    page = tmp_path / "page.html"
+    page.write_text(graph_page(graph, "x"))
+    found = dump(
+        page,
+        tmp_path,
+        """
+const corners = frusta(after, batches.cameras), ahead = [];
+batches.cameras.forEach((camera, number) => {
+  const to = [0, 0, 0], middle = [0, 0, 0], seen = [];
+  for (let e = 0; e < lines.length / 2; e++) for (const [a, b] of [[0, 1], [1, 0]])
+    if (lines[2 * e + a] === camera) seen.push(lines[2 * e + b]);
+  for (let axis = 0; axis < 3; axis++) {
+    for (const k of seen) to[axis] += after[3 * k + axis] - after[3 * camera + axis];
+    for (let side = 0; side < 4; side++)
+      middle[axis] += corners[48 * number + 12 * side + 3 + axis] - after[3 * camera + axis];
+  }
+  ahead.push(to[0] * middle[0] + to[1] * middle[1] + to[2] * middle[2]);
+});
+const shown = document.getElementById("show-frusta").checked;
+document.title = JSON.stringify({ ahead, error: gl.getError(), shown });
+""",
+    )
+    assert len(found["ahead"]) == 5 and min(found["ahead"]) > 0.0
+    assert found["error"] == 0 and found["shown"]
+
+
+def test_a_sequence_shows_its_cameras_and_the_points_of_its_map(tmp_path: Path) -> None:
+    """From the results of an evaluation; poses on the slider, points of the map beside them."""
+    count = 40
+    line = np.stack([np.arange(count) * 0.1, np.zeros(count), np.zeros(count)], axis=1)
+    curve = {
+        "times_s": (0.05 * np.arange(count)).tolist(),
+        "estimate": line.tolist(),
+        "truth": line.tolist(),
+        "error_m": np.full(count, 0.01).tolist(),
+        "world_R_cam": np.tile([0.0, 0.0, 0.0, 1.0], (count, 1)).tolist(),
+    }
+    (tmp_path / "maps").mkdir()
+    np.save(tmp_path / "maps" / "a.npy", np.random.default_rng(0).uniform(-1, 5, (500, 3)).astype(np.float32))
+    entry = {"curve": curve, "points_file": "maps/a.npy"}
+    Results("euroc", {}, "graphopt eval", "now", {}, {"a": entry}).save(tmp_path)
+    assert main(["view", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 0
+    script = """
+until.value = 11; until.oninput(); paint();
+document.title = JSON.stringify({ ...viewer.counts, cameras: batches.cameras.length, error: gl.getError(),
+  now: document.getElementById("now").textContent });
+"""
+    found = dump(tmp_path / "page.html", tmp_path, script)
+    expected = {"poses": count, "points": 500, "edges": count - 1, "cameras": count, "error": 0}
+    assert found == {**expected, "now": "0.50 s"}
 
 
 def test_pages_hold_what_they_need(tmp_path: Path) -> None:

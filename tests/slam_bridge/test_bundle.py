@@ -86,6 +86,37 @@ def test_visual_problems_recover_the_truth(problem):
     np.testing.assert_allclose(world.landmarks["position"], points, atol=1e-3)
 
 
+def simulated_view(rng):
+    """A map of one camera without IMU, disturbed but for its first keyframe."""
+    world, _ = simulated_map(rng, stereo=False, pixels=0.5)
+    world.remove_imu(world.imu.ids)
+    disturb(world, rng, fixed=world.keyframes.ids[:1])
+    return world
+
+
+@pytest.mark.parametrize("problem", [sb.local_ba, sb.global_ba], ids=["local", "global"])
+def test_a_map_of_one_camera_keeps_its_scale(problem):
+    """Nothing measures it; the start's does not drift away, and chi2 is that of the optimization."""
+    world = simulated_view(np.random.default_rng(5))
+    camera = world.rig[0].body_T_cam
+
+    def sizes():
+        origin = np.asarray((SE3(world.keyframes["world_T_body"][0]) * SE3(camera)).translation)
+        return np.median(np.linalg.norm(world.landmarks["position"] - origin, axis=1))
+
+    before = sizes()
+    frames = world.keyframes.ids
+    arguments = (world, frames[1:], frames[:1]) if problem is sb.local_ba else (world,)
+    result = problem(*arguments, options=EXACT.with_changes(kernel=None, rounds=1))
+    assert result.is_usable
+    assert sizes() == pytest.approx(before, rel=1e-12)
+    again = problem(*arguments, options=EXACT.with_changes(kernel=None, rounds=1, iterations=0))
+    inliers = result.inliers & again.inliers
+    np.testing.assert_allclose(
+        result.observation_chi2[inliers], again.observation_chi2[inliers], rtol=1e-6, atol=1e-8
+    )
+
+
 def test_rgbd_and_unrectified_rigs():
     """A fisheye camera with depth beside a second camera of another model: poses come out right."""
     rng = np.random.default_rng(4)
@@ -328,6 +359,31 @@ def test_covariance_is_the_inverse_of_the_information():
     np.testing.assert_allclose(found[key], inverse[point, point], rtol=1e-4, atol=1e-12)
     with pytest.raises(OptionError, match="took no part"):
         result.covariance([999])
+
+
+def test_covariance_without_landmarks_that_lost_their_inliers():
+    """Landmarks whose matches are all wrong, or are one pixel, change no covariance; theirs is refused."""
+    world, _ = simulated_map(np.random.default_rng(14), times=0.25 * np.arange(6), count=60, pixels=0.3)
+    ids, seen = world.keyframes.ids, world.observations
+    options = EXACT.with_changes(confidence=0.9999)
+    known = sb.full_inertial_ba(world.snapshot(), fixed=ids[:1], options=options)
+    expected = known.covariance(ids[2:4])
+    mounting = SE3(world.rig[0].body_T_cam)
+    behind = SE3(world.keyframes["world_T_body"][2]) * mounting
+    lost, once = world.add_landmarks([np.asarray(behind.act(np.array([0.0, 0.0, -8.0]))), [1.2, 1.9, 1.1]])
+    place = seen["pixel"][seen["keyframe"] == ids[3]][0]
+    for k in range(1, 4):
+        world.add_observations(ids[k], lost, [world.rig[0].intrinsics[2:4]])
+    world.add_observations(ids[3], once, [place + 5.0])
+    result = sb.full_inertial_ba(world, fixed=ids[:1], options=options.with_changes(update=False))
+    assert lost in result.rejected["landmark without inliers"]
+    found = result.covariance(ids[2:4])
+    for key, block in expected.items():
+        scale = np.sqrt(np.outer(np.diag(block), np.diag(block)))
+        np.testing.assert_allclose(found[key] / scale, block / scale, atol=0.02)
+    for one in (lost, once):
+        with pytest.raises(OptionError, match=f"landmark {one} has no covariance.*inliers"):
+            result.covariance(landmarks=[one])
 
 
 def test_time_limit_stop_flag_and_update():

@@ -5,8 +5,10 @@ import pytest
 
 from graphopt.errors import OptionError
 from slam_bridge.generator.problem import ProblemOptions, generate_problem, keyframe_stamps
+from slam_bridge.generator.render import from_outside
+from slam_bridge.generator.scene import Box
 from slam_bridge.generator.sizes import SIZES
-from slam_bridge.generator.tracks import Tracks, thinned
+from slam_bridge.generator.tracks import Tracks, _crossing, _hidden, thinned
 
 SMALL = {"keyframes": 30, "landmarks": 500, "observations": 3000}
 
@@ -25,7 +27,7 @@ def test_sizes_are_those_of_the_table(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["outdoors4", "V203", "room6"])
+@pytest.mark.parametrize("name", ["outdoors4", "outdoors6", "V203", "room6"])
 def test_sizes_of_larger_maps(name):
     """Outdoors too."""
     world = generate_problem(name).map
@@ -133,3 +135,19 @@ def test_keyframes_stand_where_the_view_changes():
         assert len(stamps) == count and (np.diff(stamps) > 0).all()
     with pytest.raises(OptionError, match="2101 images"):
         keyframe_stamps(trajectory, 3000, 20.0, 3.0)
+
+
+def test_boxes_hide_what_is_behind_them():
+    """Where lines cross a turned box is where the renderer's rays meet it; points on its face are seen."""
+    generator = np.random.default_rng(4)
+    box = Box(np.array([3.0, -1.0, 0.5]), np.array([1.0, 0.7, 1.2]), 0.6, ())
+    rays = np.array([2.0, -0.5, 0.2]) + generator.normal(size=(4000, 3))
+    enter, leave = _crossing(box, np.zeros((3, 1)), np.ascontiguousarray(rays.T))
+    distance, _ = from_outside(box, np.zeros(3), rays.astype(np.float32))
+    met = np.isfinite(distance)
+    assert 200 < met.sum() < 3900
+    np.testing.assert_array_equal((enter < leave) & (enter > 0.0), met)
+    np.testing.assert_allclose(enter[met], distance[met], rtol=1e-4)
+    along = enter[met, None] * rays[met]
+    assert not _hidden(np.zeros_like(along), along, [box]).any()
+    assert _hidden(np.zeros_like(along), 1.01 * leave[met, None] * rays[met], [box]).all()

@@ -1,0 +1,306 @@
+"""Maps of ORB-SLAM2 and 3 in Osmap's files (github.com/AlejandroSilvestri/osmap): reading and writing.
+
+    NAME.keyframes   id, pose cam_T_world (3, 4), number of its K
+    NAME.mappoints   id, position
+    NAME.features    per keyframe: map point, undistorted pixel, octave
+    NAME.yaml        names of these files, and the matrices K: fx fy cx cy
+
+The three are protocol buffers (`osmap.proto`), floats of 32 bits. With FEATURES_FILE_DELIMITED among the
+options features come in several messages, each with its size in front. Osmap has neither times nor right
+columns: stamps are ids of keyframes in seconds. A feature without `mappoint_id` is of no map point.
+
+ORB-SLAM3's own .osa files are archives of boost's serialization, whose bytes depend on compiler, boost and
+the options they were built with, and do not say so; they are refused. Osmap leads out of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.disk_cache import write_atomically
+from graphopt.errors import FormatError, OptionError
+from graphopt.geometry import SE3, SO3
+from slam_bridge.cameras import Camera
+from slam_bridge.map import Map
+
+_IDENTITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+_PARTS = ("keyframes", "mappoints", "features")
+SCALE = 1.2
+"""Between octaves, ORB-SLAM's default."""
+_SECOND = 1_000_000_000
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # kinds of fields of protocol buffers
+
+
+def read_osmap(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = SCALE) -> Map:
+    """Read NAME.yaml with the files it names; sigma [px] of octave 0, scale between octaves.
+
+    Raises `FormatError`, also for ORB-SLAM3's own .osa.
+    """
+    yaml, name = Path(path), os.fspath(path)
+    if yaml.suffix.lower() == ".osa":
+        raise FormatError(
+            f"{name}: an .osa is a boost archive, which only the program that wrote it can read. Save "
+            "the map with Osmap (osmap.mapSave), or export COLMAP or TUM files."
+        )
+    text = yaml.read_text("utf-8", "replace")
+    cameras = _cameras(text, name)
+    files = {part: yaml.parent / _file_of(text, part, name) for part in _PARTS}
+    content = {part: file.read_bytes() for part, file in files.items()}
+    try:
+        frames = [_keyframe(one) for one in _messages(content["keyframes"])]
+        points = [_mappoint(one) for one in _messages(content["mappoints"])]
+        parts = _pieces(content["features"], "FEATURES_FILE_DELIMITED" in text)
+        features = [_features(one) for part in parts for one in _messages(part)]
+        return _map_of(cameras, frames, points, features, sigma, scale)
+    except (ValueError, IndexError, struct.error) as error:
+        raise FormatError(f"{name}: damaged, or no files of Osmap: {error}.") from error
+
+
+def _cameras(text: str, name: str) -> list[np.ndarray]:
+    """fx fy cx cy of each matrix."""
+    number = r"([-+.0-9eE]+)"
+    pattern = r"fx\s*:\s*" + number + "".join(rf"[\s,]*{key}\s*:\s*" + number for key in ("fy", "cx", "cy"))
+    found = [np.array([float(one) for one in groups]) for groups in re.findall(pattern, text)]
+    if not found:
+        raise FormatError(
+            f"{name}: no camera matrix, expected 'fx: .. fy: .. cx: .. cy: ..', as Osmap writes."
+        )
+    return found
+
+
+def _file_of(text: str, part: str, name: str) -> str:
+    found = re.search(rf"^\s*{part}File\s*:\s*\"?([^\"\s]+)\"?\s*$", text, re.MULTILINE)
+    file = found[1] if found else f"{Path(name).stem}.{part}"
+    return Path(file).name
+
+
+def _map_of(
+    cameras: list[np.ndarray],
+    frames: list[Any],
+    points: list[Any],
+    features: list[Any],
+    sigma: float,
+    scale: float,
+) -> Map:
+    frames.sort(key=lambda one: one[0])
+    points.sort(key=lambda one: one[0])
+    if not frames:
+        raise ValueError("no keyframes")
+    used = sorted({one[2] for one in frames})
+    if len(used) > 1 and any(not np.array_equal(cameras[used[0]], cameras[one]) for one in used):
+        raise ValueError(f"keyframes have {len(used)} different cameras; a map has one rig")
+    world = Map(Camera.pinhole(_IDENTITY, *cameras[used[0]]))
+    matrices = np.stack([one[1] for one in frames])
+    cam_T_world = SE3.from_parts(matrices[:, :, 3], SO3.from_matrix(matrices[:, :, :3]).storage)
+    numbers = np.array([one[0] for one in frames], np.int64)
+    ids = world.add_keyframes(numbers * _SECOND, cam_T_world.inverse().storage)
+    landmarks = world.add_landmarks(np.array([one[1] for one in points]).reshape(-1, 3))
+    frame_of = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
+    point_of = dict(zip([one[0] for one in points], landmarks.tolist(), strict=True))
+    for keyframe, rows in features:
+        kept = [row for row in rows if row[0] in point_of]
+        if keyframe not in frame_of or not kept:
+            continue
+        values = np.array([row[1:] for row in kept])
+        seen = [point_of[row[0]] for row in kept]
+        world.add_observations(frame_of[keyframe], seen, values[:, :2], sigma=sigma * scale ** values[:, 2])
+    return world
+
+
+# ------------------------------------------------------------------------ protocol buffers
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of the fields of a message: int, bytes or 4 bytes of a number."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+            continue
+        if kind not in (_BYTES, _FIXED32, _FIXED64):
+            raise ValueError(f"field of kind {kind} at byte {at}")
+        size, at = _varint(data, at) if kind == _BYTES else ({_FIXED32: 4, _FIXED64: 8}[kind], at)
+        if at + size > len(data):
+            raise ValueError(f"{size} bytes at byte {at} of {len(data)}: cut off")
+        yield key >> 3, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError(f"a number at byte {at} of {len(data)} has no end")
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _messages(data: bytes) -> Iterator[bytes]:
+    """Entries (field 1) of an array."""
+    for number, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            yield value
+
+
+def _pieces(data: bytes, delimited: bool) -> Iterator[bytes]:
+    """Messages of a file: one, or several with their sizes in front."""
+    at = 0
+    while delimited and at < len(data):
+        size, at = _varint(data, at)
+        if at + size > len(data):
+            raise ValueError(f"a message of {size} bytes at byte {at} of {len(data)}: cut off")
+        yield data[at : at + size]
+        at += size
+    if not delimited:
+        yield data
+
+
+def _floats(value: Any) -> list[float]:
+    """Packed floats of 32 bits."""
+    return list(struct.unpack(f"<{len(value) // 4}f", value))
+
+
+def _keyframe(data: bytes) -> tuple[int, np.ndarray, int]:
+    number, camera, pose = 0, 0, []
+    for field, value in _fields(data):
+        if field == 1:
+            number = value
+        elif field == 2:
+            pose = [one for _, packed in _fields(value) for one in _floats(packed)]
+        elif field == 3:
+            camera = value
+    return number, np.array(pose).reshape(3, 4), camera
+
+
+def _mappoint(data: bytes) -> tuple[int, list[float]]:
+    number, place = 0, [0.0, 0.0, 0.0]
+    for field, value in _fields(data):
+        if field == 1:
+            number = value
+        elif field == 2:
+            place = _numbered(value, 3)
+    return number, place
+
+
+def _features(data: bytes) -> tuple[int, list[tuple[float, ...]]]:
+    """Keyframe, and per feature: map point, u, v, octave."""
+    keyframe, rows = 0, []
+    for field, value in _fields(data):
+        if field == 1:
+            keyframe = value
+        elif field == 2:
+            point, key = -1, [0.0] * 4
+            for inner, content in _fields(value):
+                if inner == 2:
+                    point = content
+                elif inner == 3:
+                    key = _numbered(content, 4)
+            rows.append((point, key[0], key[1], key[3]))
+    return keyframe, rows
+
+
+def _numbered(data: bytes, count: int) -> list[float]:
+    """Floats that are fields 1 to `count`; those left out are zero."""
+    found = [0.0] * count
+    for field, value in _fields(data):
+        if 1 <= field <= count:
+            found[field - 1] = _floats(value)[0]
+    return found
+
+
+# ------------------------------------------------------------------------ writing
+
+
+def write_osmap(
+    world: Map, path: str | os.PathLike[str], sigma: float | None = None, scale: float = SCALE
+) -> list[str]:
+    """Write NAME.yaml and its three files; the sentences say what Osmap has no place for.
+
+    sigma: standard deviation of octave 0 [px]; None: the smallest of the map. Raises `OptionError` where the
+    map is not of one pinhole camera.
+    """
+    yaml = Path(path)
+    with world.lock:
+        cameras = list(world.rig or ())
+        if len(cameras) != 1 or cameras[0].model != "pinhole":
+            raise OptionError(
+                f"Osmap's files are of one pinhole camera; the map has {len(cameras)}: "
+                f"{', '.join(one.model for one in cameras)}. Undistort pixels first, or write a .vib file."
+            )
+        content = _content(world, cameras[0], sigma, scale)
+        lost = sum(int(np.isfinite(world.observations[one]).sum()) for one in ("right", "depth"))
+    fx, fy, cx, cy = (repr(float(one)) for one in cameras[0].intrinsics)
+    lines = ["%YAML:1.0", "---", "Options: 0", "cameraMatrices:"]
+    lines.append(f"   - {{ fx: {fx}, fy: {fy}, cx: {cx}, cy: {cy} }}")
+    for part, data in content.items():
+        write_atomically(yaml.parent / f"{yaml.stem}.{part}", data)
+        lines.append(f"{part}File: {yaml.stem}.{part}")
+    write_atomically(yaml, ("\n".join(lines) + "\n").encode())
+    inertial = len(world.imu)
+    notes = {"right columns and depths": lost, "IMU measurements": inertial, "stamps": len(world.keyframes)}
+    return [f"{count} {what} are not in Osmap's format" for what, count in notes.items() if count]
+
+
+def _content(world: Map, camera: Camera, sigma: float | None, scale: float) -> dict[str, bytes]:
+    frames, seen = world.keyframes, world.observations
+    poses = (SE3(frames["world_T_body"]) * SE3(camera.body_T_cam)).inverse()
+    matrices = np.concatenate(
+        [np.asarray(poses.rotation.to_matrix()), np.asarray(poses.translation)[:, :, None]], axis=2
+    )
+    base = sigma if sigma is not None else float(seen["sigma"].min(initial=np.inf))
+    octave = np.rint(np.log(seen["sigma"] / base) / np.log(scale)).clip(0.0)
+    keyframes = b"".join(
+        _field(1, _number(1, one) + _field(2, _field(1, matrix.astype("<f4").tobytes())))
+        for one, matrix in zip(frames.ids.tolist(), matrices, strict=True)
+    )
+    points = b"".join(
+        _field(1, _number(1, one + 1) + _field(2, _numbers(place)))  # 0 would be no map point
+        for one, place in zip(world.landmarks.ids.tolist(), world.landmarks["position"].tolist(), strict=True)
+    )
+    row = frames.rows(seen["keyframe"])
+    features = b""
+    for k, one in enumerate(frames.ids.tolist()):
+        mine = np.flatnonzero(row == k)
+        values = np.stack([*seen["pixel"][mine].T, np.zeros(len(mine)), octave[mine]], axis=1).tolist()
+        rows = [
+            _field(2, _number(2, landmark + 1) + _field(3, _numbers(key)))
+            for landmark, key in zip(seen["landmark"][mine].tolist(), values, strict=True)
+        ]
+        features += _field(1, _number(1, one) + b"".join(rows))
+    return {"keyframes": keyframes, "mappoints": points, "features": features}
+
+
+def _encoded(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _encoded(field << 3 | _VARINT) + _encoded(value)
+
+
+def _field(field: int, data: bytes) -> bytes:
+    return _encoded(field << 3 | _BYTES) + _encoded(len(data)) + data
+
+
+def _numbers(values: list[float]) -> bytes:
+    """Floats as fields 1, 2, ..."""
+    parts = [_encoded(k << 3 | _FIXED32) + struct.pack("<f", one) for k, one in enumerate(values, 1)]
+    return b"".join(parts)
