@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def export_graph(graph: Graph, folder: str | Path) -> tuple[Path, Path]:
     """Write `types.txt` and `graph.txt` of a graph; returns their paths.
 
     folder: made if it is not there. Levels, `marginalized` and lines of unknown tags are not part of it.
-    Raises GraphError for computed values, for edges that are evaluated elsewhere, and for numbers that are not finite.
+    Raises GraphError for computed values, edges that are evaluated elsewhere, numbers that are not finite.
     """
     if any(isinstance(one.type, ComputedVertexType) for one in graph.vertex_sets if len(one)):
         raise GraphError(
@@ -53,7 +53,7 @@ def export_graph(graph: Graph, folder: str | Path) -> tuple[Path, Path]:
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    edges = [edge_set.type for edge_set in graph.edge_sets if len(edge_set)]
+    edges = [cast(EdgeType, edge_set.type) for edge_set in graph.edge_sets if len(edge_set)]
     used = {int(number) for edge_set in graph.edge_sets for number in np.unique(edge_set.kernel)}
     kernels = [*KERNELS, *(robust_kernel(number) for number in sorted(used) if number >= len(KERNELS))]
     vertices = [vertex_set.type for vertex_set in graph.vertex_sets if len(vertex_set)]
@@ -68,7 +68,7 @@ def builtin_types_text() -> str:
     """Content of native/embed/builtin_types.txt."""
     from graphopt.types import registry
 
-    return types_text([registry.edge_type(tag) for tag in BUILTIN_TAGS], [], [], KERNELS)
+    return types_text([cast(EdgeType, registry.edge_type(tag)) for tag in BUILTIN_TAGS], [], [], KERNELS)
 
 
 # -------------------------------------------------------------------- types.txt
