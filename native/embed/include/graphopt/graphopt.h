@@ -8,11 +8,11 @@
  *   graphopt_get_estimates(graph, "VERTEX_SE3:QUAT", ids, estimates, count);
  *
  * Every function returns a status; graphopt_last_error() is a sentence about the last failure of this thread.
- * A failed call changes nothing. A graph may be used by one thread at a time. Arrays are row-major. Storage of
- * types, order of tangent vectors, chi2 without 1/2: docs/conventions.md.
+ * A failed call changes nothing. A graph may be used by one thread at a time. Arrays are row-major. Storage
+ * of types, order of tangent vectors, chi2 without 1/2: docs/conventions.md.
  *
- * Not here: Vulkan devices, Schur complement, `auto` and dogleg, start values, files other than .g2o and those of
- * `graphopt export`. These need the Python package.
+ * Not here: Vulkan devices, Schur complement, `auto` and dogleg, start values, files other than .g2o and
+ * those of `graphopt export`. These need the Python package.
  */
 #ifndef GRAPHOPT_GRAPHOPT_H
 #define GRAPHOPT_GRAPHOPT_H
@@ -74,7 +74,8 @@ GRAPHOPT_API const char* graphopt_last_error(void);
 GRAPHOPT_API int graphopt_num_threads(void);
 GRAPHOPT_API graphopt_status graphopt_set_num_threads(int count);
 
-/* types: path of a types.txt that `graphopt export` wrote; NULL: the types of g2o that the library carries. */
+/* types: path of a types.txt that `graphopt export` wrote; NULL: the types of g2o that the library carries.
+ */
 GRAPHOPT_API graphopt_status graphopt_graph_new(const char* types, graphopt_graph** graph);
 GRAPHOPT_API void graphopt_graph_free(graphopt_graph* graph);
 
@@ -84,28 +85,34 @@ GRAPHOPT_API graphopt_status graphopt_graph_read(graphopt_graph* graph, const ch
 GRAPHOPT_API graphopt_status graphopt_graph_write(const graphopt_graph* graph, const char* path);
 
 /* ids (count,), estimates (count, storage_dim); NULL: the type's identity. */
-GRAPHOPT_API graphopt_status graphopt_add_vertices(graphopt_graph* graph, const char* type, const int64_t* ids,
-                                                   const double* estimates, int64_t count);
+GRAPHOPT_API graphopt_status graphopt_add_vertices(graphopt_graph* graph, const char* type,
+                                                   const int64_t* ids, const double* estimates,
+                                                   int64_t count);
 /* Constants that edges share; values (count, storage_dim). */
-GRAPHOPT_API graphopt_status graphopt_add_parameters(graphopt_graph* graph, const char* type, const int64_t* ids,
-                                                     const double* values, int64_t count);
+GRAPHOPT_API graphopt_status graphopt_add_parameters(graphopt_graph* graph, const char* type,
+                                                     const int64_t* ids, const double* values, int64_t count);
 /* vertices (count, arity) ids; parameters (count, num_parameters) ids or NULL where the type has none;
  * measurements (count, measurement_dim); information (count, residual_dim, residual_dim) or NULL: identity;
  * kernel: name of a robust kernel ("Huber", ...) or NULL; kernel_width is read where there is one. */
-GRAPHOPT_API graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type, const int64_t* vertices,
-                                                const int64_t* parameters, const double* measurements,
-                                                const double* information, const char* kernel, double kernel_width,
-                                                int64_t count);
+GRAPHOPT_API graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type,
+                                                const int64_t* vertices, const int64_t* parameters,
+                                                const double* measurements, const double* information,
+                                                const char* kernel, double kernel_width, int64_t count);
 /* fixed: 1 hold at their estimates, 0 let go. */
-GRAPHOPT_API graphopt_status graphopt_set_fixed(graphopt_graph* graph, const int64_t* ids, int64_t count, int fixed);
+GRAPHOPT_API graphopt_status graphopt_set_fixed(graphopt_graph* graph, const int64_t* ids, int64_t count,
+                                                int fixed);
 
-GRAPHOPT_API graphopt_status graphopt_count_vertices(const graphopt_graph* graph, const char* type, int64_t* count);
-GRAPHOPT_API graphopt_status graphopt_count_edges(const graphopt_graph* graph, const char* type, int64_t* count);
+GRAPHOPT_API graphopt_status graphopt_count_vertices(const graphopt_graph* graph, const char* type,
+                                                     int64_t* count);
+GRAPHOPT_API graphopt_status graphopt_count_edges(const graphopt_graph* graph, const char* type,
+                                                  int64_t* count);
 GRAPHOPT_API graphopt_status graphopt_storage_dim(const graphopt_graph* graph, const char* type, int* dim);
-/* ids (count,) or NULL, estimates (count, storage_dim) of all vertices of a type, in the order they were added. */
-GRAPHOPT_API graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* type, int64_t* ids,
-                                                    double* estimates, int64_t count);
-GRAPHOPT_API graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate, int dim);
+/* ids (count,) or NULL, estimates (count, storage_dim) of all vertices of a type, in the order they were
+ * added. */
+GRAPHOPT_API graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* type,
+                                                    int64_t* ids, double* estimates, int64_t count);
+GRAPHOPT_API graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate,
+                                                   int dim);
 
 /* Sum of rho(e' Omega e) over all edges. */
 GRAPHOPT_API graphopt_status graphopt_chi2(graphopt_graph* graph, double* chi2);
