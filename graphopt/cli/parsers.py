@@ -299,6 +299,7 @@ def add_explain(commands: Any) -> None:
         "(and with --measure the real ones), and which one is taken.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")
+    _add_dialect(parser)
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
