@@ -221,6 +221,13 @@ def number_blocks(
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
 def diagonal_places(dims: np.ndarray, col_ptr: np.ndarray, block_ptr: np.ndarray) -> np.ndarray: ...
+def partition_graph(
+    begin: np.ndarray,
+    neighbor: np.ndarray,
+    vertex_weight: np.ndarray,
+    edge_weight: np.ndarray,
+    num_parts: int,
+) -> np.ndarray: ...
 def block_pattern(
     dims: np.ndarray,
     blocks: Sequence[np.ndarray],
@@ -404,6 +411,9 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def minimise_points(
+    edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 
 class ExpressionSet:
     """Many expressions of the columns of one matrix (native/src/batch)."""

@@ -193,7 +193,12 @@ class Window:
                 "instead."
             )
         for model in dict.fromkeys(camera.model for camera in s.rig):
-            rows = np.flatnonzero(~stereo & np.isin(seen.camera, _cameras_of(s, model)))
+            chosen = ~stereo
+            if len(s.rig) > 1:
+                chosen &= np.isin(seen.camera, _cameras_of(s, model))
+            rows = np.flatnonzero(chosen)
+            if not len(rows):
+                continue
             camera = seen.camera[rows, None].astype(np.int64)
             if calibrating:
                 kind, parameters = visual_inertial.CALIB_PIXEL_EDGES[model], None
@@ -311,9 +316,13 @@ class Window:
         total, dims = np.zeros(len(s.observations)), np.zeros(len(s.observations), np.int64)
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
-            chi2 = pixels.chi2 = (pixels.weight * error * error).sum(axis=1)
-            total[pixels.rows] += chi2
-            dims[pixels.rows] += pixels.weight.shape[1]
+            chi2 = pixels.chi2 = np.einsum("ed,ed,ed->e", pixels.weight, error, error)
+            if len(pixels.rows) == len(total):  # all, in their order
+                total += chi2
+                dims += pixels.weight.shape[1]
+            else:
+                total[pixels.rows] += chi2
+                dims[pixels.rows] += pixels.weight.shape[1]
         return total, dims
 
     def imu_chi2(self, s: Selection) -> np.ndarray:
@@ -457,9 +466,10 @@ def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> N
             edges.measurement[:, 2] = seen.right[rows]
         elif edges.measurement.shape[1] == 4:
             edges.measurement[:, 2:] = seen.flow[rows]
-    weight = pixels.weight if inliers is None else pixels.weight * inliers[rows, None]
-    for d in range(weight.shape[1]):
-        edges.information[:, d, d] = weight[:, d]
+    takes_part = None if inliers is None or inliers.all() else inliers[rows]
+    for d in range(pixels.weight.shape[1]):
+        weight = pixels.weight[:, d]
+        edges.information[:, d, d] = weight if takes_part is None else weight * takes_part
 
 
 _DENSE_UP_TO = 30

@@ -18,6 +18,7 @@ LAYERS = (
     "initialization",
     "datasets",
     "io",
+    "distributed",
     "report",
     "colmap",
     "eval",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import robust_chi2
+from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
@@ -37,11 +39,15 @@ from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import prepared_solver
+from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
 NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
+_LAST_SECONDS = 0.02
+"""For chi2 after an end during the set-up."""
+_ROWS_AT_ONCE = 10_000
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -79,6 +85,9 @@ def optimize(
     on_interrupt: str = "raise",
     robust: str = "kernels",
     computed: str = "auto",
+    look_behind: bool = True,
+    comm: Any = None,
+    partition: str = "auto",
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -112,24 +121,40 @@ def optimize(
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
+    look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
+        see: looking takes as long as some of a small problem's iterations.
+    comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/scaling.md). All of
+        them call this, with the same options. The graph of rank 0 counts and is dealt out; others may pass
+        None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
+        gives each a rank: with `comm` on every host, without it a thread of this process.
+    partition: with several ranks who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
     if robust not in ROBUST:
         raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
-    rules, algorithm = _algorithm(method, options, max_iterations)
+    asked = SolverOptions(
+        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
+    )
+    if comm is not None or "," in device:
+        if robust == "graduated":
+            raise OptionError("robust='graduated' runs on one rank. Leave out comm, and name one device.")
+        distributed = importlib.import_module("graphopt.distributed.optimize")
+        wanted = distributed.Wanted(
+            method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
+            time_limit, callback, stop, on_interrupt, partition, throw, verbose,
+        )  # fmt: skip
+        return distributed.optimize(graph, comm, wanted)
+    rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":
         fix = "none"  # what holds poses through values is not looked into; damping takes care
     if time_limit is not None and not time_limit > 0.0:
         raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
     signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
-    asked = SolverOptions(
-        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
-    )
     solver_options = configured(configuration, asked)
     if robust == "graduated":
-        selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
+        selection, held = hold(graph, graph.select(level, vertices, edges), fix)
 
         def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
             left = None if time_limit is None else max(start + time_limit - time.perf_counter(), 1e-9)
@@ -143,19 +168,22 @@ def optimize(
 
         summary = optimize_graduated(graph, selection, inner)
         summary.fixed_by_gauge = held
-        _raise_if_unusable(summary, throw)
+        raise_if_unusable(summary, throw)
         return summary
     open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
+    selection: Selection | None = None
     with signals.catching_interrupts(at_once=True):
         try:
             with signals.watching():
-                selection, held = _hold(graph, graph.select(level, vertices, edges), fix)
+                selection, held = hold(graph, graph.select(level, vertices, edges), fix)
                 signals.check()
                 summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
+                if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
+                    problem = in_small_blocks(problem)
                 make = prepared_solver
                 if materialize:
                     from graphopt.solver.computed.materialized import (
@@ -163,9 +191,8 @@ def optimize(
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = graph.select(level, vertices, edges).edges
-            chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
-            summary.initial_chi2 = summary.final_chi2 = chi2
+            part = (selection or graph.select(level, vertices, edges)).edges
+            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
@@ -175,12 +202,13 @@ def optimize(
             problem.bring_back()
             if materialize:
                 graph.compute()
-    _count_behind(graph, selection, summary)
-    _close_seconds(summary.seconds, time.perf_counter() - start)
+    if look_behind:
+        _count_behind(graph, selection, summary)
+    close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
     tell_end(summary, verbose)
-    _raise_if_unusable(summary, throw)
+    raise_if_unusable(summary, throw)
     return summary
 
 
@@ -193,7 +221,8 @@ def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
         summary.points_behind = points_unseen(graph, selection.edges)
 
 
-def _raise_if_unusable(summary: Summary, throw: bool) -> None:
+def raise_if_unusable(summary: Summary, throw: bool) -> None:
+    """`SolverError` for a summary that is not usable, if asked for."""
     if throw and not summary.is_usable:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
 
@@ -212,20 +241,35 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     assert signals.reason is not None
     summary.termination = signals.reason
     summary.message = "That was during the set-up: no iteration was done."
-    _close_seconds(summary.seconds, time.perf_counter() - start)
+    if np.isnan(summary.final_chi2):
+        summary.message += " chi2 was not computed."
+    close_seconds(summary.seconds, time.perf_counter() - start)
     signals.raise_if_interrupted(summary)
     return summary
 
 
-def _close_seconds(seconds: dict[str, float], total: float) -> None:
+def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
+    """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
+    end = time.perf_counter() + seconds
+    total = 0.0
+    for one in parts:
+        for first in range(0, len(one.rows), _ROWS_AT_ONCE):
+            if first and time.perf_counter() > end:
+                return float("nan")
+            total += float(robust_chi2(graph, one.edge_set, one.rows[first : first + _ROWS_AT_ONCE]).sum())
+    return total
+
+
+def close_seconds(seconds: dict[str, float], total: float) -> None:
     """What no part has taken is "other"."""
     seconds["other"] = max(total - sum(seconds.values()), 0.0)
     seconds["total"] = sum(seconds.values())
 
 
-def _algorithm(
+def algorithm_of(
     method: str, options: StopRules | None, max_iterations: int | None
 ) -> tuple[StopRules, Algorithm]:
+    """The rules and the algorithm of a method's name."""
     if method not in METHODS:
         raise OptionError(f"method is '{method}', expected one of {', '.join(METHODS)}.")
     options_type, algorithm_type = METHODS[method]
@@ -239,7 +283,7 @@ def _algorithm(
     return rules, algorithm_type(rules)
 
 
-def _hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
+def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
     """The selection with the vertices of `fix` held, and their ids."""
     if isinstance(fix, str):
         if fix not in ("auto", "none"):

@@ -18,6 +18,7 @@ class TerminationType(Enum):
     CONVERGENCE = "A tolerance was met."
     NO_CONVERGENCE = "max_iterations was reached; the estimate may still be improving."
     NO_IMPROVEMENT = "No trial step lowered chi2 any more; the estimate is at a minimum up to rounding."
+    SLOW_PROGRESS = "chi2 creeps far above what the measurements explain; the run was given up."
     TIME_LIMIT = "The time limit was reached; the estimate may still be improving."
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
@@ -31,6 +32,7 @@ class TerminationType(Enum):
             TerminationType.CONVERGENCE,
             TerminationType.NO_CONVERGENCE,
             TerminationType.NO_IMPROVEMENT,
+            TerminationType.SLOW_PROGRESS,
             TerminationType.TIME_LIMIT,
         )
 
@@ -110,6 +112,14 @@ class Summary:
     """Edges that `robust="graduated"` left out: tag of the edge set, row in it."""
     fixed_by_gauge: list[int] = field(default_factory=list)
     """Vertices held constant in this optimization because nothing else fixed the graph."""
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    """Of a distributed optimization, per rank: `rank`, `host`, `device`, `device_name`, `edges`, `kept` and
+    `eliminated` vertices, `memory_bytes`, `seconds` of the iterations and how many of these it communicated,
+    waiting for others included (`seconds_communicating`)."""
+    partition: dict[str, Any] = field(default_factory=dict)
+    """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
+    together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
+    (`imbalance`); `communication_share` of the iterations' seconds."""
     message: str = ""
     """What else there is to say, such as the edge whose error is not finite."""
 
@@ -153,6 +163,7 @@ class Summary:
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
         lines += map(line_of, self.iterations)
         lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
+        lines += self._rank_lines()
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
@@ -160,6 +171,24 @@ class Summary:
             lines.append(self.precision_note)
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
+
+    def _rank_lines(self) -> list[str]:
+        """A line per rank of a distributed optimization, and one about all."""
+        lines = [
+            f"rank {one['rank']} on {one['host']}: {one['device_name']}, {one['edges']} edges, "
+            f"{one['kept']} vertices kept, {one['eliminated']} eliminated, "
+            f"{one['memory_bytes'] / 2**20:.1f} MiB, {one['seconds']:.4g} s, of these "
+            f"{one['seconds_communicating']:.4g} s communicating"
+            for one in self.ranks
+        ]
+        if self.partition:
+            lines.append(
+                f"partition {self.partition['method']}: {self.partition['kept_copies']} copies of "
+                f"{self.partition['kept']} kept vertices, imbalance of edges "
+                f"{self.partition['edge_imbalance']:.3f}, of time {self.partition['imbalance']:.3f}; "
+                f"communication {self.partition['communication_share']:.1%}"
+            )
+        return lines
 
     def to_json(self, *, indent: int | None = None) -> str:
         """`to_dict` as JSON text; numbers that are not finite become null, as the standard has none."""
@@ -207,6 +236,8 @@ class Summary:
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
             "outliers": [list(one) for one in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
+            "ranks": [dict(one) for one in self.ranks],
+            "partition": dict(self.partition),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,
         }

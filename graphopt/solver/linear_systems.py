@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
 from graphopt.solver.registry import SolverOptions
@@ -57,6 +59,11 @@ class Whole:
             return False
         self._solver.solve(b, out=dx)
         return True
+
+    @property
+    def factor_flops(self) -> float:
+        """Operations of one factorization; 0 where there is none or nobody counts them."""
+        return float(getattr(self._solver, "flops", 0.0))
 
     @property
     def memory_bytes(self) -> int:
@@ -127,7 +134,7 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
     if options.schur == "off" or not structure.has_schur:
-        return Whole(*_solver_for(pattern, options))
+        return Whole(*solver_for(pattern, options))
     is_free = options.schur == "auto" and options.linear_solver == "auto"
     if is_free and _may_cost_more_than_it_saves(structure):
         whole = SparseCholesky(pattern)
@@ -135,11 +142,11 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
             return Whole("cholesky", whole)
     implicit = options.schur == "implicit"
     if options.schur == "auto":
-        implicit = options.linear_solver in ("auto", "pcg") and _too_large_to_form(structure)
+        implicit = options.linear_solver in ("auto", "pcg") and too_large_to_form(ReducedSize.of(structure))
     if implicit:
         return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
     schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
-    name, solver = _solver_for(schur.reduced_pattern, options)
+    name, solver = solver_for(schur.reduced_pattern, options)
     return Explicit(schur, name, solver)
 
 
@@ -150,9 +157,13 @@ def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
     the factor of S at most n^3 / 3. Where S has room for more blocks than there are pairs, the pairs count.
     """
     kept = np.arange(structure.num_blocks) < structure.num_kept
+    kernels.check_stop()
     columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
+    kernels.check_stop()
     across = kept[structure.row_idx] & ~kept[columns]
+    kernels.check_stop()
     owner = (structure.row_idx if of_kept else columns)[across]
+    kernels.check_stop()
     degrees = np.bincount(owner, minlength=structure.num_blocks).astype(float)
     gone = kept if of_kept else ~kept
     left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
@@ -169,7 +180,7 @@ def _may_cost_more_than_it_saves(structure: Structure) -> bool:
     return flops > _WORTH_A_COUNT and elimination_flops(structure, of_kept=True) < 0.5 * flops
 
 
-def _solver_for(
+def solver_for(
     pattern: BlockPattern, options: SolverOptions
 ) -> tuple[str, SparseCholesky | DenseCholesky | Pcg]:
     """The solver that is asked for, on a pattern."""
@@ -201,11 +212,25 @@ def _is_dense(pattern: BlockPattern) -> bool:
     return dim <= _MAX_DENSE_DIM and pattern.values_size > _DENSE_DENSITY * 0.5 * dim * dim
 
 
-def _too_large_to_form(structure: Structure) -> bool:
+@dataclass(frozen=True)
+class ReducedSize:
+    """What forming S takes."""
+
+    pairs: float
+    """Pairs of kept neighbours over all eliminated blocks."""
+    kept_dim: int
+    num_kept: int
+
+    @classmethod
+    def of(cls, structure: Structure) -> ReducedSize:
+        """Of a structure."""
+        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
+        return cls(float((degrees.astype(float) ** 2).sum()) / 2.0, structure.kept_dim, structure.num_kept)
+
+
+def too_large_to_form(size: ReducedSize) -> bool:
     """S would take too much work or memory: iterate on the implicit one instead."""
-    degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
-    pairs = float((degrees.astype(float) ** 2).sum()) / 2.0
-    full = 0.5 * float(structure.kept_dim) ** 2
-    mean_block = (structure.kept_dim / max(structure.num_kept, 1)) ** 2
-    filled = min(pairs * mean_block, full)
-    return pairs > _MAX_EXPLICIT_PAIRS or (structure.kept_dim > _MAX_DENSE_DIM and filled > 0.1 * full)
+    full = 0.5 * float(size.kept_dim) ** 2
+    mean_block = (size.kept_dim / max(size.num_kept, 1)) ** 2
+    filled = min(size.pairs * mean_block, full)
+    return size.pairs > _MAX_EXPLICIT_PAIRS or (size.kept_dim > _MAX_DENSE_DIM and filled > 0.1 * full)

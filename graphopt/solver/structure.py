@@ -199,7 +199,10 @@ class Structure:
         if not any(map(np.count_nonzero, free)):
             raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
         numbering = kernels.number_blocks(
-            free, self._eliminated(free), [one.ids for one in sets], [one.type.tangent_dim for one in sets]
+            free,
+            eliminated_vertices(selection, free),
+            [one.ids for one in sets],
+            [one.type.tangent_dim for one in sets],
         )
         dims, ids, offsets, num_kept, blocks, vertex_offsets = numbering
         self.dims: np.ndarray = dims
@@ -215,27 +218,30 @@ class Structure:
         self.vertex_offsets: list[np.ndarray] = vertex_offsets
         """Per vertex set (n,) int64: first scalar in dx, -1 where not optimized."""
 
-    def _eliminated(self, free: list[np.ndarray]) -> list[np.ndarray]:
-        """Per vertex set (n,) bool: free and eliminated (no two of them share an edge)."""
-        selection = self.selection
-        wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
-        if not any(map(np.count_nonzero, wanted)):
-            return wanted
-        first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
-        is_wanted = np.concatenate(wanted)
-        conflicts = []
-        for edges in selection.edges:
-            slots = [k for k, number in enumerate(edges.vertex_sets) if wanted[number].any()]
-            pairs = list(combinations(slots, 2))
-            if not pairs:
-                continue
-            numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
-            for i, j in pairs:
-                both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
-                both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
-                conflicts.append(numbers[both][:, [i, j]])
-        found = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
-        return np.split(independent_set(is_wanted, found), first[1:-1])
+
+def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np.ndarray]:
+    """Per vertex set (n,) bool: free, marginalized and eliminated (no two of them share an edge).
+
+    free: per vertex set (n,) bool.
+    """
+    wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
+    if not any(map(np.count_nonzero, wanted)):
+        return wanted
+    first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
+    is_wanted = np.concatenate(wanted)
+    conflicts = []
+    for edges in selection.edges:
+        slots = [k for k, number in enumerate(edges.vertex_sets) if wanted[number].any()]
+        pairs = list(combinations(slots, 2))
+        if not pairs:
+            continue
+        numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
+        for i, j in pairs:
+            both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+            both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
+            conflicts.append(numbers[both][:, [i, j]])
+    found = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
+    return np.split(independent_set(is_wanted, found), first[1:-1])
 
 
 def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "linear/graph_parts.h"
+
 namespace py = pybind11;
 using namespace graphopt;
 
@@ -106,6 +108,29 @@ Array<std::int64_t> diagonal_places(const Array<std::int32_t>& dims, const Array
   return as_array(places);
 }
 
+py::array bound_graph_parts(const Array<std::int32_t>& begin, const Array<std::int32_t>& neighbor,
+                            const Array<std::int32_t>& vertex_weight, const Array<std::int32_t>& edge_weight,
+                            int num_parts) {
+  const py::ssize_t n = begin.size() - 1;
+  if (n < 0 || vertex_weight.size() != n || edge_weight.size() != neighbor.size() || num_parts < 1 ||
+      begin.at(0) != 0 || begin.at(n) != neighbor.size())
+    throw py::value_error("partition_graph: the arrays do not fit together");
+  for (py::ssize_t i = 0; i < n; ++i)
+    if (begin.at(i) > begin.at(i + 1)) throw py::value_error("partition_graph: begin must ascend");
+  for (py::ssize_t k = 0; k < neighbor.size(); ++k)
+    if (neighbor.at(k) < 0 || neighbor.at(k) >= n) throw py::value_error("partition_graph: no such vertex");
+  const auto copy = [](const Array<std::int32_t>& array) {
+    return std::vector<std::int32_t>(array.data(), array.data() + array.size());
+  };
+  std::vector<std::int32_t> parts;
+  auto b = copy(begin), k = copy(neighbor), v = copy(vertex_weight), e = copy(edge_weight);
+  {
+    py::gil_scoped_release release;
+    parts = graph_parts(std::move(b), std::move(k), std::move(v), std::move(e), num_parts);
+  }
+  return as_array(parts);
+}
+
 }  // namespace
 
 void bind_block_structure(py::module_& m) {
@@ -119,4 +144,7 @@ void bind_block_structure(py::module_& m) {
         "selection block_offset and block_transposed.");
   m.def("diagonal_places", &diagonal_places, py::arg("dims"), py::arg("col_ptr"), py::arg("block_ptr"),
         "(dim,) where the diagonal of H is in its values.");
+  m.def("partition_graph", &bound_graph_parts, py::arg("begin"), py::arg("neighbor"),
+        py::arg("vertex_weight"), py::arg("edge_weight"), py::arg("num_parts"),
+        "(n,) int32: part of each vertex of a symmetric graph, balanced by weight, by METIS.");
 }

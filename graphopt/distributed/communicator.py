@@ -1,0 +1,230 @@
+"""What the ranks of a distributed optimization need from each other: a handful of collectives.
+
+    sum(x)        x_0 + x_1 + ... + x_(n-1), added in the order of the ranks, the same bits on all of them
+    begin_sum(x)  the same in the background; `PendingSum.wait()` has the result
+    share(object) the objects of all ranks, by rank
+    deal(objects) one object from one rank to each
+    exchange      one object from each rank to each
+
+A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, whatever the transport does.
+`mpi.MpiCommunicator` is MPI through mpi4py; `ThreadRanks` are threads of one process.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from graphopt.errors import GraphOptError
+
+T = TypeVar("T")
+
+
+class RankError(GraphOptError, RuntimeError):
+    """A rank failed, and with it all others; the message names it."""
+
+
+class PendingSum(Protocol):
+    """A sum that has begun."""
+
+    def wait(self) -> np.ndarray:
+        """The result; to be called once, by all ranks in the same order."""
+        ...
+
+
+class Communicator(Protocol):
+    """Collectives: every rank calls the same ones in the same order."""
+
+    rank: int
+    size: int
+    seconds: float
+    """Spent in collectives so far, waiting for others included."""
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum of arrays (n,) float64 in the order of the ranks."""
+        ...
+
+    def begin_sum(self, values: np.ndarray) -> PendingSum:
+        """`sum` that goes on while this rank computes; `values` must stay as they are until `wait`."""
+        ...
+
+    def share(self, one: Any) -> list[Any]:
+        """The objects of all ranks, by rank."""
+        ...
+
+    def deal(self, objects: Sequence[Any] | None, root: int = 0) -> Any:
+        """This rank's one of the objects that rank `root` has, one per rank."""
+        ...
+
+    def collect(self, one: Any, root: int = 0) -> list[Any] | None:
+        """The objects of all ranks on rank `root`, None on the others."""
+        ...
+
+    def exchange(self, objects: Sequence[Any]) -> list[Any]:
+        """Object i of each rank goes to rank i; the answer has one from each rank."""
+        ...
+
+    def host_of(self) -> str:
+        """Name of the machine that this rank runs on."""
+        ...
+
+
+class DoneSum:
+    """A sum that was done at once."""
+
+    def __init__(self, total: np.ndarray):
+        self._total = total
+
+    def wait(self) -> np.ndarray:
+        """The result."""
+        return self._total
+
+
+def add_in_order(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
+    """parts[0] + parts[1] + ..., from the left."""
+    total = np.array(parts[0])
+    for one in parts[1:]:
+        total += one
+    return total
+
+
+class ThreadRanks:
+    """The common part of ranks that are threads of one process."""
+
+    def __init__(self, size: int):
+        self.size = size
+        self.slots: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size)
+
+    def abort(self) -> None:
+        """Let all who wait, now or later, end with an error."""
+        self.barrier.abort()
+
+
+class ThreadCommunicator:
+    """One rank of `ThreadRanks`; of one rank alone, a communicator without anybody to talk to."""
+
+    def __init__(self, ranks: ThreadRanks | None = None, rank: int = 0):
+        self._ranks = ranks or ThreadRanks(1)
+        self.rank, self.size = rank, self._ranks.size
+        self.seconds = 0.0
+
+    def share(self, one: Any) -> list[Any]:
+        """The objects of all ranks; they are the very objects, not copies."""
+        start = time.perf_counter()
+        self._ranks.slots[self.rank] = one
+        self._ranks.barrier.wait()
+        found = list(self._ranks.slots)
+        self._ranks.barrier.wait()
+        self.seconds += time.perf_counter() - start
+        return found
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Sum in the order of the ranks."""
+        if self.size == 1:
+            return np.array(values)
+        start = time.perf_counter()
+        self._ranks.slots[self.rank] = values
+        self._ranks.barrier.wait()
+        total = add_in_order(self._ranks.slots)
+        self._ranks.barrier.wait()  # nobody changes what another one still reads
+        self.seconds += time.perf_counter() - start
+        return total
+
+    def begin_sum(self, values: np.ndarray) -> DoneSum:
+        """Threads share memory: there is nothing to hide."""
+        return DoneSum(self.sum(values))
+
+    def deal(self, objects: Sequence[Any] | None, root: int = 0) -> Any:
+        """This rank's object of those that `root` has."""
+        return self.share(objects)[root][self.rank]
+
+    def collect(self, one: Any, root: int = 0) -> list[Any] | None:
+        """All objects on `root`."""
+        found = self.share(one)
+        return found if self.rank == root else None
+
+    def exchange(self, objects: Sequence[Any]) -> list[Any]:
+        """One object from each rank."""
+        return [row[self.rank] for row in self.share(list(objects))]
+
+    def host_of(self) -> str:
+        """This machine."""
+        return platform.node()
+
+
+def run_as_threads(size: int, work: Callable[[ThreadCommunicator], T]) -> list[T]:
+    """`work(communicator)` in `size` threads, rank 0 in the calling one; what they return, by rank.
+
+    Where one raises, the others end, and `RankError` names the first; an error of rank 0 that is not an
+    error of this library (Ctrl-C) is raised as it is.
+    """
+    ranks = ThreadRanks(size)
+    results: list[Any] = [None] * size
+    errors: list[BaseException | None] = [None] * size
+
+    def one(rank: int) -> None:
+        try:
+            results[rank] = work(ThreadCommunicator(ranks, rank))
+        except BaseException as error:
+            errors[rank] = error
+            ranks.abort()
+
+    threads = [
+        threading.Thread(target=one, args=(rank,), name=f"graphopt-rank-{rank}") for rank in range(1, size)
+    ]
+    for thread in threads:
+        thread.start()
+    one(0)
+    for thread in threads:
+        thread.join()
+    _raise_first(errors)
+    return results
+
+
+def _raise_first(errors: Sequence[BaseException | None]) -> None:
+    """Raise the error that ended the others."""
+    own = [
+        (rank, error)
+        for rank, error in enumerate(errors)
+        if error is not None and not isinstance(error, threading.BrokenBarrierError)
+    ]
+    if not own:
+        return
+    rank, error = own[0]
+    if isinstance(error, RankError) or not isinstance(error, Exception):
+        raise error
+    raise RankError(sentence_of(rank, error)) from error
+
+
+def sentence_of(rank: int, error: BaseException) -> str:
+    """What is told to all about the error of one rank."""
+    what = "out of memory." if isinstance(error, MemoryError) and not str(error) else str(error)
+    if not isinstance(error, GraphOptError | OSError | MemoryError):
+        what = f"{type(error).__name__}: {what}"
+    return f"Rank {rank}: {what}"
+
+
+def together(comm: Communicator, work: Callable[[], T]) -> T:
+    """`work()` of each rank, without collectives in it; where one fails, all raise what it says.
+
+    Errors of the library keep their class where all ranks have the same.
+    """
+    result, error = None, None
+    try:
+        result = work()
+    except Exception as raised:
+        error = raised
+    told = comm.share(None if error is None else (type(error), str(error), sentence_of(comm.rank, error)))
+    failed = [one for one in told if one is not None]
+    if not failed:
+        return result  # type: ignore[return-value]
+    kind, words, sentence = failed[0]
+    if len(failed) == comm.size and issubclass(kind, GraphOptError) and len({one[1] for one in failed}) == 1:
+        raise kind(words) from error
+    raise RankError(sentence) from error

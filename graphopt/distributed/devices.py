@@ -1,0 +1,121 @@
+"""Which device a rank takes, and how many threads.
+
+    cpu                    every rank its share of the cores
+    vulkan                 the ranks of a host take its GPUs in order, one each
+    vulkan:0,vulkan:1,cpu  the ranks of a host take these in order; a device that is named twice is shared
+
+Two ranks on one GPU are slower than one, so that is an error unless it was asked for by naming it twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from graphopt.cpu_kernels import kernels
+from graphopt.distributed.communicator import Communicator
+from graphopt.errors import DeviceError, OptionError
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where a rank computes."""
+
+    device: str
+    """"cpu", or "vulkan:N"."""
+    threads: int
+    """Of the CPU."""
+
+
+def rank_devices(device: str) -> list[str]:
+    """The devices of a list separated by commas; `OptionError` for an empty one in it."""
+    names = [one.strip() for one in device.split(",")]
+    if not all(names):
+        raise OptionError(f"device is '{device}', expected names separated by commas, as vulkan:0,vulkan:1.")
+    return names
+
+
+def assign_device(comm: Communicator, device: str) -> Assignment:
+    """This rank's device; collective. `DeviceError` on all ranks where there are not enough."""
+    hosts = comm.share((comm.host_of(), _cores()))
+    host = comm.host_of()
+    mates = [rank for rank, (name, _) in enumerate(hosts) if name == host]
+    place = mates.index(comm.rank)
+    names = rank_devices(device)
+    error = _complaint(names, mates, host)
+    told = next((one for one in comm.share(error) if one is not None), None)
+    if told is not None:
+        raise DeviceError(told)
+    name = names[place] if len(names) > 1 else names[0]
+    if name == "vulkan":
+        name = f"vulkan:{_gpus()[place]}"
+    return Assignment("cpu" if name == "auto" else name, _threads(hosts, mates))
+
+
+def _complaint(names: Sequence[str], mates: Sequence[int], host: str) -> str | None:
+    """Why the devices do not serve the ranks of a host."""
+    count = len(mates)
+    if len(names) > 1:
+        if len(names) != count:
+            return (
+                f"--device names {len(names)} devices, but {count} ranks run on {host}: name one for each, "
+                f"or start {len(names)} ranks per host."
+            )
+        return None
+    name = names[0]
+    if name in ("cpu", "auto") or count == 1:
+        return None
+    if name == "vulkan":
+        found = len(_gpus())
+        if found >= count:
+            return None
+        shared = ",".join(["vulkan:0"] * count)
+        return (
+            f"{count} ranks run on {host}, which has {found} Vulkan device{'s' * (found != 1)}: start "
+            f"{max(found, 1)} rank{'s' * (found != 1)} per host, or let them share one: --device {shared}."
+        )
+    return (
+        f"Ranks {mates[0]} and {mates[1]} of {host} would both take {name}. Use --device vulkan, which gives "
+        f"each its own, or share it on purpose: --device {','.join([name] * count)}."
+    )
+
+
+def _gpus() -> list[int]:
+    """Indices of Vulkan devices: the GPUs, of software drivers one where there is no GPU."""
+    from graphopt.device.listing import list_devices
+
+    devices = list_devices()
+    real = [one.index for one in devices if one.kind != "cpu"]
+    return real or [one.index for one in devices[:1]]
+
+
+def _cores() -> tuple[int, ...]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _threads(hosts: Sequence[tuple[str, tuple[int, ...]]], mates: Sequence[int]) -> int:
+    """Cores per rank: those that the launcher has bound a rank to, shared with whom has the same."""
+    if "GRAPHOPT_NUM_THREADS" in os.environ:
+        return kernels.num_threads()
+    use = Counter(core for rank in mates for core in hosts[rank][1])
+    own = hosts[mates[0]][1] if not use else _cores()
+    return max(int(sum(1.0 / use[core] for core in own) + 1e-9), 1)
+
+
+@contextmanager
+def threads_of_ranks(number: int) -> Iterator[None]:
+    """Within it parallel loops of this process use `number` threads."""
+    before = kernels.num_threads()
+    if number != before:
+        kernels.set_num_threads(number)
+    try:
+        yield
+    finally:
+        if number != before:
+            kernels.set_num_threads(before)

@@ -1,0 +1,67 @@
+"""What happens after each iteration on all ranks: progress, callbacks, checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from graphopt.distributed.communicator import Communicator, together
+from graphopt.distributed.gathering import bring_back
+from graphopt.distributed.scattering import Share
+from graphopt.distributed.signals import AgreedSignals
+from graphopt.graph import Graph
+from graphopt.optimizer.progress import watching
+from graphopt.optimizer.run import Callback
+from graphopt.optimizer.signals import UsersCode
+from graphopt.optimizer.summary import Iteration, Summary
+from graphopt.solver.held import Problem
+
+if TYPE_CHECKING:
+    from graphopt.distributed.optimize import Wanted
+
+
+class EachIteration:
+    """The callback of a distributed run: collective, and the same decisions on all ranks.
+
+    Before a callback of any rank that looks at its graph, the estimates of all ranks are brought there. What
+    a callback raises on one rank, all ranks raise; `False` of one stops all.
+    """
+
+    looks_at_graph = True
+
+    def __init__(
+        self,
+        comm: Communicator,
+        share: Share,
+        graph: Graph | None,
+        problem: Problem | None,
+        signals: AgreedSignals,
+        summary: Summary,
+        wanted: Wanted,
+    ):
+        self._comm, self._share, self._graph, self._problem = comm, share, graph, problem
+        self._signals = signals
+        self._told = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
+        looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
+        asked = comm.share((self._told is not None, looks))
+        self._is_heard = any(one[0] for one in asked)
+        self._is_looked_at = any(one[1] for one in asked)
+
+    def callback(self) -> Callback | None:
+        """What `run` calls, None where no rank listens."""
+        return self if self._is_heard else None
+
+    def __call__(self, done: Iteration) -> object:
+        """Once per iteration, on all ranks."""
+        if self._is_looked_at:
+            bring_back(self._comm, self._share, self._graph, self._problem)
+        return together(self._comm, lambda: self._tell(done))
+
+    def _tell(self, done: Iteration) -> object:
+        if self._told is None:
+            return None
+        try:
+            with UsersCode():
+                return self._told(done)
+        except KeyboardInterrupt:
+            self._signals.note_interrupt()
+            return None

@@ -1,0 +1,171 @@
+"""`optimize` over the ranks of a communicator.
+
+    rank 0 has the graph   ->  shares are dealt   ->  every rank runs the same algorithm over
+    `DistributedBlockSolver`   ->  estimates are collected into rank 0's graph, and told to graphs of others
+
+What looks at the whole graph at once (convex relaxation, contest of methods, re-seating of landmarks) is left
+out of method "auto" here: with `distributed_rules(options)` one rank does the same steps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.distributed.communicator import Communicator, ThreadCommunicator, run_as_threads, together
+from graphopt.distributed.devices import assign_device, rank_devices, threads_of_ranks
+from graphopt.distributed.gathering import bring_back
+from graphopt.distributed.iterations import EachIteration
+from graphopt.distributed.mpi import MpiCommunicator, is_mpi
+from graphopt.distributed.report import describe_ranks
+from graphopt.distributed.scattering import Share, scatter
+from graphopt.distributed.signals import AgreedSignals
+from graphopt.distributed.solver import DistributedBlockSolver
+from graphopt.errors import GraphError, OptionError
+from graphopt.graph import Graph
+from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.optimize import algorithm_of, close_seconds, hold, raise_if_unusable
+from graphopt.optimizer.options import AutoOptions, StopRules
+from graphopt.optimizer.progress import tell_end, tell_start
+from graphopt.optimizer.run import Callback, run
+from graphopt.optimizer.signals import Settable
+from graphopt.optimizer.summary import Summary
+from graphopt.solver.configurations import configured
+from graphopt.solver.held import Problem, without_held
+from graphopt.solver.registry import SolverOptions
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to optimize: what `graphopt.optimize` was asked for."""
+
+    method: str = "auto"
+    max_iterations: int | None = None
+    options: StopRules | None = None
+    solver: SolverOptions = field(default_factory=SolverOptions)
+    configuration: str | None = None
+    fix: str | list[int] = "auto"
+    level: int = 0
+    vertices: Any = None
+    edges: Any = None
+    time_limit: float | None = None
+    callback: Callback | None = None
+    stop: Settable | None = None
+    on_interrupt: str = "raise"
+    partition: str = "auto"
+    throw: bool = False
+    verbose: bool = False
+
+
+def distributed_rules(rules: StopRules) -> StopRules:
+    """The rules without what looks at the whole graph at once."""
+    if isinstance(rules, AutoOptions):
+        return replace(rules, relax_above=np.inf, contest=False, reseat_gain=np.inf)
+    return rules
+
+
+def optimize(graph: Graph | None, comm: Any, wanted: Wanted) -> Summary:
+    """Optimize rank 0's graph over a communicator; see `graphopt.optimize`. Collective.
+
+    comm: an mpi4py communicator, or None: as many threads as `wanted.solver.device` names devices.
+    graph: that of rank 0 counts; a graph that another rank has gets the result too, None does as well.
+    Returns the same summary on all ranks. What one rank raises during set-up, all raise: `RankError` names
+    it.
+    """
+    if comm is None:
+        return _in_threads(graph, wanted)
+    if not is_mpi(comm):
+        return optimize_rank(graph, comm, wanted)
+    ranks = MpiCommunicator(comm)
+    try:
+        return optimize_rank(graph, ranks, wanted)
+    finally:
+        ranks.free()
+
+
+def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
+    size = len(rank_devices(wanted.solver.device))
+    if size == 1:
+        return optimize_rank(graph, ThreadCommunicator(), wanted)
+
+    def work(comm: ThreadCommunicator) -> Summary:
+        quiet = wanted if comm.rank == 0 else replace(wanted, callback=None, stop=None)
+        return optimize_rank(graph if comm.rank == 0 else None, comm, quiet)
+
+    return run_as_threads(size, work)[0]
+
+
+@dataclass(eq=False)
+class _Whole:
+    """What rank 0 knows."""
+
+    problem: Problem
+    shares: list[Share]
+    summary: Summary
+
+
+def optimize_rank(graph: Graph | None, comm: Communicator, wanted: Wanted) -> Summary:
+    """What each rank does."""
+    start = time.perf_counter()
+    rules, algorithm = together(comm, lambda: _algorithm(wanted))
+    options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
+    assignment = assign_device(comm, options.device)
+    signals = AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+    with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
+        whole = together(comm, lambda: _deal(graph, wanted, options, comm.size) if comm.rank == 0 else None)
+        summary = _own_summary(comm, whole)
+        share: Share = comm.deal(None if whole is None else whole.shares)
+        summary.seconds["analyze"] = time.perf_counter() - start
+        solver = DistributedBlockSolver(share, replace(options, device=assignment.device), comm)
+        summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
+        problem = None if whole is None else whole.problem
+        told = EachIteration(comm, share, graph, problem, signals, summary, wanted)
+        if comm.rank == 0:
+            tell_start(summary, wanted.verbose)
+        waited, begun = comm.seconds, time.perf_counter()
+        run(algorithm, rules, solver, summary, signals, told.callback())
+        waited, iterating = comm.seconds - waited, time.perf_counter() - begun
+        bring_back(comm, share, graph, problem)
+    summary.take_description(solver.describe())
+    close_seconds(summary.seconds, time.perf_counter() - start)
+    describe_ranks(summary, comm, share, solver, iterating, waited)
+    if comm.rank == 0:
+        tell_end(summary, wanted.verbose)
+    signals.raise_at_last(summary)
+    raise_if_unusable(summary, wanted.throw)
+    return summary
+
+
+def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
+    """Rules and algorithm, which look at no more than the ranks know together."""
+    if wanted.time_limit is not None and not wanted.time_limit > 0.0:
+        raise OptionError(f"time_limit is {wanted.time_limit}, must be > 0 seconds.")
+    rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
+    rules = distributed_rules(rules)
+    return rules, type(algorithm)(rules)  # type: ignore[call-arg]
+
+
+def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int) -> _Whole:
+    """On rank 0: the problem, and a share of it for each rank."""
+    if graph is None:
+        raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
+    if graph.has_computed():  # those that are inlined are gone
+        raise OptionError(
+            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
+            "leave out comm."
+        )
+    selection, held = hold(graph, graph.select(wanted.level, wanted.vertices, wanted.edges), wanted.fix)
+    problem = without_held(graph, selection)
+    summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
+    summary.fixed_by_gauge = held
+    shares = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
+    return _Whole(problem, shares, summary)
+
+
+def _own_summary(comm: Communicator, whole: _Whole | None) -> Summary:
+    """A summary of this rank's own, with what rank 0 knows of the graph."""
+    told: Summary = comm.share(None if whole is None else whole.summary)[0]
+    return replace(told, seconds=dict(told.seconds), iterations=[])

@@ -1,0 +1,205 @@
+"""One rank's own edges, and what the whole is made of.
+
+    H = sum_r H_r,   b = sum_r b_r,   chi2 = sum_r chi2_r
+    S = D_p + sum_r S_r,   S_r = H_pp,r - H_pl,r inv(H_ll + D_l) H_lp,r        b_s likewise
+
+Eliminated vertices belong to one rank, so H_ll is block diagonal over ranks and back-substitution is local.
+Without elimination S_r is H_r. A rank's vectors are [kept vertices it has | its eliminated ones];
+`kept_scalars` says where the first stand among the kept scalars of all.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphopt.distributed.scattering import Share
+from graphopt.graph.residuals import robust_chi2
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.linear import SchurComplement
+from graphopt.solver.linear_systems import ReducedSize, block_pattern
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+
+
+class Part(Protocol):
+    """What a rank contributes."""
+
+    kept_blocks: np.ndarray
+    """(k,) int64, ascending: the kept vertices that the rank has, among those of all."""
+    kept_scalars: np.ndarray
+    """(kept_dim,) int64: their scalars, among those of all."""
+    own_dim: int
+    """Scalars of the rank's eliminated vertices."""
+
+    @property
+    def structure(self) -> Structure | None:
+        """Of the rank's own edges; None without any."""
+        ...
+
+    @property
+    def solver(self) -> BlockSolver | None:
+        """Moves the rank's estimates; None for a rank without edges."""
+        ...
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """chi2_r, b_r and diag(H_r), each vector (kept_dim + own_dim,)."""
+        ...
+
+    def reduce(self, damping: np.ndarray) -> bool:
+        """Eliminate with this damping (own_dim,); False: a block is not positive definite."""
+        ...
+
+    def reduced_b(self) -> np.ndarray:
+        """(kept_dim,) after `reduce`."""
+        ...
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """S_r x (kept_dim,)."""
+        ...
+
+    def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
+        """The diagonal blocks of S_r, or of H_pp,r, column-major, one after the other."""
+        ...
+
+    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
+        """(col_ptr, row_idx) of S_r over the rank's kept vertices; only where S_r is formed."""
+        ...
+
+    def reduced_values(self) -> np.ndarray:
+        """S_r on that pattern."""
+        ...
+
+    def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
+        """(kept_dim + own_dim,) the step, from that of the kept vertices."""
+        ...
+
+    def pairs(self) -> float:
+        """Pairs of kept neighbours over the eliminated vertices, see `linear_systems.ReducedSize`."""
+        ...
+
+
+def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
+    """Scalars of some blocks (k,) of a vector whose blocks have these sizes."""
+    first = np.concatenate([[0], np.cumsum(dims, dtype=np.int64)])[:-1][blocks]
+    sizes = dims[blocks].astype(np.int64)
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(first, sizes) + within
+
+
+class NoPart:
+    """A rank without anything to optimize."""
+
+    structure = None
+    solver = None
+    own_dim = 0
+
+    def __init__(self, share: Share):
+        self.kept_blocks = self.kept_scalars = np.empty(0, np.int64)
+        parts = share.select().edges
+        self._chi2 = sum(float(robust_chi2(share.graph, one.edge_set, one.rows).sum()) for one in parts)
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """What edges between fixed vertices cost."""
+        return self._chi2, np.empty(0), np.empty(0)
+
+    def reduce(self, damping: np.ndarray) -> bool:
+        """Nothing to do."""
+        return True
+
+    def reduced_b(self) -> np.ndarray:
+        """Nothing."""
+        return np.empty(0)
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """Nothing."""
+        return np.empty(0)
+
+    def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
+        """None."""
+        return np.empty(0)
+
+    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
+        """Without blocks."""
+        return np.zeros(1, np.int64), np.empty(0, np.int32)
+
+    def reduced_values(self) -> np.ndarray:
+        """None."""
+        return np.empty(0)
+
+    def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
+        """Nothing."""
+        return np.empty(0)
+
+    def pairs(self) -> float:
+        """None."""
+        return 0.0
+
+
+class CpuPart:
+    """A rank's edges on the CPU."""
+
+    def __init__(self, share: Share, structure: Structure, options: SolverOptions, forms: bool):
+        """forms: S_r itself is asked for, not only its products."""
+        self.structure = structure
+        self.kept_blocks = np.searchsorted(share.kept_ids, structure.ids[: structure.num_kept])
+        self.kept_scalars = scalars_of(self.kept_blocks, share.kept_dims)
+        self.kept_dim = structure.kept_dim
+        self.own_dim = structure.dim - self.kept_dim
+        # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
+        own = SolverOptions(device="cpu", linear_solver="pcg", schur="off")
+        self.solver = CpuBlockSolver(share.graph, structure, own)
+        self._schur: Any = SchurComplement(
+            block_pattern(structure), structure.num_kept, mode="explicit" if forms else "implicit"
+        )
+        self._damping = np.zeros(structure.dim)
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """chi2, b and H's diagonal."""
+        return self.solver.linearize(), self.solver.b, self.solver.diagonal
+
+    def reduce(self, damping: np.ndarray) -> bool:
+        """Eliminate; the kept vertices are damped once for all ranks, not here."""
+        self._damping[self.kept_dim :] = damping
+        return self._schur.form(self.solver.values, self._damping, self.solver.b)
+
+    def reduced_b(self) -> np.ndarray:
+        """Right-hand side of the reduced system."""
+        return self._schur.reduced_b
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """S_r x."""
+        return self._schur.multiply(x)
+
+    def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
+        """Diagonal blocks of S_r or H_pp,r."""
+        return self.solver.values[self._h_places] if of_h else self._schur.diagonal_blocks()
+
+    @cached_property
+    def _h_places(self) -> np.ndarray:
+        """Where the numbers of the kept diagonal blocks of H are."""
+        structure = self.structure
+        blocks = structure.col_ptr[1 : structure.num_kept + 1] - 1
+        sizes = structure.dims[: structure.num_kept].astype(np.int64) ** 2
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.repeat(structure.block_ptr[blocks], sizes) + within
+
+    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
+        """Blocks of S_r."""
+        pattern = self._schur.reduced_pattern
+        return pattern.col_ptr, pattern.row_idx
+
+    def reduced_values(self) -> np.ndarray:
+        """Numbers of S_r."""
+        return self._schur.reduced_values
+
+    def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
+        """The whole step."""
+        return self._schur.back_substitute(x_kept)
+
+    def pairs(self) -> float:
+        """Work of forming S_r."""
+        return ReducedSize.of(self.structure).pairs

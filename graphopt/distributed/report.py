@@ -1,0 +1,55 @@
+"""What the summary says about the ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphopt.distributed.communicator import Communicator
+from graphopt.distributed.scattering import Share
+from graphopt.distributed.solver import DistributedBlockSolver
+from graphopt.optimizer.summary import Summary
+
+
+def describe_ranks(
+    summary: Summary,
+    comm: Communicator,
+    share: Share,
+    solver: DistributedBlockSolver,
+    iterating: float,
+    waited: float,
+) -> None:
+    """Fill `ranks`, `partition` and what is a sum over the ranks. Collective.
+
+    iterating: seconds of this rank's iterations. waited: those of them that it spent in collectives.
+    """
+    part = solver.part
+    own: dict[str, Any] = {
+        "rank": comm.rank,
+        "host": comm.host_of(),
+        "device": summary.device,
+        "device_name": summary.device_name,
+        "edges": share.graph.num_edges,
+        "kept": len(part.kept_blocks),
+        "eliminated": 0 if part.structure is None else part.structure.num_blocks - part.structure.num_kept,
+        "memory_bytes": summary.memory_bytes + share.graph.nbytes,
+        "seconds": iterating,
+        "seconds_communicating": waited,
+    }
+    summary.ranks = comm.share(own)
+    busy = [max(one["seconds"] - one["seconds_communicating"], 0.0) for one in summary.ranks]
+    mean = sum(busy) / len(busy)
+    total = sum(one["seconds"] for one in summary.ranks)
+    communicating = sum(one["seconds_communicating"] for one in summary.ranks)
+    edges = [one["edges"] for one in summary.ranks]
+    summary.partition = {
+        "method": share.partition,
+        "kept": len(share.kept_ids),
+        "kept_copies": sum(one["kept"] for one in summary.ranks),
+        "edge_imbalance": max(edges) * len(edges) / max(sum(edges), 1),
+        "imbalance": max(busy) / mean if mean > 0.0 else 1.0,
+        "communication_share": communicating / total if total else 0.0,
+    }
+    summary.memory_bytes = sum(one["memory_bytes"] for one in summary.ranks)
+    names = sorted({one["device_name"] for one in summary.ranks if one["edges"]})
+    summary.device_name = f"{comm.size} ranks: {'; '.join(names)}"
+    summary.device = ",".join(one["device"] for one in summary.ranks)

@@ -1,0 +1,152 @@
+"""From a graph in the memory of one rank to a share per rank, and the estimates back.
+
+A share is an ordinary `Graph`: the rank's edges, and the vertices that they have. Which vertices are
+eliminated, and which are held, is decided for the whole graph; a share's flags say so. Kept vertices may be
+in many shares; `Share.kept_ids` numbers them for all ranks alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphopt.distributed.partition import Incidence, Partition, partition
+from graphopt.errors import DeviceError
+from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
+from graphopt.graph.columns import Columns
+from graphopt.graph.selection import EdgeSelection
+from graphopt.solver.structure import eliminated_vertices
+
+_VERTEX_COLUMNS = ("sequence", "ids", "estimate")
+_EDGE_COLUMNS = (
+    "sequence",
+    "vertices",
+    "measurement",
+    "information",
+    "kernel",
+    "kernel_width",
+    "parameters",
+)
+
+
+@dataclass(eq=False)
+class Share:
+    """What one rank optimizes."""
+
+    graph: Graph
+    chosen_by_edges: bool
+    """All edges take part, also where all their vertices are fixed."""
+    kept_ids: np.ndarray
+    """(num_kept,) int64, ascending: the kept vertices of all ranks."""
+    kept_dims: np.ndarray
+    """(num_kept,) int32."""
+    partition: str = "slabs"
+    copies: int = 0
+    """Kept vertices of all ranks together."""
+
+    def select(self) -> Selection:
+        """All edges of the share."""
+        if self.chosen_by_edges:
+            return self.graph.select(edges={one: np.arange(len(one)) for one in self.graph.edge_sets})
+        return self.graph.select(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """The free vertices of a selection, numbered: kept ones by ascending id, and eliminated ones."""
+
+    number: list[np.ndarray]
+    """Per vertex set (n,) int64: number among the kept or the eliminated, -1 where fixed or not active."""
+    gone: list[np.ndarray]
+    """Per vertex set (n,) bool: eliminated."""
+    kept_ids: np.ndarray
+    kept_dims: np.ndarray
+    num_eliminated: int
+
+
+def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> list[Share]:
+    """One share per rank.
+
+    schur: "off": nothing is eliminated. method: see `partition`.
+    """
+    external = [one.edge_set.type.tag for one in selection.edges if one.edge_set.type.is_external]
+    if external:
+        raise DeviceError(
+            f"{external[0]} is evaluated by Python objects of one process and cannot be dealt to ranks. "
+            "Optimize without comm."
+        )
+    numbers = _number(selection, eliminate=schur != "off")
+    incidence = _incidence(selection, numbers)
+    dealt = partition(incidence, num_ranks, method)
+    return [_share(graph, selection, numbers, dealt, rank) for rank in range(num_ranks)]
+
+
+def _number(selection: Selection, eliminate: bool) -> _Numbers:
+    sets = selection.vertex_sets
+    free = [selection.free(number) for number in range(len(sets))]
+    gone = eliminated_vertices(selection, free) if eliminate else [np.zeros_like(mask) for mask in free]
+    ids = [one.ids[mask & ~out] for one, mask, out in zip(sets, free, gone, strict=True)]
+    dims = [np.full(len(part), one.type.tangent_dim, np.int32) for one, part in zip(sets, ids, strict=True)]
+    kept_ids = np.concatenate([np.empty(0, np.int64), *ids])
+    order = np.argsort(kept_ids, kind="stable")
+    kept_ids = kept_ids[order]
+    number, count = [], 0
+    for one, mask, out in zip(sets, free, gone, strict=True):
+        found = np.full(len(one), -1, np.int64)
+        found[mask & ~out] = np.searchsorted(kept_ids, one.ids[mask & ~out])
+        num_out = np.count_nonzero(out)
+        found[out] = np.arange(count, count + num_out)
+        count += num_out
+        number.append(found)
+    kept_dims = np.concatenate([np.empty(0, np.int32), *dims])[order]
+    return _Numbers(number, gone, kept_ids, kept_dims, count)
+
+
+def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
+    arity = max((len(one.vertex_sets) for one in selection.edges), default=1)
+    total = selection.num_active_edges
+    kept = np.full((total, arity), -1, np.int64)
+    eliminated = np.full(total, -1, np.int64)
+    first = 0
+    for one in selection.edges:
+        rows = slice(first, first + len(one.rows))
+        first = rows.stop
+        for slot, set_number in enumerate(one.vertex_sets):
+            places = one.vertex_rows[:, slot]
+            number, gone = numbers.number[set_number][places], numbers.gone[set_number][places]
+            kept[rows, slot] = np.where(gone, -1, number)
+            eliminated[rows] = np.where(gone, number, eliminated[rows])
+    return Incidence(len(numbers.kept_ids), numbers.num_eliminated, kept, eliminated)
+
+
+def _share(graph: Graph, selection: Selection, numbers: _Numbers, dealt: Partition, rank: int) -> Share:
+    part = Graph()
+    part.parameter_sets.extend(graph.parameter_sets)
+    active = [np.zeros(len(one), bool) for one in selection.vertex_sets]
+    edge_sets, first = [], 0
+    for edges in selection.edges:
+        ranks = dealt.edges[first : first + len(edges.rows)]
+        first += len(edges.rows)
+        mine = np.flatnonzero(ranks == rank)
+        for slot, number in enumerate(edges.vertex_sets):
+            active[number][edges.vertex_rows[mine, slot]] = True
+        if len(mine):
+            edge_sets.append(_edges(edges, mine))
+    for number, one in enumerate(selection.vertex_sets):
+        rows = np.flatnonzero(active[number])
+        if len(rows):
+            columns = {name: one._columns[name][rows] for name in _VERTEX_COLUMNS}
+            flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
+            part.adopt(VertexSet(one.type, Columns.holding({**columns, **flags})))
+    for edge_set in edge_sets:
+        part.adopt(edge_set)
+    chosen = selection.chosen_by_edges
+    return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method, dealt.copies)
+
+
+def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
+    rows = edges.rows[some]
+    columns = {name: edges.edge_set._columns[name][rows] for name in _EDGE_COLUMNS}
+    columns["level"] = np.zeros(len(rows), np.int32)
+    return EdgeSet(edges.edge_set.type, Columns.holding(columns))

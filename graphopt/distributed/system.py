@@ -1,0 +1,89 @@
+"""The reduced system of all ranks, factorized on each.
+
+    (D_p + sum_r S_r) x_p = sum_r b_s,r
+
+The pattern of S is the union of the ranks' patterns. One sum of its numbers, then every rank factorizes the
+same matrix and gets the same bits; that is cheaper than sending the solution of one to all while S is small
+beside the edges. Where it is not, `pcg.ConjugateGradients` never forms S.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from graphopt.distributed.communicator import Communicator
+from graphopt.distributed.part import Part
+from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear_systems import solver_for
+from graphopt.solver.registry import SolverOptions
+
+
+class ReducedSystem(Protocol):
+    """Solves for the step of the kept vertices."""
+
+    linear_solver: str
+
+    def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
+        """x_p (kept_dim,), the same on all ranks; None: not positive definite, on some rank.
+
+        formed: this rank's elimination succeeded. damping: D_p.
+        """
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of this rank's factor and pattern."""
+        ...
+
+
+class UnionPattern:
+    """The blocks that some rank's S_r has, and where this rank's numbers stand among them."""
+
+    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray):
+        count = len(dims)
+        col_ptr, row_idx = part.reduced_pattern()
+        columns = part.kept_blocks[np.repeat(np.arange(len(col_ptr) - 1), np.diff(col_ptr))]
+        rows = part.kept_blocks[np.asarray(row_idx, np.int64)]
+        keys = columns * count + rows
+        every = np.unique(np.concatenate(comm.share(keys)))
+        self.pattern = BlockPattern(
+            dims.astype(np.int32),
+            np.searchsorted(every, np.arange(count + 1) * count),
+            (every % max(count, 1)).astype(np.int32),
+        )
+        sizes = dims[columns].astype(np.int64) * dims[rows]
+        first = np.asarray(self.pattern.value_offsets)[np.searchsorted(every, keys)]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self.places = np.repeat(first, sizes) + within
+        """(values of S_r,) int64: where each number goes among those of S."""
+
+
+class FactorizedSystem:
+    """Sums S over the ranks and factorizes it on each."""
+
+    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray, options: SolverOptions):
+        self._comm, self._part = comm, part
+        self._dim = int(dims.sum())
+        self._union = UnionPattern(comm, part, dims)
+        self.linear_solver, self._solver = solver_for(self._union.pattern, options)
+
+    def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
+        """One sum, then the same factorization everywhere."""
+        part, first = self._part, 1 + self._dim
+        packed = np.zeros(first + self._union.pattern.values_size)
+        packed[0] = not formed
+        if formed:
+            packed[1 + part.kept_scalars] = part.reduced_b()
+            packed[first + self._union.places] = part.reduced_values()
+        total = self._comm.sum(packed)
+        if total[0] or not self._solver.factorize(total[first:], damping):
+            return None
+        return np.asarray(self._solver.solve(np.ascontiguousarray(total[1:first])))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Sums, places and factor."""
+        values = 8 * self._union.pattern.values_size
+        return 2 * values + self._union.places.nbytes + int(getattr(self._solver, "memory_bytes", 0))

