@@ -335,6 +335,20 @@ def add_convert(commands: Any) -> None:
     )
 
 
+def add_export(commands: Any) -> None:
+    """Add `graphopt export`."""
+    parser = commands.add_parser(
+        "export",
+        help="types and graph of a problem for the C library",
+        description="Write the programs of a problem's types (types.txt) and its graph (graph.txt), which "
+        "the C library (docs/embedding.md) loads.",
+    )
+    parser.add_argument(
+        "problem", metavar="PROBLEM", help="graph file, or Python program with a variable 'graph'"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
+
+
 def _add_generate_common(parser: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="graph file to write")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
@@ -456,6 +470,7 @@ def build_parser(version: str) -> Parser:
         add_info,
         add_explain,
         add_convert,
+        add_export,
         add_generate,
         add_devices,
         g2o_command.add_parser,
