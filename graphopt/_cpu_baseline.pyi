@@ -411,6 +411,9 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def minimise_points(
+    edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 
 class ExpressionSet:
     """Many expressions of the columns of one matrix (native/src/batch)."""

@@ -125,6 +125,7 @@ def optimize(graph: graphopt.Graph, options: SolveOptions, clock: Clock) -> grap
         schur=options.schur,
         precision=options.precision,
         fix="none",
+        look_behind=False,  # windows judge who is ahead of the cameras themselves
         time_limit=clock.left,
         stop=options.stop,
     )

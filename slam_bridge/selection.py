@@ -99,6 +99,10 @@ class Selection:
         """Numbers of the keyframes that are not fixed."""
         return np.flatnonzero(~self.fixed)
 
+    def landmarks_nowhere(self) -> np.ndarray:
+        """(m,) bool: the position is not finite, as of a landmark at infinity."""
+        return ~np.isfinite(self.points).all(axis=1)
+
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
         seen = self.observations
@@ -120,11 +124,28 @@ class Selection:
         result[order] = found
         return result
 
+    def depths_in_cameras(self) -> np.ndarray:
+        """(o,) z of observed points in the frames of their cameras."""
+        seen = self.observations
+        assert self.rig is not None
+        mountings = np.stack([camera.body_T_cam for camera in self.rig])
+        world_T_cam = SE3(self.world_T_body[:, None]) * SE3(mountings)  # (k, cameras)
+        ahead = np.asarray(world_T_cam.rotation.to_matrix())[..., 2].reshape(-1, 3)
+        behind = np.einsum("ki,ki->k", ahead, np.asarray(world_T_cam.translation).reshape(-1, 3))
+        pair = seen.keyframe * len(mountings) + seen.camera if len(mountings) > 1 else seen.keyframe
+        point = np.take(self.points, seen.landmark, axis=0)
+        return np.einsum("oi,oi->o", np.take(ahead, pair, axis=0), point) - np.take(behind, pair)
+
     def holds(self, at: np.ndarray | None = None) -> np.ndarray:
         """(o,) bool: the camera's model holds where the observed point is."""
         if self.rig is None or not len(self.observations):
             return np.zeros(len(self.observations), bool)
-        points = self.points_in_cameras() if at is None else at
+        if at is None and all(camera.model == "pinhole" for camera in self.rig):
+            with np.errstate(invalid="ignore"):  # landmarks at infinity
+                depth = self.depths_in_cameras()
+            return np.isfinite(depth) & (depth > 0.0)
+        with np.errstate(invalid="ignore"):
+            points = self.points_in_cameras() if at is None else at
         result = np.asarray(np.isfinite(points).all(axis=1))
         for number, camera in enumerate(self.rig):
             if len(self.rig) == 1:

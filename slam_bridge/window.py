@@ -12,9 +12,9 @@ directions. Where no keyframe is fixed and no pose measured, the first free keyf
 about gravity are held by a prior that is zero at the start and at the answer. Without inertial states all
 of its pose is fixed.
 
-Outliers stay in the graph with an information of zero: their places in H stay, so that another judgement
-changes values only, not the structure, whose analysis (and memory on a device) is kept by
-`graphopt.solver.reuse`.
+Outliers, and observations of landmarks whose position is not finite, stay in the graph with an information
+of zero: their places in H stay, so that another judgement changes values only, not the structure, whose
+analysis (and memory on a device) is kept by `graphopt.solver.reuse`.
 """
 
 from __future__ import annotations
@@ -193,7 +193,12 @@ class Window:
                 "instead."
             )
         for model in dict.fromkeys(camera.model for camera in s.rig):
-            rows = np.flatnonzero(~stereo & np.isin(seen.camera, _cameras_of(s, model)))
+            chosen = ~stereo
+            if len(s.rig) > 1:
+                chosen &= np.isin(seen.camera, _cameras_of(s, model))
+            rows = np.flatnonzero(chosen)
+            if not len(rows):
+                continue
             camera = seen.camera[rows, None].astype(np.int64)
             if calibrating:
                 kind, parameters = visual_inertial.CALIB_PIXEL_EDGES[model], None
@@ -245,8 +250,12 @@ class Window:
         for kind, name in _STATES:
             if len(with_states):
                 graph.vertex_set(kind).estimate = getattr(s, name)[with_states]
+        nowhere = s.landmarks_nowhere()
         if len(s.landmarks):
-            graph.vertex_set(slam3d.VertexPointXYZ).estimate = s.points
+            graph.vertex_set(slam3d.VertexPointXYZ).estimate = _finite(s.points, nowhere)
+        if nowhere.any():
+            known = ~nowhere[s.observations.landmark]
+            inliers = known if inliers is None else known & inliers
         for pixels in self._pixels:
             _fill_pixels(pixels, s, inliers)
         if len(s.imu):
@@ -297,6 +306,8 @@ class Window:
                 changes[name][with_states] = graph.vertex_set(kind).estimate
         if len(s.landmarks):
             changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
+            nowhere = s.landmarks_nowhere()
+            changes["points"][nowhere] = s.points[nowhere]
         return s.with_changes(**changes)
 
     def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
@@ -311,9 +322,13 @@ class Window:
         total, dims = np.zeros(len(s.observations)), np.zeros(len(s.observations), np.int64)
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
-            chi2 = pixels.chi2 = (pixels.weight * error * error).sum(axis=1)
-            total[pixels.rows] += chi2
-            dims[pixels.rows] += pixels.weight.shape[1]
+            chi2 = pixels.chi2 = np.einsum("ed,ed,ed->e", pixels.weight, error, error)
+            if len(pixels.rows) == len(total):  # all, in their order
+                total += chi2
+                dims += pixels.weight.shape[1]
+            else:
+                total[pixels.rows] += chi2
+                dims[pixels.rows] += pixels.weight.shape[1]
         return total, dims
 
     def imu_chi2(self, s: Selection) -> np.ndarray:
@@ -447,6 +462,14 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
 # ------------------------------------------------------------------------ values
 
 
+def _finite(points: np.ndarray, nowhere: np.ndarray) -> np.ndarray:
+    """Points (m, 3) with a finite place for those that have none: no weight makes up for a NaN."""
+    if not nowhere.any():
+        return points
+    middle = points[~nowhere].mean(axis=0) if not nowhere.all() else np.ones(3)
+    return np.where(nowhere[:, None], middle + np.array([0.1, 0.2, 0.3]), points)
+
+
 def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:
     edges, rows, seen = pixels.edge_set, pixels.rows, s.observations
     if edges.type is visual_inertial.EdgeDepth:
@@ -457,9 +480,10 @@ def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> N
             edges.measurement[:, 2] = seen.right[rows]
         elif edges.measurement.shape[1] == 4:
             edges.measurement[:, 2:] = seen.flow[rows]
-    weight = pixels.weight if inliers is None else pixels.weight * inliers[rows, None]
-    for d in range(weight.shape[1]):
-        edges.information[:, d, d] = weight[:, d]
+    takes_part = None if inliers is None or inliers.all() else inliers[rows]
+    for d in range(pixels.weight.shape[1]):
+        weight = pixels.weight[:, d]
+        edges.information[:, d, d] = weight if takes_part is None else weight * takes_part
 
 
 _DENSE_UP_TO = 30

@@ -325,6 +325,7 @@ def add_explain(commands: Any) -> None:
         "(and with --measure the real ones), and which one is taken.",
     )
     parser.add_argument("input", metavar="INPUT", help="graph file")
+    _add_dialect(parser)
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
@@ -358,6 +359,20 @@ def add_convert(commands: Any) -> None:
         metavar="NAME",
         help="dialect of OUT (default: that of IN, if OUT's format has it)",
     )
+
+
+def add_export(commands: Any) -> None:
+    """Add `graphopt export`."""
+    parser = commands.add_parser(
+        "export",
+        help="types and graph of a problem for the C library",
+        description="Write the programs of a problem's types (types.txt) and its graph (graph.txt), which "
+        "the C library (docs/embedding.md) loads.",
+    )
+    parser.add_argument(
+        "problem", metavar="PROBLEM", help="graph file, or Python program with a variable 'graph'"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
 
 
 def _add_generate_common(parser: Any) -> None:
@@ -481,6 +496,7 @@ def build_parser(version: str) -> Parser:
         add_info,
         add_explain,
         add_convert,
+        add_export,
         add_generate,
         add_devices,
         g2o_command.add_parser,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import robust_chi2
+from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
@@ -44,6 +45,9 @@ from graphopt.solver.unseen import points_unseen
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
 NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
+_LAST_SECONDS = 0.02
+"""For chi2 after an end during the set-up."""
+_ROWS_AT_ONCE = 10_000
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -81,6 +85,7 @@ def optimize(
     on_interrupt: str = "raise",
     robust: str = "kernels",
     computed: str = "auto",
+    look_behind: bool = True,
     comm: Any = None,
     partition: str = "auto",
     checkpoint: str | None = None,
@@ -122,6 +127,8 @@ def optimize(
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
+    look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
+        see: looking takes as long as some of a small problem's iterations.
     comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/scaling.md). All of
         them call this, with the same options. The graph of rank 0 counts and is dealt out; others may pass
         None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
@@ -174,6 +181,7 @@ def optimize(
         return summary
     open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
+    selection: Selection | None = None
     with signals.catching_interrupts(at_once=True):
         try:
             with signals.watching():
@@ -192,9 +200,8 @@ def optimize(
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = graph.select(level, vertices, edges).edges
-            chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
-            summary.initial_chi2 = summary.final_chi2 = chi2
+            part = (selection or graph.select(level, vertices, edges)).edges
+            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
@@ -204,7 +211,8 @@ def optimize(
             problem.bring_back()
             if materialize:
                 graph.compute()
-    _count_behind(graph, selection, summary)
+    if look_behind:
+        _count_behind(graph, selection, summary)
     close_seconds(summary.seconds, time.perf_counter() - start)
     summary.take_description(solver.describe())  # its overlap is no part of the total
     summary.memory_bytes += graph.nbytes
@@ -242,9 +250,23 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     assert signals.reason is not None
     summary.termination = signals.reason
     summary.message = "That was during the set-up: no iteration was done."
+    if np.isnan(summary.final_chi2):
+        summary.message += " chi2 was not computed."
     close_seconds(summary.seconds, time.perf_counter() - start)
     signals.raise_if_interrupted(summary)
     return summary
+
+
+def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
+    """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
+    end = time.perf_counter() + seconds
+    total = 0.0
+    for one in parts:
+        for first in range(0, len(one.rows), _ROWS_AT_ONCE):
+            if first and time.perf_counter() > end:
+                return float("nan")
+            total += float(robust_chi2(graph, one.edge_set, one.rows[first : first + _ROWS_AT_ONCE]).sum())
+    return total
 
 
 def close_seconds(seconds: dict[str, float], total: float) -> None:

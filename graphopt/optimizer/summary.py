@@ -18,6 +18,7 @@ class TerminationType(Enum):
     CONVERGENCE = "A tolerance was met."
     NO_CONVERGENCE = "max_iterations was reached; the estimate may still be improving."
     NO_IMPROVEMENT = "No trial step lowered chi2 any more; the estimate is at a minimum up to rounding."
+    SLOW_PROGRESS = "chi2 creeps far above what the measurements explain; the run was given up."
     TIME_LIMIT = "The time limit was reached; the estimate may still be improving."
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
@@ -31,6 +32,7 @@ class TerminationType(Enum):
             TerminationType.CONVERGENCE,
             TerminationType.NO_CONVERGENCE,
             TerminationType.NO_IMPROVEMENT,
+            TerminationType.SLOW_PROGRESS,
             TerminationType.TIME_LIMIT,
         )
 

@@ -149,6 +149,11 @@ class CpuBlockSolver(TrialsByParts):
         """Robustified chi2 at the estimates."""
         return self._linearizer.chi2()
 
+    @property
+    def factor_flops(self) -> float:
+        """Operations of one factorization of H as a whole; 0: none, or not known."""
+        return float(getattr(self._system, "factor_flops", 0.0))
+
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
         if isinstance(damping, np.ndarray):

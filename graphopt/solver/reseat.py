@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_by_vertex, choose_points
+from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_by_vertex
 from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
@@ -57,6 +57,7 @@ def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
         if vertex_set.type is not VertexPointXYZ:
             continue
+        kernels.check_stop()
         chosen, edges = _suspicious(structure, number, worth)
         if not len(chosen):
             continue
@@ -87,7 +88,7 @@ def _reseat(
     """Try other places for the rows `chosen` (n,); the points of `edges` are numbered 0 ... n - 1."""
     rays = [_rays(structure, one, estimate) for one in edges]
     present = estimate[chosen][None]
-    chi2_now = LandmarkProblem(structure, edges, present[0], moves=False).chi2()[None]
+    chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
     places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
     places, chi2 = np.concatenate([present, places]), np.concatenate([chi2_now, chi2])
     front = _in_front(edges, rays, places)
@@ -120,6 +121,7 @@ def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.nda
     seen = slice(None) if bool((count > 0.0).all()) else np.flatnonzero(count)
     if not len(count[seen]):
         return np.empty(0, np.int64), []
+    kernels.check_stop()
     usual = np.median(chi2[seen] / count[seen])
     suspicious = np.flatnonzero((count > 0.0) & (chi2 > _SUSPICIOUS * usual * count))
     most = max(_MOST, int(_LARGEST_SHARE * len(count[seen])))
@@ -141,7 +143,9 @@ def _sums_by_block(
     num = structure.num_blocks - structure.num_kept
     chi2, count = np.zeros(num), np.zeros(num)
     for group, slot in images:
+        kernels.check_stop()
         found = structure.sorted_edges(group, slot)
+        kernels.check_stop()
         begin = int(np.searchsorted(found.blocks, structure.num_kept))
         all_of_them = len(found.blocks) - begin == num  # ascending, so one after the other
         at = slice(None) if all_of_them else found.blocks[begin:] - structure.num_kept
@@ -207,19 +211,10 @@ def _minimise(
         )
         for one in edges
     ]
-    places, chi2 = starts.reshape(-1, 3).copy(), np.empty(num_starts * count)
+    problem = LandmarkProblem(structure, repeated, starts.reshape(-1, 3))
     hopeful = _HOPEFUL * np.tile(present, num_starts)
-    chosen, taken = np.arange(len(chi2)), repeated
-    for _ in range(_ROUNDS):
-        problem = LandmarkProblem(structure, taken, places[chosen])
-        chi2[chosen], still_fall = problem.minimise(_ITERATIONS)
-        places[chosen] = problem.points
-        going_on = np.zeros(len(chi2), bool)
-        going_on[chosen] = still_fall
-        chosen, taken = choose_points(repeated, going_on & (chi2 < hopeful))
-        if not len(chosen):
-            break
-    return places.reshape(starts.shape), chi2.reshape(num_starts, count)
+    chi2, _ = problem.minimise(_ITERATIONS, _ROUNDS, hopeful)
+    return problem.points.reshape(starts.shape), chi2.reshape(num_starts, count)
 
 
 def _in_front(edges: list[PointEdges], rays: list[Rays], places: np.ndarray) -> np.ndarray:

@@ -6,12 +6,14 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "edges/chi2.h"
 #include "edges/columns.h"
 #include "edges/order.h"
+#include "edges/points.h"
 #include "edges/scan.h"
 
 namespace py = pybind11;
@@ -270,11 +272,10 @@ std::vector<Table> tables_of(const std::vector<py::object>& arrays) {
   return result;
 }
 
-Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
-                             const std::vector<py::object>& vertices, const py::object& vertex_rows,
-                             const std::vector<py::object>& parameters, const py::object& parameter_rows,
-                             const Sources& data, const py::object& rows, const py::object& order,
-                             const py::object& first) {
+// The arrays stay alive as long as the arguments do.
+EdgeInputs inputs_of(const Program& program, const Program* kernel, const std::vector<py::object>& vertices,
+                     const py::object& vertex_rows, const std::vector<py::object>& parameters,
+                     const py::object& parameter_rows, const Sources& data, const py::object& rows) {
   EdgeInputs inputs;
   inputs.vertices = tables_of(vertices);
   inputs.parameters = tables_of(parameters);
@@ -293,6 +294,16 @@ Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
   require(num_inputs == static_cast<std::size_t>(program.num_inputs()) + (kernel == nullptr ? 0 : 1),
           "the program takes another number of inputs");
   require(kernel != nullptr || !program.uses_robust, "the program needs a robust kernel");
+  return inputs;
+}
+
+Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
+                             const std::vector<py::object>& vertices, const py::object& vertex_rows,
+                             const std::vector<py::object>& parameters, const py::object& parameter_rows,
+                             const Sources& data, const py::object& rows, const py::object& order,
+                             const py::object& first) {
+  const EdgeInputs inputs =
+      inputs_of(program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows);
   const auto o = exact<std::uint32_t>(order, "order", 1), f = exact<std::uint32_t>(first, "first", 1);
   require(f.size() > 0 && f.at(f.size() - 1) <= o.size(), "first ends behind order");
   Array<double> out(f.size() - 1);
@@ -300,6 +311,61 @@ Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
   const py::gil_scoped_release release;
   sum_chi2({&program, kernel}, inputs, o.data(), f.data(), f.size() - 1, sums);
   return out;
+}
+
+// Program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, and the outputs
+// where H and b begin.
+using PointArguments =
+    std::tuple<const Program*, const Program*, std::vector<py::object>, py::object, std::vector<py::object>,
+               py::object, Sources, py::object, py::object, int, int>;
+
+PointEdges point_edges(const PointArguments& arguments, std::int64_t num_points) {
+  const auto& [program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, h, b] =
+      arguments;
+  require(program != nullptr, "a program is missing");
+  PointEdges result;
+  result.programs = {program, kernel};
+  result.inputs = inputs_of(*program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows);
+  const auto f = exact<std::uint32_t>(first, "first", 1);
+  require(f.size() == num_points + 1, "first must have one more entry than there are points");
+  require(f.at(num_points) == static_cast<std::size_t>(py::len(vertex_rows)), "first must end at the edges");
+  require(h > 0 && b > 0 && h + 6 <= program->num_outputs() && b + 3 <= program->num_outputs(),
+          "the program has no such outputs");
+  result.first = f.data();
+  result.h = h;
+  result.b = b;
+  return result;
+}
+
+py::tuple bound_minimise_points(const std::vector<PointArguments>& edges, const py::object& points,
+                                const py::object& bound, int rounds, int iterations) {
+  auto x = exact<double>(points, "points", 2);
+  const auto limit = exact<double>(bound, "bound", 1);
+  const py::ssize_t num = x.shape(0);
+  require(x.shape(1) == 3 && limit.size() == num, "points must be (n, 3), bound (n,)");
+  std::vector<PointEdges> groups;
+  for (const PointArguments& one : edges) groups.push_back(point_edges(one, num));
+  std::vector<PointSystem> systems(static_cast<std::size_t>(num));
+  Array<bool> falls(num);
+  double* place = x.mutable_data();
+  bool* flags = falls.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    minimise_points(groups, place, num, {rounds, iterations, limit.data()}, systems.data(), flags);
+  }
+  Array<double> chi2(num), h({num, py::ssize_t{3}, py::ssize_t{3}}), b({num, py::ssize_t{3}});
+  auto c = chi2.mutable_unchecked<1>();
+  auto full = h.mutable_unchecked<3>();
+  auto right = b.mutable_unchecked<2>();
+  for (py::ssize_t k = 0; k < num; ++k) {
+    const PointSystem& one = systems[static_cast<std::size_t>(k)];
+    c(k) = one.chi2;
+    for (int column = 0, at = 0; column < 3; ++column) {
+      for (int row = 0; row <= column; ++row, ++at) full(k, row, column) = full(k, column, row) = one.h[at];
+      right(k, column) = one.b[column];
+    }
+  }
+  return py::make_tuple(std::move(chi2), std::move(h), std::move(b), std::move(falls));
 }
 
 bool is_plain(const py::array& array) {
@@ -359,6 +425,11 @@ void bind_edges(py::module_& m) {
         "(num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated block, "
         "and "
         "at edges between kept ones, whose places follow.");
+  m.def(
+      "minimise_points", &bound_minimise_points, py::arg("edges"), py::arg("points"), py::arg("bound"),
+      py::arg("rounds"), py::arg("iterations"),
+      "Move points (n, 3), each alone, towards their minima: chi2 (n,), H (n, 3, 3) and b (n, 3) where they "
+      "end, and whether they still fell (n,). 0 rounds: they stay. See native/src/edges/points.h.");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
         py::arg("rows"), py::arg("order"), py::arg("first"),

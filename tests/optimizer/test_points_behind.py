@@ -47,3 +47,16 @@ def test_points_behind_are_found_far_from_the_origin():
     behind = np.flatnonzero(~(np.asarray(seen)[:, 2] > 0.0)).tolist()
     assert behind
     assert graphopt.optimize(graph, "lm", 0).points_behind == {edges.type.tag: behind}
+
+
+def test_nobody_looks_where_it_is_not_wanted():
+    """look_behind=False leaves the summary empty; the answer is the same."""
+    found = []
+    for look in (True, False):
+        graph = graphopt.Graph()
+        graph.add_vertices("VERTEX_SE3:EXPMAP", [0], fixed=True)
+        graph.add_vertices("VERTEX_TRACKXYZ", [1], [[0.1, 0.2, -3.0]])
+        graph.add_edges("EDGE_SE3_PROJECT_XYZ:EXPMAP", [[1, 0]], [[0.4, 0.3, 1.0, 1.0, 0.5, 0.5]])
+        summary = graphopt.optimize(graph, "gn", 1, device="cpu", fix="none", look_behind=look)
+        found.append((summary.points_behind, summary.initial_chi2))
+    assert found[0][0] and not found[1][0] and found[0][1] == found[1][1]

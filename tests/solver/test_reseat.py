@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.datasets import ba
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
@@ -113,6 +114,34 @@ def test_points_minimised_alone_are_stationary_and_never_higher(kernel):
     assert np.median(np.abs(step)) < 1e-8
     points.estimate = problem.points
     assert graph.chi2() == pytest.approx(after.sum(), rel=1e-12)
+
+
+def test_points_end_in_the_same_bits_whatever_the_number_of_threads():
+    """Alone or among others, in rounds or not moved at all; those that have arrived stop."""
+    graph = ba(cameras=12, points=400, camera="bal", seed=2)
+    structure, edges, points = image_edges(graph)
+    before = kernels.num_threads()
+    found = []
+    for threads in (1, 3):
+        kernels.set_num_threads(threads)
+        problem = LandmarkProblem(structure, [edges], points.estimate)
+        chi2, falls = problem.minimise(5, 3, np.full(len(points), np.inf))
+        found.append((chi2, falls, problem.points))
+    kernels.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    some = edges.point < 7
+    few = PointEdges(edges.group, edges.rows[some], edges.slot, edges.point[some])
+    alone = LandmarkProblem(structure, [few], points.estimate[:7])
+    chi2, _ = alone.minimise(5, 3, np.full(7, np.inf))
+    np.testing.assert_array_equal(chi2, found[0][0][:7])
+    np.testing.assert_array_equal(alone.points, found[0][2][:7])
+    bounded = LandmarkProblem(structure, [few], points.estimate[:7])
+    once = LandmarkProblem(structure, [few], points.estimate[:7])
+    bounded.minimise(1, 3, np.zeros(7))
+    once.minimise(1)
+    np.testing.assert_array_equal(bounded.points, once.points)
+    assert (bounded.points != points.estimate[:7]).all()
 
 
 @pytest.mark.parametrize("camera", ["bal", "expmap"])
