@@ -99,6 +99,10 @@ class Selection:
         """Numbers of the keyframes that are not fixed."""
         return np.flatnonzero(~self.fixed)
 
+    def landmarks_nowhere(self) -> np.ndarray:
+        """(m,) bool: the position is not finite, as of a landmark at infinity."""
+        return ~np.isfinite(self.points).all(axis=1)
+
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
         seen = self.observations
@@ -137,9 +141,11 @@ class Selection:
         if self.rig is None or not len(self.observations):
             return np.zeros(len(self.observations), bool)
         if at is None and all(camera.model == "pinhole" for camera in self.rig):
-            depth = self.depths_in_cameras()
+            with np.errstate(invalid="ignore"):  # landmarks at infinity
+                depth = self.depths_in_cameras()
             return np.isfinite(depth) & (depth > 0.0)
-        points = self.points_in_cameras() if at is None else at
+        with np.errstate(invalid="ignore"):
+            points = self.points_in_cameras() if at is None else at
         result = np.asarray(np.isfinite(points).all(axis=1))
         for number, camera in enumerate(self.rig):
             if len(self.rig) == 1:

@@ -1,0 +1,33 @@
+"""Errors of edges at a graph's estimates are the residual functions', solved before or not."""
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.datasets import ba, manhattan, sphere
+from graphopt.graph.residuals import errors
+from graphopt.solver.reuse import edge_errors
+
+
+@pytest.mark.parametrize("solved", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ba(cameras=5, points=40, camera="bal"),
+        lambda: ba(cameras=5, points=40, camera="expmap"),
+        lambda: sphere(nodes_per_level=6, laps=4),
+        lambda: manhattan(nodes=60),
+    ],
+)
+def test_errors_are_those_of_the_residuals(make, solved):
+    """Before any optimization, after one on the CPU, and once the graph has changed since."""
+    graph = make()
+    if solved:
+        graphopt.optimize(graph, "lm", 2, device="cpu")
+    for changed in (False, True):
+        if changed:
+            graph.add_vertices("VERTEX_XY", [10**6])
+        for edges in graph.edge_sets:
+            expected = errors(graph, edges, np.arange(len(edges)))
+            found = edge_errors(graph, edges)
+            np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
