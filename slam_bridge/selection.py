@@ -100,7 +100,7 @@ class Selection:
 
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
-        return ~np.isfinite(self.points).all(axis=1)
+        return np.asarray(~np.isfinite(self.points).all(axis=1))
 
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
