@@ -170,11 +170,10 @@ def report(runs: list[dict], args: argparse.Namespace) -> None:
         modelled = predicted(model, one["edges"], one["pose_scalars"], one["ranks"])[0] * PRODUCTS
         speedup = first["iteration_seconds"] / one["iteration_seconds"]
         speedup *= one["edges"] / first["edges"]
-        print(
-            f"{one['ranks']:5d} {one['edges']:11d} {one['pose_scalars']:13d} "
-            f"{one['iteration_seconds']:12.4f} {modelled:6.4g} {speedup:8.2f} {one['communication_share']:13.1%} {one['imbalance']:10.2f} "
-            f"{max(one['memory_bytes']) / 2**20:9.1f}"
-        )
+        sizes = f"{one['ranks']:5d} {one['edges']:11d} {one['pose_scalars']:13d}"
+        times = f"{one['iteration_seconds']:12.4f} {modelled:6.4g} {speedup:8.2f}"
+        balance = f"{one['communication_share']:13.1%} {one['imbalance']:10.2f}"
+        print(sizes, times, balance, f"{max(one['memory_bytes']) / 2**20:9.1f}")
     print(
         f"model: edge {model['edge']:.3g} s, pose {model['pose']:.3g} s, latency {model['latency']:.3g} s, "
         f"bandwidth {1e-9 / model['seconds_per_byte'] if model['seconds_per_byte'] else np.inf:.3g} GB/s"
