@@ -411,6 +411,15 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def evaluate_edges(
+    program: Program,
+    vertices: Sequence[np.ndarray],
+    vertex_rows: np.ndarray,
+    parameters: Sequence[np.ndarray],
+    parameter_rows: np.ndarray,
+    data: Sequence[tuple[np.ndarray, Sequence[int]]],
+    rows: np.ndarray | None,
+) -> np.ndarray: ...
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...

@@ -11,6 +11,7 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -22,9 +23,12 @@ from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.cpu import CpuBlockSolver, group_errors
 from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure, information_variant
+from graphopt.solver.structure import EdgeGroup, Structure, information_variant
+
+_FEW = 256
+"""Edges that numpy evaluates in less time than it may take to make a program of the errors alone."""
 
 
 @dataclass(eq=False)
@@ -86,19 +90,29 @@ def prepared_solver(
 def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
     """Errors (n, residual_dim) of all edges of a set at the graph's estimates.
 
-    Natively where the graph's last block solver is the CPU's and the graph has not changed since; edges that
-    took no part in it, and on other devices all, by way of the residual function.
+    Natively where the graph has not changed since it was optimized; edges that took no part in that, and a
+    few on other devices than the CPU, by way of the residual function.
     """
     found = np.empty((len(edge_set), edge_set.type.residual_dim))
     known = np.zeros(len(edge_set), bool)
     last = _last.get(graph)
-    if last is not None and last.version == graph.version and isinstance(last.solver, CpuBlockSolver):
-        for group, values in last.solver.errors_of(edge_set):
+    if last is not None and last.version == graph.version:
+        for group, values in _evaluated(last, edge_set):
             found[group.rows], known[group.rows] = values, True
     rows = np.flatnonzero(~known)
     if len(rows):
         found[rows] = errors(graph, edge_set, rows)
     return found
+
+
+def _evaluated(last: _Prepared, edge_set: EdgeSet) -> Iterator[tuple[EdgeGroup, np.ndarray]]:
+    """Groups of an edge set, and the errors of their edges."""
+    if isinstance(last.solver, CpuBlockSolver):
+        yield from last.solver.errors_of(edge_set)
+        return
+    for group in last.structure.groups:
+        if group.edge_set is edge_set and len(group.rows) >= _FEW:
+            yield group, group_errors(last.structure, group)
 
 
 def forget(graph: Graph) -> None:
