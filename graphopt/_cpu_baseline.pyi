@@ -411,15 +411,6 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
-def evaluate_edges(
-    program: Program,
-    vertices: Sequence[np.ndarray],
-    vertex_rows: np.ndarray,
-    parameters: Sequence[np.ndarray],
-    parameter_rows: np.ndarray,
-    data: Sequence[tuple[np.ndarray, Sequence[int]]],
-    rows: np.ndarray | None,
-) -> np.ndarray: ...
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
@@ -442,6 +433,9 @@ class ExpressionSet:
         strides: np.ndarray,
         out: np.ndarray,
     ) -> None: ...
+    def pack(
+        self, like: np.ndarray, parameters: np.ndarray, num_sets: np.ndarray, strides: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
     def fit(
         self,
         data: np.ndarray,

@@ -12,9 +12,9 @@ directions. Where no keyframe is fixed and no pose measured, the first free keyf
 about gravity are held by a prior that is zero at the start and at the answer. Without inertial states all
 of its pose is fixed.
 
-Outliers stay in the graph with an information of zero: their places in H stay, so that another judgement
-changes values only, not the structure, whose analysis (and memory on a device) is kept by
-`graphopt.solver.reuse`.
+Outliers, and observations of landmarks whose position is not finite, stay in the graph with an information
+of zero: their places in H stay, so that another judgement changes values only, not the structure, whose
+analysis (and memory on a device) is kept by `graphopt.solver.reuse`.
 """
 
 from __future__ import annotations
@@ -250,8 +250,12 @@ class Window:
         for kind, name in _STATES:
             if len(with_states):
                 graph.vertex_set(kind).estimate = getattr(s, name)[with_states]
+        nowhere = s.landmarks_nowhere()
         if len(s.landmarks):
-            graph.vertex_set(slam3d.VertexPointXYZ).estimate = s.points
+            graph.vertex_set(slam3d.VertexPointXYZ).estimate = _finite(s.points, nowhere)
+        if nowhere.any():
+            known = ~nowhere[s.observations.landmark]
+            inliers = known if inliers is None else known & inliers
         for pixels in self._pixels:
             _fill_pixels(pixels, s, inliers)
         if len(s.imu):
@@ -302,6 +306,8 @@ class Window:
                 changes[name][with_states] = graph.vertex_set(kind).estimate
         if len(s.landmarks):
             changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
+            nowhere = s.landmarks_nowhere()
+            changes["points"][nowhere] = s.points[nowhere]
         return s.with_changes(**changes)
 
     def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
@@ -454,6 +460,14 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
 
 
 # ------------------------------------------------------------------------ values
+
+
+def _finite(points: np.ndarray, nowhere: np.ndarray) -> np.ndarray:
+    """Points (m, 3) with a finite place for those that have none: no weight makes up for a NaN."""
+    if not nowhere.any():
+        return points
+    middle = points[~nowhere].mean(axis=0) if not nowhere.all() else np.ones(3)
+    return np.where(nowhere[:, None], middle + np.array([0.1, 0.2, 0.3]), points)
 
 
 def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:

@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     from graphopt.solver.gauge import choose_gauge
     from graphopt.solver.structure import Structure
 
-    graph = read(args.input)
+    graph = read(args.input, dialect=args.dialect)
     selection = graph.select()
     held = choose_gauge(graph, selection)
     structure = Structure(selection.with_fixed(held) if held else selection)

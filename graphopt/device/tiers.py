@@ -28,7 +28,7 @@ from graphopt.errors import OptionError
 Tier = Literal["interpreter", "compiled"]
 Choice = Literal["interpreter", "compiled", "auto"]
 CHOICES: tuple[Choice, ...] = ("interpreter", "compiled", "auto")
-MAX_BUILDERS = 4
+MAX_BUILDERS = max(4, (os.cpu_count() or 4) // 2)
 """Kernels that are built at the same time."""
 T = TypeVar("T")
 _built: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # device -> names of sets of kernels

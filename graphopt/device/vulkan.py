@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.device import spirv
+from graphopt.device.built import BuiltOnce
 from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
@@ -60,7 +61,7 @@ class VulkanDevice:
         )
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self._kernels: dict[Any, Any] = {}
+        self._kernels: BuiltOnce[Any] = BuiltOnce()
 
     @property
     def name(self) -> str:
@@ -215,12 +216,14 @@ class VulkanDevice:
         if precision == "double" and not self.has_float64:
             raise DeviceError(f"{self.name} has no float64; use precision='mixed'.")
         key = (name, precision, tuple(sorted(constants.items())))
-        if key not in self._kernels:
+
+        def make() -> Any:
             code = spirv.load(name, self.access, precision)
-            self._kernels[key] = self.kernel(
+            return self.kernel(
                 code, name=name, num_buffers=num_buffers, num_params=num_params, constants=constants
             )
-        return self._kernels[key]
+
+        return self._kernels.get(key, make)
 
     def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
         """Kernel of a `codegen.gpu.GpuKernel`; equal arguments return the same kernel.
@@ -233,7 +236,8 @@ class VulkanDevice:
             )
         values = {**kernel.constants, **(constants or {})}
         key = (kernel.source, tuple(sorted(values.items())))
-        if key not in self._kernels:
+
+        def make() -> Any:
             code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
             by_table = kernel.has_table and self.access == "address"
             native = self.kernel(
@@ -243,8 +247,9 @@ class VulkanDevice:
                 num_params=len(kernel.params),
                 constants=values,
             )
-            self._kernels[key] = TableKernel(native) if by_table else native
-        return self._kernels[key]
+            return TableKernel(native) if by_table else native
+
+        return self._kernels.get(key, make)
 
     def record(self, label: str = "") -> VulkanRecorder:
         """A new recorder; label: what errors call the program."""

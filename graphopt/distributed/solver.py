@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.part import CpuPart, NoPart, Part
+from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.part import NoPart, Part, SolverPart
 from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
@@ -84,7 +84,9 @@ class DistributedBlockSolver(TrialsByParts):
         self.part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
         self.structure: Any = WholeStructure(comm, share, self.part)
         if not self.structure.num_blocks:
-            raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+            raise agreed(
+                GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+            )
         self.dim = self.kept_dim + self.part.own_dim
         self._system = self._make_system(share, forms)
         self._b, self._dx, self._diagonal = (
@@ -238,7 +240,7 @@ def _structure(share: Share) -> Structure | None:
 def _make_part(share: Share, structure: Structure | None, options: SolverOptions, forms: bool) -> Part:
     if structure is None:
         return NoPart(share)
-    return CpuPart(share, structure, options, forms)
+    return SolverPart(share, structure, options, forms)
 
 
 def _forms(comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions) -> bool:
@@ -249,11 +251,12 @@ def _forms(comm: Communicator, share: Share, structure: Structure | None, option
     told = comm.share((pairs, num_own))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:
-        raise OptionError(
+        sentence = (
             f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
             f"{sum(one[1] for one in told)} to eliminate and {len(share.kept_ids)} to keep. "
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
+        raise agreed(OptionError(sentence))
     if options.linear_solver == "pcg" or options.schur == "implicit":
         return False
     if options.linear_solver != "auto" or options.schur == "explicit" or not has_schur:

@@ -103,6 +103,7 @@ _SEQUENCE = (
     Column("keyframes", "keyframes", _count),
     Column("points", "points", _count),
     Column("ended", "message"),
+    Column("notes", "notes"),
 )
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "bal": _BA,

@@ -16,7 +16,9 @@ what differs is the pose of the camera that they are seen from.
 
 Sources: g2o/types/slam3d/edge_se3.cpp, parameter_se3_offset.cpp; g2o/types/sba/vertex_se3_expmap.cpp,
 edge_se3_expmap.cpp, vertex_cam.cpp, edge_project_xyz.cpp; g2o/types/slam2d/edge_se2_lotsofxy.cpp; ORB-SLAM's
-Thirdparty/g2o/types/types_seven_dof_expmap.cpp; isam/Loader.cpp.
+Thirdparty/g2o/types/types_seven_dof_expmap.cpp; isam/Loader.cpp. ORB-SLAM3's own vertex (VertexSim3Expmap in
+src/OptimizableTypes.cpp) has the parameters of both cameras behind the logarithm: 15 numbers with two pinhole
+cameras, 23 with two of Kannala and Brandt, whose distortion is read over (reported).
 """
 
 from __future__ import annotations

@@ -15,9 +15,7 @@ import io
 import lzma
 import os
 import secrets
-import shutil
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -119,7 +117,7 @@ def write_bytes(path: PathLike, data: bytes) -> None:
         os.fsync(file.fileno())
         file.close()
         os.replace(name, target)
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
@@ -141,37 +139,7 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
         for name, target in names:
             os.replace(name, target)
     for folder in {target.parent for _, target in names}:
-        _sync_directory(folder)
-
-
-def write_folder(folder: PathLike, contents: Mapping[str, bytes]) -> None:
-    """Write files into a folder that is made if it is not there.
-
-    A new or empty folder appears with all of them at once; in another one they take the places of old ones
-    when all are complete on the disk. Raises OSError.
-    """
-    target = Path(folder).absolute()
-    if target.is_symlink() or (target.is_dir() and any(target.iterdir())):
-        write_together({target / name: data for name, data in contents.items()})
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent))
-    except OSError as error:
-        raise type(error)(error.errno, f"Cannot write here ({error.strerror})", os.fspath(target)) from error
-    try:
-        write_together({temporary / name: data for name, data in contents.items()})
-        os.chmod(temporary, stat.S_IMODE(target.stat().st_mode) if target.is_dir() else 0o777 & ~_umask())
-        os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    _sync_directory(target.parent)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        sync_directory(folder)
 
 
 def append(path: PathLike, text: str) -> None:
@@ -205,7 +173,7 @@ def _temporary_beside(target: Path) -> Iterator[tuple[IO[bytes], str]]:
             os.unlink(name)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Make the rename itself durable; not every file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)

@@ -168,6 +168,12 @@ def _choose_layout(
         group = group._replace(values=dialect.normalized(kind.tag, group.values))
     chosen = own or layout.for_tokens(count)
     assert chosen is not None, "the tokenizer lets only token_counts pass"
+    loses = getattr(chosen, "loses", "")
+    if loses:
+        builder.report.warnings.append(
+            f"{group.tag}: of {len(group.lines)} lines with {count} numbers {loses}; first in line "
+            f"{group.lines[0]}"
+        )
     return chosen, group
 
 

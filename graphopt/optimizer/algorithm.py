@@ -18,6 +18,7 @@ class Outcome(Enum):
     CONTINUE = auto()
     CONVERGED = auto()
     NO_IMPROVEMENT = auto()
+    GIVEN_UP = auto()
     LINEAR_SOLVER_FAILURE = auto()
     NON_FINITE = auto()
 

@@ -16,7 +16,8 @@ method closes, and fewer iterations for the others.
 
 At the end of such runs the relaxation may prove that no other minimum is much lower (`Relaxation.gap`). Where
 it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
-point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end.
+point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end. So do bundle
+adjustments of up to 50,000 edges where kernels are not convex or chi2 is far above noise.
 
 Neither is done in large problems where chi2 of the start is the number of residuals, or chi2 of the end the
 number of residuals less that of unknowns, within the spread of the chi-square distribution: then the start is
@@ -25,6 +26,9 @@ the truth, or the end explains all measurements to their noise.
 Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
 chi2 are tried in other places (`solver.reseat`): a few of them behind their cameras or far away make all
 others wait, and no joint step brings them back. At the start this is done where they hold most of chi2.
+
+Where closures contradict each other, chi2 may creep for hundreds of expensive iterations: such a run is given
+up (`AutoOptions.patience`), and says so.
 
 It ends when chi2 falls by less than `function_tolerance`. The dogleg converges fast enough to wait for the
 minimum in all digits as well: the last two decreases, taken as a geometric series, must promise less than
@@ -65,6 +69,9 @@ _LONG = 0.75  # of max_iterations: then a run without an end is compared with ot
 _PROVEN = 0.9  # of the relaxation's cost: what a minimum may be above the best of all
 _EXACT = 1e-13  # of chi2: what a small system may leave, where a further iteration costs next to nothing
 _CONSISTENT = 2.0  # chi2 per residual that noise explains
+_CONTRADICTION = 10.0  # chi2 per residual that no noise explains
+_AFFORDABLE = 50_000  # edges up to which damped runs of wrong measurements are compared with others
+_CREEPING, _FEWEST = 0.1, 5  # relative decrease of chi2 that patience waits for, iterations at least
 _MANY, _SIGMAS = (
     10_000,
     5.0,
@@ -97,10 +104,12 @@ class Auto:
         self._decrease = np.inf
         self._relaxation: Relaxation | None = None
         self._start: list[np.ndarray] | None = None
-        self._jumped = self._contested = self._is_small = False
+        self._jumped = self._contested = self._is_small = self._is_affordable = False
         self._loosened_at = np.inf
         self._num_reseated = 0
         self._looked_early = False
+        self._creeping: list[float] = []
+        """chi2 from where it was last higher by more than `_CREEPING` on."""
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Pick by what the block solver says about the problem."""
@@ -111,7 +120,8 @@ class Auto:
         self._algorithm.start(solver, chi2)
         structure = solver.structure
         self._is_small = structure.dim <= LARGEST_DIM and structure.num_kept == structure.num_blocks
-        may_contest = self.options.contest and (uniform or self._is_small)
+        self._is_affordable = structure.num_edges <= _AFFORDABLE
+        may_contest = self.options.contest and (uniform or self._is_small or self._is_affordable)
         self._start = present_places(solver) if may_contest else None
 
     def damping(self) -> Damping:
@@ -146,6 +156,8 @@ class Auto:
         if self._may_reseat(step, before):
             self._looked_early = True
             step = self._reseat(step, self.options.reseat_gain)
+        if step.outcome is Outcome.CONTINUE and self._is_hopeless(step.chi2):
+            return self._give_up(step)
         if self._may_contest(step, iteration):
             step = self._contest(step, iteration, signals)
         self._chi2 = step.chi2
@@ -200,6 +212,29 @@ class Auto:
         creeps = chi2 > _FAR * self._initial_chi2 and before - chi2 > _FALLS * before
         return chi2 > noise or creeps
 
+    def _num_residuals(self) -> int:
+        groups = self._solver.structure.groups
+        return sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
+
+    def _is_hopeless(self, chi2: float) -> bool:
+        """It creeps far above noise, and has done so for long (`AutoOptions.patience`)."""
+        if not isinstance(self._algorithm, TrustRegion) or has_kernels(self._solver.structure):
+            return False
+        last = [one for one in self._creeping if chi2 > (1.0 - _CREEPING) * one]
+        self._creeping = [*last, chi2]
+        flops = getattr(getattr(self._solver, "inner", self._solver), "factor_flops", 0.0)
+        is_long = len(last) >= _FEWEST and len(last) * flops > self.options.patience
+        return is_long and chi2 > _CONTRADICTION * self._num_residuals()
+
+    def _give_up(self, step: Step) -> Step:
+        ratio = step.chi2 / self._num_residuals()
+        self.note = (
+            f"chi2 is {ratio:.3g} per residual and fell by less than {_CREEPING:.0%} in the last "
+            f"{len(self._creeping) - 1} iterations: some closures contradict the others. robust='graduated' "
+            "finds out which; options=AutoOptions(patience=math.inf) goes on."
+        )
+        return replace(step, outcome=Outcome.GIVEN_UP)
+
     def _relax(self, step: Step) -> Step:
         """Go to the relaxation's estimates if chi2 is lower there than after `step`."""
         solver = self._solver
@@ -234,8 +269,11 @@ class Auto:
         structure = self._solver.structure
         if _is_noise(step.chi2, self._num_residuals() - structure.dim) and has_convex_kernels(structure):
             return False  # nothing is left to explain
-        is_usual = not self._jumped and not self._algorithm.was_limited
-        return not is_usual or not has_convex_kernels(structure)
+        if not has_convex_kernels(structure):
+            return True
+        if isinstance(self._algorithm, ScaledDamping) and not self._is_small:
+            return step.chi2 > _CONTRADICTION * self._num_residuals()
+        return self._jumped or self._algorithm.was_limited
 
     def _contest(self, step: Step, iteration: int, signals: StopSignals) -> Step:
         """Go on from the best point that other methods find, unless this one is known to be it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import robust_chi2
+from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
@@ -44,6 +45,9 @@ from graphopt.solver.unseen import points_unseen
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
 NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
+_LAST_SECONDS = 0.02
+"""For chi2 after an end during the set-up."""
+_ROWS_AT_ONCE = 10_000
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -84,6 +88,9 @@ def optimize(
     look_behind: bool = True,
     comm: Any = None,
     partition: str = "auto",
+    checkpoint: str | None = None,
+    every: int = 10,
+    resume: str | None = None,
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -114,6 +121,9 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
         `summary.outliers` names those that were left out.
+    checkpoint: with `comm`, a file that gets the estimates after every `every` iterations, whole or not at
+        all.
+    resume: with `comm`, a checkpoint to start from, made with any number of ranks.
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
@@ -139,8 +149,11 @@ def optimize(
         wanted = distributed.Wanted(
             method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
             time_limit, callback, stop, on_interrupt, partition, throw, verbose,
+            checkpoint, every, resume,
         )  # fmt: skip
         return distributed.optimize(graph, comm, wanted)
+    if checkpoint is not None or resume is not None:
+        raise OptionError("checkpoint and resume need comm: MPI.COMM_SELF is one for a single process.")
     rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":
@@ -168,6 +181,7 @@ def optimize(
         return summary
     open_ahead(solver_options.device)
     summary = Summary(0, 0, method)
+    selection: Selection | None = None
     with signals.catching_interrupts(at_once=True):
         try:
             with signals.watching():
@@ -186,9 +200,8 @@ def optimize(
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = graph.select(level, vertices, edges).edges
-            chi2 = sum(float(robust_chi2(graph, one.edge_set, one.rows).sum()) for one in part)
-            summary.initial_chi2 = summary.final_chi2 = chi2
+            part = (selection or graph.select(level, vertices, edges)).edges
+            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
@@ -237,9 +250,23 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     assert signals.reason is not None
     summary.termination = signals.reason
     summary.message = "That was during the set-up: no iteration was done."
+    if np.isnan(summary.final_chi2):
+        summary.message += " chi2 was not computed."
     close_seconds(summary.seconds, time.perf_counter() - start)
     signals.raise_if_interrupted(summary)
     return summary
+
+
+def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
+    """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
+    end = time.perf_counter() + seconds
+    total = 0.0
+    for one in parts:
+        for first in range(0, len(one.rows), _ROWS_AT_ONCE):
+            if first and time.perf_counter() > end:
+                return float("nan")
+            total += float(robust_chi2(graph, one.edge_set, one.rows[first : first + _ROWS_AT_ONCE]).sum())
+    return total
 
 
 def close_seconds(seconds: dict[str, float], total: float) -> None:

@@ -99,13 +99,18 @@ class AutoOptions(StopRules):
     """Where poses and points of a map may have ended in one of several minima (the steps were not
     Gauss-Newton's, or a robust kernel is not convex, and no proof says otherwise), run gn, dogleg and lm from
     the start, too, and go on from the lowest point (`optimizer.contest`)."""
+    patience: float = 2e11
+    """A graph of poses without robust kernels whose chi2 is above 10 per residual (closures contradict each
+    other) is given up once chi2 has fallen by less than a tenth over so many operations of factorizations on
+    the CPU, and 5 iterations or more. `inf`: never. 2e11 are 5 to 20 seconds of one core; systems that are
+    factorized at once never get there."""
     remaining_tolerance: float = 1e-9
     """In a dogleg, `function_tolerance` waits while the last two decreases, continued as a geometric series,
     promise a further decrease of more than this fraction of chi2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "max_trials", "relax_above", "reseat_gain", "remaining_tolerance")
+        _require_positive(self, "max_trials", "relax_above", "reseat_gain", "patience", "remaining_tolerance")
 
 
 def _require_positive(options: object, *names: str) -> None:

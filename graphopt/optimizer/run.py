@@ -23,6 +23,7 @@ Callback = Callable[[Iteration], object]
 ENDINGS = {
     Outcome.CONVERGED: TerminationType.CONVERGENCE,
     Outcome.NO_IMPROVEMENT: TerminationType.NO_IMPROVEMENT,
+    Outcome.GIVEN_UP: TerminationType.SLOW_PROGRESS,
     Outcome.LINEAR_SOLVER_FAILURE: TerminationType.LINEAR_SOLVER_FAILURE,
     Outcome.NON_FINITE: TerminationType.NON_FINITE,
 }

@@ -44,11 +44,6 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
     return codegen.compile_vertex(vertex_type)
 
 
-@cache
-def _compiled_errors(edge_type: Any) -> codegen.Program:
-    return codegen.compile_errors(edge_type)
-
-
 class CpuBlockSolver(TrialsByParts):
     """Implements `BlockSolver` with the native modules."""
 
@@ -154,6 +149,11 @@ class CpuBlockSolver(TrialsByParts):
         """Robustified chi2 at the estimates."""
         return self._linearizer.chi2()
 
+    @property
+    def factor_flops(self) -> float:
+        """Operations of one factorization of H as a whole; 0: none, or not known."""
+        return float(getattr(self._system, "factor_flops", 0.0))
+
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
         if isinstance(damping, np.ndarray):
@@ -232,20 +232,6 @@ class CpuBlockSolver(TrialsByParts):
         for number, group in self._groups:
             if group.edge_set is edge_set:
                 yield group, self._linearizer.errors(number)
-
-
-def group_errors(structure: Structure, group: EdgeGroup) -> np.ndarray:
-    """(m, residual_dim) errors of a group's edges at the graph's estimates, by all threads."""
-    selection, measurement = structure.selection, group.edge_set.measurement
-    return kernels.evaluate_edges(
-        _compiled_errors(group.edge_set.type).native,
-        [selection.vertex_sets[number].estimate for number in group.vertex_sets],
-        group.vertex_rows,
-        [selection.parameter_sets[number].values for number in group.parameter_sets],
-        group.parameter_rows,
-        [(measurement, list(range(measurement.shape[1])))] if measurement.shape[1] else [],
-        group.chosen_rows,
-    )
 
 
 def make_linearizer(

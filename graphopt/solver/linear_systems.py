@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
 from graphopt.solver.registry import SolverOptions
@@ -58,6 +59,11 @@ class Whole:
             return False
         self._solver.solve(b, out=dx)
         return True
+
+    @property
+    def factor_flops(self) -> float:
+        """Operations of one factorization; 0 where there is none or nobody counts them."""
+        return float(getattr(self._solver, "flops", 0.0))
 
     @property
     def memory_bytes(self) -> int:
@@ -151,9 +157,13 @@ def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
     the factor of S at most n^3 / 3. Where S has room for more blocks than there are pairs, the pairs count.
     """
     kept = np.arange(structure.num_blocks) < structure.num_kept
+    kernels.check_stop()
     columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
+    kernels.check_stop()
     across = kept[structure.row_idx] & ~kept[columns]
+    kernels.check_stop()
     owner = (structure.row_idx if of_kept else columns)[across]
+    kernels.check_stop()
     degrees = np.bincount(owner, minlength=structure.num_blocks).astype(float)
     gone = kept if of_kept else ~kept
     left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)

@@ -246,6 +246,7 @@ class _Assembly:
             structure.vertex_blocks[number][group.vertex_rows[:, slot]]
             for slot, number in enumerate(group.vertex_sets)
         ]
+        kernels.check_stop()
         right = target.copy()
         for slot, number in enumerate(group.vertex_sets):
             held = blocks[slot] < 0
@@ -256,8 +257,10 @@ class _Assembly:
             weighted = coefficients[i] * weight[:, None, :]
             free = blocks[i] >= 0
             index = self.offsets[blocks[i][free]][:, None] + np.arange(weighted.shape[1])
+            kernels.check_stop()
             np.add.at(self._b, index, (weighted @ right)[free])
             for j in range(i, 2):
+                kernels.check_stop()
                 self._add_block(group, pair, weighted @ np.swapaxes(coefficients[j], 1, 2))
                 pair += 1
 

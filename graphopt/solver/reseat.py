@@ -57,6 +57,7 @@ def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
         if vertex_set.type is not VertexPointXYZ:
             continue
+        kernels.check_stop()
         chosen, edges = _suspicious(structure, number, worth)
         if not len(chosen):
             continue
@@ -120,6 +121,7 @@ def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.nda
     seen = slice(None) if bool((count > 0.0).all()) else np.flatnonzero(count)
     if not len(count[seen]):
         return np.empty(0, np.int64), []
+    kernels.check_stop()
     usual = np.median(chi2[seen] / count[seen])
     suspicious = np.flatnonzero((count > 0.0) & (chi2 > _SUSPICIOUS * usual * count))
     most = max(_MOST, int(_LARGEST_SHARE * len(count[seen])))
@@ -141,7 +143,9 @@ def _sums_by_block(
     num = structure.num_blocks - structure.num_kept
     chi2, count = np.zeros(num), np.zeros(num)
     for group, slot in images:
+        kernels.check_stop()
         found = structure.sorted_edges(group, slot)
+        kernels.check_stop()
         begin = int(np.searchsorted(found.blocks, structure.num_kept))
         all_of_them = len(found.blocks) - begin == num  # ascending, so one after the other
         at = slice(None) if all_of_them else found.blocks[begin:] - structure.num_kept

@@ -11,24 +11,24 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphopt.codegen.edge import compile_errors
+from graphopt.codegen.program import Program, sampled_runs
 from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.cpu import CpuBlockSolver, group_errors
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import EdgeGroup, Structure, information_variant
-
-_FEW = 256
-"""Edges that numpy evaluates in less time than it may take to make a program of the errors alone."""
+from graphopt.solver.structure import Structure, information_variant
+from graphopt.types.base import EdgeType, working_edge_type
 
 
 @dataclass(eq=False)
@@ -90,29 +90,41 @@ def prepared_solver(
 def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
     """Errors (n, residual_dim) of all edges of a set at the graph's estimates.
 
-    Natively where the graph has not changed since it was optimized; edges that took no part in that, and a
-    few on other devices than the CPU, by way of the residual function.
+    From the graph's last block solver where that is the CPU's and the graph has not changed since; edges that
+    took no part in it, and on other devices all, by the compiled error program of their type.
     """
     found = np.empty((len(edge_set), edge_set.type.residual_dim))
     known = np.zeros(len(edge_set), bool)
     last = _last.get(graph)
-    if last is not None and last.version == graph.version:
-        for group, values in _evaluated(last, edge_set):
+    if last is not None and last.version == graph.version and isinstance(last.solver, CpuBlockSolver):
+        for group, values in last.solver.errors_of(edge_set):
             found[group.rows], known[group.rows] = values, True
     rows = np.flatnonzero(~known)
     if len(rows):
-        found[rows] = errors(graph, edge_set, rows)
+        found[rows] = _computed_errors(graph, edge_set, rows)
     return found
 
 
-def _evaluated(last: _Prepared, edge_set: EdgeSet) -> Iterator[tuple[EdgeGroup, np.ndarray]]:
-    """Groups of an edge set, and the errors of their edges."""
-    if isinstance(last.solver, CpuBlockSolver):
-        yield from last.solver.errors_of(edge_set)
-        return
-    for group in last.structure.groups:
-        if group.edge_set is edge_set and len(group.rows) >= _FEW:
-            yield group, group_errors(last.structure, group)
+@lru_cache(maxsize=64)
+def _error_program(kind: EdgeType) -> Program:
+    return compile_errors(working_edge_type(kind))
+
+
+def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
+    """(k, residual_dim) errors of these rows at the graph's estimates."""
+    program = _error_program(edge_set.type)
+    if sampled_runs(program):  # images are no inputs of a program
+        return errors(graph, edge_set, rows)
+    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
+    inputs = []
+    for slot, (number, vertex) in enumerate(zip(vertex_sets, edge_set.type.vertices, strict=True)):
+        estimate = graph.vertex_sets[number].estimate
+        if vertex.working is not None:
+            estimate = np.asarray(vertex.working.encode(estimate))
+        inputs.append(np.take(estimate, vertex_rows[:, slot], axis=0))
+    for slot, number in enumerate(parameter_sets):
+        inputs.append(np.take(graph.parameter_sets[number].values, parameter_rows[:, slot], axis=0))
+    return program.run(np.concatenate([*inputs, edge_set.measurement[rows]], axis=1))
 
 
 def forget(graph: Graph) -> None:

@@ -208,6 +208,8 @@ class EdgeType(KnownByTag):
     """Slot -> function (*other vertices, *parameters, measurement), wrapped, that returns the storage (or
     wrapped value) of that slot's vertex for which the error vanishes. Of two poses it follows from
     `relative_pose`."""
+    measure: Callable[..., Any] | None = None
+    """(*vertices, *parameters), wrapped -> measurement, stored or wrapped, at which the error vanishes."""
     made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
     """Function and arguments that made this type of another one, where it is not registered itself."""
 
@@ -270,6 +272,15 @@ class EdgeType(KnownByTag):
         step = self.relative_pose(*constants)
         pose = known.pose(estimates[1 - slot]) * (step if slot == 1 else step.inverse())
         return wanted.place(pose, estimates[slot])
+
+    def measured(self, estimates: tuple[Array, ...], parameters: tuple[Array, ...]) -> Array:
+        """Measurement (..., measurement_dim) at which the error of these stored numbers vanishes."""
+        if self.measure is None:
+            raise GraphError(f"{self.tag} does not say which measurement its vertices would give.")
+        wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
+        constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
+        found = self.measure(*wrapped, *constants)
+        return np.asarray(getattr(found, "storage", found), np.float64)
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""

@@ -148,6 +148,7 @@ def edge_type(
     sees: Callable[..., Array] | None = None,
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
+    measure: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
@@ -195,6 +196,7 @@ def edge_type(
             home=home_of(function),
             relative_pose=relative_pose,
             predict=dict(predict or {}),
+            measure=measure,
         )
         if check and jacobian is not None:
             refuse_wrong_jacobian(kind, samples)

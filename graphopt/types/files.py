@@ -41,6 +41,8 @@ class VertexFile:
     alternatives: tuple[VertexFile, ...] = ()
     rounds: bool = False
     """The tokens are computed (a logarithm), not picked."""
+    loses: str = ""
+    """What of the line the stored numbers have no room for; such a layout is read, not written."""
 
     @property
     def token_counts(self) -> tuple[int, ...]:
@@ -57,9 +59,10 @@ class VertexFile:
 
         Compared are the tokens of the longest layout: a pose has two quaternions, and logarithms round.
         """
-        longest = max((self, *self.alternatives), key=lambda layout: layout.num_tokens)
+        written = [layout for layout in (self, *self.alternatives) if not layout.loses]
+        longest = max(written, key=lambda layout: layout.num_tokens)
         tokens = longest.encode(storage)
-        for layout in (self, *self.alternatives):
+        for layout in written:
             again = longest.encode(layout.decode(layout.encode(storage)))
             if np.allclose(again, tokens, rtol=1e-12, atol=_ROUNDING * layout.rounds):
                 return layout

@@ -295,6 +295,7 @@ EdgeSE3Expmap = define_edge(
     measurement=ISOMETRY_FILE,
     aliases=("EDGE_SE3_EXPMAP",),
     relative_pose=lambda z: z.inverse(),
+    measure=lambda first, second: second * first.inverse(),
 )
 EdgeProjectXYZ2UV = define_edge(
     "EdgeProjectXYZ2UV",

@@ -113,6 +113,26 @@ LOGARITHM_VERTEX_FILE = replace(_logarithm_vertex(11), alternatives=(_logarithm_
 keeps the second camera and the flag."""
 
 
+def _fisheye_vertex() -> VertexFile:
+    """ORB-SLAM3's line with two Kannala-Brandt cameras: logarithm of the inverse, 8 parameters each."""
+    pinholes = _logarithm_vertex(15)
+    kept = [*range(11), *range(15, 19)]
+
+    def encode(storage: Array) -> Array:
+        tokens = np.zeros((len(storage), 23))
+        tokens[:, kept] = pinholes.encode(storage)
+        return tokens
+
+    return VertexFile(
+        23,
+        lambda tokens: pinholes.decode(np.asarray(tokens)[:, kept]),
+        encode,
+        rounds=True,
+        loses="the distortion of the two fisheye cameras is not kept (k1 to k4 each; edges that project see "
+        "pinhole cameras, EDGE_SIM3:EXPMAP needs none)",
+    )
+
+
 VertexSim3Expmap = register(
     VertexType(
         "VertexSim3Expmap",
@@ -128,6 +148,7 @@ VertexSim3Expmap = register(
             lambda storage: _encode_similarity(np.asarray(storage)[:, :8]),
             (
                 _logarithm_vertex(11),
+                _logarithm_vertex(15),
                 _logarithm_vertex(16),
                 VertexFile(
                     17,
@@ -138,6 +159,7 @@ VertexSim3Expmap = register(
                         [_encode_similarity(storage[:, :8]), storage[:, 8:]], axis=-1
                     ),
                 ),
+                _fisheye_vertex(),
             ),
         ),
         ("VERTEX_SIM3_EXPMAP",),
@@ -192,6 +214,7 @@ EdgeSim3 = define_edge(
     file=_edge_file(),
     aliases=("EDGE_SIM3_EXPMAP",),
     relative_pose=lambda z: z.inverse(),
+    measure=lambda first, second: second.similarity * first.similarity.inverse(),
 )
 EdgeSim3ProjectXYZ = define_edge(
     "EdgeSim3ProjectXYZ",

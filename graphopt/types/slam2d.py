@@ -176,6 +176,11 @@ def edge_se2_odom_differential_calib(first: SE2, second: SE2, calibration: Array
     return motion.between(first.between(second)).storage
 
 
+def _bearing(pose: SE2, point: Array) -> Array:
+    x, y = components(pose.inverse_act(point))
+    return stack(np.arctan2(y, x))
+
+
 def _two_metres_away(pose: SE2, bearing: Array) -> Array:
     """g2o's guess of a point of which only the direction is known."""
     return pose.act(stack(2.0 * np.cos(bearing), 2.0 * np.sin(bearing)))
@@ -191,6 +196,7 @@ EdgeSE2 = define_edge(
     aliases=("EDGE_SE2_SE2",),
     alias_files={"EDGE2": toro.EDGE2},
     relative_pose=lambda z: z,
+    measure=lambda first, second: first.between(second),
 )
 EdgeSE2PointXY = define_edge(
     "EdgeSE2PointXY",
@@ -200,6 +206,7 @@ EdgeSE2PointXY = define_edge(
     edge_se2_point,
     aliases=("EDGE_SE2_POINTXY", "EDGE_SE2_POINT_XY"),
     predict={1: lambda pose, z: pose.act(z)},
+    measure=lambda pose, point: pose.inverse_act(point),
 )
 EdgeSE2PointXYBearing = define_edge(
     "EdgeSE2PointXYBearing",
@@ -210,6 +217,7 @@ EdgeSE2PointXYBearing = define_edge(
     scalar,
     aliases=("EDGE_SE2_XY_BEARING",),
     predict={1: _two_metres_away},
+    measure=_bearing,
 )
 EdgeSE2Offset = define_edge(
     "EdgeSE2Offset",
@@ -220,6 +228,7 @@ EdgeSE2Offset = define_edge(
     SE2,
     parameters=(ParameterSE2Offset, ParameterSE2Offset),
     relative_pose=lambda a, b, z: a * z * b.inverse(),
+    measure=lambda first, second, a, b: (first * a).between(second * b),
 )
 EdgeSE2PointXYOffset = define_edge(
     "EdgeSE2PointXYOffset",
@@ -230,6 +239,7 @@ EdgeSE2PointXYOffset = define_edge(
     parameters=(ParameterSE2Offset,),
     jacobian=jacobian_se2_point_offset,
     predict={1: lambda pose, offset, z: (pose * offset).act(z)},  # as g2o's initialEstimate, with the offset
+    measure=lambda pose, point, offset: (pose * offset).inverse_act(point),
 )
 EdgeSE2PointXYCalib = define_edge(
     "EdgeSE2PointXYCalib",
@@ -254,6 +264,7 @@ EdgeSE2Prior = define_edge(
     edge_se2_prior,
     SE2,
     predict={0: lambda z: z},
+    measure=lambda pose: pose,
 )
 EdgeSE2XYPrior = define_edge("EdgeSE2XYPrior", "EDGE_PRIOR_SE2_XY", (VertexSE2,), 2, edge_se2_xy_prior)
 EdgeXYPrior = define_edge(
@@ -263,6 +274,7 @@ EdgeXYPrior = define_edge(
     2,
     edge_xy_prior,
     predict={0: lambda z: z},
+    measure=lambda point: point,
 )
 EdgePointXY = define_edge(
     "EdgePointXY",
@@ -271,6 +283,7 @@ EdgePointXY = define_edge(
     2,
     edge_point_xy,
     predict={1: lambda point, z: point + z, 0: lambda point, z: point - z},
+    measure=lambda first, second: second - first,
 )
 EdgeSE2TwoPointsXY = define_edge(
     "EdgeSE2TwoPointsXY",

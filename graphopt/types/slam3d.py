@@ -307,6 +307,7 @@ EdgeSE3 = define_edge(
     aliases=("EDGE_SE3", "EDGE_SE3_QUAT"),
     alias_files={"EDGE3": toro.EDGE3},
     relative_pose=lambda z: z,
+    measure=lambda first, second: first.between(second),
 )
 EdgeSE3Offset = define_edge(
     "EdgeSE3Offset",
@@ -319,6 +320,7 @@ EdgeSE3Offset = define_edge(
     measurement=ISOMETRY_FILE,
     working_jacobian=gradients_se3_offset,
     relative_pose=lambda a, b, z: a * z * b.inverse(),
+    measure=lambda first, second, a, b: (first * a).between(second * b),
 )
 EdgeSE3PointXYZ = define_edge(
     "EdgeSE3PointXYZ",
@@ -329,6 +331,7 @@ EdgeSE3PointXYZ = define_edge(
     parameters=(ParameterSE3Offset,),
     aliases=("EDGE_SE3_POINTXYZ", "EDGE_SE3_POINT_XYZ"),
     predict={1: lambda pose, offset, z: (pose * offset).act(z)},
+    measure=lambda pose, point, offset: (pose * offset).inverse_act(point),
 )
 EdgeSE3XYZ = define_edge(
     "EdgeSE3XYZ",
@@ -347,6 +350,7 @@ EdgeSE3PointXYZDepth = define_edge(
     sees=_in_front,
     parameters=(ParameterCamera,),
     predict={1: point_of_depth},
+    measure=lambda pose, point, camera: edge_project_depth(pose, point, camera, 0.0),
 )
 EdgeSE3PointXYZDisparity = define_edge(
     "EdgeSE3PointXYZDisparity",
@@ -356,6 +360,7 @@ EdgeSE3PointXYZDisparity = define_edge(
     edge_project_disparity,
     sees=_in_front,
     parameters=(ParameterCamera,),
+    measure=lambda pose, point, camera: edge_project_disparity(pose, point, camera, 0.0),
 )
 EdgeSE3Prior = define_edge(
     "EdgeSE3Prior",
@@ -368,6 +373,7 @@ EdgeSE3Prior = define_edge(
     measurement=ISOMETRY_FILE,
     working_jacobian=gradients_se3_prior,
     predict={0: lambda offset, z: z * offset.inverse()},
+    measure=lambda pose, offset: pose * offset,
 )
 EdgeSE3XYZPrior = define_edge(
     "EdgeSE3XYZPrior",
@@ -384,6 +390,7 @@ EdgePointXYZ = define_edge(
     3,
     edge_point_xyz,
     predict={1: lambda point, z: point + z, 0: lambda point, z: point - z},
+    measure=lambda first, second: second - first,
 )
 EdgeXYZPrior = define_edge(
     "EdgeXYZPrior",
@@ -392,6 +399,7 @@ EdgeXYZPrior = define_edge(
     3,
     edge_xyz_prior,
     predict={0: lambda z: z},
+    measure=lambda point: point,
 )
 
 

@@ -313,20 +313,6 @@ Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
   return out;
 }
 
-Array<double> bound_evaluate_edges(const Program& program, const std::vector<py::object>& vertices,
-                                   const py::object& vertex_rows, const std::vector<py::object>& parameters,
-                                   const py::object& parameter_rows, const Sources& data,
-                                   const py::object& rows) {
-  const EdgeInputs inputs =
-      inputs_of(program, nullptr, vertices, vertex_rows, parameters, parameter_rows, data, rows);
-  const py::ssize_t num = static_cast<py::ssize_t>(py::len(vertex_rows));
-  Array<double> out({num, static_cast<py::ssize_t>(program.num_outputs())});
-  double* values = out.mutable_data();
-  const py::gil_scoped_release release;
-  evaluate_edges(program, inputs, num, values);
-  return out;
-}
-
 // Program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, and the outputs
 // where H and b begin.
 using PointArguments =
@@ -444,9 +430,6 @@ void bind_edges(py::module_& m) {
       py::arg("rounds"), py::arg("iterations"),
       "Move points (n, 3), each alone, towards their minima: chi2 (n,), H (n, 3, 3) and b (n, 3) where they "
       "end, and whether they still fell (n,). 0 rounds: they stay. See native/src/edges/points.h.");
-  m.def("evaluate_edges", &bound_evaluate_edges, py::arg("program"), py::arg("vertices"),
-        py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
-        py::arg("rows"), "All outputs (m, k) of a program that takes no robust kernel, of m edges.");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
         py::arg("rows"), py::arg("order"), py::arg("first"),

@@ -71,6 +71,8 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
       matrix.multiply(x, y);
     };
   }
+  if (system.b.size() > SmallLoop::kLargestDim)
+    throw py::value_error("SmallLoop: b, dx and diagonal must have one length, at most 128");
   auto bound = std::make_unique<BoundLoop>();
   *bound = {linearizer, solver, product, values, b, dx, diagonal, nullptr};
   bound->loop = std::make_unique<SmallLoop>(std::move(system));

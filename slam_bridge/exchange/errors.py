@@ -58,8 +58,13 @@ def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
     rows = world.landmarks.find(truth.landmarks)
     if not (rows >= 0).any():
         return {}
-    points = np.asarray(motion.act(world.landmarks["position"][rows[rows >= 0]]))
+    place = world.landmarks["position"][rows[rows >= 0]]
+    finite = np.isfinite(place).all(axis=1)
+    points = np.asarray(motion.act(np.where(finite[:, None], place, 0.0)))
     away = np.linalg.norm(points - truth.points[rows >= 0], axis=1)
+    away = away[finite]
+    if not len(away):
+        return {"landmarks": 0}
     return {"landmarks": len(away), "landmark_median_m": float(np.median(away))}
 
 

@@ -18,8 +18,9 @@ from graphopt.io.trajectory import write_tum
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.sequences import Sequence, open_sequence
 from slam_bridge.pipeline.system import PipelineResult, peak_memory, run
+from slam_bridge.readers.sequence import Sequence, opencv
+from slam_bridge.readers.sequences import find_sequences, open_sequence
 
 DEFAULT_ALIGNMENT = {"stereo-inertial": "se3", "stereo": "se3", "mono-inertial": "sim3", "mono": "sim3"}
 
@@ -111,6 +112,7 @@ def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
         "map_bytes": found.world.nbytes,
         "memory_bytes": peak_memory(),
         "message": found.message,
+        "notes": "; ".join(sequence.notes),
     }
 
 
@@ -176,8 +178,6 @@ def _file_name(text: str) -> str:
 
 def list_sequences(kind: str, root: str, names: list[str] | None) -> dict[str, str]:
     """Folders of the sequences below a root by name, for the command line; checks what can be checked."""
-    from slam_bridge.pipeline.sequences import find_sequences, opencv
-
     if not Path(root).is_dir():
         raise OptionError(f"--root {root}: no such folder.")
     opencv()

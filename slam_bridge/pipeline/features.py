@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.sequences import opencv
+from slam_bridge.readers.sequence import opencv
 
 _HALF = 15  # of the patch that gives a corner its orientation, as in ORB
 

@@ -16,7 +16,6 @@ from graphopt.geometry import SE3
 from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector, Tracks, follow
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.sequences import Sequence
 from slam_bridge.pipeline.two_view import (
     angular_sigma,
     camera_pose,
@@ -25,6 +24,7 @@ from slam_bridge.pipeline.two_view import (
     triangulate,
     turned,
 )
+from slam_bridge.readers.sequence import Sequence
 
 LIMIT = 2.45
 """Angles beyond so many times their error are wrong: 95 % of two numbers."""

@@ -11,8 +11,8 @@ import numpy as np
 from graphopt.geometry import SO3
 from graphopt.report.live import LiveView
 from graphopt.report.viewer import trajectory_document
-from slam_bridge.pipeline.sequences import opencv
 from slam_bridge.pipeline.system import Pipeline
+from slam_bridge.readers.sequence import opencv
 
 _PAUSE = 0.4
 """[s] between two states."""

@@ -21,13 +21,13 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
-from slam_bridge.pipeline.sequences import Sequence
 from slam_bridge.problems import (
     FrameObservations,
     essential_graph_optimization,
     relocalize,
     sim3_alignment,
 )
+from slam_bridge.readers.sequence import Sequence
 
 _POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
 """Of a loop, as of the links of the essential graph [m, rad, none]."""

@@ -28,10 +28,10 @@ from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.mapping import Mapper
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.places import common
-from slam_bridge.pipeline.sequences import Sequence, SequenceError, opencv
 from slam_bridge.pipeline.tracking import Status, Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.problems import FrameObservations, relocalize
+from slam_bridge.readers.sequence import Sequence, SequenceError, opencv
 
 _AHEAD = 4
 """Frames that are read while others are tracked."""

@@ -22,7 +22,6 @@ from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
 from slam_bridge.pipeline.keyframes import KeyframeMaker, View
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.sequences import Sequence
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.pipeline.two_view import (
     angular_sigma,
@@ -42,6 +41,7 @@ from slam_bridge.problems import (
     pose_inertial_optimization,
     pose_optimization,
 )
+from slam_bridge.readers.sequence import Sequence
 
 _IDENTITY = np.array(SE3.identity_storage, float)
 

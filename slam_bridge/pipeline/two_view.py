@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt.geometry import SE3, SO3
 from slam_bridge.cameras import Camera
-from slam_bridge.pipeline.sequences import opencv
+from slam_bridge.readers.sequence import opencv
 
 _NARROW = np.cos(np.deg2rad(65.0))
 """Hypotheses come from rays this close to the axis: on the plane z = 1 noise grows beyond."""

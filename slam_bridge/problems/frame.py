@@ -150,7 +150,10 @@ class FrameGraph:
         for kind in kinds:
             kind.places = self._places(kind, seen)
             edges = self._sets[kind.type.tag]
-            edges.measurement[kind.places] = np.concatenate([kind.image, seen.points[kind.rows]], axis=1)
+            points = seen.points[kind.rows]
+            if not np.isfinite(points).all():  # they take no part; no weight makes up for a NaN
+                points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 1.0)
+            edges.measurement[kind.places] = np.concatenate([kind.image, points], axis=1)
             for d in range(kind.type.residual_dim):
                 edges.information[kind.places, d, d] = kind.weight
         self._kinds = kinds

@@ -107,12 +107,12 @@ def rounds_of(
 
 def ahead(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> np.ndarray:
     """(n,) bool: the camera's model holds where the landmark is, seen from a pose (7,)."""
-    body = from_outside(world_T_body, seen.points)
     result = np.asarray(np.isfinite(seen.points).all(axis=1))
-    for number, camera in enumerate(rig):
-        rows = seen.camera == number if len(rig) > 1 else slice(None)
-        local = from_outside(camera.body_T_cam, body[rows])
-        with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # points at infinity
+        body = from_outside(world_T_body, seen.points)
+        for number, camera in enumerate(rig):
+            rows = seen.camera == number if len(rig) > 1 else slice(None)
+            local = from_outside(camera.body_T_cam, body[rows])
             result[rows] &= camera.kind.sees(camera.intrinsics, local)
     return result
 
@@ -124,8 +124,8 @@ def keyframe_pose_optimization(
     options = options or DEFAULTS
     with world.lock:
         row = int(world.keyframes.rows(keyframe))
-        rows = np.flatnonzero(world.observations["keyframe"] == keyframe)
         table = world.observations
+        rows = table.rows_where("keyframe", [keyframe])
         points = world.landmarks["position"][world.landmarks.rows(table["landmark"][rows])]
         names = ("pixel", "camera", "right", "depth", "sigma", "depth_sigma")
         seen = FrameObservations(points, *(table[name][rows] for name in names))

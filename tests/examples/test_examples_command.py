@@ -24,6 +24,7 @@ from vulkan_devices import shared_device
 __all__ = ["own_types"]  # a fixture of this module
 
 OUTPUTS = {
+    "bundle_fusion": "png",
     "cotangent_smoothing": "png",
     "curve_fitting": "png",
     "deconvolution": "png",
@@ -38,6 +39,7 @@ OUTPUTS = {
     "poisson_editing": "png",
     "pose_graph": "csv",
     "procrustes": "csv",
+    "shape_and_shading": "png",
     "shape_from_shading": "png",
     "snavely": "txt",
     "sympy_residual": "csv",

@@ -9,6 +9,7 @@ from graphopt.types import registry  # noqa: E402
 
 _before = set(registry.all_types())
 
+import bundle_fusion  # noqa: E402
 import command  # noqa: E402
 import cotangent_smoothing  # noqa: E402
 import curve_fitting  # noqa: E402
@@ -28,12 +29,14 @@ import poisson_editing  # noqa: E402
 import pose_graph  # noqa: E402
 import procrustes  # noqa: E402
 import pytest  # noqa: E402
+import shape_and_shading  # noqa: E402
 import shape_from_shading  # noqa: E402
 import snavely  # noqa: E402
 import sympy_residual  # noqa: E402
 import volumetric_deformation  # noqa: E402
 
 __all__ = [
+    "bundle_fusion",
     "command",
     "cotangent_smoothing",
     "curve_fitting",
@@ -52,6 +55,7 @@ __all__ = [
     "poisson_editing",
     "pose_graph",
     "procrustes",
+    "shape_and_shading",
     "shape_from_shading",
     "snavely",
     "sympy_residual",

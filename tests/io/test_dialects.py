@@ -327,3 +327,35 @@ def test_info_document_has_the_dialect(tmp_path, capsys):
     assert main(["info", str(path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["dialect"] == "g2o" and "comment" in document["dialect_reason"]
+
+
+@pytest.mark.parametrize("distortion", [0, 4])
+def test_orb_slam3_similarities(distortion, tmp_path):
+    """Its own vertex: logarithm of the inverse, then all parameters of two pinhole or two fisheye cameras."""
+    from graphopt.types.g2o_maps import sim3_log
+
+    graph = sim3_graph()
+    storage = graph.vertex_set("VERTEX_SIM3:EXPMAP").estimate
+    path, lines = tmp_path / "a.g2o", []
+    for number, one in enumerate(storage):
+        logarithm = sim3_log(Sim3(one[:8]).inverse())
+        lens = [0.1, -0.02, 0.003, -0.0004][:distortion]
+        tokens = [*logarithm, *one[8:12], *lens, *one[12:16], *lens]
+        lines.append(" ".join(["VERTEX_SIM3:EXPMAP", str(number), *map(repr, map(float, tokens))]))
+    path.write_text("\n".join(lines) + "\n")
+    for dialect in (None, "g2o", "g2opy"):
+        read, report = io.read_with_report(path, dialect=dialect)
+        np.testing.assert_allclose(
+            read.vertex_set("VERTEX_SIM3:EXPMAP").estimate[:, :16], storage[:, :16], atol=1e-9
+        )
+        assert any("distortion" in one for one in report.warnings) == (distortion > 0)
+        assert not any("numbers more than" in one for one in report.warnings)
+
+
+def test_explain_takes_a_dialect(tmp_path, capsys):
+    """The same word as for optimize; a wrong one is refused."""
+    path = tmp_path / "a.g2o"
+    io.write(sim3_graph(), path, dialect="g2o")
+    assert main(["explain", str(path), "--dialect", "g2o", "--device", "cpu"]) == 0
+    assert main(["explain", str(path), "--dialect", "toro", "--device", "cpu"]) == 2
+    assert "dialect" in capsys.readouterr().err

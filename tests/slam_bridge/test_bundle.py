@@ -207,6 +207,24 @@ def test_landmarks_behind_and_far_away():
     np.testing.assert_allclose(world.keyframes["world_T_body"][:, :3], poses[:, :3], atol=2e-3)
 
 
+@pytest.mark.parametrize("place", [np.inf, np.nan])
+def test_landmarks_without_a_finite_place(place):
+    """They take no part, are named, and stay what they are; poses are those of a map without them."""
+    world, _ = simulated_map(np.random.default_rng(17), times=0.25 * np.arange(7), pixels=0.3)
+    first, lost = world.keyframes.ids[:1], world.landmarks.ids[3:6]
+    disturb(world, np.random.default_rng(18), points=0.02, fixed=first)
+    world.landmarks["position"][3:6, 1] = place
+    without = world.snapshot()
+    without.remove_landmarks(lost)
+    results = [sb.full_inertial_ba(one, fixed=first, options=EXACT) for one in (world, without)]
+    assert results[0].is_usable
+    assert set(lost) <= set(results[0].rejected["landmark without inliers"])
+    np.testing.assert_array_equal(world.landmarks["position"][3:6, 1], place)
+    np.testing.assert_allclose(
+        world.keyframes["world_T_body"], without.keyframes["world_T_body"], atol=1e-6, rtol=0.0
+    )
+
+
 def test_a_dropped_camera_and_an_imu_jump():
     """Keyframes without images are carried by the IMU; one that jumps by 30 m/s^2 is rejected."""
     rng = np.random.default_rng(8)
@@ -279,14 +297,13 @@ def test_windows_that_move_on_leave_nothing_behind():
     rng = np.random.default_rng(16)
     world, _ = simulated_map(rng, times=0.25 * np.arange(9), count=40, pixels=0.5)
     window, options = sb.Window(), sb.SolveOptions(iterations=2, rounds=1, device="cpu", update=False)
-    before = world.nbytes
 
     def graphs():
         gc.collect()
         return sum(isinstance(one, graphopt.Graph) for one in gc.get_objects())
 
     sb.local_inertial_ba(world, world.keyframes.ids[1:4], window=window, options=options)
-    start = graphs()
+    start, before = graphs(), world.nbytes  # with the map's indices
     for k in range(60):
         first = 1 + k % 5
         sb.local_inertial_ba(world, world.keyframes.ids[first : first + 4], window=window, options=options)

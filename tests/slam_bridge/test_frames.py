@@ -232,3 +232,22 @@ def test_sim3_between_keyframes():
     )
     assert not refused.is_usable
     assert np.linalg.eigvalsh(result.extra["information"])[0] > 0.0
+
+
+@pytest.mark.parametrize("place", [np.inf, np.nan])
+def test_landmarks_without_a_finite_place_take_no_part(place):
+    """The pose is that without them, and they are named."""
+    rng = np.random.default_rng(31)
+    rig = sb.Rig(sb.Camera.pinhole([0, 0, 0, 0, 0, 0, 1.0], 400.0, 410.0, 320.0, 240.0, 0.1))
+    points = rng.uniform([-2, -1, 3], [2, 1, 8], (60, 3))
+    pixel = rig[0].project(points) + 0.5 * rng.normal(size=(60, 2))
+    right = rig[0].right_column(points)
+    start = [0.05, -0.03, 0.02, 0.01, 0.0, 0.0, 1.0]
+    points[4:7, 1] = place
+    known = np.setdiff1d(np.arange(60), [4, 5, 6])
+    some = sb.FrameObservations.of(points[known], pixel[known], right=right[known])
+    expected = sb.pose_optimization(rig, start, some)
+    found = sb.pose_optimization(rig, start, sb.FrameObservations.of(points, pixel, right=right))
+    np.testing.assert_allclose(found.keyframes.world_T_body, expected.keyframes.world_T_body, atol=1e-12)
+    assert found.rejected["behind camera"].tolist() == [4, 5, 6]
+    np.testing.assert_array_equal(found.inliers[known], expected.inliers)

@@ -273,6 +273,31 @@ def test_what_cannot_be_is_refused(types):
         graphopt.computed_type(vertices=(types.Pixel,))(lambda x, y: x)
 
 
+def test_checks_see_what_is_connected_through_values(types):
+    """One component, where plain selections see none of the connections."""
+    graph = with_values(types, boundary="clamp")
+    assert graph.components()[0] == 1
+    kinds = [one.kind for one in graph.check()]
+    assert "components" not in kinds
+
+
+@pytest.mark.parametrize("way", ["inline", "materialize"])
+def test_options_go_both_ways(types, way):
+    """Vertices held for the call, wrong edges by graduated non-convexity, a callback that stops."""
+    graph = with_values(types)
+    pixels = graph.vertex_set(types.Pixel).estimate.copy()
+    summary = graphopt.optimize(graph, "gn", 2, device="cpu", computed=way, fix=[0, 5])
+    assert summary.fixed_by_gauge == [0, 5]
+    moved = (graph.vertex_set(types.Pixel).estimate != pixels).ravel()
+    assert moved.sum() == len(pixels) - 2 and not moved[[0, 5]].any()
+    summary = graphopt.optimize(graph, device="cpu", computed=way, robust="graduated")
+    assert summary.is_usable
+    summary = graphopt.optimize(
+        with_values(types), "gn", 9, device="cpu", computed=way, callback=lambda _: False
+    )
+    assert len(summary.iterations) == 1
+
+
 def test_a_file_has_no_place_for_values(types, tmp_path):
     """Writing says so."""
     with pytest.raises(GraphError, match=r"computed value"):

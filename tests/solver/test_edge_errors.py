@@ -1,50 +1,33 @@
-"""Errors of edges after an optimization, natively on any device, are those of the residual functions."""
+"""Errors of edges at a graph's estimates are the residual functions', solved before or not."""
 
 import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba, manhattan
+from graphopt.datasets import ba, manhattan, sphere
 from graphopt.graph.residuals import errors
-from graphopt.solver import reuse
-from graphopt.solver.cpu import group_errors
-from graphopt.solver.structure import Structure
-
-GRAPHS = {
-    "bal": lambda: ba(6, 80, camera="bal", seed=1),
-    "expmap": lambda: ba(6, 80, camera="expmap", seed=1),
-    "manhattan": lambda: manhattan(nodes=400, seed=1),
-}
+from graphopt.solver.reuse import edge_errors
 
 
-@pytest.mark.parametrize("name", list(GRAPHS))
-def test_of_groups(name):
-    """Of all edges and of those that a robust kernel or a level sets apart."""
-    graph = GRAPHS[name]()
-    edge_set = graph.edge_sets[0]
-    edge_set.kernel[::3] = 1
-    edge_set.level[::7] = 1
-    seen = 0
-    for group in Structure(graph.select()).groups:
-        expected = errors(graph, edge_set, group.rows)
-        structure = Structure(graph.select())
-        np.testing.assert_allclose(group_errors(structure, group), expected, rtol=1e-9, atol=1e-9)
-        seen += len(group.rows)
-    assert seen == np.count_nonzero(edge_set.level == 0)
-
-
-@pytest.mark.parametrize("device", ["cpu", "vulkan"])
-def test_after_an_optimization(device, monkeypatch):
-    """Numpy is asked only for the edges that took no part; after a change of the graph for all."""
-    graph = ba(5, 120, seed=2)
-    edge_set = graph.edge_sets[0]
-    edge_set.level[5:9] = 1
-    graphopt.optimize(graph, "lm", 1, device=device)
-    expected = errors(graph, edge_set, np.arange(len(edge_set)))
-    asked = []
-    monkeypatch.setattr(reuse, "errors", lambda *a: asked.append(a[2].tolist()) or errors(*a))
-    np.testing.assert_allclose(reuse.edge_errors(graph, edge_set), expected, rtol=1e-9, atol=1e-9)
-    assert asked == [[5, 6, 7, 8]]
-    graph.remove_edges(edge_set, [3])
-    np.testing.assert_allclose(reuse.edge_errors(graph, edge_set), np.delete(expected, 3, axis=0), rtol=1e-9)
-    assert len(asked[-1]) == len(edge_set)
+@pytest.mark.parametrize("solved", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ba(cameras=5, points=40, camera="bal"),
+        lambda: ba(cameras=5, points=40, camera="expmap"),
+        lambda: sphere(nodes_per_level=6, laps=4),
+        lambda: manhattan(nodes=60),
+    ],
+)
+def test_errors_are_those_of_the_residuals(make, solved):
+    """Before any optimization, after one on the CPU, and once the graph has changed since."""
+    graph = make()
+    if solved:
+        graphopt.optimize(graph, "lm", 2, device="cpu")
+    for changed in (False, True):
+        if changed:
+            graph.add_vertices("VERTEX_XY", [10**6])
+        for edges in graph.edge_sets:
+            expected = errors(graph, edges, np.arange(len(edges)))
+            found = edge_errors(graph, edges)
+            np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())

@@ -17,10 +17,13 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.graph import Graph
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.kernels import system
 from graphopt.solver.vulkan.plan import choice, reduced
 from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.solver.vulkan.plan.direct import factor_seconds, iterations_of
 from graphopt.solver.vulkan.plan.reduced import ReducedShape, reduced_shape
+from graphopt.solver.vulkan.solver import create
 
 LARGE_GPU = DeviceFigures("a large GPU", 4.0e12, 5.6e13, 2.8e13, 1.4e11, 2e-6, 4e-5)
 
@@ -140,3 +143,48 @@ def test_the_answer_is_that_of_the_cpu():
     assert found.linear_solver == "cholesky" and found.schur == "explicit"
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
     assert len(found.iterations) == len(expected.iterations)
+
+
+@pytest.mark.parametrize("is_software", [True, False])
+def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
+    """An explicit S that was planned for conjugate gradients; each run starts with them, with equal bits."""
+    device, solves = shared_device("address"), []
+    monkeypatch.setitem(device.info, "kind", "cpu" if is_software else "discrete")
+    monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
+    monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
+    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
+    solve_pcg = system.DampedSystem._solve_pcg
+    monkeypatch.setattr(
+        system.DampedSystem, "_solve_pcg", lambda *given: (solves.append("pcg"), solve_pcg(*given))[1]
+    )
+    graph = landmarks_along(40, 3)
+    expected = graphopt.optimize(graph.copy(), device="cpu")
+    options, chi2 = SolverOptions("vulkan", schur="explicit"), []
+    start = [one.estimate.copy() for one in graph.vertex_sets]
+    solver = create(graph, Structure(graph.select()), options, device=device)
+    for _ in range(2):
+        for vertex_set, estimate in zip(graph.vertex_sets, start, strict=True):
+            vertex_set.estimate[:] = estimate
+        solver.refresh()
+        for _ in range(5):
+            solver.linearize()
+            assert solver.trial(Damping(1e-6)).solved
+            solver.discard_top()
+        chi2.append(solver.chi2())
+        solver.finish()
+        described = solver.describe()
+        assert described["linear_solver"] == "cholesky" and described["schur"] == "explicit"
+        assert described["factorized_on"] == ("cpu" if is_software else described["factorized_on"]) != ""
+    assert solves == ["pcg", "pcg"]
+    assert chi2[0] == chi2[1] == pytest.approx(expected.final_chi2, rel=1e-9)
+
+
+def test_who_asks_for_iterations_gets_them(monkeypatch):
+    """However long they take."""
+    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
+    summary = graphopt.optimize(
+        landmarks_along(60, 3), device="vulkan", linear_solver="pcg", schur="explicit"
+    )
+    assert summary.linear_solver == "pcg" and summary.factorized_on == ""

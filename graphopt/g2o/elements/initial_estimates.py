@@ -33,25 +33,10 @@ def initial_estimate(edge: Any, known: Iterable[Any], to: Any) -> None:
 
 def measurement_from_state(edge: Any) -> bool:
     """See `OptimizableGraph_Edge.set_measurement_from_state`."""
-    name = edge._type.name
-    estimates = [one.estimate() for one in edge.vertices()]
-    if name in ("EdgeSE2", "EdgeSE3"):
-        edge.set_measurement(estimates[0].inverse() * estimates[1])
-    elif name in ("EdgeSE3Expmap", "EdgeSim3"):
-        edge.set_measurement(estimates[1] * estimates[0].inverse())
-    elif name in ("EdgeSE2Prior", "EdgeXYPrior", "EdgeXYZPrior"):
-        edge.set_measurement(estimates[0])
-    elif name == "EdgeSE3Prior":
-        edge.set_measurement(estimates[0] * edge.parameter(0).param())
-    elif name == "EdgeSE2PointXY":
-        edge.set_measurement(estimates[0].inverse() * estimates[1])
-    elif name == "EdgeSE3PointXYZ":
-        edge.set_measurement((estimates[0] * edge.parameter(0).param()).inverse() * estimates[1])
-    elif name in ("EdgePointXY", "EdgePointXYZ"):
-        edge.set_measurement(estimates[1] - estimates[0])
-    elif name == "EdgeSE2PointXYBearing":
-        local = estimates[0].inverse() * estimates[1]
-        edge.set_measurement(float(np.arctan2(local[1], local[0])))
-    else:
+    kind = edge._type
+    if kind.measure is None:
         return False
+    estimates = tuple(one._chunk.estimate[one._row] for one in edge.vertices())
+    parameters = tuple(np.asarray(edge.parameter(i)._values()) for i in range(len(kind.parameters)))
+    edge.set_measurement(edge._from_storage(kind.measured(estimates, parameters)))
     return True

@@ -17,7 +17,8 @@ from graphopt.io.colmap import binary, text
 from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor, add_trivial, num_outdated
-from graphopt.io.files import COMPRESSION_SUFFIXES, PathLike, check_writable, read_bytes, write_folder
+from graphopt.io.files import COMPRESSION_SUFFIXES, PathLike, check_writable, read_bytes
+from graphopt.io.folders import in_folder, write_folder
 from graphopt.io.read_report import ReadReport
 
 __all__ = [
@@ -45,7 +46,7 @@ _FORMS = tuple(suffix + packed for suffix in (".bin", ".txt") for packed in ("",
 def _find(folder: Path, part: str) -> Path | None:
     for suffix in (".bin", ".txt"):
         for compression in ("", *COMPRESSION_SUFFIXES):
-            path = folder / f"{part}{suffix}{compression}"
+            path = in_folder(folder, f"{part}{suffix}{compression}")
             if path.is_file():
                 return path
     return None

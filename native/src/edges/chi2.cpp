@@ -29,23 +29,4 @@ void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std:
   });
 }
 
-void evaluate_edges(const vm::Program& program, const EdgeInputs& inputs, std::int64_t num_edges,
-                    double* out) {
-  const std::int64_t width = program.num_outputs();
-  for_each_share(num_edges, num_shares(num_edges * kLanes), [&](int, std::int64_t begin, std::int64_t end) {
-    if (begin == end) return;
-    Evaluator evaluator({&program, nullptr}, inputs);
-    std::uint32_t edges[kLanes];
-    for (std::int64_t at = begin; at < end; at += kLanes) {
-      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, end - at));
-      for (int l = 0; l < count; ++l) edges[l] = static_cast<std::uint32_t>(at + l);
-      evaluator.run(edges, count);
-      for (int k = 0; k < width; ++k) {
-        const double* values = evaluator.output(k);
-        for (int l = 0; l < count; ++l) out[(at + l) * width + k] = values[l];
-      }
-    }
-  });
-}
-
 }  // namespace graphopt::edges

@@ -33,8 +33,4 @@ struct EdgeInputs {
 void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std::uint32_t* order,
               const std::uint32_t* first, std::int64_t num_destinations, double* out);
 
-// out (num_edges, number of outputs): all outputs of a program without a robust kernel, of the first edges.
-void evaluate_edges(const vm::Program& program, const EdgeInputs& inputs, std::int64_t num_edges,
-                    double* out);
-
 }  // namespace graphopt::edges

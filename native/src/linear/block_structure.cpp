@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "parallel/stopping.h"
+
 namespace graphopt {
 namespace {
 
@@ -21,6 +23,7 @@ template <class Visit>
 void for_each_pair(const EdgeSlots& edges, Visit visit) {
   std::vector<std::int64_t> blocks(static_cast<std::size_t>(edges.arity));
   for (std::int64_t i = 0; i < edges.size; ++i) {
+    throw_if_stopped_at(i);
     for (int slot = 0; slot < edges.arity; ++slot)
       blocks[slot] = edges.table[slot][edges.rows[i * edges.arity + slot]];
     int pair = 0;
@@ -91,6 +94,7 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
                                 static_cast<std::int64_t>(dims[static_cast<std::size_t>(row)]) * dims[col]);
   };
   for (std::size_t col = 0; col < num_blocks; ++col) {
+    throw_if_stopped_at(static_cast<std::int64_t>(col));
     const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
     std::sort(begin, end);
     for (auto row = begin; row != end; ++row)

@@ -67,6 +67,7 @@ void SchurComplement::index_observations() {
   observations_.resize(static_cast<std::size_t>(observations_begin_.back()));
   std::vector<std::int64_t> fill(observations_begin_.begin(), observations_begin_.end() - 1);
   for (int col = num_kept_; col < pattern_->num_blocks(); ++col) {
+    throw_if_stopped_at(col);
     const std::int64_t begin = pattern_->column_begin(col);
     for (std::int64_t k = begin; k < pattern_->diagonal(col); ++k) {
       observations_[fill[pattern_->row(k)]++] =
@@ -81,6 +82,7 @@ void SchurComplement::find_reduced_pattern() {
   std::vector<std::int64_t> col_ptr{0};
   std::vector<std::int32_t> row_idx, rows, seen_by(num_kept_, -1);
   for (int col = 0; col < num_kept_; ++col) {
+    throw_if_stopped();
     rows.clear();
     const auto add = [&](int row) {
       if (seen_by[row] == col) return;
@@ -104,6 +106,7 @@ void SchurComplement::sort_columns_by_cost() {
   std::vector<std::int64_t> cost(num_kept_, 0);
   kept_cost_.assign(num_kept_ + 1, 0);
   for (int col = 0; col < num_kept_; ++col) {
+    throw_if_stopped_at(col);
     const std::int64_t own = pattern_->column_end(col) - pattern_->column_begin(col);
     kept_cost_[col + 1] = kept_cost_[col] + own;
     cost[col] = own;

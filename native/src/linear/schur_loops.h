@@ -117,6 +117,18 @@ struct SchurComplement::Loops {
     }
   }
 
+  // block -= W V'. Where kept blocks differ in size (poses of 6 beside shared intrinsics), most are poses.
+  static void subtract_block(double* block, int ld, const double* w, const double* v, int rows, int cols,
+                             int depth) {
+    if constexpr (KeptDim == 0 && EliminatedDim == 3) {
+      if (rows == 6) {
+        outer_product<Update::kSubtract, 6, 3>(block, ld, w, v, rows, cols, depth);
+        return;
+      }
+    }
+    outer_product<Update::kSubtract, KeptDim, EliminatedDim>(block, ld, w, v, rows, cols, depth);
+  }
+
   // block := diagonal block of H + D, plus the sum over the observations.
   static void finish_diagonal(const SchurComplement& self, int col, const double* sum, double* block) {
     const BlockPattern& pattern = *self.pattern_;
@@ -155,12 +167,10 @@ struct SchurComplement::Loops {
       const double* w = self.values_ + seen->column_value;
       for (std::int64_t k = seen->stored_block - seen->position; k < seen->stored_block; ++k) {
         const int row = pattern.row(k), rows = seen_dim(pattern, row);
-        outer_product<Update::kSubtract, KeptDim, EliminatedDim>(column + slot[row], rows, w, scratch.small,
-                                                                 rows, width, depth);
+        subtract_block(column + slot[row], rows, w, scratch.small, rows, width, depth);
         w += rows * depth;
       }
-      outer_product<Update::kSubtract, KeptDim, EliminatedDim>(scratch.diagonal, ld, w, scratch.small, width,
-                                                               width, depth);
+      subtract_block(scratch.diagonal, ld, w, scratch.small, width, width, depth);
     }
     finish_diagonal(self, col, scratch.diagonal, column + slot[col]);
   }

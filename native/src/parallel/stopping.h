@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <future>
@@ -50,6 +51,11 @@ inline bool stop_requested() {
 
 inline void throw_if_stopped() {
   if (stop_requested()) throw Stopped();
+}
+
+// The same once in 65,536 rows, for loops over many that take nanoseconds each.
+inline void throw_if_stopped_at(std::int64_t row) {
+  if ((row & 0xffff) == 0) throw_if_stopped();
 }
 
 // task() on a thread of its own, which is left to itself if this thread's watch says stop: for library calls

@@ -163,6 +163,7 @@ class Linearizer {
                  const View<const double>& information, const View<const double>& kernel_width);
   void choose_packing();
   void choose_partitions();
+  void may_stop_at(std::int64_t row) const;
   void arrange();
   void assign_destinations();
   void find_sole_destinations();

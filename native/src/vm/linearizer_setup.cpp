@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "parallel/stopping.h"
 #include "parallel/thread_pool.h"
 #include "vm/linearizer.h"
 #include "vm/radix_sort.h"
@@ -118,6 +119,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
     CHECK(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
     num_inputs += vertex_sets_[set].estimate.columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
+      throw_if_stopped_at(i);
       const std::int32_t row = input.vertex_rows.row(i)[a];
       CHECK(row >= 0 && row < vertex_sets_[set].estimate.rows,
             "edge " + text(i) + " names row " + text(row) + " of a vertex set with " +
@@ -130,6 +132,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
           "there is no parameter set " + text(set));
     num_inputs += parameter_sets_[set].columns;
     for (std::int64_t i = 0; i < g.num_edges; ++i) {
+      throw_if_stopped_at(i);
       const std::int32_t row = input.parameter_rows.row(i)[p];
       CHECK(row >= 0 && row < parameter_sets_[set].rows, "edge " + text(i) + " names row " + text(row) +
                                                              " of a parameter set with " +
@@ -192,7 +195,8 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   values_size_ = values_size;
   b_size_ = b_size;
   for (const auto& g : groups_) {
-    for (std::int64_t i = 0; i < g->num_edges; ++i)
+    for (std::int64_t i = 0; i < g->num_edges; ++i) {
+      throw_if_stopped_at(i);
       for (std::size_t p = 0; p < g->pieces.size(); ++p) {
         const Piece& piece = g->pieces[p];
         if (piece.segment) continue;
@@ -201,6 +205,7 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
               "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
                   text(offset) + ", the block ends behind values_size " + text(values_size));
       }
+    }
   }
   for (const VertexSet& set : vertex_sets_)
     for (const std::int32_t row : set.optimized)
@@ -237,6 +242,11 @@ void Linearizer::choose_edges(const std::vector<View<const bool>>& masks) {
   arrange();
 }
 
+// What is not prepared yet is thrown away by whoever is asked to stop; later it must stay whole.
+void Linearizer::may_stop_at(std::int64_t row) const {
+  if (!prepared_) throw_if_stopped_at(row);
+}
+
 // Everything that depends on which edges take part.
 void Linearizer::arrange() {
   for (const auto& g : groups_) {
@@ -252,6 +262,7 @@ void Linearizer::arrange() {
 void Linearizer::sort_edges(EdgeGroup& g) {
   std::vector<std::int64_t> key(static_cast<std::size_t>(g.num_edges), -1);
   for (std::int64_t i = 0; i < g.num_edges; ++i) {
+    throw_if_stopped_at(i);
     const std::int64_t* offsets = g.input.block_offset.row(i);
     std::int64_t inner = -1, diagonal = -1;
     for (std::size_t p = 0; p < g.pieces.size(); ++p) {
@@ -267,12 +278,14 @@ void Linearizer::sort_edges(EdgeGroup& g) {
 void Linearizer::pack_rows(EdgeGroup& g) {
   const auto pack = [&](const View<const std::int32_t>& rows, std::vector<std::int32_t>& packed) {
     packed.resize(static_cast<std::size_t>(g.num_chunks) * rows.columns * kLanes);
-    for (std::int64_t c = 0; c < g.num_chunks; ++c)
+    for (std::int64_t c = 0; c < g.num_chunks; ++c) {
+      may_stop_at(c);
       for (int k = 0; k < rows.columns; ++k)
         for (int l = 0; l < kLanes; ++l) {
           const std::int64_t at = c * kLanes + std::min(l, g.num_lanes(c) - 1);  // padded with the last edge
           packed[static_cast<std::size_t>((c * rows.columns + k) * kLanes + l)] = rows.row(g.order[at])[k];
         }
+    }
   };
   pack(g.input.vertex_rows, g.vertex_rows);
   pack(g.input.parameter_rows, g.parameter_rows);
@@ -282,6 +295,7 @@ void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement,
                            const View<const double>& information, const View<const double>& kernel_width) {
   g.data.resize(static_cast<std::size_t>(g.num_chunks) * g.data_rows() * kLanes);
   for (std::int64_t c = 0; c < g.num_chunks; ++c) {
+    may_stop_at(c);
     double* chunk = g.data.data() + c * g.data_rows() * kLanes;
     for (int l = 0; l < kLanes; ++l) {
       const std::int64_t row = g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)];
@@ -326,6 +340,7 @@ void Linearizer::assign_destinations() {
     const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
     for (std::int64_t at = 0; at < g->num_edges; ++at) {
+      may_stop_at(at);
       const std::int64_t row = g->order[at];
       std::int64_t* out = g->destinations.data() + at * num_pieces;
       for (int p = 0; p < num_pieces; ++p) {
@@ -359,8 +374,11 @@ void Linearizer::find_sole_destinations() {
       for (std::size_t p = 0; p < g->pieces.size(); ++p) {
         const Piece& piece = g->pieces[p];
         if (piece.segment || piece.packed) continue;
-        for (std::size_t i = p; i < g->destinations.size(); i += g->pieces.size())
-          if (g->destinations[i] != Destination::kSkip) action(piece, g->destinations[i]);
+        for (std::int64_t at = 0; at < g->num_edges; ++at) {
+          may_stop_at(at);
+          std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * g->pieces.size() + p];
+          if (code != Destination::kSkip) action(piece, code);
+        }
       }
   };
   visit([&](const Piece&, std::int64_t code) {
@@ -403,11 +421,13 @@ void Linearizer::find_shared_destinations() {
     for (const auto& g : groups_) {
       const std::size_t num_pieces = g->pieces.size();
       const std::int64_t end = std::min(g->first_chunk[t + 1] * kLanes, g->num_edges);
-      for (std::int64_t at = g->first_chunk[t] * kLanes; at < end; ++at)
+      for (std::int64_t at = g->first_chunk[t] * kLanes; at < end; ++at) {
+        may_stop_at(at);
         for (std::size_t p = 0; p < num_pieces; ++p) {
           std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * num_pieces + p];
           if (code != Destination::kSkip) action(g->pieces[p], code);
         }
+      }
     }
   };
   for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {

@@ -90,8 +90,8 @@ std::vector<double> dogleg_step(const std::vector<double>& steepest, const std::
 }  // namespace
 
 SmallLoop::SmallLoop(SmallSystem system) : system_(std::move(system)), dim_(system_.b.size()) {
-  if (dim_ > kLargestDim || system_.dx.size() != dim_ || system_.diagonal.size() != dim_)
-    throw std::invalid_argument("SmallLoop: b, dx and diagonal must have one length, at most 128");
+  if (system_.dx.size() != dim_ || system_.diagonal.size() != dim_)
+    throw std::invalid_argument("SmallLoop: b, dx and diagonal must have one length");
   damping_.resize(static_cast<std::size_t>(dim_));
 }
 

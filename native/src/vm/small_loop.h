@@ -84,7 +84,7 @@ struct Dogleg {
 
 class SmallLoop {
  public:
-  // Vectors of more scalars would have to be summed in numpy's blocks.
+  // Beyond, numpy sums vectors in another order: the last digits differ from those of the Python loop.
   static constexpr std::int64_t kLargestDim = 128;
 
   explicit SmallLoop(SmallSystem system);

@@ -7,7 +7,7 @@ import pytest
 
 from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
 from slam_bridge.pipeline.places import Place, PlaceIndex
-from slam_bridge.pipeline.sequences import Sequence
+from slam_bridge.readers.sequence import Sequence
 
 pytest.importorskip("cv2")
 

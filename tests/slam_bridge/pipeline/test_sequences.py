@@ -94,6 +94,51 @@ def test_tumvi(tmp_path):
     assert sequence.noise is not None
 
 
+def test_images_that_are_listed_but_missing_are_left_out_and_named(tmp_path):
+    """A folder that was cut: frames without files go, and a note says how many."""
+    folder = write_asl(tmp_path / "a", cameras=("cam0",))
+    (folder / "mav0" / "cam0" / "data" / "2000.png").unlink()
+    sequence = open_sequence("euroc", folder)
+    assert sequence.stamps.tolist() == [1000, 1500]
+    (note,) = sequence.notes
+    assert "1 of the 3 images" in note and "2000.png" in note
+    (folder / "mav0" / "cam0" / "data" / "1500.png").unlink()
+    with pytest.raises(SequenceError, match=r"1 images, expected .*; 2 of the 3 images .* are missing"):
+        open_sequence("euroc", folder)
+
+
+def test_a_list_that_breaks_off_is_named(tmp_path):
+    """File, line and what stands there."""
+    folder = write_asl(tmp_path / "a", cameras=("cam0",))
+    (folder / "mav0" / "cam0" / "data.csv").write_text("#t,name\n1000,1000.png\n15")
+    with pytest.raises(SequenceError, match=r"data\.csv, line 3: '15'; expected a stamp"):
+        open_sequence("euroc", folder)
+
+
+@pytest.mark.parametrize("ending", ["jpg", "pgm", "tif"])
+def test_folders_that_kalibr_extracts_from_bags(tmp_path, ending):
+    """cam0/STAMP.*, imu0.csv and camchain.yaml side by side, without mav0 and data.csv."""
+    folder = tmp_path / "run1"
+    for camera in ("cam0", "cam1"):
+        for stamp in (1000, 2000):
+            write_image(folder / camera / f"{stamp}.{ending}")
+    (folder / "imu0.csv").write_text(
+        "#timestamp,wx,wy,wz,ax,ay,az\n900,0,0,0,0,0,9.81\n2100,0,0,0,0,0,9.81\n"
+    )
+    (folder / "camchain.yaml").write_text(CHAIN)
+    sequence = open_sequence("euroc", find_sequences("euroc", tmp_path)["run1"])
+    assert len(sequence) == 2 and len(sequence.rig) == 2
+    assert sequence.imu is not None and len(sequence.imu.stamps) == 2
+    assert [one.shape for one in sequence.images(0)] == [(48, 64), (48, 64)]
+
+
+def test_archives_that_were_not_unpacked_are_named(tmp_path):
+    """The way out is in the message."""
+    (tmp_path / "MH_01_easy.zip").write_bytes(b"PK")
+    with pytest.raises(SequenceError, match=r"Unpack MH_01_easy\.zip there first"):
+        find_sequences("euroc", tmp_path)
+
+
 def write_kitti(root, frames=3):
     """KITTI odometry: calibration, times, both grey cameras, poses."""
     folder = root / "sequences" / "06"

@@ -1,7 +1,11 @@
 """Sparse and dense Cholesky factorisation on a Vulkan device: see `factor.DeviceCholesky`."""
 
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
-from graphopt.solver.vulkan.cholesky.choice import factorization_on_device, is_faster_on_device
+from graphopt.solver.vulkan.cholesky.choice import (
+    expected_seconds,
+    factorization_on_device,
+    is_faster_on_device,
+)
 from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
 from graphopt.solver.vulkan.cholesky.refine import RefinedCholesky
 from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
@@ -12,6 +16,7 @@ __all__ = [
     "RefinedCholesky",
     "TrialFactorization",
     "analyse",
+    "expected_seconds",
     "factorization_on_device",
     "is_faster_on_device",
 ]

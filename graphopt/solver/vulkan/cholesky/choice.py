@@ -51,6 +51,13 @@ def cpu_seconds(analysis: Analysis) -> float:
     return analysis.symbolic.flops / (CORE_FLOPS * kernels.num_threads()) + moved + solve + ROUND_TRIP
 
 
+def expected_seconds(device: Any, layout: Any) -> float:
+    """Time of a factorisation of a block layout with a solve, by device or CPU, whichever is faster."""
+    analysis = analyse(BlockPattern(layout.dims, layout.col_ptr, layout.row_idx))
+    on_cpu = cpu_seconds(analysis)
+    return on_cpu if device.info.get("kind") == "cpu" else min(on_cpu, device_seconds(device, analysis))
+
+
 def is_faster_on_device(device: Any, analysis: Analysis) -> bool:
     """Whether `auto` factorizes on the device. Software drivers never do: the CPU is that device."""
     if device.info.get("kind") == "cpu":

@@ -6,7 +6,8 @@
 
 The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
-the device) is reused.
+the device) is reused. Where `auto` iterates with an S that is stored, and that takes longer than factoring S
+is expected to, the rest of the optimization factors it.
 
 Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
 as the object exists: work queues, kernels and programs are prepared by a thread beside the first
@@ -18,12 +19,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from graphopt.device import VulkanDevice
+from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.cholesky import TrialFactorization, factorization_on_device
+from graphopt.solver.vulkan.cholesky import TrialFactorization, expected_seconds, factorization_on_device
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.blocks import record_stored_product
@@ -33,12 +37,18 @@ from graphopt.solver.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, itera
 from graphopt.solver.vulkan.kernels.reduction import SchurReduction, WholeReduction
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
 from graphopt.solver.vulkan.plan.configuration import Configuration
+from graphopt.solver.vulkan.plan.passes import Pass
 from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Program, in_thread
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
 """Conjugate gradient iterations of a trial's submission at least; more if the last trial took more."""
 LARGEST_CEILING = 1e38  # finite in float32
+LEAST_FACTORED = 5e-4
+"""Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
+WORTH_FACTORING = 1.5
+"""Times the expected seconds of a factorization that they must take: the next solve may be an easier one."""
+_DISPATCHES = 4  # of an iteration with a stored S
 MakeReduction = Callable[[Equations], Reduction]
 
 
@@ -60,7 +70,7 @@ class DampedSystem:
         host_writes: H and b; else kernels do, which also leave H's diagonal with `record_diagonal`.
         """
         self.context, self.layout = context, layout
-        self.configuration = configuration.resolve(layout)
+        self.configuration = self._planned = configuration.resolve(layout)
         self._host_writes = host_writes
         self._values = DeviceArray(context, layout.values_size, is_mapped=host_writes)
         self._b = DeviceArray(context, layout.dim, is_mapped=host_writes)
@@ -76,6 +86,8 @@ class DampedSystem:
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._overlap_told = False
         self._kept_threshold = 0.0
+        self._factor_seconds: float | None = None  # expected, once iterations take long
+        self._direct: tuple[TrialFactorization | None, HostSolver | None] | None = None  # of the last run
         self._uploading: Any = None
         self._programs: dict[Hashable, Program] = {}
         self._point: Hashable = None
@@ -237,6 +249,9 @@ class DampedSystem:
         if self._overlap_told:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
+        if self.configuration != self._planned:  # every optimization takes the same way
+            self._direct = self.factorization, self.host_solver
+            self.configuration, self.factorization, self.host_solver = self._planned, None, None
 
     def forget_programs(self) -> None:
         """Record everything anew: kernels or buffers of a tail or of matrix-free products are others now."""
@@ -335,7 +350,31 @@ class DampedSystem:
             self._kept_threshold = 0.5 * outcome.squared_norm
         if not is_done:
             self._run(("end", tail), self._record_end, tail)
+        self._factor_if_faster(outcome.iterations)
         return True
+
+    def _factor_if_faster(self, iterations: int) -> None:
+        """Factor S from the next solve on, if these iterations are expected to be slower.
+
+        Expected, not measured: every run on a device takes the same way.
+        """
+        reduction, device = self.reduction, self.context.device
+        is_formed = self.configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
+        if not (is_formed and self._planned.may_factor and isinstance(device, VulkanDevice)):
+            return
+        assert isinstance(reduction, SchurReduction)
+        iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
+        spent = iterations * iteration.seconds(device_figures(device), self.context.precision)
+        if spent < LEAST_FACTORED:
+            return
+        if self._factor_seconds is None:
+            self._factor_seconds = expected_seconds(device, reduction.reduced)
+        if spent > WORTH_FACTORING * self._factor_seconds:
+            self.configuration = replace(self.configuration, linear_solver="cholesky")
+            if self._direct is None:
+                self._make_direct()
+            else:
+                self.factorization, self.host_solver = self._direct
 
     def _set_rules(self, damping: Damping | None) -> None:
         limit = self.configuration.max_iterations or self.pcg.num_rows

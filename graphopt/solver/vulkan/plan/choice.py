@@ -160,7 +160,7 @@ def choose_plan(
     if not found:
         raise _impossible(asked, pins, evaluations, resolved, size)
     limit = COMFORTABLE_SHARE * device_memory(device)
-    if _may_factor(configuration, eliminates) and not set(pins) - {"auto", "blocks"}:
+    if eliminates and configuration.may_factor and not set(pins) - {"auto", "blocks"}:
         software, shape = device.info["kind"] == "cpu", reduced_shape(structure)
         figures = device_figures(device)
         if is_factored(found, shape, size, figures, precision, software=software, memory_limit=limit):
@@ -170,17 +170,6 @@ def choose_plan(
     others = other_summations(size, device_figures(device), precision, best)
     taken = best.schedule, best.products, best.evaluations, best.merged
     return Plan(replace(resolved, schur=best.schur), *taken, tuple(found), tuple(others))
-
-
-def _may_factor(configuration: Configuration, eliminates: bool) -> bool:
-    """Nobody asked for conjugate gradients, or for something that only they have."""
-    return (
-        eliminates
-        and configuration.linear_solver == "auto"
-        and configuration.schur != "implicit"
-        and configuration.preconditioner == Configuration.preconditioner
-        and not configuration.max_iterations
-    )
 
 
 def _factored(

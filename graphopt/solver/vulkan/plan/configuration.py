@@ -46,6 +46,16 @@ class Configuration:
         if not 0.0 < self.tolerance < 1.0:
             raise OptionError(f"tolerance is {self.tolerance}, must be between 0 and 1.")
 
+    @property
+    def may_factor(self) -> bool:
+        """Nobody asked for conjugate gradients, or for something that only they have."""
+        return (
+            (self.is_chosen or self.linear_solver == "auto")
+            and self.schur != "implicit"
+            and self.preconditioner == Configuration.preconditioner
+            and not self.max_iterations
+        )
+
     def choose_linear_solver(self, kept_dim: int | None) -> str:
         """What "auto" stands for; kept_dim: rows that elimination leaves, None if nothing is eliminated."""
         if self.linear_solver != "auto":

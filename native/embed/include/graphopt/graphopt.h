@@ -1,0 +1,128 @@
+/* graphopt as a C library: graphs of g2o's types and of your own, optimized on the CPU.
+ *
+ *   graphopt_graph* graph;
+ *   graphopt_graph_new(NULL, &graph);                       // types of g2o; or a file of `graphopt export`
+ *   graphopt_graph_read(graph, "sphere.g2o");
+ *   graphopt_summary summary;
+ *   graphopt_optimize(graph, NULL, &summary);
+ *   graphopt_get_estimates(graph, "VERTEX_SE3:QUAT", ids, estimates, count);
+ *
+ * Every function returns a status; graphopt_last_error() is a sentence about the last failure of this thread.
+ * A failed call changes nothing. A graph may be used by one thread at a time. Arrays are row-major. Storage
+ * of types, order of tangent vectors, chi2 without 1/2: docs/conventions.md.
+ *
+ * Not here: Vulkan devices, Schur complement, `auto` and dogleg, start values, files other than .g2o and
+ * those of `graphopt export`. These need the Python package.
+ */
+#ifndef GRAPHOPT_GRAPHOPT_H
+#define GRAPHOPT_GRAPHOPT_H
+
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define GRAPHOPT_API __attribute__((visibility("default")))
+#else
+#define GRAPHOPT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct graphopt_graph graphopt_graph;
+
+typedef enum graphopt_status {
+  GRAPHOPT_OK = 0,
+  GRAPHOPT_INVALID_ARGUMENT = 1, /* a null pointer, a wrong length, an option that cannot work */
+  GRAPHOPT_UNKNOWN_TYPE = 2,     /* no vertex, edge, parameter or robust kernel of this name */
+  GRAPHOPT_UNKNOWN_ID = 3,       /* no vertex or parameter has this id, or two have it */
+  GRAPHOPT_FORMAT_ERROR = 4,     /* a file does not follow its format: path:line */
+  GRAPHOPT_FILE_ERROR = 5,       /* a file cannot be opened, read or written */
+  GRAPHOPT_OUT_OF_MEMORY = 6,
+  GRAPHOPT_INTERNAL_ERROR = 7
+} graphopt_status;
+
+typedef enum graphopt_method { GRAPHOPT_LEVENBERG_MARQUARDT = 0, GRAPHOPT_GAUSS_NEWTON = 1 } graphopt_method;
+
+typedef enum graphopt_termination {
+  GRAPHOPT_CONVERGENCE = 0,
+  GRAPHOPT_NO_CONVERGENCE = 1, /* max_num_iterations were made */
+  GRAPHOPT_NO_IMPROVEMENT = 2, /* no damping led to a smaller chi2; the estimates are the best known */
+  GRAPHOPT_LINEAR_SOLVER_FAILURE = 3,
+  GRAPHOPT_NON_FINITE = 4
+} graphopt_termination;
+
+typedef struct graphopt_options {
+  int method; /* graphopt_method */
+  int max_num_iterations;
+  double function_tolerance; /* relative change of chi2; 0: not looked at */
+  double gradient_tolerance; /* largest |b_i|; 0: not looked at */
+  double step_tolerance;     /* largest |dx_i|; 0: not looked at */
+  double initial_lambda;     /* 0: 1e-5 times the largest diagonal entry of H */
+} graphopt_options;
+
+typedef struct graphopt_summary {
+  int termination; /* graphopt_termination */
+  int num_iterations;
+  double initial_chi2, final_chi2; /* robustified */
+  double seconds;
+  int64_t held_vertex; /* held for this call because nothing else fixes the whole, or -1 */
+} graphopt_summary;
+
+GRAPHOPT_API const char* graphopt_version(void);
+GRAPHOPT_API const char* graphopt_last_error(void);
+GRAPHOPT_API int graphopt_num_threads(void);
+GRAPHOPT_API graphopt_status graphopt_set_num_threads(int count);
+
+/* types: path of a types.txt that `graphopt export` wrote; NULL: the types of g2o that the library carries.
+ */
+GRAPHOPT_API graphopt_status graphopt_graph_new(const char* types, graphopt_graph** graph);
+GRAPHOPT_API void graphopt_graph_free(graphopt_graph* graph);
+
+/* Add what a .g2o file has (ids as there; graphopt's own dialect), or a graph.txt of `graphopt export`. */
+GRAPHOPT_API graphopt_status graphopt_graph_read(graphopt_graph* graph, const char* path);
+/* Write a graph.txt. */
+GRAPHOPT_API graphopt_status graphopt_graph_write(const graphopt_graph* graph, const char* path);
+
+/* ids (count,), estimates (count, storage_dim); NULL: the type's identity. */
+GRAPHOPT_API graphopt_status graphopt_add_vertices(graphopt_graph* graph, const char* type,
+                                                   const int64_t* ids, const double* estimates,
+                                                   int64_t count);
+/* Constants that edges share; values (count, storage_dim). */
+GRAPHOPT_API graphopt_status graphopt_add_parameters(graphopt_graph* graph, const char* type,
+                                                     const int64_t* ids, const double* values, int64_t count);
+/* vertices (count, arity) ids; parameters (count, num_parameters) ids or NULL where the type has none;
+ * measurements (count, measurement_dim); information (count, residual_dim, residual_dim) or NULL: identity;
+ * kernel: name of a robust kernel ("Huber", ...) or NULL; kernel_width is read where there is one. */
+GRAPHOPT_API graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type,
+                                                const int64_t* vertices, const int64_t* parameters,
+                                                const double* measurements, const double* information,
+                                                const char* kernel, double kernel_width, int64_t count);
+/* fixed: 1 hold at their estimates, 0 let go. */
+GRAPHOPT_API graphopt_status graphopt_set_fixed(graphopt_graph* graph, const int64_t* ids, int64_t count,
+                                                int fixed);
+
+GRAPHOPT_API graphopt_status graphopt_count_vertices(const graphopt_graph* graph, const char* type,
+                                                     int64_t* count);
+GRAPHOPT_API graphopt_status graphopt_count_edges(const graphopt_graph* graph, const char* type,
+                                                  int64_t* count);
+GRAPHOPT_API graphopt_status graphopt_storage_dim(const graphopt_graph* graph, const char* type, int* dim);
+/* ids (count,) or NULL, estimates (count, storage_dim) of all vertices of a type, in the order they were
+ * added. */
+GRAPHOPT_API graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* type,
+                                                    int64_t* ids, double* estimates, int64_t count);
+GRAPHOPT_API graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate,
+                                                   int dim);
+
+/* Sum of rho(e' Omega e) over all edges. */
+GRAPHOPT_API graphopt_status graphopt_chi2(graphopt_graph* graph, double* chi2);
+GRAPHOPT_API void graphopt_default_options(graphopt_options* options);
+/* options NULL: defaults. summary may be NULL. A run that does not converge is no error: see termination. */
+GRAPHOPT_API graphopt_status graphopt_optimize(graphopt_graph* graph, const graphopt_options* options,
+                                               graphopt_summary* summary);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,272 @@
+// The C functions: arguments are checked, exceptions become a status and a sentence.
+#include <cmath>
+#include <fstream>
+#include <new>
+
+#include "error.h"
+#include "graph.h"
+#include "parallel/thread_pool.h"
+#include "problem.h"
+
+using namespace graphopt;
+using namespace graphopt::embed;
+
+struct graphopt_graph {
+  Graph graph;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+template <class Call>
+graphopt_status guarded(Call call) {
+  graphopt_status status = GRAPHOPT_INTERNAL_ERROR;
+  try {
+    call();
+    return GRAPHOPT_OK;
+  } catch (const Error& error) {
+    status = error.status;
+    last_error = error.what();
+  } catch (const std::bad_alloc&) {
+    status = GRAPHOPT_OUT_OF_MEMORY;
+    last_error = "Out of memory.";
+  } catch (const std::exception& error) {
+    last_error = error.what();
+  }
+  return status;
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw Error(GRAPHOPT_INVALID_ARGUMENT, what);
+}
+
+void require_arrays(const char* name, std::int64_t count, std::initializer_list<const void*> arrays) {
+  require(count >= 0, std::string(name) + ": count is " + std::to_string(count) + ", expected 0 or more.");
+  for (const void* array : arrays)
+    require(array != nullptr || count == 0,
+            std::string(name) + ": an array is NULL, expected " + std::to_string(count) + " rows.");
+}
+
+void require_finite(const char* name, const double* values, std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k)
+    require(std::isfinite(values[k]),
+            std::string(name) + ": number " + std::to_string(k) + " is not finite.");
+}
+
+// The estimates of a type; null where the graph has no vertex of it.
+const VertexSet* set_of(const Graph& graph, const char* type) {
+  const VertexType& known = graph.types->vertex(type);
+  for (const VertexSet& set : graph.vertex_sets)
+    if (set.type == &known) return &set;
+  return nullptr;
+}
+
+// Upper triangles, row by row; the two triangles have to agree.
+std::vector<double> upper_triangles(const double* information, int dim, std::int64_t count) {
+  std::vector<double> result;
+  for (std::int64_t k = 0; k < count; ++k)
+    for (int i = 0; i < dim; ++i)
+      for (int j = i; j < dim; ++j) {
+        if (information == nullptr) {
+          result.push_back(i == j ? 1.0 : 0.0);
+          continue;
+        }
+        const double* one = information + k * dim * dim;
+        const double upper = one[i * dim + j], lower = one[j * dim + i];
+        require(std::fabs(upper - lower) <= 1e-9 * (std::fabs(upper) + std::fabs(lower)),
+                "information of edge " + std::to_string(k) + " is not symmetric.");
+        result.push_back(upper);
+      }
+  return result;
+}
+
+}  // namespace
+
+const char* graphopt_version(void) { return GRAPHOPT_VERSION; }
+const char* graphopt_last_error(void) { return last_error.c_str(); }
+int graphopt_num_threads(void) { return ThreadPool::instance().num_threads(); }
+
+graphopt_status graphopt_set_num_threads(int count) {
+  return guarded([&] {
+    require(count >= 1 && count <= ThreadPool::max_threads, "num_threads is " + std::to_string(count) +
+                                                                ", expected 1 to " +
+                                                                std::to_string(ThreadPool::max_threads));
+    ThreadPool::instance().resize(count);
+  });
+}
+
+graphopt_status graphopt_graph_new(const char* types, graphopt_graph** graph) {
+  return guarded([&] {
+    require(graph != nullptr, "graphopt_graph_new: graph is NULL.");
+    const std::string text = types == nullptr ? builtin_types_text() : read_file(types);
+    auto known = std::make_shared<const Types>(text, types == nullptr ? "built-in types" : types);
+    *graph = new graphopt_graph{Graph(std::move(known))};
+  });
+}
+
+void graphopt_graph_free(graphopt_graph* graph) { delete graph; }
+
+graphopt_status graphopt_graph_read(graphopt_graph* graph, const char* path) {
+  return guarded([&] {
+    require(graph != nullptr && path != nullptr, "graphopt_graph_read: an argument is NULL.");
+    read_graph(graph->graph, read_file(path), path);
+  });
+}
+
+graphopt_status graphopt_graph_write(const graphopt_graph* graph, const char* path) {
+  return guarded([&] {
+    require(graph != nullptr && path != nullptr, "graphopt_graph_write: an argument is NULL.");
+    const std::string beside = std::string(path) + ".part", text = write_graph(graph->graph);
+    bool good = false;
+    {
+      std::ofstream file(beside, std::ios::binary);
+      file << text;
+      file.flush();
+      good = file.good();
+    }
+    if (good) good = std::rename(beside.c_str(), path) == 0;
+    if (good) return;
+    std::remove(beside.c_str());
+    throw Error(GRAPHOPT_FILE_ERROR, std::string(path) + ": the file cannot be written.");
+  });
+}
+
+graphopt_status graphopt_add_vertices(graphopt_graph* graph, const char* type, const int64_t* ids,
+                                      const double* estimates, int64_t count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr, "graphopt_add_vertices: an argument is NULL.");
+    require_arrays("graphopt_add_vertices", count, {ids});
+    const VertexType& known = graph->graph.types->vertex(type);
+    if (estimates != nullptr) require_finite("estimates", estimates, count * known.storage_dim);
+    graph->graph.add_vertices(known, ids, estimates, count);
+  });
+}
+
+graphopt_status graphopt_add_parameters(graphopt_graph* graph, const char* type, const int64_t* ids,
+                                        const double* values, int64_t count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr, "graphopt_add_parameters: an argument is NULL.");
+    require_arrays("graphopt_add_parameters", count, {ids, values});
+    const ParameterType& known = graph->graph.types->parameter(type);
+    require_finite("values", values, count * known.storage_dim);
+    graph->graph.add_parameters(known, ids, values, count);
+  });
+}
+
+graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type, const int64_t* vertices,
+                                   const int64_t* parameters, const double* measurements,
+                                   const double* information, const char* kernel, double kernel_width,
+                                   int64_t count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr, "graphopt_add_edges: an argument is NULL.");
+    const EdgeType& known = graph->graph.types->edge(type);
+    require_arrays("graphopt_add_edges", count, {vertices});
+    if (known.measurement_dim > 0) require_arrays("graphopt_add_edges", count, {measurements});
+    if (!known.parameters.empty()) require_arrays("graphopt_add_edges", count, {parameters});
+    require_finite("measurements", measurements, count * known.measurement_dim);
+    if (information != nullptr)
+      require_finite("information", information, count * known.residual_dim * known.residual_dim);
+    const int number = graph->graph.types->kernel(kernel);
+    require(number == 0 || (std::isfinite(kernel_width) && kernel_width > 0.0),
+            "kernel_width is " + std::to_string(kernel_width) + ", expected > 0.");
+    const std::vector<double> triangles = upper_triangles(information, known.residual_dim, count);
+    const std::vector<double> widths(static_cast<std::size_t>(count), number == 0 ? 1.0 : kernel_width);
+    graph->graph.add_edges(known, vertices, parameters, measurements, triangles.data(), number, widths.data(),
+                           count);
+  });
+}
+
+graphopt_status graphopt_set_fixed(graphopt_graph* graph, const int64_t* ids, int64_t count, int fixed) {
+  return guarded([&] {
+    require(graph != nullptr, "graphopt_set_fixed: graph is NULL.");
+    require_arrays("graphopt_set_fixed", count, {ids});
+    graph->graph.set_fixed(ids, count, fixed != 0);
+  });
+}
+
+graphopt_status graphopt_count_vertices(const graphopt_graph* graph, const char* type, int64_t* count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr && count != nullptr,
+            "graphopt_count_vertices: an argument is NULL.");
+    const VertexSet* set = set_of(graph->graph, type);
+    *count = set == nullptr ? 0 : static_cast<int64_t>(set->ids.size());
+  });
+}
+
+graphopt_status graphopt_count_edges(const graphopt_graph* graph, const char* type, int64_t* count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr && count != nullptr,
+            "graphopt_count_edges: an argument is NULL.");
+    const EdgeType& known = graph->graph.types->edge(type);
+    int64_t sum = 0;
+    for (const EdgeSet& set : graph->graph.edge_sets) sum += set.type == &known ? set.size() : 0;
+    *count = sum;
+  });
+}
+
+graphopt_status graphopt_storage_dim(const graphopt_graph* graph, const char* type, int* dim) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr && dim != nullptr,
+            "graphopt_storage_dim: an argument is NULL.");
+    *dim = graph->graph.types->vertex(type).storage_dim;
+  });
+}
+
+graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* type, int64_t* ids,
+                                       double* estimates, int64_t count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr, "graphopt_get_estimates: an argument is NULL.");
+    const VertexSet* set = set_of(graph->graph, type);
+    const int64_t size = set == nullptr ? 0 : static_cast<int64_t>(set->ids.size());
+    require(count == size, "graphopt_get_estimates: count is " + std::to_string(count) + ", the graph has " +
+                               std::to_string(size) + " vertices of " + type + ".");
+    require_arrays("graphopt_get_estimates", count, {estimates});
+    if (set == nullptr) return;
+    std::copy(set->estimate.begin(), set->estimate.end(), estimates);
+    if (ids != nullptr) std::copy(set->ids.begin(), set->ids.end(), ids);
+  });
+}
+
+graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate, int dim) {
+  return guarded([&] {
+    require(graph != nullptr && estimate != nullptr, "graphopt_set_estimate: an argument is NULL.");
+    const Place place = graph->graph.vertex(id);
+    VertexSet& set = graph->graph.vertex_sets[static_cast<std::size_t>(place.set)];
+    require(dim == set.type->storage_dim, "graphopt_set_estimate: dim is " + std::to_string(dim) + ", " +
+                                              set.type->tag + " has " +
+                                              std::to_string(set.type->storage_dim) + ".");
+    require_finite("estimate", estimate, dim);
+    std::copy(estimate, estimate + dim, set.estimate.begin() + place.row * dim);
+  });
+}
+
+graphopt_status graphopt_chi2(graphopt_graph* graph, double* chi2) {
+  return guarded([&] {
+    require(graph != nullptr && chi2 != nullptr, "graphopt_chi2: an argument is NULL.");
+    *chi2 = embed::chi2(graph->graph);
+  });
+}
+
+void graphopt_default_options(graphopt_options* options) {
+  if (options != nullptr) *options = {GRAPHOPT_LEVENBERG_MARQUARDT, 100, 1e-9, 0.0, 1e-12, 0.0};
+}
+
+graphopt_status graphopt_optimize(graphopt_graph* graph, const graphopt_options* options,
+                                  graphopt_summary* summary) {
+  return guarded([&] {
+    require(graph != nullptr, "graphopt_optimize: graph is NULL.");
+    graphopt_options chosen;
+    graphopt_default_options(&chosen);
+    if (options != nullptr) chosen = *options;
+    require(chosen.method == GRAPHOPT_LEVENBERG_MARQUARDT || chosen.method == GRAPHOPT_GAUSS_NEWTON,
+            "method is " + std::to_string(chosen.method) + ", expected 0 or 1.");
+    require(chosen.max_num_iterations >= 0, "max_num_iterations is negative.");
+    for (const double tolerance :
+         {chosen.function_tolerance, chosen.gradient_tolerance, chosen.step_tolerance, chosen.initial_lambda})
+      require(tolerance >= 0.0 && std::isfinite(tolerance),
+              "a tolerance or initial_lambda is negative or not finite.");
+    const graphopt_summary result = embed::optimize(graph->graph, chosen);
+    if (summary != nullptr) *summary = result;
+  });
+}

@@ -1,0 +1,111 @@
+"""One sequence of images: stamps, files, cameras, IMU, truth. `Sequence.images` loads one frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphOptError, OptionError
+from graphopt.geometry import SE3
+from slam_bridge.cameras import Camera, Rig
+from slam_bridge.imu import ImuNoise, ImuSamples
+from slam_bridge.readers.euroc import StateTable
+
+
+class SequenceError(GraphOptError, ValueError):
+    """A folder does not hold a sequence that can be read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One sequence of images with what belongs to it."""
+
+    name: str
+    kind: str
+    """ "euroc", "tumvi" or "kitti"."""
+    rig: Rig
+    """Cameras that see the frames, one per column of `paths`."""
+    stamps: np.ndarray
+    """(n,) int64 [ns] of the frames, in the IMU's time."""
+    paths: tuple[tuple[Path, ...], ...]
+    """(n, cameras) image files."""
+    imu: ImuSamples | None = None
+    noise: ImuNoise | None = None
+    gravity: float = 9.81
+    """Magnitude [m/s^2]."""
+    truth: StateTable | None = None
+    """True states of the body; None where nobody published them."""
+    equalize: bool = False
+    """Images need their contrast evened out (CLAHE), as ORB-SLAM3 does with TUM-VI's."""
+    widest: float = np.deg2rad(80.0)
+    """Rays further from the axis than this are not used [rad]: vignetting."""
+    notes: tuple[str, ...] = ()
+    """What the reader left out."""
+
+    def __len__(self) -> int:
+        return len(self.stamps)
+
+    @property
+    def seconds(self) -> float:
+        """Duration [s]."""
+        return float(self.stamps[-1] - self.stamps[0]) * 1e-9
+
+    def images(self, row: int) -> list[np.ndarray]:
+        """Images (height, width) uint8 of one frame; `SequenceError` names a file that cannot be read."""
+        return [_image(path, self.rig[k], self.equalize) for k, path in enumerate(self.paths[row])]
+
+    def first(self, count: int | None) -> Sequence:
+        """The first `count` frames; None: all."""
+        if count is None or count >= len(self):
+            return self
+        return replace(self, stamps=self.stamps[:count], paths=self.paths[:count])
+
+    def with_cameras(self, count: int) -> Sequence:
+        """With the first cameras only."""
+        if len(self.rig) < count:
+            raise SequenceError(
+                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --mode mono."
+            )
+        rig = Rig(list(self.rig)[:count])
+        return replace(self, rig=rig, paths=tuple(one[:count] for one in self.paths))
+
+    def of_camera(self) -> Sequence:
+        """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""
+        mounting = SE3(self.rig[0].body_T_cam)
+        cameras = [
+            replace(one, body_T_cam=np.asarray((mounting.inverse() * SE3(one.body_T_cam)).storage))
+            for one in self.rig
+        ]
+        truth = self.truth
+        if truth is not None:
+            repeated = SE3(np.tile(self.rig[0].body_T_cam, (len(truth), 1)))
+            poses = np.asarray((SE3(truth.world_T_body) * repeated).storage)
+            truth = StateTable(truth.stamps, poses, None, None, None)
+        return replace(self, rig=Rig(cameras), truth=truth)
+
+
+def _image(path: Path, camera: Camera, equalize: bool) -> np.ndarray:
+    cv2 = opencv()
+    image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)  # 16 bits become 8
+    if image is None:
+        raise SequenceError(f"{path}: missing, or no image that OpenCV reads.")
+    if camera.resolution is not None and image.shape[::-1] != tuple(camera.resolution):
+        raise SequenceError(
+            f"{path}: is {image.shape[1]} x {image.shape[0]} pixels, the calibration is for "
+            f"{camera.resolution[0]} x {camera.resolution[1]}."
+        )
+    return cv2.createCLAHE(3.0, (8, 8)).apply(image) if equalize else image
+
+
+def opencv() -> Any:
+    """The module cv2 (4 or 5); `OptionError` says how to get it."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise OptionError(
+            "the pipeline needs OpenCV: pip install graphopt[slam], or opencv-python-headless."
+        ) from error
+    return cv2
