@@ -98,7 +98,8 @@ class Convolution:
         """Per axis the padded length, rounded up to one whose transform is fast."""
         from scipy.fft import next_fast_len
 
-        return [next_fast_len(n + a + b, True) for n, (a, b) in zip(self.shape, self._margins, strict=True)]
+        padded = [n + a + b for n, (a, b) in zip(self.shape, self._margins, strict=True)]
+        return [int(next_fast_len(n, True)) for n in padded]  # type: ignore[arg-type]
 
     @cached_property
     def _own_spectrum(self) -> np.ndarray:
