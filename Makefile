@@ -22,7 +22,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge datasets native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
-.PHONY: demo test nightly docs wheels check format bench dev clean
+.PHONY: demo test nightly docs gallery wheels check format bench dev clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
@@ -39,8 +39,12 @@ test: $(VENV)/.installed-strict $(VENV)/.kompute
 nightly: $(VENV)/.installed-strict $(VENV)/.kompute
 	$(PYTEST) -m "slow or nightly" $(CURDIR)/tests
 
-docs: $(VENV)/.docs
+docs: $(VENV)/.docs gallery
 	$(BIN)/python tools/build_docs.py site
+
+# Pictures of the examples for docs/gallery.md.
+gallery: $(VENV)/.docs
+	$(BIN)/python tools/gallery.py docs/gallery
 
 PYTHONS ?= $(PYTHON)
 wheels: $(VENV)/.test-system

@@ -434,6 +434,9 @@ class ExpressionSet:
         strides: np.ndarray,
         out: np.ndarray,
     ) -> None: ...
+    def pack(
+        self, like: np.ndarray, parameters: np.ndarray, num_sets: np.ndarray, strides: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
     def fit(
         self,
         data: np.ndarray,

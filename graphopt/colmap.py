@@ -6,8 +6,9 @@
     reconstruction.write("sparse/0")
 
 The residuals are COLMAP's reprojection errors; the options have COLMAP's names and defaults. A pose is that
-of a frame of a rig; the places of cameras on a rig are constant. One frame holds the gauge. The scale,
-which nothing determines where no rig has two cameras, is kept: the first two frames stay as far apart.
+of a frame of a rig; the places of cameras on rigs are refined as well. One frame holds the gauge. The scale,
+which nothing determines unless a rig with two cameras is held, is kept: the first two frames stay as far
+apart.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.io.colmap import ColmapModel, read_colmap
 from graphopt.io.colmap.graph import graph_of, model_of
-from graphopt.io.colmap.rigs import places_of
-from graphopt.io.extra_types import POINT_TAG, POSE_TAG, Refined
+from graphopt.io.colmap.rigs import CAMERA, ColmapRig, places_of
+from graphopt.io.extra_types import POINT_TAG, POSE_TAG, SENSOR_TAG, Refined
 from graphopt.io.read_report import ReadReport
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Options:
     refine_extra_params: bool = True
     refine_rig_from_world: bool = True
     """The poses."""
+    refine_sensor_from_rig: bool = True
+    """The places of cameras on their rigs, but for the reference."""
     refine_points3D: bool = True
     loss_function_type: str = "TRIVIAL"
     """TRIVIAL, SOFT_L1, CAUCHY or HUBER."""
@@ -108,7 +111,9 @@ def options_of(options: Any) -> Options:
         kind = type(options).__name__
         raise OptionError(f"options are a {kind}, expected Options or pycolmap.BundleAdjustmentOptions.")
     loss = getattr(options, "ceres", options)  # where COLMAP 3.13 and later have it
-    names = ("focal_length", "principal_point", "extra_params", "rig_from_world", "points3D")
+    names = (
+        "focal_length", "principal_point", "extra_params", "rig_from_world", "sensor_from_rig", "points3D",
+    )  # fmt: skip
     found = {f"refine_{name}" for name in names if hasattr(options, f"refine_{name}")}
     return Options(
         **{name: getattr(options, name) for name in found},
@@ -121,7 +126,8 @@ def options_of(options: Any) -> Options:
 def graph_of_model(model: ColmapModel, options: Options) -> Graph:
     """The graph of a model under these options; what is constant is fixed."""
     name = "the reconstruction"
-    graph = graph_of(model, name, ReadReport(name, "colmap"), options.refined)
+    report = ReadReport(name, "colmap")
+    graph = graph_of(model, name, report, options.refined, options.refine_sensor_from_rig)
     poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
     rows = _rows("image", model.images.ids, options.constant_images)
     constant = np.unique(places_of(model, name).owner[rows])
@@ -176,6 +182,9 @@ def _keep_scale(graph: Graph, before: np.ndarray) -> None:
     points.estimate[:] = origin + scale * (points.estimate - origin)
     rotation = SE3(poses.estimate).rotation
     poses.estimate[:, :3] = -np.asarray(rotation.act(origin + scale * (centres - origin)))
+    for one in graph.vertex_sets:
+        if one.type.tag == SENSOR_TAG:
+            one.estimate[:, :3] *= scale
 
 
 def _take(reconstruction: Any, model: ColmapModel) -> None:
@@ -185,6 +194,8 @@ def _take(reconstruction: Any, model: ColmapModel) -> None:
     for camera in model.cameras:
         reconstruction.camera(camera.id).params = camera.params
     frames = model.frames
+    for rig in model.rigs:
+        _take_rig(reconstruction.rig(rig.id), rig)
     if frames is not None:
         for identifier, pose in zip(frames.ids.tolist(), frames.pose, strict=True):
             moved = pycolmap.Rigid3d(pycolmap.Rotation3d(pose[[1, 2, 3, 0]]), pose[4:])
@@ -200,3 +211,12 @@ def _take(reconstruction: Any, model: ColmapModel) -> None:
     ):
         point = points[identifier]
         point.xyz, point.error = place, error
+
+
+def _take_rig(target: Any, rig: ColmapRig) -> None:
+    import pycolmap
+
+    for one in rig.sensors:
+        if one.type == CAMERA and one.pose is not None:
+            moved = pycolmap.Rigid3d(pycolmap.Rotation3d(one.pose[[1, 2, 3, 0]]), one.pose[4:])
+            target.set_sensor_from_rig(pycolmap.sensor_t(pycolmap.SensorType.CAMERA, one.id), moved)

@@ -88,6 +88,7 @@ def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
         "refine_extra_params": not args.fix_distortion,
         "refine_points3D": not args.fix_points,
         "refine_rig_from_world": not args.fix_poses,
+        "refine_sensor_from_rig": not args.fix_rigs,
         "loss_function_type": args.loss,
         "loss_function_scale": args.loss_scale,
     }

@@ -133,6 +133,7 @@ def _add_refinement(parser: Any, types: Any) -> None:
     parser.add_argument("--fix-distortion", action="store_true", help="keep distortion parameters")
     parser.add_argument("--fix-points", action="store_true", help="keep points")
     parser.add_argument("--fix-poses", action="store_true", help="keep poses")
+    parser.add_argument("--fix-rigs", action="store_true", help="cameras keep their places on their rigs")
     parser.add_argument("--loss", choices=LOSSES, default="TRIVIAL", help="loss function (default: TRIVIAL)")
     parser.add_argument(
         "--loss-scale", type=types.positive_float, default=1.0, metavar="PX", help="(default: 1)"

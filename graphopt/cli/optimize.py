@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output, vib
+from graphopt.cli import distributed, output, vib
 from graphopt.cli.interrupt import StopOnInterrupt
 from graphopt.errors import OptionError
 
@@ -28,38 +29,65 @@ def run(args: argparse.Namespace) -> int:
         return vib.optimize(args)
     if args.problem is not None:
         raise OptionError(f"--problem {args.problem} is for .vib files; {args.input} is none.")
+    if args.distributed:
+        return distributed.run(args)
+    distributed.refuse(args)
+    return report(args, read(args))
+
+
+@dataclass(eq=False)
+class Input:
+    """What was read."""
+
+    graph: Graph
+    report: ReadReport
+    seconds: float
+    before: Graph | None
+    """The graph at its start, where it will be drawn."""
+
+
+def read(args: argparse.Namespace) -> Input:
+    """Read and prepare the graph, after a look at where the results will go."""
     _check_outputs(args)
+    import graphopt
+
+    started = time.perf_counter()
+    graph, found = graphopt.io.read_with_report(args.input, dialect=args.dialect)
+    seconds = time.perf_counter() - started
+    _warn(found.warnings)
+    _prepare(graph, found, args)
+    return Input(graph, found, seconds, graph.copy() if args.plot else None)
+
+
+def report(args: argparse.Namespace, given: Input, comm: Any = None) -> int:
+    """Optimize, write, and say what was done; the exit status."""
     import graphopt
     from graphopt.io.files import write_bytes
 
-    started = time.perf_counter()
-    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
-    read_seconds = time.perf_counter() - started
-    _warn(report.warnings)
-    _prepare(graph, report, args)
-
-    before = graph.copy() if args.plot else None
-    summary = _solve(graph, args)
+    graph = given.graph
+    summary = solve(graph, args, comm)
     interrupted = summary.termination.name in ("USER_STOP", "USER_INTERRUPT")
     written = _output_path(args, interrupted)
     write_warnings = graphopt.io.write(graph, written) if written else []
     _warn(write_warnings)
 
     document = summary.to_dict()
-    document["seconds"]["read"] = read_seconds
-    document["seconds"]["total"] += read_seconds
+    document["seconds"]["read"] = given.seconds
+    document["seconds"]["total"] += given.seconds
     document["input"], document["output"] = args.input, written
-    document["dialect"] = report.dialect
-    document["unknown_tags"] = dict(report.unknown_tags)
-    document["warnings"] = [*report.warnings, *write_warnings]
+    document["dialect"] = given.report.dialect
+    document["unknown_tags"] = dict(given.report.unknown_tags)
+    document["warnings"] = [*given.report.warnings, *write_warnings]
     if args.stats:
         write_bytes(args.stats, (output.to_json(document) + "\n").encode())
-    if before is not None:
-        _plot(args.plot, before, graph, document)
+    if given.before is not None:
+        _plot(args.plot, given.before, graph, document)
     if args.json:
         output.print_json(document)
     else:
         _print_summary(document, args)
+        for line in summary.rank_lines():
+            print(line)
     return _status(summary, written, interrupted)
 
 
@@ -109,14 +137,21 @@ def _warn(sentences: list[str]) -> None:
         print(f"graphopt: {sentence}", file=sys.stderr)
 
 
-def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
-    """Optimize with progress."""
+def solve(graph: Graph | None, args: argparse.Namespace, comm: Any = None) -> Summary:
+    """Optimize with progress; graph: None on the ranks of `comm` but the first, which are quiet."""
     import graphopt
 
-    progress = output.Progress(verbose=args.verbose, as_json=args.json, num_iterations=args.iterations)
+    quiet = args.json or graph is None
+    progress = output.Progress(
+        verbose=args.verbose and graph is not None, as_json=quiet, num_iterations=args.iterations
+    )
+    ranks = {}
+    if comm is not None:
+        names = ("partition", "checkpoint", "every", "resume")
+        ranks = {"comm": comm, **{name: getattr(args, name) for name in names}}
     with StopOnInterrupt() as interrupt, progress:
         return graphopt.optimize(
-            graph,
+            graph,  # type: ignore[arg-type]
             method=args.method,
             max_iterations=args.iterations,
             linear_solver=args.linear_solver,
@@ -133,6 +168,7 @@ def _solve(graph: Graph, args: argparse.Namespace) -> Summary:
             time_limit=args.time_limit,
             callback=progress.update,
             stop=interrupt.stop,
+            **ranks,
         )
 
 

@@ -35,7 +35,8 @@ ROBUST_KERNELS = (
     "DCS",
     "ScaleDelta",
 )
-DEVICE_PATTERN = re.compile(r"auto|cpu|(vulkan|kompute)(:.+)?")
+PARTITIONS = ("auto", "slabs", "metis")
+DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
 exit status: 0 solved, 1 the optimizer failed or was interrupted, 2 bad usage or input
@@ -205,7 +206,7 @@ def add_optimize(commands: Any) -> None:
         type=device,
         default="auto",
         metavar="DEVICE",
-        help="auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute",
+        help="auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute; several: vulkan:0,vulkan:1",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     _add_schedule(parser, "what of H a GPU stores, see graphopt explain")
@@ -252,10 +253,35 @@ def add_optimize(commands: Any) -> None:
         help="vertices held still; auto fixes one where nothing else fixes the gauge",
     )
     parser.add_argument("--time-limit", type=positive_float, metavar="S", help="seconds at most")
+    _add_distributed(parser)
     parser.add_argument("--stats", metavar="FILE.json", help="write the summary as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
     parser.add_argument("--plot", metavar="FILE", help="draw before, after and convergence (.png .pdf .svg)")
     parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
+
+
+def _add_distributed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="over the ranks of mpirun or srun: mpirun -n 4 graphopt optimize FILE --distributed",
+    )
+    parser.add_argument(
+        "--partition", choices=PARTITIONS, default="auto", help="with --distributed: who gets which landmarks"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FILE.npz", help="with --distributed: write the estimates on the way"
+    )
+    parser.add_argument(
+        "--every",
+        type=positive_int,
+        default=10,
+        metavar="N",
+        help="iterations between two checkpoints (default: 10)",
+    )
+    parser.add_argument(
+        "--resume", metavar="FILE.npz", help="with --distributed: start from a checkpoint of any run of INPUT"
+    )
 
 
 def _add_dialect(parser: argparse.ArgumentParser) -> None:

@@ -29,6 +29,17 @@ class RankError(GraphOptError, RuntimeError):
     """A rank failed, and with it all others; the message names it."""
 
 
+def agreed(error: Exception) -> Exception:
+    """The error, which all ranks raise here: none waits for another."""
+    error.is_agreed = True  # type: ignore[attr-defined]
+    return error
+
+
+def is_agreed(error: BaseException) -> bool:
+    """All ranks have raised it."""
+    return getattr(error, "is_agreed", False)
+
+
 class PendingSum(Protocol):
     """A sum that has begun."""
 
@@ -197,7 +208,7 @@ def _raise_first(errors: Sequence[BaseException | None]) -> None:
     if not own:
         return
     rank, error = own[0]
-    if isinstance(error, RankError) or not isinstance(error, Exception):
+    if is_agreed(error) or not isinstance(error, Exception):
         raise error
     raise RankError(sentence_of(rank, error)) from error
 
@@ -226,5 +237,5 @@ def together(comm: Communicator, work: Callable[[], T]) -> T:
         return result  # type: ignore[return-value]
     kind, words, sentence = failed[0]
     if len(failed) == comm.size and issubclass(kind, GraphOptError) and len({one[1] for one in failed}) == 1:
-        raise kind(words) from error
-    raise RankError(sentence) from error
+        raise agreed(kind(words)) from error
+    raise agreed(RankError(sentence)) from error

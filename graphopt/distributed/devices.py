@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from graphopt.cpu_kernels import kernels
-from graphopt.distributed.communicator import Communicator
+from graphopt.distributed.communicator import Communicator, agreed
 from graphopt.errors import DeviceError, OptionError
 
 
@@ -48,7 +48,7 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
     error = _complaint(names, mates, host)
     told = next((one for one in comm.share(error) if one is not None), None)
     if told is not None:
-        raise DeviceError(told)
+        raise agreed(DeviceError(told))
     name = names[place] if len(names) > 1 else names[0]
     if name == "vulkan":
         name = f"vulkan:{_gpus()[place]}"

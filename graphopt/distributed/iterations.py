@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from graphopt.distributed.checkpoint import write_checkpoint
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.scattering import Share
@@ -45,16 +46,25 @@ class EachIteration:
         asked = comm.share((self._told is not None, looks))
         self._is_heard = any(one[0] for one in asked)
         self._is_looked_at = any(one[1] for one in asked)
+        self._checkpoint, self._every = wanted.checkpoint, wanted.every
 
     def callback(self) -> Callback | None:
         """What `run` calls, None where no rank listens."""
-        return self if self._is_heard else None
+        return self if self._is_heard or self._checkpoint is not None else None
 
     def __call__(self, done: Iteration) -> object:
         """Once per iteration, on all ranks."""
-        if self._is_looked_at:
+        is_due = self._checkpoint is not None and (done.iteration + 1) % self._every == 0
+        if self._is_looked_at or is_due:
             bring_back(self._comm, self._share, self._graph, self._problem)
+        if is_due:
+            together(self._comm, lambda: self._write(done))
         return together(self._comm, lambda: self._tell(done))
+
+    def _write(self, done: Iteration) -> None:
+        if self._comm.rank == 0:
+            assert self._checkpoint is not None and self._graph is not None
+            write_checkpoint(self._checkpoint, self._graph, done.iteration, done.chi2)
 
     def _tell(self, done: Iteration) -> object:
         if self._told is None:

@@ -9,13 +9,22 @@ out of method "auto" here: with `distributed_rules(options)` one rank does the s
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, ThreadCommunicator, run_as_threads, together
+from graphopt.distributed.checkpoint import check_path, read_checkpoint
+from graphopt.distributed.communicator import (
+    Communicator,
+    ThreadCommunicator,
+    is_agreed,
+    run_as_threads,
+    sentence_of,
+    together,
+)
 from graphopt.distributed.devices import assign_device, rank_devices, threads_of_ranks
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
@@ -58,6 +67,9 @@ class Wanted:
     partition: str = "auto"
     throw: bool = False
     verbose: bool = False
+    checkpoint: str | None = None
+    every: int = 10
+    resume: str | None = None
 
 
 def distributed_rules(rules: StopRules) -> StopRules:
@@ -81,9 +93,20 @@ def optimize(graph: Graph | None, comm: Any, wanted: Wanted) -> Summary:
         return optimize_rank(graph, comm, wanted)
     ranks = MpiCommunicator(comm)
     try:
-        return optimize_rank(graph, ranks, wanted)
-    finally:
-        ranks.free()
+        summary, signals = _solve(graph, ranks, wanted)
+    except BaseException as error:
+        if not is_agreed(error) and ranks.size > 1:
+            _end_all(ranks, error, wanted)
+        raise
+    ranks.free()
+    return _told(summary, signals, wanted)
+
+
+def _end_all(ranks: MpiCommunicator, error: BaseException, wanted: Wanted) -> None:
+    """The others wait for a rank that will not come: say why, and end them."""
+    kept = f" The last checkpoint is in {wanted.checkpoint}." if wanted.checkpoint else ""
+    print(f"graphopt: {sentence_of(ranks.rank, error)} All ranks end.{kept}", file=sys.stderr, flush=True)
+    ranks.abort()
 
 
 def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
@@ -109,6 +132,17 @@ class _Whole:
 
 def optimize_rank(graph: Graph | None, comm: Communicator, wanted: Wanted) -> Summary:
     """What each rank does."""
+    return _told(*_solve(graph, comm, wanted), wanted)
+
+
+def _told(summary: Summary, signals: AgreedSignals, wanted: Wanted) -> Summary:
+    """The summary, or what it means for the caller; all ranks do the same, and none waits any more."""
+    signals.raise_at_last(summary)
+    raise_if_unusable(summary, wanted.throw)
+    return summary
+
+
+def _solve(graph: Graph | None, comm: Communicator, wanted: Wanted) -> tuple[Summary, AgreedSignals]:
     start = time.perf_counter()
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
@@ -134,15 +168,15 @@ def optimize_rank(graph: Graph | None, comm: Communicator, wanted: Wanted) -> Su
     describe_ranks(summary, comm, share, solver, iterating, waited)
     if comm.rank == 0:
         tell_end(summary, wanted.verbose)
-    signals.raise_at_last(summary)
-    raise_if_unusable(summary, wanted.throw)
-    return summary
+    return summary, signals
 
 
 def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     """Rules and algorithm, which look at no more than the ranks know together."""
     if wanted.time_limit is not None and not wanted.time_limit > 0.0:
         raise OptionError(f"time_limit is {wanted.time_limit}, must be > 0 seconds.")
+    if wanted.every < 1:
+        raise OptionError(f"every is {wanted.every}, must be at least 1 iteration.")
     rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
     rules = distributed_rules(rules)
     return rules, type(algorithm)(rules)  # type: ignore[call-arg]
@@ -157,6 +191,10 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
             "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
             "leave out comm."
         )
+    if wanted.checkpoint is not None:
+        check_path(wanted.checkpoint)
+    if wanted.resume is not None:
+        read_checkpoint(wanted.resume, graph)
     selection, held = hold(graph, graph.select(wanted.level, wanted.vertices, wanted.edges), wanted.fix)
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)

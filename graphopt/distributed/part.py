@@ -10,6 +10,7 @@ Without elimination S_r is H_r. A rank's vectors are [kept vertices it has | its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,10 +19,9 @@ import numpy as np
 from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.linear import SchurComplement
 from graphopt.solver.linear_systems import ReducedSize, block_pattern
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 
 
@@ -139,8 +139,8 @@ class NoPart:
         return 0.0
 
 
-class CpuPart:
-    """A rank's edges on the CPU."""
+class SolverPart:
+    """A rank's edges on its device, which computes chi2, H and b and moves estimates; the CPU eliminates."""
 
     def __init__(self, share: Share, structure: Structure, options: SolverOptions, forms: bool):
         """forms: S_r itself is asked for, not only its products."""
@@ -150,8 +150,11 @@ class CpuPart:
         self.kept_dim = structure.kept_dim
         self.own_dim = structure.dim - self.kept_dim
         # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
-        own = SolverOptions(device="cpu", linear_solver="pcg", schur="off")
-        self.solver = CpuBlockSolver(share.graph, structure, own)
+        own = replace(options, linear_solver="pcg", schur="off", preconditioner="hschur")
+        if own.device != "cpu":
+            own = replace(own, schedule="blocks" if own.schedule == "auto" else own.schedule)
+        self.solver: Any = create_block_solver(share.graph, structure, own)
+        self._values = np.empty(0)
         self._schur: Any = SchurComplement(
             block_pattern(structure), structure.num_kept, mode="explicit" if forms else "implicit"
         )
@@ -159,12 +162,15 @@ class CpuPart:
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
         """chi2, b and H's diagonal."""
-        return self.solver.linearize(), self.solver.b, self.solver.diagonal
+        chi2 = self.solver.linearize()
+        self._values = np.ascontiguousarray(self.solver.values, np.float64)
+        self._b = np.ascontiguousarray(self.solver.b, np.float64)
+        return chi2, self._b, np.asarray(self.solver.diagonal)
 
     def reduce(self, damping: np.ndarray) -> bool:
         """Eliminate; the kept vertices are damped once for all ranks, not here."""
         self._damping[self.kept_dim :] = damping
-        return self._schur.form(self.solver.values, self._damping, self.solver.b)
+        return self._schur.form(self._values, self._damping, self._b)
 
     def reduced_b(self) -> np.ndarray:
         """Right-hand side of the reduced system."""
@@ -176,7 +182,7 @@ class CpuPart:
 
     def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
         """Diagonal blocks of S_r or H_pp,r."""
-        return self.solver.values[self._h_places] if of_h else self._schur.diagonal_blocks()
+        return self._values[self._h_places] if of_h else self._schur.diagonal_blocks()
 
     @cached_property
     def _h_places(self) -> np.ndarray:

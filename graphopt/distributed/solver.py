@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.part import CpuPart, NoPart, Part
-from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients
+from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.part import NoPart, Part, SolverPart
+from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients, Preconditioner
 from graphopt.distributed.scattering import Share
+from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
@@ -80,23 +81,32 @@ class DistributedBlockSolver(TrialsByParts):
         self.comm, self._options = comm, options
         self.kept_dim = int(share.kept_dims.sum())
         structure = together(comm, lambda: _structure(share))
-        forms = _forms(comm, share, structure, options)
+        forms, factorizes = _ways(comm, share, structure, options)
         self.part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
         self.structure: Any = WholeStructure(comm, share, self.part)
         if not self.structure.num_blocks:
-            raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+            raise agreed(
+                GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+            )
         self.dim = self.kept_dim + self.part.own_dim
-        self._system = self._make_system(share, forms)
+        self._forms = forms
+        self._system = self._make_system(share.kept_dims, forms, factorizes)
         self._b, self._dx, self._diagonal = (
             rank_vector(np.zeros(self.dim), comm, self.kept_dim) for _ in range(3)
         )
 
-    def _make_system(self, share: Share, forms: bool) -> ReducedSystem:
-        dims = share.kept_dims
+    def _make_system(self, dims: np.ndarray, forms: bool, factorizes: bool) -> ReducedSystem:
+        comm, part, options = self.comm, self.part, self._options
+        if factorizes:
+            system = FactorizedSystem(comm, part, dims, options)
+            if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
+                return system
+        preconditioner: Preconditioner
         if forms:
-            return FactorizedSystem(self.comm, self.part, dims, self._options)
-        jacobi = BlockJacobi(self.comm, self.part, dims, self._options.preconditioner == "hpp")
-        return ConjugateGradients(self.comm, self.part, dims, jacobi, self._options)
+            preconditioner = AdditiveSchwarz(comm, part, dims)
+        else:
+            preconditioner = BlockJacobi(comm, part, dims, options.preconditioner == "hpp")
+        return ConjugateGradients(comm, part, dims, preconditioner, options)
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -217,7 +227,7 @@ class DistributedBlockSolver(TrialsByParts):
         factorized = self._system.linear_solver != "pcg"
         schur = "off"
         if self.structure.num_kept < self.structure.num_blocks:
-            schur = "explicit" if factorized else "implicit"
+            schur = "explicit" if self._forms else "implicit"
         memory = int(own["memory_bytes"]) + self._system.memory_bytes + 3 * self._b.nbytes  # type: ignore[call-overload]
         return {
             **own,
@@ -238,25 +248,29 @@ def _structure(share: Share) -> Structure | None:
 def _make_part(share: Share, structure: Structure | None, options: SolverOptions, forms: bool) -> Part:
     if structure is None:
         return NoPart(share)
-    return CpuPart(share, structure, options, forms)
+    return SolverPart(share, structure, options, forms)
 
 
-def _forms(comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions) -> bool:
-    """S is formed and factorized."""
+def _ways(
+    comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions
+) -> tuple[bool, bool]:
+    """Whether the ranks' S_r are formed, and whether S is factorized. Collective."""
     pairs, num_own = 0.0, 0
     if structure is not None:
         pairs, num_own = ReducedSize.of(structure).pairs, structure.num_blocks - structure.num_kept
     told = comm.share((pairs, num_own))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:
-        raise OptionError(
+        sentence = (
             f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
             f"{sum(one[1] for one in told)} to eliminate and {len(share.kept_ids)} to keep. "
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
-    if options.linear_solver == "pcg" or options.schur == "implicit":
-        return False
-    if options.linear_solver != "auto" or options.schur == "explicit" or not has_schur:
-        return True
+        raise agreed(OptionError(sentence))
+    iterates = options.linear_solver == "pcg"
+    if options.schur == "implicit":
+        return False, False
+    if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
+        return True, not iterates
     size = ReducedSize(sum(one[0] for one in told), int(share.kept_dims.sum()), len(share.kept_ids))
-    return not too_large_to_form(size)
+    return (False, False) if too_large_to_form(size) else (True, not iterates)

@@ -106,8 +106,16 @@ def _colmap(model: ColmapModel, chosen: graphopt.colmap.Options) -> tuple[float,
         scene = pycolmap.Reconstruction(folder)
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
-    for name in ("refine_focal_length", "refine_principal_point", "refine_extra_params"):
-        setattr(options, name, getattr(chosen, name))
+    for name in (
+        "focal_length",
+        "principal_point",
+        "extra_params",
+        "rig_from_world",
+        "sensor_from_rig",
+        "points3D",
+    ):
+        if hasattr(options, f"refine_{name}"):
+            setattr(options, f"refine_{name}", getattr(chosen, f"refine_{name}"))
     loss = getattr(options, "ceres", options)
     loss.loss_function_type = getattr(type(loss.loss_function_type), chosen.loss_function_type)
     loss.loss_function_scale = chosen.loss_function_scale

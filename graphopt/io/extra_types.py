@@ -20,12 +20,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphopt.geometry import SE3
 from graphopt.geometry.arrays import Array, components, normalize_angle, stack
 from graphopt.geometry.cameras import CAMERA_MODELS, perspective, radial_tangential
 from graphopt.types import EdgeType, VertexType, edge_type, vertex_type
+from graphopt.types.sba import oplus_expmap
 
 POSE_TAG = "VERTEX_SE3:EXPMAP"
 POINT_TAG = "VERTEX_TRACKXYZ"
+SENSOR_TAG = "VERTEX_SENSOR_SE3"
 COLMAP_MODELS = tuple(name for name, model in CAMERA_MODELS.items() if model.colmap_id is not None)
 """COLMAP's models that have a projection here."""
 
@@ -160,6 +163,42 @@ def _projection_types(model: str, refined: Refined) -> ProjectionTypes:
         _define_projection(model, known.project, camera, suffix),
         _define_rig_projection(model, known.project, camera, suffix),
     )
+
+
+@functools.cache
+def free_rig_edge(model: str, refined: Refined = AS_COLMAP) -> EdgeType:
+    """Observations from a place on a rig that is estimated, too: pose, point, intrinsics, sensor_T_rig.
+
+    Made on first use: files do not have it. Tags: EDGE_PROJECT_<MODEL>_SENSOR, VERTEX_SENSOR_SE3.
+    """
+    moves = any(refined.moves(name) for name in CAMERA_MODELS[model].parameter_names)
+    project, refined = CAMERA_MODELS[model].project, refined if moves else AS_COLMAP
+
+    def residual(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
+        """Projected minus measured pixel."""
+        return project(intrinsics, sensor_T_rig.act(rig_T_world.act(point_world))) - pixel
+
+    def sees(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
+        return components(sensor_T_rig.act(rig_T_world.act(point_world)))[2] > 0.0
+
+    suffix = _suffix(refined)
+    define = edge_type(
+        tag=f"EDGE_PROJECT_{model}_SENSOR{suffix}",
+        vertices=(POSE_TAG, POINT_TAG, projection_types(model, refined).camera, sensor_vertex()),
+        measurement_dim=2,
+        name=f"EdgeProject{model.title().replace('_', '')}Sensor{suffix}",
+        sees=None if "FISHEYE" in model else sees,
+    )
+    return define(residual)
+
+
+@functools.cache
+def sensor_vertex() -> VertexType:
+    """Where a sensor is on its rig: sensor_T_rig, updated as VERTEX_SE3:EXPMAP."""
+    define = vertex_type(
+        tag=SENSOR_TAG, tangent_dim=6, storage_dim=7, wrap=SE3, identity=SE3.identity_storage, pose=None
+    )
+    return define(oplus_expmap)
 
 
 CAMERA_VERTEX: dict[str, VertexType] = {name: projection_types(name).camera for name in COLMAP_MODELS}

@@ -16,7 +16,8 @@ method closes, and fewer iterations for the others.
 
 At the end of such runs the relaxation may prove that no other minimum is much lower (`Relaxation.gap`). Where
 it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
-point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end.
+point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end. So do bundle
+adjustments of up to 50,000 edges where kernels are not convex or chi2 is far above noise.
 
 Neither is done in large problems where chi2 of the start is the number of residuals, or chi2 of the end the
 number of residuals less that of unknowns, within the spread of the chi-square distribution: then the start is
@@ -69,6 +70,7 @@ _PROVEN = 0.9  # of the relaxation's cost: what a minimum may be above the best 
 _EXACT = 1e-13  # of chi2: what a small system may leave, where a further iteration costs next to nothing
 _CONSISTENT = 2.0  # chi2 per residual that noise explains
 _CONTRADICTION = 10.0  # chi2 per residual that no noise explains
+_AFFORDABLE = 50_000  # edges up to which damped runs of wrong measurements are compared with others
 _CREEPING, _FEWEST = 0.1, 5  # relative decrease of chi2 that patience waits for, iterations at least
 _MANY, _SIGMAS = (
     10_000,
@@ -102,7 +104,7 @@ class Auto:
         self._decrease = np.inf
         self._relaxation: Relaxation | None = None
         self._start: list[np.ndarray] | None = None
-        self._jumped = self._contested = self._is_small = False
+        self._jumped = self._contested = self._is_small = self._is_affordable = False
         self._loosened_at = np.inf
         self._num_reseated = 0
         self._looked_early = False
@@ -118,7 +120,8 @@ class Auto:
         self._algorithm.start(solver, chi2)
         structure = solver.structure
         self._is_small = structure.dim <= LARGEST_DIM and structure.num_kept == structure.num_blocks
-        may_contest = self.options.contest and (uniform or self._is_small)
+        self._is_affordable = structure.num_edges <= _AFFORDABLE
+        may_contest = self.options.contest and (uniform or self._is_small or self._is_affordable)
         self._start = present_places(solver) if may_contest else None
 
     def damping(self) -> Damping:
@@ -266,8 +269,11 @@ class Auto:
         structure = self._solver.structure
         if _is_noise(step.chi2, self._num_residuals() - structure.dim) and has_convex_kernels(structure):
             return False  # nothing is left to explain
-        is_usual = not self._jumped and not self._algorithm.was_limited
-        return not is_usual or not has_convex_kernels(structure)
+        if not has_convex_kernels(structure):
+            return True
+        if isinstance(self._algorithm, ScaledDamping) and not self._is_small:
+            return step.chi2 > _CONTRADICTION * self._num_residuals()
+        return self._jumped or self._algorithm.was_limited
 
     def _contest(self, step: Step, iteration: int, signals: StopSignals) -> Step:
         """Go on from the best point that other methods find, unless this one is known to be it."""

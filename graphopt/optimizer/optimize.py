@@ -88,6 +88,9 @@ def optimize(
     look_behind: bool = True,
     comm: Any = None,
     partition: str = "auto",
+    checkpoint: str | None = None,
+    every: int = 10,
+    resume: str | None = None,
     throw: bool = False,
     verbose: bool = False,
 ) -> Summary:
@@ -118,6 +121,9 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
         `summary.outliers` names those that were left out.
+    checkpoint: with `comm`, a file that gets the estimates after every `every` iterations, whole or not at
+        all.
+    resume: with `comm`, a checkpoint to start from, made with any number of ranks.
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
@@ -143,8 +149,11 @@ def optimize(
         wanted = distributed.Wanted(
             method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
             time_limit, callback, stop, on_interrupt, partition, throw, verbose,
+            checkpoint, every, resume,
         )  # fmt: skip
         return distributed.optimize(graph, comm, wanted)
+    if checkpoint is not None or resume is not None:
+        raise OptionError("checkpoint and resume need comm: MPI.COMM_SELF is one for a single process.")
     rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":

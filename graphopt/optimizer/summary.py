@@ -163,7 +163,7 @@ class Summary:
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
         lines += map(line_of, self.iterations)
         lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
-        lines += self._rank_lines()
+        lines += self.rank_lines()
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
@@ -172,7 +172,7 @@ class Summary:
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
-    def _rank_lines(self) -> list[str]:
+    def rank_lines(self) -> list[str]:
         """A line per rank of a distributed optimization, and one about all."""
         lines = [
             f"rank {one['rank']} on {one['host']}: {one['device_name']}, {one['edges']} edges, "

@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from rank_programs import EXACT, ITERATED, MOST_ITERATIONS, PROBLEMS, answer, estimates, why_not
+from rank_programs import EXACT, ITERATED, MOST_ITERATIONS, ON_DEVICE, PROBLEMS, answer, estimates, why_not
 
 import graphopt
 from graphopt.distributed.optimize import distributed_rules
@@ -55,6 +55,15 @@ def test_conjugate_gradients_find_the_same_answer(runs):
         _, summary = alone(name, options)
         assert document["linear_solver"] == "pcg"
         assert document["final_chi2"] == pytest.approx(summary.final_chi2, rel=1e-8), (name, options)
+
+
+def test_ranks_on_a_vulkan_device(runs):
+    """Each linearizes and moves its estimates there; chi2 per iteration is that of one process on the CPU."""
+    pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+    for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
+        expected = [one.chi2 for one in alone(name, options)[1].iterations]
+        np.testing.assert_allclose([one["chi2"] for one in document["iterations"]], expected, rtol=1e-9)
+        assert {one["device"] for one in document["ranks"] if one["edges"]} == {"vulkan:0"}
 
 
 def test_the_same_number_of_ranks_gives_the_same_bits():

@@ -7,6 +7,7 @@ and by the test.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import graphopt
+from graphopt.distributed.part import SolverPart
+from graphopt.errors import DeviceError
 from graphopt.graph import Graph
 
 MOST_ITERATIONS = 6
@@ -75,6 +78,8 @@ EXACT = [
 ]
 """Problem and options of runs with exact solves."""
 
+ON_DEVICE = [("adjustment", {"method": "lm"}), ("sphere", {"method": "gn"}), ("triangle", {"method": "gn"})]
+
 ITERATED = [
     ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
     ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "hpp"}),
@@ -110,7 +115,76 @@ def cases() -> list:
     return [[_solved(comm, name, options) for name, options in one] for one in (EXACT, ITERATED)]
 
 
-PROGRAMS = {"cases": cases}
+def on_device() -> list:
+    """Some runs with exact solves on a device that all ranks share."""
+    comm = _world()
+    device = ",".join(["vulkan:0"] * comm.size)
+    return [_solved(comm, name, {**options, "device": device}) for name, options in ON_DEVICE]
+
+
+def dying(path: str, how: str) -> None:
+    """A run with a checkpoint after each iteration, in which something happens to rank 1 in the third."""
+    comm = _world()
+    graph = adjustment() if comm.rank == 0 else None
+
+    def act(done):
+        if comm.rank == 1 and done.iteration == 2:
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            SolverPart.linearize = out_of_memory if how == "memory" else lost_device
+
+    graphopt.optimize(graph, "lm", 10, comm=comm, callback=act, checkpoint=path, every=1)
+
+
+def out_of_memory(part):
+    """What numpy does."""
+    raise MemoryError
+
+
+def lost_device(part):
+    """What a device does."""
+    raise DeviceError("vulkan:1 (Some GPU) was lost.")
+
+
+def resumed(path: str) -> dict:
+    """The same graph from the checkpoint on."""
+    return _solved(_world(), "adjustment", {"method": "lm", "resume": path})
+
+
+def raising() -> list[str]:
+    """What each rank's caller sees where rank 1's callback fails, and where an option is wrong."""
+    comm = _world()
+
+    def fail(done):
+        if comm.rank == 1:
+            raise KeyError("mine")
+
+    found = []
+    for options in ({"callback": fail}, {"method": "newton"}, {"schur": "implicit", "fix": [10**6]}):
+        try:
+            graphopt.optimize(adjustment() if comm.rank == 0 else None, comm=comm, **options)
+            found.append("nothing")
+        except graphopt.GraphOptError as error:
+            found.append(f"{type(error).__name__}: {error}")
+    return comm.allgather(found)
+
+
+def stopping() -> list:
+    """Iterations of each rank where rank 1 asks to stop in the second, and rank 0's graph on the way."""
+    comm = _world()
+    graph = adjustment() if comm.rank == 0 else None
+    seen = []
+
+    def watch(done):
+        if graph is not None:
+            seen.append([done.chi2, graph.chi2()])
+        return not (comm.rank == 1 and done.iteration == 1)
+
+    summary = graphopt.optimize(graph, "lm", 10, comm=comm, callback=watch)
+    return [comm.allgather([len(summary.iterations), summary.termination.name]), seen]
+
+
+PROGRAMS = {one.__name__: one for one in (cases, on_device, dying, resumed, raising, stopping)}
 
 
 def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):

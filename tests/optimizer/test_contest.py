@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import manhattan
+from graphopt.datasets import ba, manhattan
 from graphopt.geometry import SE2
 from graphopt.optimizer import TerminationType, optimize
 from graphopt.optimizer.contest import has_convex_kernels
@@ -180,3 +180,16 @@ def test_a_contest_that_is_interrupted_keeps_the_best():
         summary = optimize(present, stop=After(count))
         assert present.chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
         assert present.chi2() <= start * (1.0 + 1e-12)
+
+
+def test_bundles_with_wrong_observations_end_no_higher_than_other_methods():
+    """Small ones: where chi2 is far above noise, or kernels are not convex, the other methods run, too."""
+    for seed in (0, 3):
+        graph = ba(cameras=8, points=80, outliers=0.05, seed=seed)
+        found = {
+            method: graphopt.optimize(
+                graph.copy(), method, device="cpu", **({} if method == "auto" else {"max_iterations": 60})
+            ).final_chi2
+            for method in ("auto", "gn", "lm", "dogleg")
+        }
+        assert found["auto"] <= (1.0 + 1e-4) * min(found.values())

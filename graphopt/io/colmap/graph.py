@@ -7,7 +7,7 @@ which it is found again.
 
 Images of one frame of a rig share a vertex, that of the first of them, which is rig_T_world. Where such an
 image is not of the rig's reference, its edges are EDGE_PROJECT_<MODEL>_RIG with rig_T_cam as a parameter: the
-rig's calibration is constant.
+rig's calibration is constant; with `refine_sensors` it is a vertex of EDGE_PROJECT_<MODEL>_SENSOR.
 
 Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`.
 Writing puts the graph's estimates into that model. Vertices and edges that were removed from the graph
@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import Graph
 from graphopt.graph.residuals import errors
@@ -37,6 +38,7 @@ from graphopt.io.colmap.rigs import (
     Places,
     from_storage,
     image_poses,
+    moved_rigs,
     places_of,
     to_storage,
 )
@@ -48,10 +50,17 @@ ATTACHMENT = "colmap"
 OFFSET_TAG = "PARAMS_SE3OFFSET"
 
 
-def graph_of(model: ColmapModel, path: str, report: ReadReport, refined: Refined = AS_COLMAP) -> Graph:
+def graph_of(
+    model: ColmapModel,
+    path: str,
+    report: ReadReport,
+    refined: Refined = AS_COLMAP,
+    refine_sensors: bool = False,
+) -> Graph:
     """Graph of a model. FormatError for a camera model that has no projection here.
 
     refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
+    refine_sensors: the places of cameras on rigs are vertices (`extra_types.sensor_vertex`), not parameters.
     """
     for camera in model.cameras:
         if camera.model not in extra_types.COLMAP_MODELS:
@@ -82,7 +91,10 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport, refined: Refined
     camera_row = _camera_rows(model)[image_row]
     offset = places.offset[image_row]
     num_offsets = len(places.offsets)
-    if num_offsets:
+    if num_offsets and refine_sensors:
+        sensors = np.asarray(SE3(places.offsets).inverse().storage)
+        graph.add_vertices(extra_types.sensor_vertex(), num_vertices + np.arange(num_offsets), sensors)
+    elif num_offsets:
         order = num_vertices + len(points.track) + np.arange(num_offsets)
         graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
         report.parameters[OFFSET_TAG] = num_offsets
@@ -94,9 +106,12 @@ def graph_of(model: ColmapModel, path: str, report: ReadReport, refined: Refined
             mine = np.flatnonzero(with_model[camera_row] & ((offset >= 0) == on_rig))
             if len(mine) == 0 and on_rig:
                 continue
-            parameters = offset[mine, None] if on_rig else None
+            ends, parameters = every[mine], offset[mine, None] if on_rig else None
+            if on_rig and refine_sensors:
+                edge_type, parameters = extra_types.free_rig_edge(name, refined), None
+                ends = np.concatenate([ends, num_vertices + offset[mine, None]], axis=1)
             order = num_vertices + mine
-            graph.add_edges(edge_type, every[mine], pixel[mine], parameters=parameters, order=order)
+            graph.add_edges(edge_type, ends, pixel[mine], parameters=parameters, order=order)
             report.edges[edge_type.tag] = len(mine)
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
@@ -131,11 +146,15 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     estimate: dict[int, np.ndarray] = {}
     for one in graph.vertex_sets:
         estimate.update(zip(one.ids.tolist(), one.estimate, strict=True))
+    places = places_of(model, "the COLMAP model")
+    sensors = [estimate.pop(num_vertices + k, None) for k in range(len(places.offsets))]
+    are_moved = any(one is not None for one in sensors)
+    if are_moved:
+        places = places._replace(offsets=_moved_offsets(places, sensors))
     foreign = [one for one in estimate if not 0 <= one < num_vertices]
     if foreign:
         raise FormatError(f"vertex {foreign[0]} was added to the graph and has no place in the COLMAP model")
     error = _reprojection_errors(graph, num_vertices, len(model.points.track))
-    places = places_of(model, "the COLMAP model")
     kept_images = np.array([i in estimate for i in places.owner.tolist()], bool)
     track_image, _, _ = model.observations()
     kept_track = ~np.isnan(error) & kept_images[track_image]
@@ -154,13 +173,21 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     ]
     points = _points(model, estimate, first_point, kept_points, kept_track, point_of, error)
     frame_poses, is_old = _moved_frames(model, places, estimate)
+    is_old &= not are_moved
     images = _images(model, places, frame_poses, is_old, kept_images, kept_track, point_of)
     if any(one.fixed.any() for one in graph.vertex_sets):
         warnings.append("which vertices are fixed is not kept")
     result = ColmapModel(cameras, images, points)
     if model.frames is not None:
-        result.rigs, result.frames = model.rigs, _frames(model, places, frame_poses, is_old, kept_images)
+        result.rigs = moved_rigs(model.rigs, places) if are_moved else model.rigs
+        result.frames = _frames(model, places, frame_poses, is_old, kept_images)
     return result, warnings
+
+
+def _moved_offsets(places: Places, sensors: list[np.ndarray | None]) -> np.ndarray:
+    """(k, 7) rig_T_sensor from the graph's sensor_T_rig, as before where the graph has none."""
+    moved = [np.asarray(SE3(one).inverse().storage) if one is not None else None for one in sensors]
+    return np.array([new if new is not None else old for new, old in zip(moved, places.offsets, strict=True)])
 
 
 def _moved_frames(

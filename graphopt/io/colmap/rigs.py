@@ -69,6 +69,7 @@ class Places(NamedTuple):
     owner: np.ndarray  # (num_images,) row of the first image of its frame
     offset: np.ndarray  # (num_images,) row of `offsets`, -1 for the reference sensor
     offsets: np.ndarray  # (k, 7) x y z qx qy qz qw of rig_T_sensor
+    sensors: tuple[tuple[int, int], ...] = ()  # (k) rig and camera of each of them
 
 
 def to_storage(pose: np.ndarray) -> np.ndarray:
@@ -174,7 +175,23 @@ def places_of(model: ColmapModel, path: str) -> Places:
             offset[row] = known[rig.id, sensor_id]
     first = np.full(len(model.frames.ids), num_images)
     np.minimum.at(first, frame, rows)
-    return Places(frame, first[frame], offset, np.array(offsets).reshape(-1, 7))
+    return Places(frame, first[frame], offset, np.array(offsets).reshape(-1, 7), tuple(known))
+
+
+def moved_rigs(rigs: list[ColmapRig], places: Places) -> list[ColmapRig]:
+    """The rigs with the places of their sensors as `places` has them."""
+    poses = from_storage(np.asarray(SE3(places.offsets).inverse().storage).reshape(-1, 7))
+    new = dict(zip(places.sensors, poses, strict=True))
+    return [
+        ColmapRig(
+            rig.id,
+            [
+                one._replace(pose=new.get((rig.id, one.id), one.pose)) if one.type == CAMERA else one
+                for one in rig.sensors
+            ],
+        )
+        for rig in rigs
+    ]
 
 
 def _rig_T_sensor(rig: ColmapRig, sensor_id: int, path: str) -> np.ndarray:

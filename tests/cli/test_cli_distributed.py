@@ -1,0 +1,69 @@
+"""`mpirun -n 2 graphopt optimize FILE --distributed`: one report, one file, the answer of one process."""
+
+import json
+
+import pytest
+from rank_programs import adjustment, launch, why_not
+
+import graphopt
+from graphopt.cli.main import main
+
+with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+COMMAND = ("-m", "graphopt.cli.main", "optimize")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A graph file."""
+    path = tmp_path / "a.g2o"
+    graphopt.write(adjustment(), path)
+    return path
+
+
+@with_ranks
+def test_distributed(file, tmp_path):
+    """Options as without; the JSON names the ranks, and rank 0 writes."""
+    out, stats = tmp_path / "b.g2o", tmp_path / "s.json"
+    arguments = (str(file), "--distributed", "--method", "lm", "-o", str(out), "--stats", str(stats))
+    done = launch(2, *COMMAND, *arguments, "--checkpoint", str(tmp_path / "c.npz"), "--every", "5")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(stats.read_text())
+    assert [one["rank"] for one in document["ranks"]] == [0, 1]
+    assert done.stdout.count("termination") == 1 and "rank 1 on" in done.stdout
+    assert (tmp_path / "c.npz").exists()
+    graph = graphopt.read(file)
+    for one in graph.vertex_sets:
+        if one.type.role == "point":
+            one.marginalized = True
+    assert document["final_chi2"] == pytest.approx(graphopt.optimize(graph, "lm").final_chi2, rel=1e-9)
+    assert graphopt.read(out).chi2() == pytest.approx(document["final_chi2"], rel=1e-6)
+
+
+@with_ranks
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["missing.g2o", "--distributed"], "missing.g2o"),
+        (["{file}"], "2 ranks were started, and without --distributed each would do all the work"),
+        (["{file}", "--distributed", "--resume", "{file}"], "no checkpoint of graphopt"),
+        (["{file}", "--distributed", "--device", "cpu,cpu,cpu"], "names 3 devices, but 2 ranks run on"),
+    ],
+)
+def test_what_cannot_be(file, arguments, words):
+    """One sentence, and a status that is not 0."""
+    done = launch(2, *COMMAND, *(one.format(file=file) for one in arguments))
+    assert done.returncode != 0
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_options_that_need_ranks(file, capsys):
+    """Refused, not ignored."""
+    assert main(["optimize", str(file), "--checkpoint", "c.npz"]) == 2
+    assert "--checkpoint needs --distributed" in capsys.readouterr().err
+
+
+def test_without_mpi4py(file, capsys, monkeypatch):
+    """What to install."""
+    monkeypatch.setitem(__import__("sys").modules, "mpi4py", None)
+    assert main(["optimize", str(file), "--distributed"]) == 2
+    assert "pip install 'graphopt[mpi]'" in capsys.readouterr().err

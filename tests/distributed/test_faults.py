@@ -1,0 +1,88 @@
+"""A rank that fails ends all, and says which it was; the last checkpoint stays, for any number of ranks."""
+
+import numpy as np
+import pytest
+from rank_programs import HERE, adjustment, answer, launch, why_not
+
+import graphopt
+from graphopt.distributed.checkpoint import read_checkpoint, write_checkpoint
+from graphopt.errors import FormatError, OptionError
+
+with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+
+
+@with_ranks
+@pytest.mark.parametrize(
+    "how, words",
+    [
+        ("killed", "rank 1"),
+        ("memory", "graphopt: Rank 1: out of memory. All ranks end. The last checkpoint is in"),
+        ("lost", "graphopt: Rank 1: vulkan:1 (Some GPU) was lost. All ranks end."),
+    ],
+)
+def test_a_rank_that_fails_ends_all(tmp_path, how, words):
+    """In the middle of a run; another number of ranks goes on from the checkpoint to the same answer."""
+    path = str(tmp_path / "on_the_way.npz")
+    done = launch(3, str(HERE), "dying", path, how, timeout=60)
+    assert done.returncode != 0
+    assert words in done.stdout + done.stderr
+    assert read_checkpoint(path, adjustment()) == 3
+    if how == "killed":
+        whole = graphopt.optimize(adjustment(), "lm", 10)
+        assert answer(2, "resumed", path)["final_chi2"] == pytest.approx(whole.final_chi2, rel=1e-6)
+
+
+@with_ranks
+def test_what_one_rank_raises_all_raise():
+    """Callbacks, options, the graph of rank 0."""
+    found = answer(2, "raising")
+    assert found[0] == found[1]
+    callback, method, fixed = found[0]
+    assert callback == "RankError: Rank 1: KeyError: 'mine'"
+    assert method.startswith("OptionError: method is 'newton'")
+    assert fixed.startswith("RankError: Rank 0: There is no vertex 1000000")
+
+
+@with_ranks
+def test_any_rank_may_stop_all():
+    """After the same iteration, and callbacks see the present estimates."""
+    ends, seen = answer(2, "stopping")
+    assert ends == [[2, "USER_STOP"]] * 2
+    for chi2, of_graph in seen:
+        assert of_graph == pytest.approx(chi2, rel=1e-9)
+
+
+def test_a_checkpoint_is_the_estimates(tmp_path):
+    """To the last bit."""
+    graph, path = adjustment(), str(tmp_path / "c.npz")
+    write_checkpoint(path, graph, 4, 1.0)
+    other = adjustment()
+    other.vertex_sets[0].estimate += 1.0
+    assert read_checkpoint(path, other) == 5
+    for one, two in zip(graph.vertex_sets, other.vertex_sets, strict=True):
+        np.testing.assert_array_equal(one.estimate, two.estimate)
+
+
+def test_checkpoints_of_other_graphs_are_refused(tmp_path):
+    """And nothing is changed."""
+    path, graph = str(tmp_path / "c.npz"), adjustment()
+    write_checkpoint(path, graphopt.datasets.pose_graphs.sphere(4, 3), 0, 1.0)
+    before = [one.estimate.copy() for one in graph.vertex_sets]
+    with pytest.raises(FormatError, match="the same graph"):
+        read_checkpoint(path, graph)
+    smaller = adjustment()
+    smaller.remove_vertices([int(smaller.vertex_sets[1].ids[0])])
+    write_checkpoint(path, smaller, 0, 1.0)
+    with pytest.raises(FormatError, match="vertices, the graph"):
+        read_checkpoint(path, graph)
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(FormatError, match="no checkpoint of graphopt"):
+        read_checkpoint(str(tmp_path / "text.npz"), graph)
+    for one, values in zip(graph.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(one.estimate, values)
+
+
+def test_a_checkpoint_needs_ranks():
+    """One process alone says so, instead of writing none."""
+    with pytest.raises(OptionError, match=r"need comm: MPI\.COMM_SELF"):
+        graphopt.optimize(adjustment(), checkpoint="c.npz")

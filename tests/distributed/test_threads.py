@@ -1,0 +1,91 @@
+"""Ranks as threads of one process, one device each: the same code, the same numbers."""
+
+import numpy as np
+import pytest
+from rank_programs import adjustment, sphere
+
+import graphopt
+from graphopt.distributed.communicator import RankError, ThreadCommunicator, run_as_threads, together
+from graphopt.distributed.optimize import distributed_rules
+from graphopt.errors import DeviceError, GraphError, OptionError
+
+
+@pytest.mark.parametrize("make", [adjustment, sphere])
+@pytest.mark.parametrize("device", ["cpu,cpu", "cpu,cpu,cpu"])
+def test_several_devices_without_mpi(make, device):
+    """Chi2 per iteration to 1e-9."""
+    graph, alone = make(), make()
+    found = graphopt.optimize(graph, device=device)
+    rules = distributed_rules(graphopt.AutoOptions())
+    expected = graphopt.optimize(alone, options=rules)
+    np.testing.assert_allclose(
+        [one.chi2 for one in found.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+    )
+    assert graph.chi2() == pytest.approx(expected.final_chi2, rel=1e-9)
+    assert [one["device"] for one in found.ranks] == device.split(",")
+    assert f"rank {device.count(',')} on" in found.full_report()
+
+
+def test_components_that_are_held_stay():
+    """`Graph.hold` works over ranks: each vertex type with fewer components travels as its own type."""
+    graph, alone = adjustment(), adjustment()
+    for one in (graph, alone):
+        one.hold(one.vertex_sets[0].ids[3:6], [0, 1])
+    found = graphopt.optimize(graph, "lm", 5, device="cpu,cpu")
+    expected = graphopt.optimize(alone, "lm", 5)
+    assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
+
+
+def test_sums_are_in_the_order_of_the_ranks():
+    """(1 + 1e16) - 1e16 is 0, and every rank has it."""
+    parts = np.array([[1.0], [1e16], [-1e16]])
+    found = run_as_threads(3, lambda comm: comm.sum(parts[comm.rank]))
+    assert [one.tolist() for one in found] == [[0.0]] * 3
+
+
+def test_a_thread_that_fails_ends_the_others():
+    """Who waits for it is told."""
+
+    def work(comm):
+        if comm.rank == 1:
+            raise MemoryError
+        comm.sum(np.zeros(1))
+
+    with pytest.raises(RankError, match="Rank 1: out of memory"):
+        run_as_threads(3, work)
+
+
+def test_errors_together():
+    """One rank's error reaches all; of all ranks, with its class."""
+
+    def one_of_two(comm):
+        def fail():
+            if comm.rank:
+                raise GraphError("No such edge.")
+
+        together(comm, fail)
+
+    with pytest.raises(RankError, match="Rank 1: No such edge"):
+        run_as_threads(2, one_of_two)
+
+    def fail():
+        raise GraphError("Nothing.")
+
+    with pytest.raises(GraphError, match="Nothing"):
+        together(ThreadCommunicator(), fail)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"device": "cpu,"}, OptionError, "names separated by commas"),
+        ({"device": "cpu,nowhere"}, RankError, "nowhere"),
+        ({"device": "cpu,cpu", "robust": "graduated"}, OptionError, "one rank"),
+        ({"device": "cpu,cpu", "schur": "implicit"}, OptionError, "needs marginalized vertices"),
+        ({"device": "cpu,cpu", "time_limit": -1.0}, OptionError, "time_limit"),
+    ],
+)
+def test_what_cannot_be(options, error, words):
+    """With a sentence, and no thread that waits for ever."""
+    with pytest.raises((error, DeviceError), match=words):
+        graphopt.optimize(sphere(), **options)
