@@ -348,7 +348,7 @@ def add_convert(commands: Any) -> None:
         "convert",
         help="read one format, write another",
         description="Read a graph and write it in the format that the output's name stands for. Maps of "
-        "keyframes and landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other and to .g2o and "
+        "keyframes and landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other, .g2o and "
         "COLMAP folders.",
     )
     parser.add_argument("input", metavar="IN", help="graph file, or a map's")
