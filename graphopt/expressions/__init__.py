@@ -8,7 +8,7 @@
 text or function -> graph in which equal expressions are one node, with derivatives by forward mode ->
 three stages of instructions, of parameters alone (once per set), of data alone (once per block of points),
 of both -> interpreter on vectors of points. `batch` holds the expressions, `arguments` checks arrays,
-`traced` takes functions; native/src/batch does the rest.
+`traced` takes functions; native/src/batch does the rest, on a GPU `on_device`.
 """
 
 from graphopt.expressions.batch import ExpressionBatch, ExpressionError, ExpressionProblem

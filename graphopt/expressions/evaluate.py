@@ -19,9 +19,10 @@ def evaluate_batch(
     target: Any = None,
     *,
     variables: Sequence[str] | None = None,
+    device: str = "cpu",
     out: np.ndarray | None = None,
 ) -> Any:
-    """Evaluate all expressions at all points for all parameter sets, by all threads.
+    """Evaluate all expressions at all points for all parameter sets.
 
     data: (num_points, num_variables); float32 computes in float32, everything else in float64.
     parameters: one array ([num_sets,] num_parameters) per expression, or all in one array, expressions in
@@ -31,18 +32,26 @@ def evaluate_batch(
     Returns (num_expressions, num_sets, num_points) in the data's type, or with a target float64
     (num_expressions, num_sets); without the axis num_sets if `parameters` has none, and one array per
     expression where num_sets differ. `out`: an array of that shape and type to write to. Values that do not
-    exist are NaN or infinite as in numpy, and so are sums with one of them.
+    exist are NaN or infinite as in numpy; sums with one of them are not finite.
 
-    Raises ExpressionError (texts that cannot be read, all of them), ShapeError.
+    device: "cpu" (by all threads), or "vulkan", "vulkan:1", ...: one submission for all; sums of float32 data
+    are then carried in pairs of float32.
+
+    Raises ExpressionError (texts that cannot be read, all of them), ShapeError, DeviceError.
     """
     points = points_of(data, target)
     batch = batch_of(expressions, len(points.data), variables, lengths_of(parameters, len(expressions)))
     sets = parameter_sets(parameters, batch.num_parameters, "parameters")
     rows = _result_rows(points, sets, out)
-    with interruptible():
-        batch.native.evaluate(
-            points.data, points.num_points, points.target, sets.values, sets.num_sets, sets.strides, rows
-        )
+    if device == "cpu":
+        with interruptible():
+            batch.native.evaluate(
+                points.data, points.num_points, points.target, sets.values, sets.num_sets, sets.strides, rows
+            )
+    else:
+        from graphopt.expressions.on_device import evaluate_on_device
+
+        evaluate_on_device(device, batch, points, sets, rows)
     return sets.shaped(rows) if out is None else out
 
 

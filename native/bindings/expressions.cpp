@@ -146,6 +146,51 @@ class ExpressionSet {
     batch::fit<T>(codes(true), points, rows.parameters, options, results);
   }
 
+  // What shaders/batch.comp takes: code (n, 4), table (expressions, 8), scalars, registers by expression.
+  template <class T>
+  py::tuple pack(const Array<T>& like, const Array<double>& parameters, const Array<std::int64_t>& num_sets,
+                 const Array<std::int64_t>& strides) {
+    const Rows rows = rows_of(parameters, num_sets, strides);
+    const std::vector<Compiled>& all = codes(false);
+    std::vector<std::uint32_t> words, table;
+    std::vector<T> scalars;
+    std::vector<std::int32_t> registers;
+    const auto number = [](std::size_t x) { return static_cast<std::uint32_t>(x); };
+    const auto add = [&](const std::vector<Instruction>& code) {
+      for (const Instruction& one : code) {
+        words.push_back(number(static_cast<std::size_t>(one.op)) | std::uint32_t{one.scalars} << 8 |
+                        std::uint32_t{one.destination} << 16);
+        words.push_back(one.operands[0] | std::uint32_t{one.operands[1]} << 16);
+        words.push_back(one.operands[2]);
+        words.push_back(0);
+      }
+      return number(words.size() / 4);
+    };
+    const Points<T> none{like.data(), nullptr, 0, 0, num_columns_};
+    for (std::size_t e = 0; e < size(); ++e) {
+      const Compiled& code = all[e];
+      const Parameters& sets = rows.parameters[e];
+      const std::uint32_t begin = number(words.size() / 4), both = add(code.by_data), end = add(code.by_both);
+      const Operand output = code.outputs[0];
+      table.insert(table.end(), {begin, both, end, output.index | (output.is_scalar ? 1u << 16 : 0u),
+                                 number(static_cast<std::size_t>(code.num_scalars())), number(scalars.size()),
+                                 number(static_cast<std::size_t>(rows.first[e])),
+                                 number(static_cast<std::size_t>(sets.num_sets))});
+      registers.push_back(code.num_registers);
+      Runner<T> runner(code, none);
+      for (std::int64_t set = 0; set < sets.num_sets; set += kSets) {
+        const auto count = std::min<std::int64_t>(kSets, sets.num_sets - set);
+        runner.set_parameters(sets.values + set * sets.stride, sets.stride, static_cast<int>(count));
+        scalars.insert(scalars.end(), runner.scalars(), runner.scalars() + count * code.num_scalars());
+      }
+    }
+    const auto array = [](const auto& values) {
+      using Value = typename std::decay_t<decltype(values)>::value_type;
+      return Array<Value>(static_cast<py::ssize_t>(values.size()), values.data());
+    };
+    return py::make_tuple(array(words), array(table), array(scalars), array(registers));
+  }
+
  private:
   struct One {
     Graph graph;
@@ -254,6 +299,8 @@ void bind_type(py::class_<ExpressionSet>& set) {
   set.def("evaluate", &ExpressionSet::evaluate<T>, py::arg("data").noconvert(), py::arg("num_points"),
           py::arg("target").noconvert(), py::arg("parameters").noconvert(), py::arg("num_sets").noconvert(),
           py::arg("strides").noconvert(), py::arg("out"));
+  set.def("pack", &ExpressionSet::pack<T>, py::arg("like").noconvert(), py::arg("parameters").noconvert(),
+          py::arg("num_sets").noconvert(), py::arg("strides").noconvert());
   set.def("fit", &ExpressionSet::fit<T>, py::arg("data").noconvert(), py::arg("num_points"),
           py::arg("target").noconvert(), py::arg("starts").noconvert(), py::arg("num_sets").noconvert(),
           py::arg("strides").noconvert(), py::arg("max_num_iterations"), py::arg("tolerances"),

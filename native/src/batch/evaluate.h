@@ -45,6 +45,8 @@ class Runner {
   // The outputs of a set in this block: valid() numbers each, until the next call.
   void run_set(int set);
   const T* output(std::size_t k);
+  // (num_sets, num_scalars) of the last set_parameters
+  const T* scalars() const { return scalars_.data(); }
   int valid() const { return valid_; }
   const T* target() const { return target_; }
 
