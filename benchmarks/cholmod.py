@@ -14,26 +14,14 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
-from device_cholesky import dominant_values, pattern_of
+from device_cholesky import pattern_of
+from linear import dominant_values
 
 from graphopt.cpu_kernels import isa, kernels
-from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear import SparseCholesky
+from graphopt.solver.linear.as_scipy import symmetric_matrix
 
 DEFAULT = ["sphere-2500", "manhattan-10000", "torus-5000", "grid2d-100000", "manhattan-100000"]
-
-
-def scalar_matrix(pattern: BlockPattern, values: np.ndarray) -> sp.csc_matrix:
-    """H as a scipy matrix, both triangles."""
-    col = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
-    rows, cols = pattern.dims[pattern.row_idx].astype(int), pattern.dims[col].astype(int)
-    block = np.repeat(np.arange(len(col)), rows * cols)
-    within = np.arange(len(block)) - pattern.value_offsets[block]
-    i = pattern.offsets[pattern.row_idx[block]] + within % rows[block]
-    j = pattern.offsets[col[block]] + within // rows[block]
-    upper = sp.csc_matrix((values, (i, j)), (pattern.dim, pattern.dim))
-    strict = sp.triu(upper, 1)
-    return sp.csc_matrix(strict + strict.T + sp.diags(upper.diagonal()))
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -49,7 +37,7 @@ def compare(name: str, repeats: int) -> None:
 
     pattern = pattern_of(name)
     values = dominant_values(pattern)
-    matrix = scalar_matrix(pattern, values)
+    matrix = symmetric_matrix(pattern, values)
     ours = SparseCholesky(pattern)
     theirs = {order: analyze(matrix, mode="supernodal", ordering_method=order) for order in ("amd", "metis")}
     calls: dict[str, Callable[[], object]] = {"ours": lambda: ours.factorize(values)}

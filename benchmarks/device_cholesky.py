@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from linear import dominant_values
 
 from graphopt import datasets
 from graphopt.cpu_kernels import kernels
@@ -83,23 +84,6 @@ def pattern_of(name: str) -> BlockPattern:
     }
     structure = Structure(makers[kind]().select())
     return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
-
-
-def dominant_values(pattern: BlockPattern) -> np.ndarray:
-    """Random values whose diagonal exceeds the length of the row."""
-    values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size)
-    dims = pattern.dims.astype(np.int64)
-    columns = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
-    length = np.bincount(pattern.row_idx, dims[columns], pattern.num_blocks)
-    length += np.bincount(columns, dims[pattern.row_idx], pattern.num_blocks)
-    starts = pattern.value_offsets[pattern.col_ptr[1:] - 1]
-    for dim in np.unique(dims):
-        own = np.flatnonzero(dims == dim)
-        places = starts[own, None] + np.arange(dim * dim)
-        blocks = values[places].reshape(-1, dim, dim)
-        blocks = 0.5 * (blocks + blocks.transpose(0, 2, 1)) + (1.0 + length[own, None, None]) * np.eye(dim)
-        values[places] = blocks.reshape(len(own), -1)
-    return values
 
 
 def residual(pattern: BlockPattern, values: np.ndarray, x: np.ndarray, b: np.ndarray) -> float:

@@ -69,7 +69,7 @@ def row(
             if wanted is None and size > 4e9:
                 cells.append("       -")
                 continue
-            out = None if wanted is not None else np.zeros((num_expressions, num_sets, num_points), dtype)
+            out = None if wanted is not None else np.ones((num_expressions, num_sets, num_points), dtype)
             seconds = best_of(
                 repeats,
                 lambda b=batch, d=data, p=parameters, w=wanted, o=out: graphopt.evaluate_batch(

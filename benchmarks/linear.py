@@ -57,16 +57,19 @@ def make_pattern(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:
 
 
 def dominant_values(pattern: BlockPattern) -> np.ndarray:
-    """Random values, diagonally dominant (entries are at most 1, the diagonal exceeds the row's length)."""
+    """Random values whose diagonal exceeds the length of the row."""
     values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size)
-    columns = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
     dims = pattern.dims.astype(np.int64)
+    columns = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
     length = np.bincount(pattern.row_idx, dims[columns], pattern.num_blocks)
     length += np.bincount(columns, dims[pattern.row_idx], pattern.num_blocks)
     starts = pattern.value_offsets[pattern.col_ptr[1:] - 1]
-    for start, dim, extra in zip(starts, dims, length, strict=True):
-        block = values[start : start + dim * dim].reshape(dim, dim)
-        block[...] = (block + block.T) / 2 + (1.0 + extra) * np.eye(dim)
+    for dim in np.unique(dims):
+        own = np.flatnonzero(dims == dim)
+        places = starts[own, None] + np.arange(dim * dim)
+        blocks = values[places].reshape(-1, dim, dim)
+        blocks = 0.5 * (blocks + blocks.transpose(0, 2, 1)) + (1.0 + length[own, None, None]) * np.eye(dim)
+        values[places] = blocks.reshape(len(own), -1)
     return values
 
 

@@ -106,7 +106,7 @@ class Map:
             raise MapError(f"Map: gravity is {gravity!r}, expected three numbers [m/s^2], not all zero.")
         self.keyframes = Table("keyframe", KEYFRAME_COLUMNS)
         self.landmarks = Table("landmark", LANDMARK_COLUMNS)
-        self.observations = Table("observation", OBSERVATION_COLUMNS)
+        self.observations = Table("observation", OBSERVATION_COLUMNS, indexed=("keyframe", "landmark"))
         self.imu = Table("IMU measurement", IMU_COLUMNS)
         self.loops = Table("loop", LOOP_COLUMNS)
         self.pose_priors = Table("pose prior", POSE_PRIOR_COLUMNS)
@@ -417,7 +417,7 @@ class Map:
         mask = np.zeros(len(column), bool)
         mask[order[first]] = True
         mask |= ~(is_gone | np.isin(renamed, list(final.values())))
-        column[:] = renamed
+        self.observations.replace("landmark", renamed)
         self.observations.keep(mask)
         self.landmarks.remove(list(final))
 
@@ -439,9 +439,7 @@ class Map:
     @_locked
     def covisible(self, keyframes: Any) -> tuple[np.ndarray, np.ndarray]:
         """Other keyframes that observe landmarks of these, and how many observations, most first."""
-        own = np.zeros(len(self.landmarks), bool)
-        own[self.landmarks.rows(self.observed_landmarks(keyframes))] = True
-        shared = own[self.landmarks.rows(self.observations["landmark"])]
+        shared = self.observations.rows_where("landmark", self.observed_landmarks(keyframes))
         counts = np.bincount(
             self.keyframes.rows(self.observations["keyframe"][shared]), minlength=len(self.keyframes)
         )
@@ -451,9 +449,8 @@ class Map:
 
     def _of_keyframes(self, keyframes: Any) -> np.ndarray:
         """Rows of the observations that these keyframes make."""
-        mask = np.zeros(len(self.keyframes), bool)
-        mask[self.keyframes.rows(keyframes)] = True
-        return np.flatnonzero(mask[self.keyframes.rows(self.observations["keyframe"])])
+        self.keyframes.rows(keyframes)
+        return self.observations.rows_where("keyframe", keyframes)
 
     # ---------------------------------------------------------------- whole maps
 

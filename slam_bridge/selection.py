@@ -7,7 +7,6 @@ fixed, and who has inertial states, is said per keyframe. `select` holds the map
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class Selection:
 
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
-        return ~np.isfinite(self.points).all(axis=1)
+        return np.asarray(~np.isfinite(self.points).all(axis=1))
 
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
@@ -112,17 +111,8 @@ class Selection:
         rotation = np.asarray(world_T_cam.rotation.to_matrix()).reshape(-1, 3, 3)
         centre = np.asarray(world_T_cam.translation).reshape(-1, 3)
         pair = seen.keyframe * len(mountings) + seen.camera
-        is_sorted = bool((pair[1:] >= pair[:-1]).all())
-        order = np.arange(len(pair)) if is_sorted else np.argsort(pair, kind="stable")
-        point = self.points[seen.landmark[order]]
-        ends = np.searchsorted(pair[order], np.arange(len(centre) + 1))
-        found = np.empty_like(point)
-        for k, (first, last) in enumerate(pairwise(ends.tolist())):  # one product per camera and keyframe
-            if first < last:
-                found[first:last] = (point[first:last] - centre[k]) @ rotation[k]
-        result = np.empty_like(found)
-        result[order] = found
-        return result
+        away = np.take(self.points, seen.landmark, axis=0) - np.take(centre, pair, axis=0)
+        return np.einsum("oi,oij->oj", away, np.take(rotation, pair, axis=0))
 
     def depths_in_cameras(self) -> np.ndarray:
         """(o,) z of observed points in the frames of their cameras."""
@@ -180,7 +170,7 @@ def select(
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
         held = frames["fixed"][rows] | ~np.isin(ids, free_ids)
-        seen, point_rows = _observations(world, number, np.searchsorted(ids, free_ids), landmarks, visual)
+        seen, point_rows = _observations(world, ids, free_ids, landmarks, visual)
         imu_rows, ends = _imu(world, number, np.isin(ids, np.asarray(inertial, np.int64)))
         measurement = world.imu["measurement"][imu_rows].copy()
         measurement[:, 62:65] = world.gravity
@@ -212,27 +202,28 @@ def select(
 
 
 def _observations(
-    world: Map, number: np.ndarray, free: np.ndarray, landmarks: Any, visual: bool
+    world: Map, keyframes: np.ndarray, free: np.ndarray, landmarks: Any, visual: bool
 ) -> tuple[Observations, np.ndarray]:
-    """Observations between keyframes with a number and landmarks, and the rows of the landmarks."""
+    """Observations by these keyframes of the wanted landmarks, and the rows of the landmarks."""
     table = world.observations
     if not visual or not len(table):
         rows, points = np.zeros(0, np.int64), np.zeros(0, np.int64)
         return _taken(world, rows, rows, rows), points
-    frame = number[world.keyframes.rows(table["keyframe"])]
-    row = world.landmarks.rows(table["landmark"])
+    rows = table.rows_where("keyframe", keyframes)
+    row, keyframe = world.landmarks.rows(table["landmark"][rows]), table["keyframe"][rows]
     wanted = np.zeros(len(world.landmarks), bool)
     if landmarks is None:
-        is_free = np.zeros(int(number.max()) + 2, bool)  # the last entry: keyframes without a number
-        is_free[free] = True
-        wanted[row[is_free[frame]]] = True
+        by_free = slice(None) if len(free) == len(keyframes) else np.isin(keyframe, free)
+        wanted[row[by_free]] = True
     else:
         wanted[world.landmarks.rows(np.asarray(landmarks, np.int64))] = True
-    rows = np.flatnonzero((frame >= 0) & wanted[row])
     points = np.flatnonzero(wanted)
+    chosen = wanted[row]
+    if not chosen.all():
+        rows, row, keyframe = rows[chosen], row[chosen], keyframe[chosen]
     point_number = np.zeros(len(wanted), np.int64)
     point_number[points] = np.arange(len(points))
-    return _taken(world, rows, frame[rows], point_number[row[rows]]), points
+    return _taken(world, rows, np.searchsorted(keyframes, keyframe), point_number[row]), points
 
 
 def _taken(world: Map, rows: np.ndarray, keyframe: np.ndarray, landmark: np.ndarray) -> Observations:

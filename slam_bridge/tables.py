@@ -3,11 +3,15 @@
 A table has n rows; row k has the id `ids[k]`, given once and never again. Ids ascend with the rows, removing
 rows keeps the order of the others. From an id to its row leads a direct table from the first living id on, so
 that a map that slides forward for ever does not grow.
+
+Columns may be indexed: `rows_where` finds the rows with some values without a look at the others. Such
+columns change by the table's methods only; their views are read-only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +30,7 @@ class MapError(GraphOptError, ValueError):
 class Table:
     """Rows of one kind."""
 
-    def __init__(self, kind: str, layout: Layout):
+    def __init__(self, kind: str, layout: Layout, indexed: tuple[str, ...] = ()):
         self.kind = kind
         """What a row is, for messages: "keyframe"."""
         self._layout = dict(layout)
@@ -34,13 +38,18 @@ class Table:
         self.next_id = 0
         """The id of the next row."""
         self._rows: np.ndarray | None = None
+        self._indices: dict[str, _Index | None] = dict.fromkeys(indexed)
 
     def __len__(self) -> int:
         return self._columns.num_rows
 
     def __getitem__(self, column: str) -> np.ndarray:
-        """(n, ...) live view of one column; stale once rows are added or removed."""
-        return self._columns[column]
+        """(n, ...) live view of one column, read-only if indexed; stale once rows are added or removed."""
+        values = self._columns[column]
+        if column in self._indices:
+            values = values.view()
+            values.flags.writeable = False
+        return values
 
     def __contains__(self, one_id: object) -> bool:
         return isinstance(one_id, (int, np.integer)) and bool(self.find([one_id])[0] >= 0)
@@ -58,7 +67,8 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, reserved rows included."""
-        return self._columns.nbytes + (0 if self._rows is None else self._rows.nbytes)
+        indices = sum(one.nbytes for one in self._indices.values() if one is not None)
+        return self._columns.nbytes + indices + (0 if self._rows is None else self._rows.nbytes)
 
     def append(self, count: int, values: Mapping[str, Any]) -> np.ndarray:
         """Add rows; each value broadcasts to (count, ...). Returns their ids (count,)."""
@@ -90,9 +100,27 @@ class Table:
             raise MapError(f"there is no {self.kind} {int(missing)} in this map of {len(self)} {self.kind}s.")
         return rows
 
+    def rows_where(self, column: str, values: Any) -> np.ndarray:
+        """Rows, ascending, in which an indexed column has one of these values."""
+        index = self._indices[column]
+        present = self._columns[column]
+        if index is None or len(present) - len(index.order) > max(_TAIL, len(present) // 8):
+            index = self._indices[column] = _Index.of(present)
+        wanted = np.unique(np.asarray(values, np.int64))
+        tail = len(index.order)
+        added = np.flatnonzero(np.isin(present[tail:], wanted)) + tail if tail < len(present) else _NONE
+        return np.concatenate([np.sort(index.find(wanted)), added])
+
+    def replace(self, column: str, values: np.ndarray) -> None:
+        """Set all of an indexed column."""
+        self._columns[column][:] = values
+        self._indices[column] = None
+
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where the mask (n,) is False."""
         if not mask.all():
+            for column, index in self._indices.items():
+                self._indices[column] = None if index is None else index.kept(mask)
             self._columns.keep(mask)
             self._rows = None
 
@@ -107,6 +135,7 @@ class Table:
         other = Table.__new__(Table)
         other.kind, other._layout, other.next_id = self.kind, self._layout, self.next_id
         other._columns, other._rows = self._columns.copy(), self._rows
+        other._indices = dict(self._indices)  # an index never changes
         return other
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -129,3 +158,43 @@ class Table:
         self._columns = Columns.holding({name: np.array(arrays[name]) for name in ("id", *self._layout)})
         self.next_id = int(arrays["next_id"])
         self._rows = None
+        self._indices = dict.fromkeys(self._indices)
+
+
+_TAIL = 4096
+"""Rows that are searched one by one before an index takes them in."""
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Index:
+    """The first n rows of a column by value."""
+
+    order: np.ndarray
+    """(n,) rows, sorted by value."""
+    values: np.ndarray
+    """(n,) their values, ascending."""
+
+    @classmethod
+    def of(cls, column: np.ndarray) -> _Index:
+        if (column[1:] >= column[:-1]).all():
+            return cls(np.arange(len(column)), column.copy())
+        order = np.argsort(column, kind="stable")
+        return cls(order, column[order])
+
+    @property
+    def nbytes(self) -> int:
+        return self.order.nbytes + self.values.nbytes
+
+    def find(self, wanted: np.ndarray) -> np.ndarray:
+        """Rows with these values."""
+        first, last = (np.searchsorted(self.values, wanted, side) for side in ("left", "right"))
+        count = last - first
+        starts = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+        return self.order[starts + np.arange(len(starts))]
+
+    def kept(self, mask: np.ndarray) -> _Index:
+        """Of a column from which the rows where the mask is False have gone."""
+        left = mask[self.order]
+        number = np.cumsum(mask) - 1
+        return _Index(number[self.order[left]], self.values[left])

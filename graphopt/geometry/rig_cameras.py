@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -194,14 +195,17 @@ def sees_omni(parameters: np.ndarray, point: np.ndarray) -> np.ndarray:
 
 def _growing_until(*coefficients: np.ndarray) -> np.ndarray:
     """Smallest root x > 0 of 1 + c1 x + c2 x^2 + ..., infinity where there is none; of each camera."""
+    if all(np.ndim(one) == 0 for one in coefficients):
+        return np.array(_first_root(tuple(float(one) for one in coefficients)))
     columns = np.broadcast_arrays(*coefficients)
     rows = np.stack([np.ravel(one) for one in columns], axis=-1)
     known, place = np.unique(rows, axis=0, return_inverse=True)
-    ends = np.array([_first_root(row) for row in known]) if len(known) else np.zeros(0)
+    ends = np.array([_first_root(tuple(row)) for row in known.tolist()]) if len(known) else np.zeros(0)
     return ends[np.ravel(place)].reshape(columns[0].shape)
 
 
-def _first_root(coefficients: np.ndarray) -> float:
+@lru_cache(maxsize=1024)
+def _first_root(coefficients: tuple[float, ...]) -> float:
     roots = np.roots([*coefficients[::-1], 1.0])
     real = roots.real[(np.abs(roots.imag) < 1e-9) & (roots.real > 0.0)]
     return float(real.min()) if len(real) else np.inf

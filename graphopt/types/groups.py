@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError, ShapeError
+from graphopt.geometry import Sim3
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.product import VectorGroup, product_group, vector_group
 from graphopt.types import registry
@@ -93,7 +94,9 @@ def _place_of(group: type[Any], pose: Any, role: str | None, parts: dict[str, An
     for name, part in parts.items():
         if is_pose_group(part) and (name.startswith("world_T_") or name.endswith("_T_world")):
             forms = stored_pose(part, inverted=name.endswith("_T_world"), first=first)
-            return {**forms, "role": "camera" if role is None else role}
+            alone = "similarity" if part is Sim3 else "pose"
+            default = alone if len(parts) == 1 else "camera"
+            return {**forms, "role": default if role is None else role}
         first += part if isinstance(part, int) else part.storage_dim
     return of_user(None, None, None, role)
 

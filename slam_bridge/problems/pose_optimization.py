@@ -124,8 +124,8 @@ def keyframe_pose_optimization(
     options = options or DEFAULTS
     with world.lock:
         row = int(world.keyframes.rows(keyframe))
-        rows = np.flatnonzero(world.observations["keyframe"] == keyframe)
         table = world.observations
+        rows = table.rows_where("keyframe", [keyframe])
         points = world.landmarks["position"][world.landmarks.rows(table["landmark"][rows])]
         names = ("pixel", "camera", "right", "depth", "sigma", "depth_sigma")
         seen = FrameObservations(points, *(table[name][rows] for name in names))

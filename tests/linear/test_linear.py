@@ -266,3 +266,14 @@ def test_patterns_are_checked(dims, col_ptr, row_idx, message):
     """A pattern that breaks a rule is refused with the place."""
     with pytest.raises(ShapeError, match=message):
         BlockPattern(np.asarray(dims), col_ptr, row_idx)
+
+
+def test_blocks_as_a_scipy_matrix():
+    """Both triangles, blocks of different sizes."""
+    from graphopt.solver.linear.as_scipy import symmetric_matrix
+
+    pattern = BlockPattern(np.array([2, 3], np.int32), np.array([0, 1, 3]), np.array([0, 0, 1], np.int32))
+    values = np.arange(1.0, 20.0)
+    dense = symmetric_matrix(pattern, values).toarray()
+    np.testing.assert_array_equal(dense[:2, 2:], values[4:10].reshape(3, 2).T)
+    np.testing.assert_array_equal(dense, dense.T)

@@ -11,6 +11,7 @@ from graphopt.errors import GraphOptError
 from graphopt.io import read
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear.as_scipy import symmetric_matrix
 from graphopt.solver.linear.null_space import diagonal_of
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
@@ -20,19 +21,6 @@ SUFFIXES = (".g2o", ".g2o.xz", ".graph", ".toro", ".txt.xz", ".txt")
 DEVICE_FLOPS = 2e8
 """Operations that a software driver is asked for."""
 SMALLEST_RESIDUAL = 1e-14
-
-
-def sparse(pattern, values):
-    """H as a scipy matrix."""
-    col = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
-    rows, cols = pattern.dims[pattern.row_idx].astype(int), pattern.dims[col].astype(int)
-    block = np.repeat(np.arange(len(col)), rows * cols)
-    within = np.arange(len(block)) - pattern.value_offsets[block]
-    i = pattern.offsets[pattern.row_idx[block]] + within % rows[block]
-    j = pattern.offsets[col[block]] + within // rows[block]
-    upper = sp.csc_matrix((values, (i, j)), (pattern.dim, pattern.dim))
-    strict = sp.triu(upper, 1)
-    return sp.csc_matrix(strict + strict.T + sp.diags(upper.diagonal()))
 
 
 def graphs(folder):
@@ -70,7 +58,7 @@ def test_all_solvers_agree_on_real_graphs(shared_data):
     """Residuals; the solutions follow from them."""
     device, count, on_device = shared_device("address"), 0, 0
     for name, pattern, values, damping in systems(shared_data):
-        matrix = sparse(pattern, values) + sp.diags(damping)
+        matrix = symmetric_matrix(pattern, values) + sp.diags(damping)
         b = np.random.default_rng(0).standard_normal(pattern.dim)
         for method in ("llt", "ldlt"):
             solver = SparseCholesky(pattern, method=method)
@@ -97,7 +85,7 @@ def test_cholmod_agrees(shared_data):
         b = np.random.default_rng(0).standard_normal(pattern.dim)
         solver = SparseCholesky(pattern)
         assert solver.factorize(values, damping), name
-        matrix = sp.csc_matrix(sparse(pattern, values) + sp.diags(damping))
+        matrix = sp.csc_matrix(symmetric_matrix(pattern, values) + sp.diags(damping))
         expected = cholmod.cholesky(matrix)(b)
         assert relative(matrix, expected, b) < SMALLEST_RESIDUAL
         assert np.abs(solver.solve(b) - expected).max() < 1e-5 * np.abs(expected).max(), name

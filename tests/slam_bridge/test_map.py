@@ -11,6 +11,7 @@ from simulation import CAMERA, observe, poses_and_velocities, samples
 import slam_bridge as sb
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
+from slam_bridge.tables import Table
 
 TIMES = 0.25 * np.arange(7)
 NOISE = sb.ImuNoise()
@@ -275,3 +276,34 @@ def test_misuse_is_named():
     with pytest.raises(sb.MapError, match="not all zero"):
         sb.Map(gravity=np.zeros(3))
     assert len(world.observations) == count
+
+
+def test_indexed_columns_find_what_a_scan_finds():
+    """Through adding (a few rows, very many), removing, replacing, copies; they cannot be written past it."""
+    rng = np.random.default_rng(5)
+    layout = {"keyframe": ((), np.int64), "weight": ((), float)}
+    table = Table("observation", layout, indexed=("keyframe",))
+
+    def check(one):
+        for values in ([3], [], [7, 2, 2, 40], np.arange(60), [-5, 10**9]):
+            expected = np.flatnonzero(np.isin(one["keyframe"], values))
+            np.testing.assert_array_equal(one.rows_where("keyframe", values), expected)
+
+    check(table)
+    for size in (5, 300, 3, 9000, 20, 1, 2500):
+        first = rng.integers(0, 50) if size % 2 else np.sort(rng.integers(0, 50, size))
+        table.append(size, {"keyframe": first, "weight": 1.0})
+        check(table)
+        if size in (300, 9000, 20):
+            table.keep(rng.random(len(table)) < 0.8)
+            check(table)
+    before = table.copy()
+    table.replace("keyframe", table["keyframe"][::-1].copy())
+    table.remove(table.ids[:10])
+    for one in (before, table):
+        check(one)
+    table.fill(before.arrays())
+    check(table)
+    table["weight"][0] = 2.0
+    with pytest.raises(ValueError, match="read-only"):
+        table["keyframe"][0] = 3

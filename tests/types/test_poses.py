@@ -228,3 +228,27 @@ def test_graphs_without_poses_say_what_they_have():
     graph.add_vertices("VERTEX_XY", [0])
     with pytest.raises(GraphError, match=r"type: VERTEX_XY.*pose="):
         poses_of_graph(graph)
+
+
+@pytest.mark.parametrize(("group", "role"), [(SE2, "pose"), (SE3, "pose"), (Sim3, "similarity")])
+def test_a_named_pose_alone_is_held_like_a_pose(group, role):
+    """`group_type` with one named part: the gauge of a chain of such vertices is one of them."""
+    kind = graphopt.group_type(f"Alone{group.__name__}", world_T_body=group)
+
+    @graphopt.edge_type(
+        tag=f"EDGE_ALONE_{group.__name__}",
+        name=f"EdgeAlone{group.__name__}",
+        vertices=(kind, kind),
+        measurement_dim=group.storage_dim,
+        wrap_measurement=group,
+    )
+    def edge(first, second, measured):
+        return measured.between(first.world_T_body.between(second.world_T_body)).log()
+
+    assert kind.role == role
+    graph = graphopt.Graph()
+    steps = np.array([group.exp(np.full(group.tangent_dim, 0.1 * k)).storage for k in range(4)])
+    graph.add_vertices(kind, range(4), steps)
+    graph.add_edges(edge, [[0, 1], [1, 2], [2, 3]], [group.identity_storage] * 3)
+    summary = graphopt.optimize(graph, device="cpu")
+    assert len(summary.fixed_by_gauge) == 1 and summary.final_chi2 < 1e-12
