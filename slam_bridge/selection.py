@@ -117,10 +117,10 @@ class Selection:
         pixel = self.observations.pixel
         if not np.isfinite(pixel).all():
             bad = ~np.isfinite(pixel).all(axis=1)
-            _refuse("observation", self.observations.ids, "pixel", pixel, bad)
-        for name in ("imu_measurement", "imu_information"):
+            _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad))
+        for name in ("imu_measurement", "imu_information") if len(self.imu) else ():
             values = getattr(self, name).reshape(len(self.imu), -1)
-            _refuse("IMU measurement", self.imu, name, values, ~np.isfinite(values).all(axis=1))
+            _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))
 
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""

@@ -135,7 +135,7 @@ class FrameGraph:
         return self._solver
 
     def load(self, seen: FrameObservations, world_T_body: np.ndarray) -> None:
-        """Take a frame's observations and pose (7,). Raises `OptionError` for pixels and sigmas that are none."""
+        """Take a frame's observations and pose (7,); `OptionError` for pixels and sigmas that are none."""
         _refuse_non_finite(seen)
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}

@@ -258,8 +258,8 @@ def test_pixels_that_are_none_are_refused_by_row():
     rig = sb.Rig(sb.Camera.pinhole([0, 0, 0, 0, 0, 0, 1.0], 400.0, 410.0, 320.0, 240.0))
     points, pixel = np.full((5, 3), 4.0), np.full((5, 2), 100.0)
     start = [0.0, 0, 0, 0, 0, 0, 1.0]
-    with pytest.raises(ValueError, match="row 2: .*sigma"):
+    with pytest.raises(ValueError, match=r"row 2: .*sigma"):
         sb.pose_optimization(rig, start, sb.FrameObservations.of(points, pixel, sigma=[1, 1, 0, 1, 1]))
     pixel[3, 1] = np.nan
-    with pytest.raises(ValueError, match="row 3: pixel .*nan"):
+    with pytest.raises(ValueError, match=r"row 3: pixel .*nan"):
         sb.pose_optimization(rig, start, sb.FrameObservations.of(points, pixel))
