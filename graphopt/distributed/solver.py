@@ -19,8 +19,9 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, agreed, together
 from graphopt.distributed.part import NoPart, Part, SolverPart
-from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients
+from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients, Preconditioner
 from graphopt.distributed.scattering import Share
+from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
@@ -80,7 +81,7 @@ class DistributedBlockSolver(TrialsByParts):
         self.comm, self._options = comm, options
         self.kept_dim = int(share.kept_dims.sum())
         structure = together(comm, lambda: _structure(share))
-        forms = _forms(comm, share, structure, options)
+        forms, factorizes = _ways(comm, share, structure, options)
         self.part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
         self.structure: Any = WholeStructure(comm, share, self.part)
         if not self.structure.num_blocks:
@@ -88,17 +89,24 @@ class DistributedBlockSolver(TrialsByParts):
                 GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
             )
         self.dim = self.kept_dim + self.part.own_dim
-        self._system = self._make_system(share, forms)
+        self._forms = forms
+        self._system = self._make_system(share.kept_dims, forms, factorizes)
         self._b, self._dx, self._diagonal = (
             rank_vector(np.zeros(self.dim), comm, self.kept_dim) for _ in range(3)
         )
 
-    def _make_system(self, share: Share, forms: bool) -> ReducedSystem:
-        dims = share.kept_dims
+    def _make_system(self, dims: np.ndarray, forms: bool, factorizes: bool) -> ReducedSystem:
+        comm, part, options = self.comm, self.part, self._options
+        if factorizes:
+            system = FactorizedSystem(comm, part, dims, options)
+            if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
+                return system
+        preconditioner: Preconditioner
         if forms:
-            return FactorizedSystem(self.comm, self.part, dims, self._options)
-        jacobi = BlockJacobi(self.comm, self.part, dims, self._options.preconditioner == "hpp")
-        return ConjugateGradients(self.comm, self.part, dims, jacobi, self._options)
+            preconditioner = AdditiveSchwarz(comm, part, dims)
+        else:
+            preconditioner = BlockJacobi(comm, part, dims, options.preconditioner == "hpp")
+        return ConjugateGradients(comm, part, dims, preconditioner, options)
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -219,7 +227,7 @@ class DistributedBlockSolver(TrialsByParts):
         factorized = self._system.linear_solver != "pcg"
         schur = "off"
         if self.structure.num_kept < self.structure.num_blocks:
-            schur = "explicit" if factorized else "implicit"
+            schur = "explicit" if self._forms else "implicit"
         memory = int(own["memory_bytes"]) + self._system.memory_bytes + 3 * self._b.nbytes  # type: ignore[call-overload]
         return {
             **own,
@@ -243,8 +251,10 @@ def _make_part(share: Share, structure: Structure | None, options: SolverOptions
     return SolverPart(share, structure, options, forms)
 
 
-def _forms(comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions) -> bool:
-    """S is formed and factorized."""
+def _ways(
+    comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions
+) -> tuple[bool, bool]:
+    """Whether the ranks' S_r are formed, and whether S is factorized. Collective."""
     pairs, num_own = 0.0, 0
     if structure is not None:
         pairs, num_own = ReducedSize.of(structure).pairs, structure.num_blocks - structure.num_kept
@@ -257,9 +267,10 @@ def _forms(comm: Communicator, share: Share, structure: Structure | None, option
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
         raise agreed(OptionError(sentence))
-    if options.linear_solver == "pcg" or options.schur == "implicit":
-        return False
-    if options.linear_solver != "auto" or options.schur == "explicit" or not has_schur:
-        return True
+    iterates = options.linear_solver == "pcg"
+    if options.schur == "implicit":
+        return False, False
+    if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
+        return True, not iterates
     size = ReducedSize(sum(one[0] for one in told), int(share.kept_dims.sum()), len(share.kept_ids))
-    return not too_large_to_form(size)
+    return (False, False) if too_large_to_form(size) else (True, not iterates)

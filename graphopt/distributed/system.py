@@ -48,12 +48,18 @@ class UnionPattern:
         rows = part.kept_blocks[np.asarray(row_idx, np.int64)]
         keys = columns * count + rows
         every = np.unique(np.concatenate(comm.share(keys)))
+        self.keys = every
+        """(blocks of S,) int64, ascending: column * number of kept vertices + row."""
+        self.own = keys
+        """(blocks of S_r,) the same of this rank's, in the order of its values."""
         self.pattern = BlockPattern(
             dims.astype(np.int32),
             np.searchsorted(every, np.arange(count + 1) * count),
             (every % max(count, 1)).astype(np.int32),
         )
         sizes = dims[columns].astype(np.int64) * dims[rows]
+        self.sizes = sizes
+        """(blocks of S_r,) numbers of each."""
         first = np.asarray(self.pattern.value_offsets)[np.searchsorted(every, keys)]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         self.places = np.repeat(first, sizes) + within

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.graph.behind import points_behind
 from graphopt.graph.components import connected_components
+from graphopt.graph.select import select_connected
 from graphopt.types.robust_kernels import num_kernels
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
     for edge_set in graph.edge_sets:
         findings.extend(_information(edge_set))
     selection = graph.select(level)
-    findings.extend(_topology(graph, selection, level))
+    if not graph.convolutions:  # what is connected through these is not looked into
+        connected = select_connected(graph, level) if graph.has_computed() else selection
+        findings.extend(_topology(graph, connected, level))
     findings.extend(_behind(graph, selection))
     return findings
 

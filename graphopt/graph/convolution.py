@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError
 
 if TYPE_CHECKING:
     from graphopt.types.base import VertexType
 
 BOUNDARIES = ("zero", "clamp", "wrap", "mirror")
+MANY_TERMS = 60
+"""Terms from which on sums with the same weights everywhere go by Fourier transforms."""
 _PAD = {"zero": "constant", "clamp": "edge", "wrap": "wrap", "mirror": "reflect"}
 
 
@@ -69,6 +72,9 @@ class Convolution:
     def _sums(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         grid = x.reshape(*self.shape, -1)
         padded = np.pad(grid, [*self._margins, (0, 0)], mode=_PAD[self.boundary])  # type: ignore[call-overload]
+        if weights.ndim == 1 and len(weights) >= MANY_TERMS:
+            found = self._by_spectrum(padded, np.conj(self._spectrum(weights)))
+            return np.ascontiguousarray(found[tuple(slice(n) for n in self.shape)]).reshape(x.shape)
         total = np.zeros_like(grid)
         for window, weight in self._windows(weights):
             total += weight * padded[window]
@@ -77,12 +83,47 @@ class Convolution:
     def _scattered(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         grid = u.reshape(*self.shape, -1)
         sizes = [n + a + b for n, (a, b) in zip(self.shape, self._margins, strict=True)]
-        padded = np.zeros((*sizes, grid.shape[-1]))
-        for window, weight in self._windows(weights):
-            padded[window] += weight * grid
+        if weights.ndim == 1 and len(weights) >= MANY_TERMS:
+            padded = self._by_spectrum(grid, self._spectrum(weights))[tuple(slice(n) for n in sizes)]
+        else:
+            padded = np.zeros((*sizes, grid.shape[-1]))
+            for window, weight in self._windows(weights):
+                padded[window] += weight * grid
         for axis, margin in enumerate(self._margins):
             padded = self._folded(padded, axis, *margin)
         return padded.reshape(u.shape)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        """Per axis the padded length, rounded up to one whose transform is fast."""
+        from scipy.fft import next_fast_len
+
+        padded = [n + a + b for n, (a, b) in zip(self.shape, self._margins, strict=True)]
+        return [int(next_fast_len(n, True)) for n in padded]  # type: ignore[arg-type]
+
+    @cached_property
+    def _own_spectrum(self) -> np.ndarray:
+        return self._transformed(self.weights)
+
+    def _spectrum(self, weights: np.ndarray) -> np.ndarray:
+        return self._own_spectrum if weights is self.weights else self._transformed(weights)
+
+    def _transformed(self, weights: np.ndarray) -> np.ndarray:
+        """Transform (*lengths, 1) of the weights, each at its place in the padded grid."""
+        from scipy.fft import rfftn
+
+        kernel = np.zeros(self._lengths)
+        places = self.offsets + np.array([before for before, _ in self._margins])
+        np.add.at(kernel, tuple(places.T), weights)
+        return rfftn(kernel)[..., None]  # type: ignore[index]
+
+    def _by_spectrum(self, grid: np.ndarray, spectrum: np.ndarray) -> np.ndarray:
+        """(*lengths, d) circular convolution of a grid, filled up with zeros."""
+        from scipy.fft import irfftn, rfftn
+
+        options = {"axes": tuple(range(len(self.shape))), "workers": kernels.num_threads()}
+        transformed = rfftn(grid, s=self._lengths, **options)
+        return np.asarray(irfftn(transformed * spectrum, s=self._lengths, **options))  # type: ignore[operator]
 
     def _windows(self, weights: np.ndarray) -> Iterator[tuple[tuple[slice, ...], Any]]:
         """Per term the part of the padded grid that it reads, and its weights (one, or (*shape, 1))."""

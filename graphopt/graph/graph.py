@@ -37,7 +37,7 @@ from graphopt.graph.computed import GraphComputed
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
 from graphopt.graph.kernels import renumber_kernels, used_own_kernels
-from graphopt.graph.select import select
+from graphopt.graph.select import select, select_connected
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
@@ -462,7 +462,7 @@ class Graph(GraphComputed):
         """Number of connected components, and per vertex set each vertex' component (-1: not active)."""
         from graphopt.graph.components import connected_components
 
-        return connected_components(self.select(level))
+        return connected_components(select_connected(self, level))
 
     def check(self, level: int = 0) -> list[Finding]:
         """What may go wrong in an optimization of this graph; see `check`."""

@@ -37,6 +37,11 @@ def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
     return last[1]
 
 
+def select_connected(graph: Graph, level: int) -> Selection:
+    """The same with the terms of computed values as edges: what is connected through them."""
+    return _select(graph, level, None, None, with_terms=True)
+
+
 def forget(graph: Graph) -> None:
     """Release what was chosen last."""
     _last.pop(graph, None)
@@ -54,14 +59,14 @@ def _fingerprint(graph: Graph) -> Hashable:
     return graph.version, tuple(map(id, sets)), tuple([one.shape for one in arrays]), digests
 
 
-def _select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
+def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:
     fixed = tuple(one.fixed.copy() for one in graph.vertex_sets)
     inside = None if vertices is None else _vertex_masks(graph, vertices)
     chosen = None if edges is None else _edge_masks(graph, edges)
     active = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
-        if edge_set.type.defines:
+        if edge_set.type.defines and not with_terms:
             continue
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))

@@ -7,6 +7,7 @@ from examples_modules import own_types
 
 import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.graph.convolution import MANY_TERMS
 from graphopt.solver.computed.materialized import MaterializedSolver
 from graphopt.solver.registry import SolverOptions
 
@@ -42,6 +43,28 @@ def test_sums_are_scipys_and_have_their_transpose(boundary, varying):
     u = np.random.default_rng(1).normal(size=(99, 2))
     flat = x.reshape(99, 2)
     assert (one.apply(flat) * u).sum() == pytest.approx((flat * one.apply_transposed(u)).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("boundary", MODES)
+def test_many_terms_go_by_spectra(boundary):
+    """Seventy-seven weights, not symmetric: scipy's sums, and their transpose."""
+    Pixel, Sum = graphopt.group_type("CoMany", 2), graphopt.sum_type("CoManySum", 2)
+    rng = np.random.default_rng(2)
+    graph = graphopt.Graph()
+    pixels = graph.add_grid(Pixel, (12, 13), estimates=rng.normal(size=(12, 13, 2)))
+    weights = rng.normal(size=(7, 11))
+    sums = graph.add_convolution(Sum, pixels, weights, boundary=boundary)
+    one = graph.convolutions[0]
+    assert len(one.offsets) >= MANY_TERMS
+    expected = [
+        scipy.ndimage.correlate(pixels.estimate[..., k], weights, mode=MODES[boundary]) for k in range(2)
+    ]
+    np.testing.assert_allclose(sums.estimate, np.stack(expected, axis=-1), atol=1e-12)
+    x, u = rng.normal(size=(2, 156, 2))
+    assert (one.apply(x) * u).sum() == pytest.approx((x * one.apply_transposed(u)).sum(), rel=1e-11)
+    fixed = np.arange(156) % 13 == 0
+    near = scipy.ndimage.maximum_filter(fixed.reshape(12, 13), size=(7, 11), mode=MODES[boundary])
+    np.testing.assert_array_equal(one.reaches(fixed), near.ravel())
 
 
 @pytest.mark.parametrize("boundary", ["zero", "mirror"])

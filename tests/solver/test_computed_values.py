@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from examples_modules import own_types
+from scipy.spatial.transform import Rotation
 from vulkan_devices import shared_device
 
 import graphopt
@@ -213,6 +214,53 @@ def test_on_a_gpu(types, way):
     assert summary.final_chi2 == pytest.approx(expected.chi2(), rel=1e-9)
 
 
+def skinned():
+    """Points that several poses of g2o's carry, each by its share, and that are seen."""
+
+    @graphopt.computed_type(vertices=("VERTEX_SE3:QUAT",), measurement_dim=4)
+    def CvCarried(bone, data):
+        """A share of a point, moved by a bone."""
+        return data[..., 3:] * (bone * data[..., :3])
+
+    @graphopt.edge_type(vertices=(CvCarried,), measurement_dim=3)
+    def CvSeen(point, seen):
+        """Of a point."""
+        return point - seen
+
+    rng = np.random.default_rng(3)
+    graph = graphopt.Graph()
+    poses = np.concatenate(
+        [rng.normal(0.0, 0.3, (4, 3)), rng.normal(0.0, 0.1, (4, 3)), np.ones((4, 1))], axis=1
+    )
+    poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
+    bones = graph.add_array("VERTEX_SE3:QUAT", poses)
+    points = graph.add_array(CvCarried, np.zeros((30, 3)))
+    for _ in range(3):
+        data = np.concatenate([rng.normal(size=(30, 3)), rng.uniform(0.2, 0.4, (30, 1))], axis=1)
+        graph.add_terms(points, np.arange(30), (graphopt.indexed(bones, rng.integers(0, 4, 30)),), data)
+    graph.add_edges(CvSeen, (graphopt.sequential(points),), rng.normal(0.0, 0.3, (30, 3)))
+    return graph
+
+
+def test_skinning_by_poses_in_g2os_working_form():
+    """Sums of three terms, some of the same pose: both ways, and numpy's chi2 at the end."""
+    ends = []
+    for way in ("inline", "materialize"):
+        graph = skinned()
+        summary = graphopt.optimize(graph, "lm", 12, device="cpu", computed=way, fix="none")
+        ends.append(summary.final_chi2)
+        rotation = Rotation.from_quat(graph.vertex_set("VERTEX_SE3:QUAT").estimate[:, 3:])
+        total = np.zeros((30, 3))
+        for one in graph.definitions():
+            bone = graph.find_vertices(one.vertices[:, 1])[1]
+            moved = rotation[bone].apply(one.measurement[:, :3])
+            moved += graph.vertex_set("VERTEX_SE3:QUAT").estimate[bone, :3]
+            np.add.at(total, one.vertices[:, 0] - 4, one.measurement[:, 3:] * moved)
+        seen = graph.edge_set("CvSeen").measurement
+        assert ((total - seen) ** 2).sum() == pytest.approx(summary.final_chi2, rel=1e-9)
+    assert ends[1] == pytest.approx(ends[0], rel=1e-7) and ends[0] < 0.9 * skinned().chi2()
+
+
 def test_graphs_with_values_are_copied_and_pickled(types):
     """A copy has the same chi2 and is a problem of its own."""
     graph = everything(types)
@@ -271,6 +319,31 @@ def test_what_cannot_be_is_refused(types):
         graph.add_computed(types.Pixel, pixels, [(0, 0)])
     with pytest.raises(ShapeError):
         graphopt.computed_type(vertices=(types.Pixel,))(lambda x, y: x)
+
+
+def test_checks_see_what_is_connected_through_values(types):
+    """One component, where plain selections see none of the connections."""
+    graph = with_values(types, boundary="clamp")
+    assert graph.components()[0] == 1
+    kinds = [one.kind for one in graph.check()]
+    assert "components" not in kinds
+
+
+@pytest.mark.parametrize("way", ["inline", "materialize"])
+def test_options_go_both_ways(types, way):
+    """Vertices held for the call, wrong edges by graduated non-convexity, a callback that stops."""
+    graph = with_values(types)
+    pixels = graph.vertex_set(types.Pixel).estimate.copy()
+    summary = graphopt.optimize(graph, "gn", 2, device="cpu", computed=way, fix=[0, 5])
+    assert summary.fixed_by_gauge == [0, 5]
+    moved = (graph.vertex_set(types.Pixel).estimate != pixels).ravel()
+    assert moved.sum() == len(pixels) - 2 and not moved[[0, 5]].any()
+    summary = graphopt.optimize(graph, device="cpu", computed=way, robust="graduated")
+    assert summary.is_usable
+    summary = graphopt.optimize(
+        with_values(types), "gn", 9, device="cpu", computed=way, callback=lambda _: False
+    )
+    assert len(summary.iterations) == 1
 
 
 def test_a_file_has_no_place_for_values(types, tmp_path):

@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse
 
 from graphopt.cpu_kernels import kernels
+from graphopt.device import open_device
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.solver.computed.chain import Chain
@@ -74,8 +75,9 @@ class MaterializedSolver(TrialsByParts):
         self.dim = outer.dim
         inner_structure = Structure(selection)
         inside = replace(options, linear_solver="pcg", schur="off", pcg_tolerance=None, pcg_iterations=None)
-        if options.device not in ("auto", "cpu"):
-            inside = replace(inside, precision="double" if options.precision == "auto" else options.precision)
+        if options.device not in ("auto", "cpu") and options.precision == "auto":
+            has_double = open_device(options.device).has_float64  # the chain rule is in double as well
+            inside = replace(inside, precision="double" if has_double else "auto")
         self.inner: Any = create_block_solver(graph, inner_structure, inside)
         self._inner_structure = inner_structure
         self._estimates = [WorkingEstimates(one) for one in selection.vertex_sets]
