@@ -17,7 +17,7 @@ MOTIONS = [(kind, name, seed) for name, kind in KINDS.items() for seed in (1, 2,
 
 @pytest.fixture(scope="module", params=MOTIONS, ids=lambda one: f"{one[1]}-{one[2]}")
 def rendered(request, tmp_path_factory):
-    """Fourteen seconds at half the resolution, from rest, where scale is seen late; every seed has another path, scene and noise."""
+    """Fourteen seconds at half the resolution, from rest; every seed has another path, scene and noise."""
     kind, name, seed = request.param
     folder = tmp_path_factory.mktemp("rendered") / name
     arguments = ["--like", name, "--seed", str(seed), "--seconds", "14", "--image-scale", "0.5"]
