@@ -11,12 +11,17 @@ pytest.importorskip("cv2")
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module", params=[("euroc", "V1_03", 2), ("tumvi", "room4", 1)], ids=lambda one: one[1])
+KINDS = {"V1_03": "euroc", "MH_04": "euroc", "room4": "tumvi"}
+MOTIONS = [(kind, name, seed) for name, kind in KINDS.items() for seed in (1, 2, 3)]
+
+
+@pytest.fixture(scope="module", params=MOTIONS, ids=lambda one: f"{one[1]}-{one[2]}")
 def rendered(request, tmp_path_factory):
-    """Eight seconds at half the resolution, from rest."""
+    """Fourteen seconds at half the resolution, from rest; every seed has another path, scene and noise."""
     kind, name, seed = request.param
     folder = tmp_path_factory.mktemp("rendered") / name
-    arguments = ["--like", name, "--seed", str(seed), "--seconds", "8", "--image-scale", "0.5"]
+    arguments = ["--like", name, "--seed", str(seed), "--seconds", "14", "--image-scale", "0.5"]
+    arguments += ["--supersample", "1"]
     assert main(["generate", "vi-sequence", *arguments, "-o", str(folder)]) == 0
     return open_sequence(kind, folder)
 
