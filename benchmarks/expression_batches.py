@@ -2,6 +2,7 @@
 
     python -m benchmarks.expression_batches            # benchmarks 1 to 3, sweeps over points, counts, sizes
     python -m benchmarks.expression_batches --quick    # benchmark 2 only
+    python -m benchmarks.expression_batches --device vulkan    # values and sums on a GPU
 
 Roth's benchmarks: 250,000 or 10,000 expressions of two variables from an exhaustive search (+ - * / ^ abs
 log exp 1/x sqrt, about two parameters), 362 or 10,860 points, 100 evaluations with new parameters, float32.
@@ -52,7 +53,9 @@ def best_of(repeats: int, call) -> float:
     return min(times)
 
 
-def row(name: str, num_expressions: int, num_points: int, num_sets: int, tokens: int, repeats: int) -> None:
+def row(
+    name: str, num_expressions: int, num_points: int, num_sets: int, tokens: int, repeats: int, device: str
+) -> None:
     """One line: microseconds to read an expression, seconds of values, of sums and of fits."""
     cells = []
     for dtype in (np.float32, np.float64):
@@ -66,11 +69,11 @@ def row(name: str, num_expressions: int, num_points: int, num_sets: int, tokens:
             if wanted is None and size > 4e9:
                 cells.append("       -")
                 continue
-            out = None if wanted is not None else np.zeros((num_expressions, num_sets, num_points), dtype)
+            out = None if wanted is not None else np.ones((num_expressions, num_sets, num_points), dtype)
             seconds = best_of(
                 repeats,
                 lambda b=batch, d=data, p=parameters, w=wanted, o=out: graphopt.evaluate_batch(
-                    b, d, p, w, out=o
+                    b, d, p, w, out=o, device=device
                 ),
             )
             cells.append(f"{seconds:8.3f}")
@@ -85,28 +88,30 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="benchmark 2 only")
+    parser.add_argument("--device", default="cpu", help="for values and sums; fits run on the CPU")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     print(
-        f"CPU: {isa}, {kernels.num_threads()} threads. Seconds; fits: one start each, up to 100 iterations."
+        f"Device: {arguments.device}; CPU: {isa}, {kernels.num_threads()} threads. Seconds; fits: one start "
+        "each, up to 100 iterations."
     )
     print(
         f"{'':12} {'expr.':>8} {'points':>7} {'sets':>5} {'tokens':>6} {'read[us]':>8} {'f32 val.':>8} "
         f"{'f32 sums':>8} {'f32 fits':>8} {'f64 val.':>8} {'f64 sums':>8} {'f64 fits':>8}"
     )
-    row("benchmark 2", 10000, 362, 100, 12, arguments.repeats)
+    row("benchmark 2", 10000, 362, 100, 12, arguments.repeats, arguments.device)
     if arguments.quick:
         return
-    row("benchmark 3", 10000, 10860, 100, 12, 1)
-    row("benchmark 1", 250000, 362, 100, 12, 1)
+    row("benchmark 3", 10000, 10860, 100, 12, 1, arguments.device)
+    row("benchmark 1", 250000, 362, 100, 12, 1, arguments.device)
     for points in (10, 100, 1000, 10000):
-        row("points", 1000, points, 100, 12, arguments.repeats)
+        row("points", 1000, points, 100, 12, arguments.repeats, arguments.device)
     for expressions in (10, 100, 1000, 10000):
-        row("expressions", expressions, 362, 100, 12, arguments.repeats)
+        row("expressions", expressions, 362, 100, 12, arguments.repeats, arguments.device)
     for tokens in (5, 10, 20, 50):
-        row("tokens", 1000, 362, 100, tokens, arguments.repeats)
+        row("tokens", 1000, 362, 100, tokens, arguments.repeats, arguments.device)
     for sets in (1, 10, 100, 1000):
-        row("sets", 1000, 362, sets, 12, arguments.repeats)
+        row("sets", 1000, 362, sets, 12, arguments.repeats, arguments.device)
 
 
 if __name__ == "__main__":

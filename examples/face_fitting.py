@@ -5,7 +5,7 @@
 m: the mean shape, b_k: the blendshapes. All weights are one vertex; a mark is one edge, whose measurement
 holds its column of the basis. The weights of real models are normalised so that the prior is |w|^2.
 
-Run: python examples/face_fitting.py [--weights K] [--marks N] [--device auto|cpu|vulkan] [-o TABLE.csv]
+Run: python examples/face_fitting.py [--weights K] [--marks N] [--device auto|cpu|vulkan] [-o OUT]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 
 import command
+import images
 import numpy as np
 
 import graphopt
@@ -75,7 +76,7 @@ def generated(num_weights: int = 40, num_marks: int = 300, sigma: float = 0.002,
 
 def main(argv: list[str] | None = None):
     """Fit; pose, weights and the summary."""
-    parser = command.parser(__doc__, output="table .csv of the weights")
+    parser = command.parser(__doc__, output="picture .png, before and after, or table .csv of the weights")
     parser.add_argument("--weights", type=int, default=40, metavar="K", help="blendshapes; default: 40")
     parser.add_argument("--marks", type=int, default=300, metavar="N", help="marked points; default: 300")
     args = parser.parse_args(argv)
@@ -86,7 +87,11 @@ def main(argv: list[str] | None = None):
     print(f"{args.weights} blendshapes, {args.marks} marks")
     print(summary.brief_report())
     print(f"weights are off by {np.abs(weights - truth).max():.3g} at most")
-    if args.output:
+    if args.output and args.output.suffix == ".png":
+        fitted = np.asarray(SE3(pose).act(mean + np.einsum("k,kni->ni", weights, basis)))
+        start = mean + marks.mean(axis=0) - mean.mean(axis=0)
+        images.write(args.output, images.dots([[marks, start], [marks, fitted]]))
+    elif args.output:
         command.write_table(args.output, ("weight",), [[value] for value in weights.tolist()])
     return pose, weights, summary
 

@@ -102,3 +102,22 @@ def enlarge(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     channels = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
     larger = [map_coordinates(one, places, order=1, mode="nearest") for one in channels]
     return np.dstack(larger).reshape(*shape, *picture.shape[2:])
+
+
+def dots(panels: list[list[np.ndarray]], size: int = 220) -> np.ndarray:
+    """Picture (size, size * panels, 3): clouds of points (n, 3) seen along z, each in its colour."""
+    colours = np.array([[0.1, 0.3, 0.8], [0.9, 0.45, 0.1], [0.2, 0.6, 0.3], [0.6, 0.2, 0.6], [0.5, 0.4, 0.3]])
+    drawn = []
+    for clouds in panels:
+        every = np.concatenate(clouds)[:, :2]
+        low, extent = every.min(axis=0), max(float(np.ptp(every, axis=0).max()), 1e-12)
+        margin = 0.5 * (extent - np.ptp(every, axis=0))
+        picture = np.ones((size, size, 3))
+        for number, points in enumerate(clouds):
+            place = ((points[:, :2] - low + margin) / extent * (size - 7)).round().astype(int) + 3
+            reach = 2 - min(number, 1)  # the first cloud's dots are larger
+            for dx, dy in np.ndindex(2 * reach, 2 * reach):
+                rows, columns = size - 1 - place[:, 1] + dy - reach, place[:, 0] + dx - reach
+                picture[rows, columns] = colours[number % len(colours)]
+        drawn.append(picture)
+    return np.hstack(drawn)

@@ -11,6 +11,7 @@ The meshes have the same number of vertices, in the same order.
 from __future__ import annotations
 
 import command
+import images
 import meshes
 import numpy as np
 
@@ -56,7 +57,9 @@ def generated(count: int = 6, num_points: int = 120, noise: float = 0.01, seed: 
 def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, graphopt.Summary]:
     """Align; mean shape, similarities and the summary."""
     parser = command.parser(
-        __doc__, data="meshes with the same vertices; default: generated", output="table .csv"
+        __doc__,
+        data="meshes with the same vertices; default: generated",
+        output="picture .png, before and after, or table .csv",
     )
     args = parser.parse_args(argv)
     if args.data:
@@ -70,7 +73,10 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, graphop
     print(f"{len(shapes)} sets of {shapes.shape[1]} points")
     print(summary.brief_report())
     print("scales:", similarities[:, 7].round(4))
-    if args.output:
+    if args.output and args.output.suffix == ".png":
+        moved = [np.asarray(Sim3(one).act(points)) for one, points in zip(similarities, shapes, strict=True)]
+        images.write(args.output, images.dots([list(shapes), moved]))
+    elif args.output:
         columns = ("x", "y", "z", "qx", "qy", "qz", "qw", "scale")
         command.write_table(args.output, columns, similarities.tolist())
     return mean, similarities, summary

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from graphopt.errors import GraphOptError
     from graphopt.expressions import (
         BatchFit,
+        DeviceArray,
         ExpressionBatch,
         ExpressionError,
         FitStatus,
+        device_function,
         evaluate_batch,
         fit_batch,
+        to_device,
     )
     from graphopt.graph import (
         Edge,
@@ -75,11 +78,14 @@ _HOME = {
     "graphopt.errors": ("GraphOptError",),
     "graphopt.expressions": (
         "BatchFit",
+        "DeviceArray",
         "ExpressionBatch",
         "ExpressionError",
         "FitStatus",
+        "device_function",
         "evaluate_batch",
         "fit_batch",
+        "to_device",
     ),
     "graphopt.graph": (
         "Edge",
@@ -145,6 +151,7 @@ _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AutoOptions",
     "BatchFit",
+    "DeviceArray",
     "DoglegOptions",
     "Edge",
     "EdgeSet",
@@ -172,6 +179,7 @@ __all__ = [
     "compute_marginals",
     "computed_type",
     "datasets",
+    "device_function",
     "edge_type",
     "errors",
     "evaluate_batch",
@@ -197,6 +205,7 @@ __all__ = [
     "sequential",
     "solver",
     "sum_type",
+    "to_device",
     "types",
     "unique",
     "vertex_type",

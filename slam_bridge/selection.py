@@ -16,6 +16,7 @@ from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
 from slam_bridge.preintegration import Preintegrated
+from slam_bridge.tables import MapError
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +99,29 @@ class Selection:
         """Numbers of the keyframes that are not fixed."""
         return np.flatnonzero(~self.fixed)
 
+    def refuse_non_finite(self) -> None:
+        """`MapError` names a keyframe, observation or IMU measurement of numbers that are none.
+
+        `Map.add_keyframes` and the like let none in; columns that were written by hand may have some.
+        """
+        states = {"world_T_body": self.world_T_body}
+        if self.inertial.any():
+            states |= {name: getattr(self, name) for name in ("velocity", "gyro_bias", "acc_bias")}
+        for name, values in states.items():
+            taken = np.ones(len(values), bool) if name == "world_T_body" else self.inertial
+            bad = taken & ~np.isfinite(values).all(axis=1)
+            _refuse("keyframe", self.keyframes, name, values, bad)
+        length = np.linalg.norm(self.world_T_body[:, 3:], axis=1)
+        wrong = np.abs(length - 1.0) > 1e-2
+        _refuse("keyframe", self.keyframes, "world_T_body", self.world_T_body, wrong, "a unit quaternion")
+        pixel = self.observations.pixel
+        if not np.isfinite(pixel).all():
+            bad = ~np.isfinite(pixel).all(axis=1)
+            _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad))
+        for name in ("imu_measurement", "imu_information") if len(self.imu) else ():
+            values = getattr(self, name).reshape(len(self.imu), -1)
+            _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))
+
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
         return np.asarray(~np.isfinite(self.points).all(axis=1))
@@ -143,6 +167,23 @@ class Selection:
             rows = self.observations.camera == number
             result[rows] &= camera.kind.sees(camera.intrinsics, points[rows])
         return result
+
+
+def _refuse(
+    kind: str,
+    ids: np.ndarray,
+    name: str,
+    values: np.ndarray,
+    bad: np.ndarray,
+    expected: str = "finite numbers",
+) -> None:
+    if bad.any():
+        row = int(np.argmax(bad))
+        shown = np.array2string(values[row], precision=4, threshold=10)
+        raise MapError(
+            f"{kind} {int(ids[row])}: {name} is {shown}, expected {expected}. Set it anew, or remove the "
+            f"{kind}."
+        )
 
 
 def select(

@@ -11,6 +11,8 @@ from graphopt.errors import OptionError
 
 def run(args: argparse.Namespace) -> int:
     """Convert the file; return 0."""
+    if _is_map(args.input) or _is_map(args.output):
+        return _convert_map(args)
     from graphopt import io
 
     for option, name in (("--from", args.input_format), ("--to", args.output_format)):
@@ -26,4 +28,30 @@ def run(args: argparse.Namespace) -> int:
     for warning in warnings:
         print(f"graphopt: {warning}", file=sys.stderr)
     print(f"{args.output}: {graph.num_vertices} vertices, {graph.num_edges} edges from {args.input}")
+    return 0
+
+
+_MAPS = (".vib", ".json", ".yaml", ".yml", ".osa")
+"""Endings of files that hold a map of keyframes and landmarks, not a graph."""
+
+
+def _is_map(path: str) -> bool:
+    return path.lower().endswith(_MAPS)
+
+
+def _convert_map(args: argparse.Namespace) -> int:
+    given = {"--from": args.input_format, "--to": args.output_format, "--dialect": args.dialect}
+    given["--to-dialect"] = args.to_dialect
+    for option, value in given.items():
+        if value is not None:
+            raise OptionError(f"{option} is for graphs; of maps the names of the files say the format.")
+    from slam_bridge.exchange.convert import map_format, read_map_file, write_map_file
+
+    map_format(args.output)
+    problem = read_map_file(args.input)
+    for warning in write_map_file(problem, args.output):
+        print(f"graphopt: {warning}", file=sys.stderr)
+    world = problem.map
+    counts = f"{len(world.keyframes)} keyframes, {len(world.landmarks)} landmarks"
+    print(f"{args.output}: {counts}, {len(world.observations)} observations from {args.input}")
     return 0

@@ -36,24 +36,15 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _bal(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import bal
+def _graphs(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
+    """Bundle adjustment problems or pose graphs."""
+    from graphopt.eval import bal, pose_graphs
 
     paths = _paths(args.inputs)
     _check_configurations(args.config)
     options = _solver_options(args)
-    found = bal.units(paths, args.config, args.peer, options, args.runs)
-    return found, {**options, "runs": args.runs}
-
-
-def _pose_graph(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import pose_graphs
-
-    paths = _paths(args.inputs)
-    _check_configurations(args.config)
-    options = _solver_options(args)
-    found = pose_graphs.units(paths, args.config, args.peer, options, args.runs)
-    return found, {**options, "runs": args.runs}
+    units = {"bal": bal.units, "pose-graph": pose_graphs.units}[args.kind]
+    return units(paths, args.config, args.peer, options, args.runs), {**options, "runs": args.runs}
 
 
 def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
@@ -146,10 +137,10 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 _KINDS = {
-    "bal": _bal,
+    "bal": _graphs,
     "vib": _vib,
     "colmap": _colmap,
-    "pose-graph": _pose_graph,
+    "pose-graph": _graphs,
     "trajectory": _trajectory,
     "euroc": _sequences,
     "tumvi": _sequences,

@@ -352,9 +352,11 @@ def add_convert(commands: Any) -> None:
     parser = commands.add_parser(
         "convert",
         help="read one format, write another",
-        description="Read a graph and write it in the format that the output's name stands for.",
+        description="Read a graph and write it in the format that the output's name stands for. Maps of "
+        "keyframes and landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other, .g2o and "
+        "COLMAP folders.",
     )
-    parser.add_argument("input", metavar="IN", help="graph file")
+    parser.add_argument("input", metavar="IN", help="graph file, or a map's")
     parser.add_argument("output", metavar="OUT", help="file to write; .gz .bz2 .xz compress it")
     parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
     parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")

@@ -68,9 +68,9 @@ def add_sequence(kinds: Any, types: Any) -> None:
     parser.add_argument(
         "--supersample",
         type=types.positive_int,
-        default=1,
+        default=2,
         metavar="N",
-        help="N x N rays per pixel (default: 1)",
+        help="N x N rays per pixel (default: 2; 1 is faster, corners are then exact to 0.3 pixels)",
     )
     parser.add_argument("--perfect-imu", action="store_true", help="IMU without noise and biases")
 

@@ -12,15 +12,21 @@ of both -> interpreter on vectors of points. `batch` holds the expressions, `arg
 """
 
 from graphopt.expressions.batch import ExpressionBatch, ExpressionError, ExpressionProblem
+from graphopt.expressions.device_arrays import DeviceArray, to_device
 from graphopt.expressions.evaluate import evaluate_batch
 from graphopt.expressions.fit import BatchFit, FitStatus, fit_batch
+from graphopt.expressions.functions import DeviceFunction, device_function
 
 __all__ = [
     "BatchFit",
+    "DeviceArray",
+    "DeviceFunction",
     "ExpressionBatch",
     "ExpressionError",
     "ExpressionProblem",
     "FitStatus",
+    "device_function",
     "evaluate_batch",
     "fit_batch",
+    "to_device",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,10 +21,10 @@ from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
 from graphopt.graph.sets import EdgeSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
-from graphopt.solver.linear_systems import block_pattern, choose_system
+from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.trial import TrialsByParts
+from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
@@ -62,6 +63,7 @@ class CpuBlockSolver(TrialsByParts):
         self._dx = np.zeros(self.dim)
         self._damping = np.zeros(self.dim)
         self._system = choose_system(structure, options)
+        self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
         self._product: Any = None
         self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
@@ -163,6 +165,19 @@ class CpuBlockSolver(TrialsByParts):
         else:
             self._damping.fill(damping)
         return self._system.solve(self.values, self._damping, self._b, self._dx)
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update and chi2; conjugate gradients as exactly as the damping asks for."""
+        pcg = self._system.pcg
+        if pcg is None or damping.accuracy is None:
+            return super().trial(damping)
+        share = max(damping.accuracy**2, self._pcg_tolerance)
+        pcg.set_early_stop(share, damping.worth)
+        try:
+            found = super().trial(damping)
+        finally:
+            pcg.set_early_stop(0.0, 0.0)
+        return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""

@@ -39,6 +39,11 @@ class LinearSystem(Protocol):
         ...
 
     @property
+    def pcg(self) -> Pcg | None:
+        """The conjugate gradients, if it is them."""
+        ...
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of factors and work space."""
         ...
@@ -66,6 +71,11 @@ class Whole:
         return float(getattr(self._solver, "flops", 0.0))
 
     @property
+    def pcg(self) -> Pcg | None:
+        """The solver, if it iterates."""
+        return self._solver if isinstance(self._solver, Pcg) else None
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of the factor."""
         return int(getattr(self._solver, "memory_bytes", 0))
@@ -91,6 +101,11 @@ class Explicit:
         return True
 
     @property
+    def pcg(self) -> Pcg | None:
+        """The solver of S, if it iterates."""
+        return self._solver if isinstance(self._solver, Pcg) else None
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of S and its factor."""
         return 8 * self._schur.reduced_pattern.values_size + int(getattr(self._solver, "memory_bytes", 0))
@@ -112,6 +127,11 @@ class Implicit:
             return False
         self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
         return True
+
+    @property
+    def pcg(self) -> Pcg:
+        """The solver of S."""
+        return self._pcg
 
     @property
     def memory_bytes(self) -> int:

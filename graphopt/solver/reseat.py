@@ -30,6 +30,7 @@ FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
+_MEDIAN_SAMPLES = 1 << 16  # landmarks whose chi2 says what is usual, about
 _ROUNDS, _ITERATIONS = 4, 5  # of each round
 _HOPEFUL = 100.0  # times the present chi2: candidates worth another round
 _SPREAD_SAMPLES = 1 << 16  # landmarks whose extent is measured, about
@@ -113,24 +114,27 @@ def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.nda
     if not images:
         return np.empty(0, np.int64), []
     chi2, count = _sums_by_block(structure, images)
-    own = structure.vertex_blocks[number][eliminated] - structure.num_kept
-    if len(own) < len(chi2):  # some blocks are of other sets, or have edges that are no images
+    if np.count_nonzero(eliminated) < len(chi2):  # blocks of other sets, or with edges that are no images
         is_own = np.zeros(len(chi2), bool)
-        is_own[own] = True
-        count[~is_own] = 0.0
-    seen = slice(None) if bool((count > 0.0).all()) else np.flatnonzero(count)
-    if not len(count[seen]):
+        is_own[structure.vertex_blocks[number][eliminated] - structure.num_kept] = True
+        count[~is_own] = 0
+    seen = slice(None) if bool(count.all()) else np.flatnonzero(count)
+    num_seen = len(count[seen])
+    if num_seen == 0:
         return np.empty(0, np.int64), []
-    kernels.check_stop()
-    usual = np.median(chi2[seen] / count[seen])
-    suspicious = np.flatnonzero((count > 0.0) & (chi2 > _SUSPICIOUS * usual * count))
-    most = max(_MOST, int(_LARGEST_SHARE * len(count[seen])))
+    step = 1 + num_seen // _MEDIAN_SAMPLES
+    usual = np.median(chi2[seen][::step] / count[seen][::step])
+    is_large = chi2 > _SUSPICIOUS * usual * count
+    suspicious = np.flatnonzero(is_large & (count > 0) if num_seen < len(count) else is_large)
+    most = max(_MOST, int(_LARGEST_SHARE * num_seen))
     if len(suspicious) > most:
         suspicious = suspicious[np.argsort(-chi2[suspicious], kind="stable")[:most]]
     if not len(suspicious) or chi2[suspicious].sum() < worth:
         return suspicious[:0], []
     row_of_block = np.empty(len(chi2), np.int64)
-    row_of_block[own] = np.flatnonzero(eliminated)
+    row_of_block[structure.vertex_blocks[number][eliminated] - structure.num_kept] = np.flatnonzero(
+        eliminated
+    )
     rows = np.sort(row_of_block[suspicious])
     edges = [_edges_of(structure, group, slot, rows) for group, slot in images]
     return rows, [one for one in edges if len(one.rows)]
@@ -141,17 +145,22 @@ def _sums_by_block(
 ) -> tuple[np.ndarray, np.ndarray]:
     """chi2, infinite where it is not finite, and number of images, (num_eliminated,) each."""
     num = structure.num_blocks - structure.num_kept
-    chi2, count = np.zeros(num), np.zeros(num)
+    parts = []
     for group, slot in images:
-        kernels.check_stop()
         found = structure.sorted_edges(group, slot)
-        kernels.check_stop()
         begin = int(np.searchsorted(found.blocks, structure.num_kept))
-        all_of_them = len(found.blocks) - begin == num  # ascending, so one after the other
-        at = slice(None) if all_of_them else found.blocks[begin:] - structure.num_kept
-        chi2[at] += chi2_by_vertex(structure, group, slot)[begin:]
-        count[at] += np.diff(found.first[begin:])
-    chi2[~np.isfinite(chi2)] = np.inf
+        parts.append((found, begin, chi2_by_vertex(structure, group, slot)[begin:]))
+    found, begin, chi2 = parts[0]
+    if len(parts) == 1 and len(chi2) == num:  # ascending blocks, so these are all, one after the other
+        count = np.diff(found.first[begin:])
+    else:
+        chi2, count = np.zeros(num), np.zeros(num, np.int64)
+        for found, begin, own in parts:
+            at = found.blocks[begin:] - structure.num_kept
+            chi2[at] += own
+            count[at] += np.diff(found.first[begin:])
+    if not np.isfinite(chi2.sum()):
+        chi2[~np.isfinite(chi2)] = np.inf
     return chi2, count
 
 

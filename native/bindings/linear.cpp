@@ -393,6 +393,10 @@ void bind_pcg(py::module_& m) {
       .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
       .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
       .def("reset", [](BoundPcg& p) { p.pcg->reset(); })
+      .def(
+          "set_early_stop",
+          [](BoundPcg& p, double share, double worth) { p.pcg->set_early_stop(share, worth); },
+          py::arg("share"), py::arg("worth"))
       .def_property_readonly("iterations", [](const BoundPcg& p) { return p.pcg->iterations(); })
       .def_property_readonly("residual", [](const BoundPcg& p) { return p.pcg->residual(); })
       .def_property_readonly("memory_bytes", [](const BoundPcg& p) { return p.pcg->memory_bytes(); })

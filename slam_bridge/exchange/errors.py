@@ -59,7 +59,7 @@ def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
     if not (rows >= 0).any():
         return {}
     place = world.landmarks["position"][rows[rows >= 0]]
-    finite = np.isfinite(place).all(axis=1)
+    finite = np.asarray(np.isfinite(place).all(axis=1))
     points = np.asarray(motion.act(np.where(finite[:, None], place, 0.0)))
     away = np.linalg.norm(points - truth.points[rows >= 0], axis=1)
     away = away[finite]

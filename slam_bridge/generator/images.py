@@ -33,8 +33,8 @@ class ImageOptions:
     """Views per blurred image."""
     noise: float = 1.5
     """Standard deviation of the grey values (of 255)."""
-    supersample: int = 1
-    """Rays per pixel and direction; 1: only edges have more."""
+    supersample: int = 2
+    """Rays per pixel and direction; 1: only edges have more, three times as fast, corners to 0.3 pixels."""
 
     def __post_init__(self) -> None:
         if isinstance(self.exposure, str):

@@ -4,10 +4,10 @@
     footprint = 1.3 t sqrt(solid angle of the pixel) / |cos of incidence|
 
 So distortion is exact whatever the model, and a point of a surface appears where `Camera.project` puts it.
-Pixel (u, v) is a point sample at the middle of the pixel, of a texture that is averaged over the pixel's
-footprint; pixels at the edges of objects are the mean of 2 x 2 rays. With `supersample` all pixels are means
-of n x n rays. Pixels are kept in blocks of 16 x 16, each with a cone around its rays; a box is only cast
-against blocks whose cone meets its bounding sphere.
+A pixel is the mean of n x n rays (`supersample`), each of a texture that is averaged over its footprint. With
+n = 1 it is a point sample at the middle of the pixel, and only pixels at the edges of objects are means.
+Pixels are kept in blocks of 16 x 16, each with a cone around its rays; a box is only cast against blocks
+whose cone meets its bounding sphere.
 """
 
 from __future__ import annotations
@@ -40,10 +40,18 @@ class View:
     """(height, width) int16: 6 times the box + its face, the room first; -1 where there is no ray."""
 
 
+def _shifts(n: int) -> list[tuple[float, float]]:
+    """Places (du, dv) [px] of n x n rays in a pixel; of four on a turned grid no two share a line."""
+    if n == 2:
+        return [(-0.375, -0.125), (-0.125, 0.375), (0.125, -0.375), (0.375, 0.125)]
+    places = (np.arange(n) + 0.5) / n - 0.5
+    return [(float(du), float(dv)) for dv in places for du in places]
+
+
 class Renderer:
     """Renders a scene for one camera; rays are computed once."""
 
-    def __init__(self, camera: Camera, scene: Scene, supersample: int = 1):
+    def __init__(self, camera: Camera, scene: Scene, supersample: int = 2):
         if camera.resolution is None:
             raise OptionError(f"camera {camera.name!r} has no resolution; images need one.")
         if supersample not in (1, 2, 3, 4):
@@ -77,18 +85,25 @@ class Renderer:
         if n == 1:
             view = self._pass(origin, rotation, 0.0, 0.0, 1.0)
             return self._smoothed(view, origin, rotation)
-        shifts = (np.arange(n) + 0.5) / n - 0.5
-        parts = [self._pass(origin, rotation, du, dv, 1.0 / n).grey for dv in shifts for du in shifts]
-        whole = self._pass(origin, rotation, 0.0, 0.0, 1.0)
-        return View(np.mean(parts, axis=0), whole.depth, whole.face)
+        parts = [self._pass(origin, rotation, *shift, 1.0 / n).grey for shift in _shifts(n)]
+        _, distance, face = self._hits(origin, rotation, 0.0, 0.0)
+        depth = np.where(self._valid, distance, np.inf).astype(np.float32)
+        return View(np.mean(parts, axis=0), self._image(depth), self._image(face))
 
-    def _pass(self, origin: np.ndarray, rotation: np.ndarray, du: float, dv: float, size: float) -> View:
+    def _hits(
+        self, origin: np.ndarray, rotation: np.ndarray, du: float, dv: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Directions in the world of rays shifted by (du, dv) [px], and what they hit: distance, face."""
         rays = self._rays
         if du or dv:
             rays = rays + self._slopes @ np.array([du, dv], np.float32)
         directions = rays @ rotation.T.astype(np.float32)
         distance, face = self._cast(origin, rotation, directions)
         face[~self._valid] = _NOTHING
+        return directions, distance, face
+
+    def _pass(self, origin: np.ndarray, rotation: np.ndarray, du: float, dv: float, size: float) -> View:
+        directions, distance, face = self._hits(origin, rotation, du, dv)
         grey = self._shade(origin, directions, distance, face, self._width * np.float32(size))
         distance = np.where(self._valid, distance, np.inf).astype(np.float32)
         return View(*(self._image(one) for one in (grey, distance, face)))

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -166,11 +167,15 @@ def _write(planned: Sequence, folder: Path, options: SequenceOptions, progress: 
                 ImageMaker(renderer, trajectory, options.images, [options.seed, 4, k]),
             )
         )
-    for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
-        for place, maker in makers:
-            (place / f"{stamp}.png").write_bytes(folders.png(maker.image(stamp), FORMATS[layout]))
-        if progress is not None:
-            progress(done, len(planned.image_stamps))
+    with ThreadPoolExecutor(len(makers)) as pool:  # numpy lets go of the interpreter: one core per camera
+        for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
+            list(pool.map(lambda one, stamp=stamp: _write_image(*one, stamp, FORMATS[layout]), makers))
+            if progress is not None:
+                progress(done, len(planned.image_stamps))
+
+
+def _write_image(folder: Path, maker: ImageMaker, stamp: int, bits: int) -> None:
+    (folder / f"{stamp}.png").write_bytes(folders.png(maker.image(stamp), bits))
 
 
 def _provenance(planned: Sequence, options: SequenceOptions) -> dict[str, Any]:

@@ -65,6 +65,7 @@ def bundle(
         raise OptionError(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
+    selection.refuse_non_finite()
     window = window or Window()
     start, holds = selection, selection.holds()
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))

@@ -135,7 +135,8 @@ class FrameGraph:
         return self._solver
 
     def load(self, seen: FrameObservations, world_T_body: np.ndarray) -> None:
-        """Take a frame's observations and pose (7,)."""
+        """Take a frame's observations and pose (7,); `OptionError` for pixels and sigmas that are none."""
+        _refuse_non_finite(seen)
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}
         if (
@@ -331,6 +332,17 @@ class FrameGraph:
         pose = vertices.estimate[row].copy()
         pose[3:] /= np.linalg.norm(pose[3:])
         return pose
+
+
+def _refuse_non_finite(seen: FrameObservations) -> None:
+    if np.isfinite(seen.pixel).all() and (seen.sigma > 0.0).all():
+        return
+    bad = ~(np.isfinite(seen.pixel).all(axis=1) & (seen.sigma > 0.0))
+    row = int(np.argmax(bad))
+    raise OptionError(
+        f"observation in row {row}: pixel {seen.pixel[row]} px with sigma {seen.sigma[row]} px, expected "
+        "finite numbers and sigma > 0. Leave such rows out."
+    )
 
 
 def _empty_edges(graph: graphopt.Graph, tag: str, count: int, camera: np.ndarray, rig: Rig) -> EdgeSet:

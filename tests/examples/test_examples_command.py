@@ -72,6 +72,15 @@ def test_runs_and_writes(name, tmp_path):
         assert output.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", ["face_fitting", "procrustes"])
+def test_points_are_drawn(name, tmp_path):
+    """Those that write tables draw pictures as well."""
+    output = tmp_path / "out.png"
+    done = run(name, "--device", "cpu", "-o", output)
+    assert done.returncode == 0, done.stderr
+    assert output.read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("name", ["trajectory_errors"])
 def test_older_examples_run(name):
     """They have no options."""

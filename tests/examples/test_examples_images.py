@@ -313,3 +313,14 @@ def test_an_image_of_another_size_is_taken():
         flow, summary = optical_flow.estimate(images.gray(first), images.gray(following), device="cpu")
         assert flow.shape == (size, size, 2)
         assert isinstance(summary, graphopt.Summary)
+
+
+def test_dots_are_where_points_are():
+    """Two clouds in two panels: the corners of a square, its middle in another colour."""
+    corners = np.array([[0.0, 0.0, 5.0], [1.0, 0.0, 2.0], [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
+    picture = images.dots([[corners, np.array([[0.5, 0.5, 0.0]])], [corners[:1]]], size=101)
+    assert picture.shape == (101, 202, 3)
+    drawn = (picture[:, :101] < 1.0).any(axis=2)
+    assert drawn[:8, :8].any() and drawn[-8:, -8:].any() and drawn[47:54, 47:54].any()
+    assert not drawn[10:40].any()
+    assert (picture[50, 50] != picture[3, 3]).any()

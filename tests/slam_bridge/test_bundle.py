@@ -225,6 +225,29 @@ def test_landmarks_without_a_finite_place(place):
     )
 
 
+@pytest.mark.parametrize(
+    ("table", "column", "message"),
+    [
+        ("keyframes", "world_T_body", "keyframe 3: world_T_body is .*nan.*finite"),
+        ("keyframes", "velocity", "keyframe 3: velocity is .*nan"),
+        ("observations", "pixel", "observation 3: pixel is .*nan"),
+        ("imu", "measurement", "IMU measurement 3: imu_measurement is .*nan"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_by_name(table, column, message):
+    """Columns may be written by hand; the map stays as it is."""
+    world, _ = simulated_map(np.random.default_rng(19), times=0.25 * np.arange(6), count=30)
+    world.tables[table][column][3, 1] = np.nan
+    before = world.landmarks["position"].copy()
+    with pytest.raises(sb.MapError, match=message):
+        sb.full_inertial_ba(world, options=EXACT)
+    np.testing.assert_array_equal(world.landmarks["position"], before)
+    world, _ = simulated_map(np.random.default_rng(19), times=0.25 * np.arange(6), count=30)
+    world.keyframes["world_T_body"][2, 3:] *= 3.0
+    with pytest.raises(sb.MapError, match=r"keyframe 2: .*unit quaternion"):
+        sb.local_ba(world, world.keyframes.ids[1:4])
+
+
 def test_a_dropped_camera_and_an_imu_jump():
     """Keyframes without images are carried by the IMU; one that jumps by 30 m/s^2 is rejected."""
     rng = np.random.default_rng(8)

@@ -251,3 +251,15 @@ def test_landmarks_without_a_finite_place_take_no_part(place):
     np.testing.assert_allclose(found.keyframes.world_T_body, expected.keyframes.world_T_body, atol=1e-12)
     assert found.rejected["behind camera"].tolist() == [4, 5, 6]
     np.testing.assert_array_equal(found.inliers[known], expected.inliers)
+
+
+def test_pixels_that_are_none_are_refused_by_row():
+    """A pixel that is no number, and a sigma of zero."""
+    rig = sb.Rig(sb.Camera.pinhole([0, 0, 0, 0, 0, 0, 1.0], 400.0, 410.0, 320.0, 240.0))
+    points, pixel = np.full((5, 3), 4.0), np.full((5, 2), 100.0)
+    start = [0.0, 0, 0, 0, 0, 0, 1.0]
+    with pytest.raises(ValueError, match=r"row 2: .*sigma"):
+        sb.pose_optimization(rig, start, sb.FrameObservations.of(points, pixel, sigma=[1, 1, 0, 1, 1]))
+    pixel[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"row 3: pixel .*nan"):
+        sb.pose_optimization(rig, start, sb.FrameObservations.of(points, pixel))

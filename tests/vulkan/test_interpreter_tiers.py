@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphopt.device import ShaderError
-from graphopt.device.tiers import Choice, TieredKernel, build_kernels, tier_choice
+from graphopt.device.tiers import BuiltKernels, Choice, TieredKernel, build_kernels, tier_choice
 from graphopt.errors import OptionError
 
 
@@ -16,8 +16,12 @@ class SlowDevice:
     """Builds a kernel when it is told to."""
 
     def __init__(self):
+        self.info: dict[str, str] = {}
         self.may_go_on = threading.Semaphore(0)
         self.built: list[str] = []
+
+    def save_pipeline_cache(self):
+        """There is none."""
 
     def generated(self, kernel, constants=None):
         """Wait for the test's permission, then note the kernel."""
@@ -79,21 +83,61 @@ def test_kernels_are_built_while_others_are_written():
     build_kernels(SimpleNamespace(generated=build), iter(("first", "second")))
 
 
-def test_who_wants_to_know_is_told_once_all_kernels_are_there():
+def of_set(device, kernels, built, asked) -> TieredKernel[str]:
+    """One that claims its set of kernels, as a solver's thread does, and notes that it made their text."""
+
+    def texts():
+        if built.claim():
+            asked.append(built)
+            yield from kernels
+
+    return TieredKernel(
+        device,
+        interpreted=lambda: "interpreted",
+        kernels=texts,
+        compiled=lambda: "compiled",
+        choice="auto",
+        built=built,
+    )
+
+
+def test_a_set_is_known_once_all_its_kernels_are_there(monkeypatch):
     """And not where one of them failed."""
-    for kernels, expected in ((("a", "b"), [["a", "b"]]), (("a", "wrong"), [])):
-        device, told = SlowDevice(), []
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "")
+    for kernels, expected in ((("a", "b"), True), (("a", "wrong"), False)):
+        device = SlowDevice()
         device.may_go_on.release(2)
-        one = TieredKernel(
-            device,
-            interpreted=lambda: 0,
-            kernels=lambda kernels=kernels: kernels,
-            compiled=lambda: 1,
-            choice="auto",
-            built=lambda device=device, told=told: told.append(sorted(device.built)),
-        )
+        built = BuiltKernels(device, b"some kernels")
+        one = of_set(device, kernels, built, [])
         one.wait()
-        assert told == expected
+        assert built.are_there() == expected
+
+
+def test_a_set_is_built_once_for_all_who_want_it_at_the_same_time(monkeypatch):
+    """The second waits for the first; where that one fails it tries itself; another set does not wait."""
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "")
+    for kernels in (("a", "b"), ("a", "wrong")):
+        device, asked = SlowDevice(), []
+        sets = [BuiltKernels(device, b"the same") for _ in range(2)]
+        first = of_set(device, kernels, sets[0], asked)
+        device.may_go_on.release()
+        while "a" not in device.built:
+            pass
+        second = of_set(device, kernels, sets[1], asked)
+        other = of_set(device, ("c",), BuiltKernels(device, b"another"), [])
+        device.may_go_on.release(4)
+        for one in (first, second, other):
+            one.wait()
+        assert other.advance() and other.active == "compiled"
+        if "wrong" in kernels:
+            assert len(asked) == 2
+            for one in (first, second):
+                with pytest.raises(ShaderError):
+                    one.advance()
+        else:
+            assert asked == [sets[0]]
+            assert sorted(device.built) == ["a", "b", "c"]
+            assert second.advance() and second.active == "compiled"
 
 
 def test_tiers_can_be_forced(monkeypatch):

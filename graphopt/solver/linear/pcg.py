@@ -3,6 +3,9 @@
     A x = b,   M = block diagonal of A,   r = b - A x,   stop when   r' inv(M) r <= bound
     bound = tolerance * (b' inv(M) b)
 
+It also stops where more is not asked for, see `set_early_stop`: iteration i adds g = alpha r' inv(M) r to the
+quadratic model 2 b'x - x'A x, and as many iterations again would add i g (Nash, Sofer 1990).
+
 With an absolute tolerance (g2o's default) the bound is at least half of the final r' inv(M) r of the solve
 before. The iteration starts at x = 0.
 """
@@ -26,11 +29,14 @@ class Pcg(kernels.Pcg):
             diagonal block is not positive definite (`failed_block`).
         solve(b, out=None) -> x (dim,).
         reset(): forget the residual of the solve before, as at the start of an optimization.
+        set_early_stop(share, worth): solves to come also stop where the bound is met with `share` in place of
+            the tolerance, or after 30 iterations where i g < max(share times the model, worth); 0, 0: not.
 
     Attributes after solve:
         iterations: products with A.
         residual: r' inv(M) r.
-        converged: whether the bound was met; False at max_iterations, or if A turned out indefinite.
+        converged: whether the bound, or what `set_early_stop` asks for, was met; False at max_iterations, or
+            if A turned out indefinite.
     """
 
     def __init__(

@@ -11,6 +11,8 @@
 namespace graphopt {
 namespace {
 
+constexpr std::int64_t kPatience = 30;  // iterations before their gain counts: soft modes come late
+
 // own += column block times x and, off the diagonal, its transpose.
 template <int Dim>
 void multiply_column(const BlockPattern& pattern, int col, const double* values, const double* x,
@@ -147,10 +149,12 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   std::copy(b + begin, b + end, r + begin);
   precondition(r, d, first, last);
   double residual = dot(r, d, begin, end, team);
-  double bound = tolerance_ * residual;
+  double bound = std::max(tolerance_, share_) * residual;
   if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
   std::int64_t iteration = 0;
-  for (; iteration < max_iterations_ && residual > bound; ++iteration) {
+  double model = 0.0;
+  bool is_enough = false;
+  for (; !is_enough && iteration < max_iterations_ && residual > bound; ++iteration) {
     if (team.thread == 0) stops_ = stop_requested();
     matrix_->multiply(d, q, team);
     team.wait();  // q is complete: its parts are not those of `begin .. end`
@@ -164,7 +168,10 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
     }
     precondition(r, s, first, last);
     const double next = dot(r, s, begin, end, team);
-    const double beta = next / residual;
+    const double beta = next / residual, gain = alpha * residual;
+    model += gain;
+    const double iterations = static_cast<double>(iteration + 1);
+    is_enough = iteration + 1 >= kPatience && iterations * gain < std::max(share_ * model, worth_);
     for (std::int64_t i = begin; i < end; ++i) d[i] = s[i] + beta * d[i];
     residual = next;
     team.wait();  // all of d is needed by the next product
@@ -172,7 +179,7 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   if (team.thread != 0) return;
   iterations_ = iteration;
   residual_ = residual;
-  converged_ = residual <= bound;
+  converged_ = is_enough || residual <= bound;
 }
 
 }  // namespace graphopt

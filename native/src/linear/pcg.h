@@ -4,6 +4,10 @@
 //
 // With an absolute tolerance (g2o's default) the bound is at least half the final r' M^-1 r of the solve
 // before, so that later, easier systems of one optimization are not solved more exactly than earlier ones.
+//
+// Where less than a solution to the tolerance will do, it also stops once iterations gain little (S. G. Nash,
+// A. Sofer, Assessing a search direction within a truncated-Newton method, 1990): iteration i adds g = alpha
+// r' M^-1 r to the quadratic model 2 b'x - x'A x; as many iterations again at this gain would add i g.
 #pragma once
 
 #include <cstdint>
@@ -93,6 +97,10 @@ class Pcg {
   // x (dim) := approximate solution, from x = 0; x may be b.
   void solve(const double* b, double* x);
 
+  // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and after the 30th iteration
+  // where i g < max(share times the model, worth). 0, 0: neither.
+  void set_early_stop(double share, double worth) { share_ = share, worth_ = worth; }
+
   // Forget the residual of the solve before.
   void reset() { previous_residual_ = -1.0; }
 
@@ -100,7 +108,7 @@ class Pcg {
   std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
   std::int64_t iterations() const { return iterations_; }
   double residual() const { return residual_; }  // r' M^-1 r at the end
-  bool converged() const { return converged_; }
+  bool converged() const { return converged_; }  // to the bound, or as far as was asked for
   int failed_block() const { return failed_block_; }
   std::int64_t memory_bytes() const {
     return static_cast<std::int64_t>((2 * block_offset_.back() + 5 * dim()) * sizeof(double));
@@ -122,6 +130,7 @@ class Pcg {
     double value = 0.0;
   };
   std::vector<Partial> partial_;
+  double share_ = 0.0, worth_ = 0.0;
   double previous_residual_ = -1.0, residual_ = 0.0;
   std::int64_t iterations_ = 0;
   bool converged_ = false, ready_ = false;

@@ -65,7 +65,8 @@ inline void put(double* d, const double* s, const Piece& piece, std::int64_t cod
 
 // Edges between the one that is added and the one whose destinations are fetched into the cache.
 constexpr int kPrefetchDistance = 3;
-constexpr double kChunkNanoseconds = 5e3;  // a usual chunk of edges, for looks at the watch
+constexpr std::int64_t kWordsAtOnce = 1 << 15;  // of 64 numbers: 16 MB between two looks at the watch
+constexpr double kChunkNanoseconds = 5e3;       // a usual chunk of edges, for looks at the watch
 
 inline void prefetch(const double* p, int length) {
   for (int i = 0; i < length; i += 8) __builtin_prefetch(p + i, 1);
@@ -256,10 +257,12 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
   };
   for_each_partition([&](int t) {
     share(stored_.num_words(), t, [&](std::int64_t begin, std::int64_t end) {
-      stored_.clear_others(begin, end, values, values_size);
+      for (; begin < end && !stop_requested(); begin += kWordsAtOnce)  // the first time it gets the memory
+        stored_.clear_others(begin, std::min(begin + kWordsAtOnce, end), values, values_size);
     });
     share(b_size, t, [&](std::int64_t begin, std::int64_t end) { std::fill(b + begin, b + end, 0.0); });
   });
+  throw_if_stopped();
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) { sums[static_cast<std::size_t>(t)] = linearize_partition(t, values, b); });
   throw_if_stopped();

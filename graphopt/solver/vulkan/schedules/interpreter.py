@@ -115,6 +115,7 @@ class TieredLinearizer(DeviceLinearizer):
         merged: as `DeviceLinearizer`; the interpreter sums edge set after edge set.
         """
         super().__init__(context, structure, storage, merged)
+        self._built = built
         self._views_made = threading.Event()
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
@@ -122,15 +123,21 @@ class TieredLinearizer(DeviceLinearizer):
             kernels=self._all_kernels,
             compiled=lambda: None,
             choice="interpreter" if built is None else "auto",
-            built=None if built is None else built.note,
+            built=built,
         )
 
     def _all_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """Everything that the compiled linearisation runs; in the thread."""
+        """Everything that the compiled linearisation runs; in the thread.
+
+        Nothing, once another solver of the same types has built it: a window that moves on meets the thread
+        of the one before.
+        """
         try:
             super().prepare()
         finally:
             self._views_made.set()
+        if self._built is not None and not self._built.claim():
+            return
         yield from super().kernels()
         yield from self.oplus_kernels()
 

@@ -1,0 +1,54 @@
+"""`graphopt convert` takes maps from any format to any other, and says what is lost."""
+
+import numpy as np
+import pytest
+
+from graphopt.cli.main import main
+from slam_bridge.exchange import VibProblem, read_map_file, write_map_file
+from slam_bridge.generator.problem import ProblemOptions, generate_problem
+
+SMALL = ProblemOptions(keyframes=20, landmarks=150, observations=480)
+
+
+@pytest.fixture(scope="module")
+def problem() -> VibProblem:
+    return generate_problem("MH01", SMALL)
+
+
+@pytest.mark.parametrize("name", ["b.g2o", "b.json", "b.yaml", "folder", "b.npz"])
+def test_there_and_back_by_the_command(problem, name, tmp_path, capsys):
+    """Keyframes, landmarks and pixels survive two commands; the first names what is lost."""
+    first, middle, last = (str(tmp_path / one) for one in ("a.vib", name, "c.vib"))
+    write_map_file(problem, first)
+    if name == "b.npz":  # a graph's format of the command, too: by the library
+        assert write_map_file(read_map_file(first), middle) == [
+            f"not in the npz file: the {one}" for one in ("truth", "raw IMU", "provenance")
+        ]
+        write_map_file(read_map_file(middle), last)
+    else:
+        assert main(["convert", first, middle]) == 0
+        said = capsys.readouterr()
+        assert "20 keyframes, 150 landmarks, 480 observations" in said.out
+        assert "19 IMU measurements" in said.err and "the truth" in said.err
+        assert ("right columns" in said.err) == (name in ("b.yaml", "folder"))
+        assert main(["convert", middle, last]) == 0
+    found = read_map_file(last).map
+    assert [len(found.tables[one]) for one in ("keyframes", "landmarks", "observations")] == [20, 150, 480]
+    for world in (found, problem.map):
+        seen = world.observations
+        assert np.ptp(seen["pixel"], axis=0).min() > 100.0
+    mine, theirs = (np.sort(one.observations["pixel"][:, 0]) for one in (found, problem.map))
+    np.testing.assert_allclose(mine, theirs, atol=1e-4)
+
+
+def test_what_cannot_be_converted(problem, tmp_path, capsys):
+    """Options of graphs, unknown endings and boost's archives end with a sentence."""
+    path = str(tmp_path / "a.vib")
+    write_map_file(problem, path)
+    for arguments, text in (
+        ([path, str(tmp_path / "b.g2o"), "--to", "toro"], "--to is for graphs"),
+        ([path, str(tmp_path / "b.toro")], "no file of a map"),
+        ([str(tmp_path / "atlas.osa"), path], "boost archive"),
+    ):
+        assert main(["convert", *arguments]) != 0
+        assert text in capsys.readouterr().err
