@@ -117,7 +117,9 @@ def measured(args: argparse.Namespace, num_ranks: int) -> dict:
     """What a run with so many ranks finds."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
-        command = [shutil.which("mpirun") or "mpirun", "-n", str(num_ranks), "--bind-to", "none"]
+        beside = Path(sys.executable).parent / "mpirun"
+        mpirun = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
+        command = [mpirun, "-n", str(num_ranks), "--bind-to", "none"]
         command += [*args.mpirun.split(), sys.executable, __file__, "--worker", str(path)]
         given = ["--device", args.device, "--cameras", str(args.cameras), "--points", str(args.points)]
         given += ["--weak"] * args.weak + (["--problem", args.problem] if args.problem else [])

