@@ -169,7 +169,9 @@ def _write(planned: Sequence, folder: Path, options: SequenceOptions, progress: 
         )
     with ThreadPoolExecutor(len(makers)) as pool:  # numpy lets go of the interpreter: one core per camera
         for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
-            written = [pool.submit(_write_image, *one, stamp, FORMATS[layout]) for one in makers]
+            written = [
+                pool.submit(_write_image, files, maker, stamp, FORMATS[layout]) for files, maker in makers
+            ]
             for image in written:
                 image.result()
             if progress is not None:
