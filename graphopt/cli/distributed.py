@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
+from typing import Any
 
+from graphopt.distributed.communicator import agreed
 from graphopt.errors import GraphOptError, OptionError
 
 _LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -13,9 +16,12 @@ _LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 
 def refuse(args: argparse.Namespace) -> None:
     """`OptionError` for options that need ranks, and for ranks that would all do the same."""
-    for name in ("checkpoint", "resume"):
-        if getattr(args, name) is not None:
-            raise OptionError(f"--{name} needs --distributed, which also works without mpirun, as one rank.")
+    for name in ("checkpoint", "resume", "read_in_parts"):
+        if getattr(args, name):
+            option = name.replace("_", "-")
+            raise OptionError(
+                f"--{option} needs --distributed, which also works without mpirun, as one rank."
+            )
     size = max((int(os.environ.get(name, "1") or 1) for name in _LAUNCHERS), default=1)
     if size > 1:
         raise OptionError(
@@ -34,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
     ranks = MpiCommunicator(comm)
     leads = ranks.rank == 0
     try:
+        if args.read_in_parts:
+            return _in_parts(args, comm, leads)
         given = together(ranks, lambda: optimize.read(args) if leads else None)
         if given is not None:
             return optimize.report(args, given, comm)
@@ -42,3 +50,37 @@ def run(args: argparse.Namespace) -> int:
         if leads or not is_agreed(error):
             raise
         return 2  # rank 0 says it
+
+
+def _in_parts(args: argparse.Namespace, comm: Any, leads: bool) -> int:
+    """Read, solve and write without the whole graph on any rank."""
+    import graphopt.distributed
+    from graphopt.cli import optimize, output
+    from graphopt.distributed.writing import check_kind
+    from graphopt.io.files import write_bytes
+
+    for name in ("plot", "initialize", "checkpoint", "resume"):
+        if getattr(args, name) is not None:
+            raise agreed(OptionError(f"--{name} needs the whole graph on rank 0: leave out --read-in-parts."))
+    if args.output is not None:
+        try:
+            check_kind(args.input, args.output)
+        except OptionError as error:
+            raise agreed(error) from None
+    started = time.perf_counter()
+    parted = graphopt.distributed.read(args.input, comm)
+    seconds = time.perf_counter() - started
+    if args.robust_kernel is not None:
+        parted.share.graph.set_robust_kernel(*args.robust_kernel)
+    summary = optimize.solve(parted, args, comm, speaks=leads)
+    if args.output is not None:
+        graphopt.distributed.write(parted, args.output, comm)
+    if leads:
+        document = summary.to_dict() | {"input": args.input, "output": args.output, "dialect": None}
+        document |= {"unknown_tags": {}, "warnings": []}
+        document["seconds"]["read"] = seconds
+        document["seconds"]["total"] += seconds
+        if args.stats:
+            write_bytes(args.stats, (output.to_json(document) + "\n").encode())
+        optimize.tell(args, document, summary)
+    return 0 if summary.is_usable else 1

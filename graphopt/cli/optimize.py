@@ -82,13 +82,18 @@ def report(args: argparse.Namespace, given: Input, comm: Any = None) -> int:
         write_bytes(args.stats, (output.to_json(document) + "\n").encode())
     if given.before is not None:
         _plot(args.plot, given.before, graph, document)
+    tell(args, document, summary)
+    return _status(summary, written, interrupted)
+
+
+def tell(args: argparse.Namespace, document: dict[str, Any], summary: Summary) -> None:
+    """Print the report, or the JSON that was asked for."""
     if args.json:
         output.print_json(document)
-    else:
-        _print_summary(document, args)
-        for line in summary.rank_lines():
-            print(line)
-    return _status(summary, written, interrupted)
+        return
+    _print_summary(document, args)
+    for line in summary.rank_lines():
+        print(line)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -137,21 +142,20 @@ def _warn(sentences: list[str]) -> None:
         print(f"graphopt: {sentence}", file=sys.stderr)
 
 
-def solve(graph: Graph | None, args: argparse.Namespace, comm: Any = None) -> Summary:
+def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool = True) -> Summary:
     """Optimize with progress; graph: None on the ranks of `comm` but the first, which are quiet."""
     import graphopt
 
-    quiet = args.json or graph is None
-    progress = output.Progress(
-        verbose=args.verbose and graph is not None, as_json=quiet, num_iterations=args.iterations
-    )
+    speaks = speaks and graph is not None
+    quiet = args.json or not speaks
+    progress = output.Progress(verbose=args.verbose and speaks, as_json=quiet, num_iterations=args.iterations)
     ranks = {}
     if comm is not None:
         names = ("partition", "checkpoint", "every", "resume")
         ranks = {"comm": comm, **{name: getattr(args, name) for name in names}}
     with StopOnInterrupt() as interrupt, progress:
         return graphopt.optimize(
-            graph,  # type: ignore[arg-type]
+            graph,
             method=args.method,
             max_iterations=args.iterations,
             linear_solver=args.linear_solver,

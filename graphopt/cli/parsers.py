@@ -270,6 +270,11 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
         "--partition", choices=PARTITIONS, default="auto", help="with --distributed: who gets which landmarks"
     )
     parser.add_argument(
+        "--read-in-parts",
+        action="store_true",
+        help="with --distributed: every rank reads its part of a BAL text or .npz; no rank has all of it",
+    )
+    parser.add_argument(
         "--checkpoint", metavar="FILE.npz", help="with --distributed: write the estimates on the way"
     )
     parser.add_argument(

@@ -1,6 +1,24 @@
 """Optimization over the ranks of an MPI communicator, or over threads with a device each: docs/scaling.md."""
 
-from graphopt.distributed.communicator import Communicator, RankError
-from graphopt.distributed.optimize import optimize
+from __future__ import annotations
 
-__all__ = ["Communicator", "RankError", "optimize"]
+import os
+from typing import Any
+
+from graphopt.distributed import reading, writing
+from graphopt.distributed.communicator import Communicator, RankError
+from graphopt.distributed.mpi import MpiCommunicator
+from graphopt.distributed.optimize import optimize
+from graphopt.distributed.reading import PartedGraph
+
+__all__ = ["Communicator", "PartedGraph", "RankError", "optimize", "read", "write"]
+
+
+def read(path: str | os.PathLike[str], comm: Any) -> PartedGraph:
+    """Read a BAL text or .npz in parts, each rank of an mpi4py communicator its own; see `reading`."""
+    return reading.read(path, MpiCommunicator(comm))
+
+
+def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Any) -> None:
+    """Write the estimates of a graph that was read in parts, by rank 0 in pieces; see `writing`."""
+    writing.write(parted, path, MpiCommunicator(comm))

@@ -43,9 +43,10 @@ class EachIteration:
         self._signals = signals
         self._told = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
         looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
-        asked = comm.share((self._told is not None, looks))
+        asked = comm.share((self._told is not None, looks, problem is not None))
         self._is_heard = any(one[0] for one in asked)
-        self._is_looked_at = any(one[1] for one in asked)
+        self._is_looked_at = any(one[1] for one in asked) and any(one[2] for one in asked)
+        """Of a graph that was read in parts, each rank's share has the estimates anyway."""
         self._checkpoint, self._every = wanted.checkpoint, wanted.every
 
     def callback(self) -> Callback | None:

@@ -29,6 +29,7 @@ from graphopt.distributed.devices import assign_device, rank_devices, threads_of
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
+from graphopt.distributed.reading import PartedGraph
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Share, scatter
 from graphopt.distributed.signals import AgreedSignals
@@ -75,19 +76,22 @@ class Wanted:
 def distributed_rules(rules: StopRules) -> StopRules:
     """The rules without what looks at the whole graph at once."""
     if isinstance(rules, AutoOptions):
-        return replace(rules, relax_above=np.inf, contest=False, reseat_gain=np.inf)
+        return replace(rules, relax_above=np.inf, contest=False, reseat_gain=np.inf, patience=np.inf)
     return rules
 
 
-def optimize(graph: Graph | None, comm: Any, wanted: Wanted) -> Summary:
+def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Summary:
     """Optimize rank 0's graph over a communicator; see `graphopt.optimize`. Collective.
 
     comm: an mpi4py communicator, or None: as many threads as `wanted.solver.device` names devices.
-    graph: that of rank 0 counts; a graph that another rank has gets the result too, None does as well.
+    graph: that of rank 0 counts; a graph that another rank has gets the result too, None does as well. Of a
+        `PartedGraph` every rank gives its own, whose share has the result.
     Returns the same summary on all ranks. What one rank raises during set-up, all raise: `RankError` names
     it.
     """
     if comm is None:
+        if isinstance(graph, PartedGraph):
+            raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
         return _in_threads(graph, wanted)
     if not is_mpi(comm):
         return optimize_rank(graph, comm, wanted)
@@ -130,7 +134,7 @@ class _Whole:
     summary: Summary
 
 
-def optimize_rank(graph: Graph | None, comm: Communicator, wanted: Wanted) -> Summary:
+def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted) -> Summary:
     """What each rank does."""
     return _told(*_solve(graph, comm, wanted), wanted)
 
@@ -142,27 +146,39 @@ def _told(summary: Summary, signals: AgreedSignals, wanted: Wanted) -> Summary:
     return summary
 
 
-def _solve(graph: Graph | None, comm: Communicator, wanted: Wanted) -> tuple[Summary, AgreedSignals]:
+def _solve(
+    graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted
+) -> tuple[Summary, AgreedSignals]:
     start = time.perf_counter()
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
     assignment = assign_device(comm, options.device)
     signals = AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
-        whole = together(comm, lambda: _deal(graph, wanted, options, comm.size) if comm.rank == 0 else None)
-        summary = _own_summary(comm, whole)
-        share: Share = comm.deal(None if whole is None else whole.shares)
+        parted = graph if isinstance(graph, PartedGraph) else None
+        given = None if isinstance(graph, PartedGraph) else graph
+        whole: _Whole | None = None
+        is_parted = any(comm.share(parted is not None))
+        if is_parted:
+            summary, share = together(comm, lambda: _given(parted, wanted))
+        else:
+            whole = together(
+                comm, lambda: _deal(given, wanted, options, comm.size) if comm.rank == 0 else None
+            )
+            summary = _own_summary(comm, whole)
+            share = comm.deal(None if whole is None else whole.shares)
         summary.seconds["analyze"] = time.perf_counter() - start
         solver = DistributedBlockSolver(share, replace(options, device=assignment.device), comm)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
         problem = None if whole is None else whole.problem
-        told = EachIteration(comm, share, graph, problem, signals, summary, wanted)
+        told = EachIteration(comm, share, given, problem, signals, summary, wanted)
         if comm.rank == 0:
             tell_start(summary, wanted.verbose)
         waited, begun = comm.seconds, time.perf_counter()
         run(algorithm, rules, solver, summary, signals, told.callback())
         waited, iterating = comm.seconds - waited, time.perf_counter() - begun
-        bring_back(comm, share, graph, problem)
+        if not is_parted:
+            bring_back(comm, share, given, problem)
     summary.take_description(solver.describe())
     close_seconds(summary.seconds, time.perf_counter() - start)
     describe_ranks(summary, comm, share, solver, iterating, waited)
@@ -201,6 +217,20 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
     summary.fixed_by_gauge = held
     shares = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
     return _Whole(problem, shares, summary)
+
+
+def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:
+    """Of a graph that was read in parts: an empty summary and the share."""
+    if parted is None:
+        raise GraphError("Some ranks have a graph that was read in parts, and this one has none.")
+    chosen = {"fix": wanted.fix != "auto", "vertices": wanted.vertices, "edges": wanted.edges}
+    ways = {"level": wanted.level != 0, "checkpoint": wanted.checkpoint, "resume": wanted.resume}
+    for name, value in {**chosen, **ways}.items():
+        if value is not None and value is not False:
+            raise OptionError(f"{name} needs the whole graph on rank 0; this one was read in parts.")
+    if wanted.solver.schur == "off":
+        raise OptionError("schur='off' needs the whole graph on rank 0; this one was read in parts.")
+    return Summary(parted.num_vertices, parted.num_edges, wanted.method), parted.share
 
 
 def _own_summary(comm: Communicator, whole: _Whole | None) -> Summary:

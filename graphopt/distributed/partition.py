@@ -83,7 +83,7 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
         raise OptionError(f"partition is '{method}', expected one of {', '.join(METHODS)}.")
     items = _items(incidence)
     if num_ranks == 1 or incidence.num_kept < 2:
-        return _dealt(incidence, items, num_ranks, "slabs", _cut(items.weight, num_ranks))
+        return _dealt(incidence, items, num_ranks, "slabs", cut(items.weight, num_ranks))
     covisibility = _covisibility(incidence)
     found = []
     if method in ("auto", "slabs"):
@@ -130,11 +130,11 @@ def _by_slabs(
     mean /= np.maximum(np.bincount(items.item, minlength=count), 1)
     row = np.argsort(mean, kind="stable")
     ranks = np.empty(count, np.int64)
-    ranks[row] = _cut(items.weight[row], num_ranks)
+    ranks[row] = cut(items.weight[row], num_ranks)
     return _dealt(incidence, items, num_ranks, "slabs", ranks)
 
 
-def _cut(weight: np.ndarray, num_ranks: int) -> np.ndarray:
+def cut(weight: np.ndarray, num_ranks: int) -> np.ndarray:
     """Rank of each element of a row that is cut into pieces of equal weight."""
     middle = np.cumsum(weight) - 0.5 * weight
     total = float(weight.sum()) or 1.0

@@ -29,7 +29,7 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
         way = given.get("computed", "auto")
         if way not in WAYS:
             raise OptionError(f"computed is '{way}', expected one of {', '.join(WAYS)}.")
-        if graph is None or not graph.has_computed():  # None: of a rank whose graph rank 0 has
+        if not isinstance(graph, Graph) or not graph.has_computed():  # another rank has it
             if way != "auto":
                 raise OptionError(f"computed is '{way}', but the graph has no computed values.")
             return function(graph, *arguments, **named)

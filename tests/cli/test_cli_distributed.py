@@ -56,6 +56,21 @@ def test_what_cannot_be(file, arguments, words):
     assert words in done.stderr and "Traceback" not in done.stderr
 
 
+@with_ranks
+def test_reading_in_parts(tmp_path):
+    """A BAL file of which no rank has all; the result is a BAL file."""
+    path, out = tmp_path / "a.bal", tmp_path / "b.bal"
+    graphopt.write(graphopt.datasets.bundle_adjustment.ba(8, 80, seed=1), path)
+    arguments = (str(path), "--distributed", "--read-in-parts", "--method", "lm", "-o", str(out), "--json")
+    done = launch(2, *COMMAND, *arguments)
+    assert done.returncode == 0, done.stderr
+    expected = graphopt.optimize(graphopt.read(path), "lm").final_chi2
+    assert json.loads(done.stdout)["final_chi2"] == pytest.approx(expected, rel=1e-9)
+    assert graphopt.read(out).chi2() == pytest.approx(expected, rel=1e-6)
+    refused = launch(2, *COMMAND, str(path), "--distributed", "--read-in-parts", "--initialize", "none")
+    assert refused.returncode != 0 and "--initialize needs the whole graph" in refused.stderr
+
+
 def test_options_that_need_ranks(file, capsys):
     """Refused, not ignored."""
     assert main(["optimize", str(file), "--checkpoint", "c.npz"]) == 2

@@ -38,3 +38,18 @@ def test_errors_are_small_fractions_of_the_path(rendered, mode, limit):
     assert abs(errors.scale - 1.0) < 0.02
     if mode == "stereo-inertial":
         assert found.tracked_fraction == 1.0
+
+
+def test_inertial_loops_turn_the_map_about_gravity_alone(tmp_path):
+    """Places seen again after three seconds close loops with four freedoms; the map stays upright."""
+    folder = tmp_path / "V1_02"
+    arguments = ["--like", "V1_02", "--seed", "1", "--seconds", "12", "--image-scale", "0.5"]
+    assert main(["generate", "vi-sequence", *arguments, "--supersample", "1", "-o", str(folder)]) == 0
+    sequence = open_sequence("euroc", folder)
+    found = run(sequence, PipelineOptions(single_thread=True, loop_gap=3.0))
+    loops = [step for step in found.steps if step["step"] == "loop"]
+    assert any(one["accepted"] for one in loops) and len(found.world.loops) > 0
+    estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
+    truth = Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body)
+    errors = compare(estimate, truth, align="yaw")
+    assert np.sqrt(np.mean(errors.absolute**2)) < 0.005 * errors.path_length
