@@ -304,10 +304,6 @@ class Auto:
         self._solver.finish()
         return self._relaxation.gap() < _PROVEN
 
-    def _num_residuals(self) -> int:
-        groups = self._solver.structure.groups
-        return sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
-
     def _has_landmarks(self) -> bool:
         """There are eliminated vertices, and their places are to be looked at."""
         structure = self._solver.structure

@@ -168,7 +168,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2; conjugate gradients as exactly as the damping asks for."""
-        pcg = self._system.pcg
+        pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
         share = max(damping.accuracy**2, self._pcg_tolerance)
@@ -178,6 +178,10 @@ class CpuBlockSolver(TrialsByParts):
         finally:
             pcg.set_early_stop(0.0, 0.0)
         return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
+
+    def _conjugate_gradients(self) -> Any:
+        """The CPU's, if they solve."""
+        return self._system.pcg
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""

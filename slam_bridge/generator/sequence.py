@@ -169,7 +169,11 @@ def _write(planned: Sequence, folder: Path, options: SequenceOptions, progress: 
         )
     with ThreadPoolExecutor(len(makers)) as pool:  # numpy lets go of the interpreter: one core per camera
         for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
-            list(pool.map(lambda one, stamp=stamp: _write_image(*one, stamp, FORMATS[layout]), makers))
+            written = [
+                pool.submit(_write_image, files, maker, stamp, FORMATS[layout]) for files, maker in makers
+            ]
+            for image in written:
+                image.result()
             if progress is not None:
                 progress(done, len(planned.image_stamps))
 

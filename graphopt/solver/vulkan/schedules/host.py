@@ -77,6 +77,9 @@ class HostLinearizedSolver(CpuBlockSolver):
         """Of H and the steps: "double" or "mixed"."""
         return self.system.context.precision
 
+    def _conjugate_gradients(self) -> None:
+        """They run on the device, with rules of their own."""
+
     def in_double(self) -> HostLinearizedSolver | None:
         """The same at the same estimates in float64; kept. The CPU's part of it is shared."""
         if self.precision == "double" or not self.device.has_float64:
