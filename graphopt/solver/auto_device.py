@@ -1,8 +1,9 @@
-"""What device "auto" stands for: the CPU, but a GPU for what only a GPU does and for large bundle adjustment.
+"""What device "auto" stands for: the CPU, but a GPU for what only a GPU does and for large graphs.
 
 With landmarks to eliminate, an iteration is linear in the edges and a discrete GPU does it 20 to 100 times
-faster than a few cores, but opening it, kernels and uploads take some tenths of a second. Pose graphs stay on
-the CPU: they are factorized there in any case.
+faster than a few cores. Large pose graphs are factorized there, up to ten times faster than on 16 cores where
+they fill space or a plane (`benchmarks/device_cholesky.py`), and about as fast along a random walk. But opening
+the device, kernels and uploads take some tenths of a second.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def choose_device(structure: Structure, options: SolverOptions) -> str:
     """The device: "cpu", "vulkan" where the options need a GPU, or "vulkan:N" for a large problem."""
     if options.schedule not in ("auto", "host") or options.precision == "mixed":
         return "vulkan"
-    if structure.num_edges < LARGE or not structure.has_schur or options.schur == "off":
+    if structure.num_edges < LARGE or (structure.has_schur and options.schur == "off"):
         return "cpu"
     if options.linear_solver in ("cholesky", "dense"):
         return "cpu"

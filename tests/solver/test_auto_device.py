@@ -1,69 +1,46 @@
-"""Which device "auto" takes."""
+"""What device "auto" takes: a discrete GPU for large graphs, and what keeps it on the CPU."""
 
 from __future__ import annotations
 
 import pytest
 
 from graphopt import datasets
-from graphopt.device import list_devices
-from graphopt.errors import DeviceError
-from graphopt.optimizer import optimize
 from graphopt.solver import auto_device
-
-
-@pytest.fixture(autouse=True)
-def looked_for_anew():
-    auto_device._discrete_gpu.cache_clear()
-    yield
-    auto_device._discrete_gpu.cache_clear()
+from graphopt.solver.auto_device import choose_device
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
 
 
 @pytest.fixture
-def software_driver_as_gpu(monkeypatch):
-    """What is here counts as a discrete GPU, and small problems as large."""
-    for one in (devices := list_devices()):
-        object.__setattr__(one, "kind", "discrete")
-    monkeypatch.setattr("graphopt.device.list_devices", lambda: devices)
-    monkeypatch.setattr(auto_device, "LARGE", 20)
+def gpu(monkeypatch):
+    """A discrete GPU, number 1; graphs of 100 edges are large."""
+    monkeypatch.setattr(auto_device, "_discrete_gpu", lambda: 1)
+    monkeypatch.setattr(auto_device, "LARGE", 100)
 
 
-def scene():
-    return datasets.ba(cameras=4, points=30, camera="bal", seed=2)
+GRAPHS = {
+    "poses": (lambda: datasets.sphere(5, 30), "vulkan:1"),
+    "landmarks": (lambda: datasets.ba(5, 60), "vulkan:1"),
+    "few poses": (lambda: datasets.manhattan(20), "cpu"),
+}
 
 
-def test_small_problems_and_software_drivers_stay_on_the_cpu(monkeypatch):
-    assert "llvmpipe" not in optimize(scene(), "lm", 2).device_name
-    monkeypatch.setattr(auto_device, "LARGE", 20)
-    kinds = {one.kind for one in list_devices()}
-    assert kinds == {"cpu"} or "discrete" in kinds
-    if kinds == {"cpu"}:
-        assert "llvmpipe" not in optimize(scene(), "lm", 2).device_name
+@pytest.mark.parametrize("name", GRAPHS)
+def test_large_graphs_go_to_a_gpu(gpu, name):
+    """With landmarks to eliminate and without."""
+    make, expected = GRAPHS[name]
+    assert choose_device(Structure(make().select()), SolverOptions()) == expected
 
 
-def test_large_problems_go_to_a_gpu(software_driver_as_gpu):
-    """Where something is eliminated and conjugate gradients may be used."""
-    cpu = optimize(scene(), "lm", 4, device="cpu")
-    found = optimize(scene(), "lm", 4)
-    assert found.device == "vulkan:0" and cpu.device == "cpu"
-    assert found.final_chi2 == pytest.approx(cpu.final_chi2, rel=1e-8)
-    assert optimize(scene(), "lm", 1, linear_solver="cholesky").device == "cpu"
-    assert optimize(scene(), "lm", 1, schur="off").device == "cpu"
-    assert optimize(datasets.manhattan(60), "lm", 1).device == "cpu"
+@pytest.mark.parametrize("options", [{"schur": "off"}, {"linear_solver": "cholesky"}])
+def test_what_is_asked_for_may_keep_it_on_the_cpu(gpu, options):
+    """A factorization of all of H, or by name, is the CPU's unless a device is named too."""
+    structure = Structure(datasets.ba(5, 60).select())
+    assert choose_device(structure, SolverOptions(**options)) == "cpu"
 
 
-def test_a_gpu_that_fails_is_left_with_a_warning(software_driver_as_gpu, monkeypatch):
-    def broken(*arguments, **options):
-        raise DeviceError("The device has no memory left.")
-
-    monkeypatch.setattr("graphopt.solver.vulkan.solver.open_device", broken)
-    with pytest.warns(RuntimeWarning, match="no memory left. Solving on the CPU instead"):
-        assert optimize(scene(), "lm", 1).device == "cpu"
-    with pytest.raises(DeviceError, match="no memory left"):
-        optimize(scene(), "lm", 1, device="vulkan")
-
-
-def test_options_that_need_a_gpu_take_one():
-    assert optimize(scene(), "lm", 1, precision="mixed").device.startswith("vulkan")
-    assert optimize(scene(), "lm", 1, schedule="blocks").schedule == "blocks"
-    with pytest.raises(DeviceError, match="schedule 'blocks' is for GPUs"):
-        optimize(scene(), "lm", 1, device="cpu", schedule="blocks")
+def test_without_a_gpu_it_is_the_cpu(monkeypatch):
+    """However large."""
+    monkeypatch.setattr(auto_device, "_discrete_gpu", lambda: None)
+    monkeypatch.setattr(auto_device, "LARGE", 1)
+    assert choose_device(Structure(datasets.sphere(5, 30).select()), SolverOptions()) == "cpu"
