@@ -1,9 +1,9 @@
 """What device "auto" stands for: the CPU, but a GPU for what only a GPU does and for large graphs.
 
 With landmarks to eliminate, an iteration is linear in the edges and a discrete GPU does it 20 to 100 times
-faster than a few cores. Large pose graphs are factorized there, up to ten times faster than on 16 cores where
-they fill space or a plane (`benchmarks/device_cholesky.py`), and about as fast along a random walk. But opening
-the device, kernels and uploads take some tenths of a second.
+faster than a few cores. Large pose graphs are factorized there, up to ten times faster than on 16 cores
+where they fill space or a plane (`benchmarks/device_cholesky.py`), and about as fast along a random walk. But
+opening the device, kernels and uploads take some tenths of a second.
 """
 
 from __future__ import annotations
