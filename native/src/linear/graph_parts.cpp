@@ -2,11 +2,13 @@
 
 #include <metis.h>
 
+#include <mutex>
 #include <new>
 #include <string>
 #include <type_traits>
 
 #include "linear/errors.h"
+#include "linear/ordering.h"
 
 namespace graphopt {
 
@@ -18,6 +20,7 @@ std::vector<std::int32_t> graph_parts(std::vector<std::int32_t> begin, std::vect
   idx_t n = static_cast<idx_t>(begin.size()) - 1, num_constraints = 1, cut = 0, count = num_parts;
   std::vector<std::int32_t> parts(n, 0);
   if (n == 0 || num_parts == 1) return parts;
+  std::lock_guard<std::mutex> lock(metis_mutex());
   idx_t options[METIS_NOPTIONS];
   METIS_SetDefaultOptions(options);
   options[METIS_OPTION_SEED] = 1;

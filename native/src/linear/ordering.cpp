@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <numeric>
 
 #include "linear/errors.h"
@@ -54,9 +53,7 @@ std::vector<std::int32_t> amd_order(const BlockGraph& graph) {
 }
 
 std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
-  // METIS draws from the C library's generator, which it seeds itself: one call at a time.
-  static std::mutex& guard = *new std::mutex;  // a call that nobody waits for may outlive static objects
-  std::lock_guard<std::mutex> lock(guard);
+  std::lock_guard<std::mutex> lock(metis_mutex());
   idx_t n = graph.size();
   std::vector<idx_t> begin(graph.begin.begin(), graph.begin.end());
   std::vector<idx_t> neighbor(graph.neighbor.begin(), graph.neighbor.end());
@@ -269,6 +266,11 @@ EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
   EliminationTree tree = stoppable(task);
   name = *own_name;
   return tree;
+}
+
+std::mutex& metis_mutex() {
+  static std::mutex& guard = *new std::mutex;  // a call that nobody waits for may outlive static objects
+  return guard;
 }
 
 }  // namespace graphopt

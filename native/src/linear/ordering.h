@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,8 @@ EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_
 
 // name: auto, amd, metis, natural, dense (natural, for one front). On return the ordering that was taken.
 EliminationTree order_blocks(const BlockGraph& graph, std::string& name);
+
+// METIS draws from the C library's generator, which it seeds itself: one call at a time.
+std::mutex& metis_mutex();
 
 }  // namespace graphopt
