@@ -1,6 +1,6 @@
 """Draw the pictures of docs/gallery.md: python tools/gallery.py FOLDER.
 
-Each example that writes a picture is run on the data that it makes, on the CPU.
+Each example that writes a picture is run on the data that it makes, on the CPU, with the installed package.
 """
 
 import os
@@ -23,12 +23,11 @@ def main(folder: str) -> int:
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "MPLBACKEND": "agg"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     failed = 0
     for name in pictures():
         script, out = ROOT / "examples" / f"{name}.py", target / f"{name}.png"
         command = [sys.executable, str(script), "--device", "cpu", "-o", str(out)]
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(command, env=environment, cwd=target, capture_output=True, text=True)
         failed += done.returncode != 0
         print(f"{name}: {'drawn' if done.returncode == 0 else done.stderr.strip()}")
     return failed
