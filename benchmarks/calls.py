@@ -15,6 +15,7 @@ import cProfile
 import pstats
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from device_resident import graph_of
@@ -27,15 +28,15 @@ from graphopt.optimizer.summary import Summary
 LATER = 4
 
 
-def calls(graph: Graph, device: str, precision: str) -> tuple[list[float], Summary]:
-    """Seconds of one call after the other, each from the same start."""
+def calls(graph: Graph, later: int, **options: Any) -> tuple[list[float], Summary]:
+    """Seconds of the first call and of `later` ones, each from the same start, and what the last did."""
     start = [vertices.estimate.copy() for vertices in graph.vertex_sets]
     seconds = []
-    for _ in range(1 + LATER):
+    for _ in range(1 + later):
         for vertices, values in zip(graph.vertex_sets, start, strict=True):
             vertices.estimate[...] = values
         began = time.perf_counter()
-        summary = graphopt.optimize(graph, device=device, precision=precision)
+        summary = graphopt.optimize(graph, **options)
         seconds.append(time.perf_counter() - began)
     for vertices, values in zip(graph.vertex_sets, start, strict=True):
         vertices.estimate[...] = values
@@ -53,7 +54,7 @@ def main() -> None:
     for name in arguments.problems:
         graph = read(name) if Path(name).exists() else graph_of(name)
         for precision in arguments.precision or ("double", "mixed"):
-            seconds, summary = calls(graph, arguments.device, precision)
+            seconds, summary = calls(graph, LATER, device=arguments.device, precision=precision)
             phases = ", ".join(f"{k} {1e3 * v:.1f}" for k, v in summary.seconds.items() if v >= 2e-4)
             print(
                 f"{Path(name).name} {precision}: first {1e3 * seconds[0]:.1f} ms, later "

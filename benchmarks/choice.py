@@ -9,13 +9,12 @@ that auto takes over the faster one's.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import numpy as np
+from calls import calls
 from device_resident import graph_of
 
-import graphopt
 from graphopt import datasets
 from graphopt.graph import Graph
 
@@ -37,17 +36,8 @@ PROBLEMS: dict[str, Callable[[], Graph]] = {
 
 def seconds_on(graph: Graph, device: str, repeats: int) -> tuple[float, str]:
     """Median seconds of later calls, and the device that was taken."""
-    start = [vertices.estimate.copy() for vertices in graph.vertex_sets]
-    seconds, taken = [], ""
-    for _ in range(repeats + 1):
-        for vertices, values in zip(graph.vertex_sets, start, strict=True):
-            vertices.estimate[...] = values
-        began = time.perf_counter()
-        taken = graphopt.optimize(graph, max_iterations=15, device=device).device
-        seconds.append(time.perf_counter() - began)
-    for vertices, values in zip(graph.vertex_sets, start, strict=True):
-        vertices.estimate[...] = values
-    return float(np.median(seconds[1:])), taken
+    seconds, summary = calls(graph, repeats, max_iterations=15, device=device)
+    return float(np.median(seconds[1:])), summary.device
 
 
 def main() -> None:

@@ -42,9 +42,13 @@ def synthetic() -> Any:
 
 
 def graph_of(name: str) -> Graph:
-    """A synthetic problem as a graph: cameras stay, points are eliminated."""
+    """A synthetic problem of published size as a graph."""
     tool = synthetic()
-    arrays = tool.make(*tool.PUBLISHED[name], 1)
+    return graph_of_arrays(tool.make(*tool.PUBLISHED[name], 1))
+
+
+def graph_of_arrays(arrays: dict[str, np.ndarray]) -> Graph:
+    """What `synthetic().make` returns as a graph: cameras stay, points are eliminated."""
     num_cameras, num_points = len(arrays["cameras"]), len(arrays["points"])
     graph = Graph()
     graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), arrays["cameras"])

@@ -11,13 +11,12 @@ neighbouring sizes: 1 is linear growth.
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 
 import numpy as np
-from device_resident import synthetic
+from calls import calls
+from device_resident import graph_of_arrays, synthetic
 
-import graphopt
 from graphopt.graph import Graph
 
 SIZES = [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000]
@@ -27,30 +26,7 @@ TRACK = 6
 def graph_of_size(observations: int) -> Graph:
     """Cameras that stay, points that are eliminated."""
     cameras = max(5, int(0.55 * np.sqrt(observations)))
-    arrays = synthetic().make(cameras, observations // TRACK, observations, "photos", 1)
-    num_cameras, num_points = len(arrays["cameras"]), len(arrays["points"])
-    graph = Graph()
-    graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), arrays["cameras"])
-    ids = num_cameras + np.arange(num_points)
-    graph.add_vertices("VERTEX_TRACKXYZ", ids, arrays["points"], marginalized=True)
-    edges = np.stack([arrays["camera_index"], ids[arrays["point_index"]]], axis=1)
-    graph.add_edges("EDGE_OBSERVATION_BAL", edges, arrays["observations"])
-    return graph
-
-
-def measured(graph: Graph, arguments: argparse.Namespace) -> tuple[float, float, graphopt.Summary]:
-    """Seconds of a later call, of the first one, and what it did."""
-    start = [vertices.estimate.copy() for vertices in graph.vertex_sets]
-    seconds = []
-    for _ in range(3):
-        for vertices, values in zip(graph.vertex_sets, start, strict=True):
-            vertices.estimate[...] = values
-        began = time.perf_counter()
-        summary = graphopt.optimize(
-            graph, max_iterations=arguments.iterations, device=arguments.device, precision=arguments.precision
-        )
-        seconds.append(time.perf_counter() - began)
-    return min(seconds[1:]), seconds[0], summary
+    return graph_of_arrays(synthetic().make(cameras, observations // TRACK, observations, "photos", 1))
 
 
 def main() -> None:
@@ -66,7 +42,14 @@ def main() -> None:
     for size in (one for one in SIZES if one <= arguments.most):
         graph = graph_of_size(size)
         count = graph.num_edges
-        seconds, first, summary = measured(graph, arguments)
+        (first, *later), summary = calls(
+            graph,
+            2,
+            max_iterations=arguments.iterations,
+            device=arguments.device,
+            precision=arguments.precision,
+        )
+        seconds = min(later)
         rows.append((count, seconds, float(summary.memory_bytes)))
         print(
             f"{count:>10,} observations: {1e3 * seconds:10.1f} ms (first {1e3 * first:9.1f}), "
