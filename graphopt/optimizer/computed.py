@@ -13,6 +13,7 @@ from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.computed.inline import inlined
+from graphopt.solver.held import brought_up_to_date
 
 WAYS = ("auto", "inline", "materialize")
 FEW_VERTICES = 16
@@ -39,7 +40,7 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
             return function(**given)
         other, chosen = inlined(graph, selection)
         edges = {one.edge_set: one.rows for one in chosen.edges} if chosen.chosen_by_edges else None
-        callback = _told(graph, given.get("callback"))
+        callback = brought_up_to_date(graph.compute, given.get("callback"))
         changed = {"graph": other, "level": -1, "vertices": None, "edges": edges, "computed": "auto"}
         try:
             return function(**{**given, **changed, "callback": callback})
@@ -47,18 +48,6 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
             graph.compute()
 
     return optimize
-
-
-def _told(graph: Graph, users: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
-    """The user's callback, which finds the values of the present estimates in the graph."""
-    if users is None or not getattr(users, "looks_at_graph", True):
-        return users
-
-    def told(iteration: Any) -> object:
-        graph.compute()
-        return users(iteration)
-
-    return told
 
 
 def is_small(graph: Graph, selection: Selection) -> bool:

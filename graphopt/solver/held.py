@@ -22,6 +22,20 @@ from graphopt.types.subset import subset_edge_type, subset_vertex_type
 _EDGE_COLUMNS = ("sequence", "vertices", "measurement", "information", "kernel", "kernel_width", "parameters")
 
 
+def brought_up_to_date(
+    bring: Callable[[], object], users: Callable[[Any], object] | None
+) -> Callable[[Any], object] | None:
+    """The user's callback, called after `bring`, unless it does not look at the graph."""
+    if users is None or not getattr(users, "looks_at_graph", True):
+        return users
+
+    def told(iteration: Any) -> object:
+        bring()
+        return users(iteration)
+
+    return told
+
+
 @dataclass
 class Problem:
     """What is optimized: the user's graph, or one without the held components."""
@@ -33,14 +47,7 @@ class Problem:
 
     def callback(self, users: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
         """The user's callback, which finds the present estimates in the user's graph."""
-        if users is None or not self.parts or not getattr(users, "looks_at_graph", True):
-            return users
-
-        def told(iteration: Any) -> object:
-            self.bring_back()
-            return users(iteration)
-
-        return told
+        return brought_up_to_date(self.bring_back, users) if self.parts else users
 
     def bring_back(self) -> None:
         """Write the estimates into the user's graph."""

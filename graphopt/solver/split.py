@@ -19,7 +19,7 @@ from graphopt.codegen.workspace import workspace
 from graphopt.graph import EdgeSet, Graph, VertexSet
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection
-from graphopt.solver.held import Problem
+from graphopt.solver.held import Problem, brought_up_to_date
 from graphopt.symbolic.expr import topological
 from graphopt.types.base import VertexType
 from graphopt.types.split import Piece, piece_type, split_edge_type
@@ -39,14 +39,7 @@ class SplitProblem(Problem):
 
     def callback(self, users: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
         """The user's callback, which finds the present estimates in the user's graph."""
-        if users is None or not getattr(users, "looks_at_graph", True):
-            return users
-
-        def told(iteration: Any) -> object:
-            self.bring_back()
-            return users(iteration)
-
-        return told
+        return brought_up_to_date(self.bring_back, users)
 
     def bring_back(self) -> None:
         """Write the estimates into the user's graph."""
