@@ -1,9 +1,9 @@
 """Triangular solves on a device: L z = P b from the leaves up, L' (P x) = S z from the roots down.
 
-A front of up to 2,048 rows is one workgroup's, from what its children carry up to what it carries on: it reads the
-factor more slowly than the whole device would, but nobody waits between its blocks of 32 columns. Larger ones are
-shared, block by block, by workgroups of 128 rows (forward) or columns (backward), each of which solves the 32 x 32
-triangle for itself.
+A front of up to 2,048 rows is one workgroup's, from what its children carry up to what it carries on: it
+reads the factor more slowly than the whole device would, but nothing waits between its blocks of 32 columns.
+Larger ones are shared, block by block, by workgroups of 128 rows (forward) or columns (backward), each of
+which solves with the 32 x 32 triangle for itself.
 """
 
 from __future__ import annotations
