@@ -385,7 +385,9 @@ class IteratingBlockSolver(DistributedBlockSolver):
         return super().describe() | {"factorized_on": "", "schur": schur}
 
 
-def make_solver(share: Share, options: SolverOptions, comm: Communicator) -> FormedBlockSolver | IteratingBlockSolver:
+def make_solver(
+    share: Share, options: SolverOptions, comm: Communicator
+) -> FormedBlockSolver | IteratingBlockSolver:
     """The block solver for what `options` say and what is cheaper. Collective."""
     structure = together(comm, lambda: _structure(share))
     forms, exact = _ways(comm, share, structure, options)
