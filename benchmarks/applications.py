@@ -9,7 +9,8 @@ have all 17 rows; a row is an example of `examples/`, on data that it makes: of 
 schedules of the dense one. "computed": both ways of computed values. "figure13": Opt's factors over CUDA
 and Ceres (DeVito et al., TOG 2017), as its text says them. "figure15": what each rewrite of expressions
 leaves of the operations (Opt's ablation is a plot). A time is that of a whole call, set-up included, after a
-first one: kernels are compiled by then. S = 1 takes some seconds on a CPU; grids have S times the rows and columns.
+first one: kernels are compiled by then. S = 1 takes some seconds on a CPU; grids have S times the rows and
+columns.
 """
 
 # ruff: noqa: E402
