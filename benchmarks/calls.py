@@ -119,13 +119,20 @@ def main() -> None:
     parser.add_argument("--device", default="vulkan")
     parser.add_argument("--precision", action="append", choices=("double", "mixed"))
     parser.add_argument("--best", type=float, default=np.inf, help="the best known chi2, of one PROBLEM")
+    parser.add_argument("--schur", default="auto")
+    parser.add_argument("--linear-solver", default="auto")
     parser.add_argument("--profile", action="store_true", help="one more call under cProfile")
     arguments = parser.parse_args()
     for name in arguments.problems:
         graph = read(name) if Path(name).exists() else graph_of(name)
         best = arguments.best
         for precision in arguments.precision or ("double", "mixed"):
-            options = {"device": arguments.device, "precision": precision}
+            options = {
+                "device": arguments.device,
+                "precision": precision,
+                "schur": arguments.schur,
+                "linear_solver": arguments.linear_solver,
+            }
             whole = calls(graph, LATER, **options)
             best = min(best, whole.summary.final_chi2)
             print(
