@@ -75,7 +75,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
 def chi2_by_vertex_kernel(
     signature: EdgeSignature, slot: int, arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
-    """sums[d] = sum of rho over the edges of destination d of slot a, an accumulator; a workgroup per tile."""
+    """sums[d] = sum of rho over the edges of destination d, an accumulator; a workgroup per tile."""
     _check_slot(signature, slot)
     loads = edge_loads(signature, False, arithmetic)
     body = edge_statements(chi2_program(signature), signature, ["rho"], ["rho"], loads, arithmetic)
@@ -84,16 +84,16 @@ def chi2_by_vertex_kernel(
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("tiles", "INPUT(%, uint, tiles)")
     interface.add("sums", "OUTPUT(%, accumulator, sums)")
-    totals = [Total("rho", True)]
+    chi2 = Total("rho", True)
     main = [
         *TILE_START,
-        totals[0].start,
+        chi2.start,
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(load_lines(signature, loads, body.used)),
         *indent(body.lines),
-        f"  {totals[0].add(f'to_real({body.outputs["rho"]})')}",
+        f"  {chi2.add('to_real(' + body.outputs['rho'] + ')')}",
         "}",
-        *tile_sums(totals),
+        *tile_sums([chi2]),
     ]
     header = [
         f"chi2 by vertex of slot {slot}, {argument_names(signature.edge_type)[slot]}",
