@@ -224,12 +224,12 @@ class ResidentBlockSolver:
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
-        self._wait_linearized()
+        self.wait_linearized()
         return self.system.largest_entries()[0]
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
-        self._wait_linearized()
+        self.wait_linearized()
         return self.system.largest_entries()[1]
 
     # ---------------------------------------------------------------- evaluation
@@ -265,7 +265,7 @@ class ResidentBlockSolver:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
         chi2 = self.chi2()
         self._prepared.result()
-        self._wait_linearized()
+        self.wait_linearized()
         self._bring_now_and_then()
         self._estimates.hold()
         held = self._estimates.held
@@ -281,7 +281,8 @@ class ResidentBlockSolver:
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
         self.system.record_diagonal(program)
 
-    def _wait_linearized(self) -> None:
+    def wait_linearized(self) -> None:
+        """H, b and H's diagonal are there."""
         if self._linearizing is not None:
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
@@ -295,15 +296,23 @@ class ResidentBlockSolver:
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2 in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
-        self._advance()
-        source, target = self._estimates.current, self._estimates.free_version()
-        tail = self._program(("trial", source, target), self._record_tail, source, target)
+        target, tail = self.prepare_move()
         if not self.system.solve(damping, tail):
             return Trial(False, seconds=self._split(start, before))
+        moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
+        return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
+
+    def prepare_move(self) -> tuple[int, Program]:
+        """Before a trial: the version that `arrive` is told, and the program that follows a solution."""
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        return target, self._program(("trial", source, target), self._record_tail, source, target)
+
+    def arrive(self, target: int) -> Trial:
+        """After the program of `prepare_move` has run."""
         self._arrive(target)
         gain, step_size = unpack_wide(self._scalars.downloaded.copy(), self.precision == "double").tolist()
-        is_coarse = self.system.is_coarse(damping)
-        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before), is_coarse)
+        return Trial(True, self._known_chi2[target], gain, step_size)
 
     def move(self) -> Trial:
         """Push, update by dx, and chi2 there, in one submission."""
