@@ -29,7 +29,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.external import DeviceExternal
@@ -243,6 +243,24 @@ class ResidentBlockSolver:
             self._known_chi2[current] = self._linearizer.chi2
         return self._known_chi2[current]
 
+    def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
+        """chi2 of a group's edges by the vertices of a slot, see `BlockSolver`."""
+        self._advance()
+        number, current = self.structure.groups.index(group), self._estimates.current
+        if slot not in self._linearizer.edges[number].views:
+            self._prepared.result()
+        sums = self._linearizer.sums_by_vertex(number, slot)
+        if sums is None:
+            self.finish()
+            return None
+        self._run(("sums", current, number, slot), self._record_sums, current, number, slot)
+        found = unpack_wide(sums.downloaded, self.precision == "double")
+        view = self._linearizer.edges[number].views[slot].view
+        return found if view.long is None else found[np.argsort(view.blocks)]
+
+    def _record_sums(self, program: Program, version: int, number: int, slot: int) -> None:
+        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot)
+
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
         chi2 = self.chi2()
@@ -371,6 +389,13 @@ class ResidentBlockSolver:
         if self._linearizer.refresh():
             self._known_chi2.clear()
         self.system.reset()
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
+        self._advance()
+        self._estimates.leave_remembered()
+        self._estimates.take(number, rows)
+        self._known_chi2.pop(self._estimates.current, None)
 
     def finish(self) -> None:
         """Bring the estimates into the graph; of a lost device those that were brought last stay there."""

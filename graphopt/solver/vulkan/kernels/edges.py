@@ -270,6 +270,13 @@ class DeviceEdges:
         groups = -(-num // kernel.workgroup_size)
         return self._context.generated(kernel, buffers, params, groups, self.bytes_of(num))
 
+    def chi2_by_vertex_launches(self, slot: int, version: Version, sums: Any) -> list[Launch]:
+        """chi2 of each destination of a slot, an accumulator each."""
+        arrays, kernel = self.views[slot], gpu.chi2_by_vertex_kernel(self.signature, slot, self._arithmetic)
+        num_tiles = arrays.view.num_tiles
+        pieces = self._pieces(slot, (0, num_tiles), arrays.view.num_edges, reads_stored=False)
+        return self._in_pieces(kernel, self.buffers(arrays, version) | {"sums": sums}, {}, pieces)
+
     @property
     def num_chi2_partials(self) -> int:
         """Parts that `chi2_launch` leaves."""
