@@ -33,7 +33,7 @@ from graphopt.distributed.reading import PartedGraph
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Share, scatter
 from graphopt.distributed.signals import AgreedSignals
-from graphopt.distributed.solver import DistributedBlockSolver
+from graphopt.distributed.solver import make_solver
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.optimizer.algorithm import Algorithm
@@ -168,7 +168,7 @@ def _solve(
             summary = _own_summary(comm, whole)
             share = comm.deal(None if whole is None else whole.shares)
         summary.seconds["analyze"] = time.perf_counter() - start
-        solver = DistributedBlockSolver(share, replace(options, device=assignment.device), comm)
+        solver = make_solver(share, replace(options, device=assignment.device), comm)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
         problem = None if whole is None else whole.problem
         told = EachIteration(comm, share, given, problem, signals, summary, wanted)

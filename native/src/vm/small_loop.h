@@ -92,6 +92,8 @@ class SmallLoop {
   template <class Method>
   LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop);
 
+  Linearizer& linearizer() { return *system_.linearizer; }
+
  private:
   friend struct GaussNewton;
   friend struct Levenberg;
