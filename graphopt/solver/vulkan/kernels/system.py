@@ -211,15 +211,18 @@ class DampedSystem:
             if array is not None:
                 array.note_written()
 
-    def record_diagonal(self, program: Program) -> None:
-        """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H."""
+    def record_diagonal(self, program: Program, places: Any = None, values: Any = None) -> None:
+        """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H.
+
+        places, values: where its entries are, None: in H.
+        """
         context, dim, equations = self.context, self.layout.dim, self.equations
         assert self._diagonal is not None
         if self._places is None:
-            self._places = context.indices(self.layout.diagonal_scalars)
+            self._places = places or context.indices(self.layout.diagonal_scalars)
         groups = context.vector_groups(dim)
         partial = context.accumulators(2 * groups)
-        buffers = (self._places, equations.values, equations.b, self._diagonal.buffer, partial)
+        buffers = (self._places, values or equations.values, equations.b, self._diagonal.buffer, partial)
         program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups)])
         program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
         self._largest.record_download(program)
