@@ -36,8 +36,8 @@ PROBLEMS: dict[str, Callable[[], Graph]] = {
 
 def seconds_on(graph: Graph, device: str, repeats: int) -> tuple[float, str]:
     """Median seconds of later calls, and the device that was taken."""
-    seconds, summary = calls(graph, repeats, max_iterations=15, device=device)
-    return float(np.median(seconds[1:])), summary.device
+    found = calls(graph, repeats, max_iterations=15, device=device)
+    return float(np.median(found.seconds[1:])), found.summary.device
 
 
 def main() -> None:

@@ -6,8 +6,9 @@
 Precisions: double; mixed, all in float32; refined, a float32 factor with refinement to float64's answer.
 
 Without names: everything up to 10^5 poses and 16,002 dense rows (about 12 GB of device memory). Names:
-dense-N, manhattan-N, sphere-N, torus-N, grid2d-N, grid3d-N (N poses). The numbers are random and diagonally
-dominant: only linear algebra is timed. Needs numpy and the package, no peers.
+dense-N, manhattan-N, sphere-N, torus-N, grid2d-N, grid3d-N (N poses), inertial-N (keyframes of 15 rows).
+The numbers are random and diagonally dominant: only linear algebra is timed. Needs numpy and the package,
+no peers.
 
 Per case: rows, operations counted with the zeros that merged fronts store, fronts, levels; analysis (once per
 structure); the device's own time of a factorisation and of a solve (timestamps, median), with GFLOP/s;
@@ -67,6 +68,16 @@ def planar_grid(poses: int) -> BlockPattern:
     return make_pattern(np.full(side * side, 3), pairs)
 
 
+def inertial(keyframes: int) -> BlockPattern:
+    """S of a visual-inertial map: keyframes share points with the next 20, one in ten with another place."""
+    random = np.random.default_rng(0)
+    own, ahead = np.arange(keyframes)[:, None], np.arange(1, 21)[None, :]
+    near = np.stack(np.broadcast_arrays(own, own + ahead), axis=-1).reshape(-1, 2)
+    again = random.integers(0, keyframes, (keyframes // 10, 2))
+    pairs = np.concatenate([near[near[:, 1] < keyframes], again[again[:, 0] != again[:, 1]]])
+    return make_pattern(np.full(keyframes, 15), pairs)
+
+
 def pattern_of(name: str) -> BlockPattern:
     """The block pattern of a case."""
     kind, text = name.rsplit("-", 1)
@@ -76,6 +87,8 @@ def pattern_of(name: str) -> BlockPattern:
         return dense(size)
     if kind == "grid2d":
         return planar_grid(size)
+    if kind == "inertial":
+        return inertial(size)
     makers: dict[str, Callable[[], Any]] = {
         "manhattan": lambda: datasets.manhattan(size),
         "sphere": lambda: datasets.sphere(side, side),

@@ -1,244 +1,231 @@
-"""Generated kernels by themselves, on Snavely observations in the published sizes.
+"""Kernels against their floors: what a call of `optimize` launches on a GPU, each launch timed by itself.
 
-    python benchmarks/gpu_kernels.py final-961 venice-1778 --arithmetic mixed
-    python benchmarks/gpu_kernels.py final-13682 --device 1
+    python benchmarks/gpu_kernels.py venice-1778 [--precision mixed] [--most 10]
 
-Per kernel: milliseconds (the device's timestamps, median of the repeats, after half a second of the same
-work, since clocks rise under load), observations per second, operations per second as counted by the
-generator. `linearisation` is all that Levenberg-Marquardt needs anew: chi2, H and b; `implicit Schur product`
-is both halves of H_pl (H_lp x), without H_ll^-1 and H_pp, with Jacobians computed anew and with stored ones.
-Who sees which point is random (vulkan_solver.observations).
-Compile time is that of GLSL to a pipeline with empty caches: run with GRAPHOPT_CACHE=off.
+Two calls are made on a synthetic problem of published size (../shared/tools/synthetic_bal.py); of the second
+one all launches are counted. Then each kind of launch runs alone between two timestamps, on the arrays that
+the call has left, with the conjugate gradients' state set to running. Counted:
+
+    bytes       every array that a launch reads or writes, once, whatever is read again
+    operations  of the generated kernels, as their generator counts them; a multiply-add is 2
+    words       scattered reads of 16 bytes: the records of an edge's other vertices
+    floor       the longest of bytes / bandwidth, operations / rate, and an empty dispatch, as measured by
+                `graphopt.device.figures`; words / rate is beside it: neighbouring edges may share records
+
+The printed share is floor over time. Ten kernels with the most time of the call are printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import statistics
-import time
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
 
-import numpy as np
-from vulkan_solver import PUBLISHED, observations
+from device_resident import graph_of
 
-from graphopt.codegen.gpu import (
-    EDGE_BLOCK,
-    TILE,
-    EdgeSignature,
-    GpuKernel,
-    chi2_kernel,
-    linearize_kernel,
-    narrow_record_dim,
-    oplus_kernel,
-    pair_kernel,
-    record_dim,
-)
-from graphopt.codegen.gpu.packed_products import packed_record_dim, packed_rows_kernel, packed_tiles_kernel
-from graphopt.codegen.gpu.stored_products import (
-    StoredProduct,
-    store_kernel,
-    stored_entries,
-    stored_rows_kernel,
-    stored_tiles_kernel,
-)
-from graphopt.device import VulkanDevice
-from graphopt.types import registry
+import graphopt
+from graphopt.codegen.gpu import GpuKernel
+from graphopt.device import open_device
+from graphopt.device.figures import DeviceFigures, device_figures
+from graphopt.device.protocol import Precision
+from graphopt.solver.vulkan.program import Context, Launch, Program
 
-CAMERA, POINT = 0, 1
-SIGNATURE = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 0)
-DIMS = (9, 3)
+WIDEST = 9
+"""Numbers per row of a block that a vector kernel reads, at most."""
+_SUMS = ("values", "b", "y")
+_SORTED = re.compile(r"\.(?:linearize|packed_rows|packed_tiles|packed_solve|schur)(\d+)")
+_PAIRS, _REPEATS = 20, 5  # launches in a program, and programs
 
 
-def records(table: np.ndarray, stride: int, dtype: type) -> np.ndarray:
-    """(n, dim) -> flat records of `stride` numbers."""
-    out = np.zeros((len(table), stride), dtype)
-    out[:, : table.shape[1]] = table
-    return out.ravel()
+@dataclass(frozen=True)
+class Kind:
+    """What a launch is, as its maker says."""
+
+    name: str
+    buffers: dict[str, Any]
+    params: dict[str, int]
+    kernel: GpuKernel | None
+    """None: a shader of `shaders/`."""
 
 
-def blocked(table: np.ndarray, dtype: type) -> np.ndarray:
-    """(n, k) -> blocks of EDGE_BLOCK edges, entry by entry."""
-    missing = -len(table) % EDGE_BLOCK
-    full = np.concatenate([table, np.repeat(table[-1:], missing, axis=0)]).astype(dtype)
-    return full.reshape(-1, EDGE_BLOCK, table.shape[1]).transpose(0, 2, 1).ravel()
+class Calls:
+    """Launches of the programs that are run meanwhile."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[Launch, Kind] = {}
+        self.count: Counter[Launch] = Counter()
+        self._launches: dict[Program, list[Launch]] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what is made and run."""
+        generated, launch, recorded = Context.generated, Context.launch, Program._recorded
+
+        def note_generated(
+            own: Context, kernel: GpuKernel, buffers: Any, params: Any, *rest: Any, **named: Any
+        ) -> Launch:
+            made = generated(own, kernel, buffers, params, *rest, **named)
+            taken = {name: buffers[name] for name in kernel.buffers}
+            self.kinds[made] = Kind(kernel.name, taken, dict(params), kernel)
+            return made
+
+        def note_launch(
+            own: Context, name: str, buffers: Any, params: Any, *rest: Any, **named: Any
+        ) -> Launch:
+            made = launch(own, name, buffers, params, *rest, **named)
+            slots, places = map(str, range(len(buffers))), map(str, range(len(params)))
+            self.kinds[made] = Kind(
+                name, dict(zip(slots, buffers, strict=True)), dict(zip(places, params, strict=True)), None
+            )
+            return made
+
+        def note_recorded(own: Program) -> Any:
+            if own not in self._launches:
+                self._launches[own] = [one for name, one in own.commands if name == "launch"]
+            self.count.update(self._launches[own])
+            return recorded(own)
+
+        with (
+            mock.patch.object(Context, "generated", note_generated),
+            mock.patch.object(Context, "launch", note_launch),
+            mock.patch.object(Program, "_recorded", note_recorded),
+        ):
+            yield
 
 
-def tiles_of(first: np.ndarray) -> np.ndarray:
-    """First destination of each tile: runs of whole destinations with at most TILE edges, or a single one."""
-    tiles = [0]
-    while tiles[-1] < len(first) - 1:
-        end = int(np.searchsorted(first, first[tiles[-1]] + TILE, "right")) - 1
-        tiles.append(max(end, tiles[-1] + 1))
-    return np.array(tiles, np.uint32)
+def bytes_of(kind: Kind, real: int) -> float:
+    """Counted bytes of a launch."""
+    if kind.kernel is None:
+        rows = next(iter(kind.params.values()), 0)
+        most = WIDEST * max(rows, 1) * real
+        is_vector = rows > 1
+        return float(sum(min(one.size, most) if is_vector else one.size for one in kind.buffers.values()))
+    destinations = kind.buffers.get("dest_scalar", kind.buffers.get("dest_block"))
+    if destinations is None:
+        return float(sum(one.size for one in kind.buffers.values()))
+    read = sum(one.size for name, one in kind.buffers.items() if name not in _SUMS)
+    return read + destinations.size / 4 * kind.kernel.num_outputs * real
 
 
-class Problem:
-    """Observations in both orders, and everything on the device that the kernels read and write."""
-
-    def __init__(self, device: VulkanDevice, name: str, real: type):
-        rng = np.random.default_rng(0)
-        rows = np.stack(observations(name), axis=1)
-        self.num = len(rows)
-        pose = 0.1 * rng.normal(size=(rows[:, 0].max() + 1, 5))
-        camera = np.concatenate([pose, np.tile([-5.0, 500.0, 1e-3, 1e-5], (len(pose), 1))], axis=1)
-        point = rng.uniform(-1.0, 1.0, size=(rows[:, 1].max() + 1, 3))
-        offsets = [9 * np.arange(len(camera)), 9 * len(camera) + 3 * np.arange(len(point))]
-        dim = 9 * len(camera) + 3 * len(point)
-        w_size = 27 * self.num
-        host = {
-            "y": np.zeros(dim, real),
-            "b": np.zeros(dim, real),
-            "values": np.zeros(w_size + 81 * len(camera) + 9 * len(point), real),
-            "partial": np.zeros(self.num // TILE + len(camera) + len(point) + 1),
-            "pair_first": np.arange(self.num + 1, dtype=np.uint32),
-            "pair_edge": np.arange(self.num, dtype=np.uint32),
-            "pair_block": (27 * np.arange(self.num)).astype(np.uint32),
-        }
-        for k, table in enumerate((camera, point)):
-            host[f"estimate{k}"] = records(table, record_dim(DIMS[k]), np.float64)
-            host[f"narrow{k}"] = records(table, narrow_record_dim(DIMS[k]), np.float32)
-            both = np.concatenate([table, rng.normal(size=(len(table), DIMS[k]))], axis=1)
-            host[f"packed{k}"] = records(both, packed_record_dim(DIMS[k], DIMS[k]), real)
-        host["status"] = np.zeros(8, np.uint32)
-        self.shared = {key: device.upload(array) for key, array in host.items()}
-        self.rows = (len(camera), len(point))
-        pixels = rng.normal(size=(self.num, 2))
-        self.views, self.num_tiles = [], []
-        blocks = -(-self.num // EDGE_BLOCK)
-        for slot in (CAMERA, POINT):
-            order = np.argsort(rows[:, slot], kind="stable")
-            first = np.searchsorted(rows[order, slot], np.arange(self.rows[slot] + 1)).astype(np.uint32)
-            tiles = tiles_of(first)
-            ranges = np.stack([tiles[:-1], np.diff(tiles), first[tiles[:-1]], first[tiles[1:]]], axis=1)
-            count = stored_entries(SIGNATURE, slot, (1 - slot,)).count
-            start = w_size + (0 if slot == CAMERA else 81 * len(camera))
-            view = {
-                "rows": blocked(rows[order], np.uint32),
-                "data": blocked(pixels[order], np.float64),
-                "data_narrow": blocked(pixels[order], np.float32),
-                "first": first,
-                "tiles": tiles,
-                "tile_ranges": ranges.astype(np.uint32),
-                "dest_scalar": offsets[slot].astype(np.uint32),
-                "dest_block": (start + DIMS[slot] ** 2 * np.arange(self.rows[slot])).astype(np.uint32),
-            }
-            self.views.append({key: device.upload(array) for key, array in view.items()})
-            nbytes = blocks * EDGE_BLOCK * count * np.dtype(real).itemsize
-            self.views[-1]["stored"] = device.allocate(nbytes)
-            self.num_tiles.append(len(tiles) - 1)
-
-    def call(self, kernel: GpuKernel, slot: int, groups: int) -> tuple[list, list]:
-        """Buffers and parameters of a kernel on the view of a slot."""
-        buffers = {**self.shared, **self.views[slot]}
-        params = {
-            "num_edges": self.num,
-            "num_blocks": self.num,
-            "num_tiles": self.num_tiles[slot],
-            "num_destinations": self.rows[slot],
-        }
-        return [buffers[name] for name in kernel.buffers], [params.get(name, 0) for name in kernel.params]
+def items_of(kind: Kind, num_edges: int) -> int:
+    """Edges, or vertices, of a launch."""
+    return num_edges if "rows" in kind.buffers else kind.params.get("num_rows", num_edges)
 
 
-def stored(slot: int, arithmetic: str) -> StoredProduct:
-    """The product of a slot from stored numbers; x lies behind the estimates."""
-    return StoredProduct(SIGNATURE, slot, (1 - slot,), (1 - slot,), (True, True), arithmetic)
+def words_of(kind: Kind, num_edges: int, rows: dict[int, int]) -> float:
+    """Scattered reads of a launch over edges. rows: vertices by slot."""
+    if kind.kernel is None or "rows" not in kind.buffers:
+        return 0.0
+    own = _SORTED.search(kind.name)
+    skipped = int(own[1]) if own else -1
+    found = 0.0
+    for name, one in kind.buffers.items():
+        record = re.fullmatch(r"(?:estimate|packed|narrow)(\d)", name)
+        if record and int(record[1]) != skipped:
+            found += num_edges * -(-one.size // rows[int(record[1])] // 16)
+    return found
 
 
-def measure(device: VulkanDevice, steps: list, repeats: int) -> float:
-    """Median milliseconds of dispatches one after the other."""
-    recorder = device.record().timestamp()
-    for kernel, (buffers, params), groups in steps:
-        recorder.dispatch(kernel, buffers, params, groups).barrier()
-    program = recorder.timestamp().finish()
-    until, times = time.perf_counter() + 0.5, []
-    while time.perf_counter() < until or len(times) < repeats:
+def milliseconds(device: Any, launch: Launch, status: Any) -> float:
+    """Median of a launch alone, after a barrier, the conjugate gradients running."""
+    recorder = device.record()
+    for _ in range(_PAIRS):
+        if status is not None:
+            recorder.fill(status)
+        recorder.barrier().timestamp()
+        recorder.dispatch(launch.kernel, launch.buffers, launch.params, launch.groups)
+        recorder.barrier().timestamp()
+    program = recorder.finish()
+    times = []
+    for _ in range(_REPEATS):
         device.submit(program).wait()
-        begin, end = program.timestamps()
-        times.append((end - begin) * 1e-6)
-    return statistics.median(times[-repeats:])
+        stamps = program.timestamps()
+        times += [end - begin for begin, end in zip(stamps[::2], stamps[1::2], strict=True)]
+    return 1e-6 * statistics.median(times)
 
 
-def run(device: VulkanDevice, name: str, arithmetic: str, repeats: int) -> dict:
-    """Measure every kernel on one problem and print a table."""
-    signature = SIGNATURE
-    problem = Problem(device, name, np.float64 if arithmetic == "double" else np.float32)
-    tiles = problem.num_tiles
-    kernels = {
-        "chi2": (chi2_kernel(signature, arithmetic), CAMERA, None),
-        "linearize camera": (linearize_kernel(signature, CAMERA, True, arithmetic), CAMERA, tiles[CAMERA]),
-        "linearize point": (linearize_kernel(signature, POINT, False, arithmetic), POINT, tiles[POINT]),
-        "pair": (pair_kernel(signature, CAMERA, POINT, arithmetic), POINT, None),
-        "product point": (
-            packed_tiles_kernel(signature, POINT, (CAMERA,), arithmetic),
-            POINT,
-            tiles[POINT],
-        ),
-        "product camera": (
-            packed_rows_kernel(signature, CAMERA, (POINT,), arithmetic),
-            CAMERA,
-            problem.rows[CAMERA],
-        ),
-        "store for point": (store_kernel(signature, POINT, (CAMERA,), arithmetic), POINT, None),
-        "store for camera": (store_kernel(signature, CAMERA, (POINT,), arithmetic), CAMERA, None),
-        "stored product point": (stored_tiles_kernel(stored(POINT, arithmetic)), POINT, tiles[POINT]),
-        "stored product camera": (
-            stored_rows_kernel(stored(CAMERA, arithmetic)),
-            CAMERA,
-            problem.rows[CAMERA],
-        ),
-    }
-    result: dict = {
-        "name": name,
-        "device": device.name,
-        "arithmetic": arithmetic,
-        "observations": problem.num,
-    }
-    steps = {}
-    for label, (kernel, slot, groups) in kernels.items():
-        start = time.perf_counter()
-        compiled = device.generated(kernel)
-        seconds = time.perf_counter() - start
-        groups = -(-problem.num // kernel.workgroup_size) if groups is None else groups
-        steps[label] = (compiled, problem.call(kernel, slot, groups), groups)
-        result[label] = {"flops": kernel.flops, "registers": kernel.registers, "compile_s": seconds}
-    chains = {label: [label] for label in kernels}
-    chains["linearisation"] = ["linearize camera", "linearize point", "pair"]
-    chains["implicit Schur product"] = ["product point", "product camera"]
-    chains["the same, stored"] = ["stored product point", "stored product camera"]
-    print(f"{name}, {arithmetic}, {device.name}")
-    for label, members in chains.items():
-        entry = result.setdefault(label, {"flops": sum(result[one]["flops"] for one in members)})
-        entry["ms"] = measure(device, [steps[one] for one in members], repeats)
-        rate = problem.num / entry["ms"] * 1e3
-        entry["observations_per_s"] = rate
+@dataclass
+class Row:
+    """A kernel of the table."""
+
+    kind: Kind
+    count: int
+    ms: float
+
+
+def table(device: Any, calls: Calls) -> list[Row]:
+    """Kernels by time of the call, launches of the same arrays' sizes together."""
+    status = next((k.buffers["status"] for k in calls.kinds.values() if "status" in k.buffers), None)
+    found: dict[tuple, Row] = {}
+    for launch, count in calls.count.items():
+        kind = calls.kinds.get(launch)
+        if kind is None:
+            continue
+        key = kind.name, launch.groups, tuple(one.size for one in launch.buffers)
+        if key not in found:
+            found[key] = Row(kind, 0, milliseconds(device, launch, status))
+        found[key].count += count
+    return sorted(found.values(), key=lambda row: -row.count * row.ms)
+
+
+def report(
+    rows: list[Row], figures: DeviceFigures, precision: Precision, num_edges: int, slots: dict[int, int]
+) -> None:
+    """Print the table. slots: vertices by slot."""
+    total = sum(one.count * one.ms for one in rows)
+    print("| kernel | launches | ms each | of all time | MB | M operations | floor ms | share | words ms |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for one in rows:
+        kind, kernel = one.kind, one.kind.kernel
+        used: Any = precision if kernel is None else kernel.precision
+        nbytes = bytes_of(kind, 8 if used == "double" else 4)
+        flops = 0.0 if kernel is None else float(kernel.flops * items_of(kind, num_edges))
+        computing = flops / figures.flops(used) if flops else 0.0
+        floor = 1e3 * max(nbytes / figures.bytes_per_second, computing, figures.dispatch_seconds)
+        words = 1e3 * words_of(kind, num_edges, slots) / figures.gathers_per_second
         print(
-            f"  {label:24s} {entry['ms']:9.4f} ms  {rate * 1e-9:8.3f} G observations/s  "
-            f"{rate * entry['flops'] * 1e-12:7.3f} T operations/s  built in {entry.get('compile_s', 0):.3f} s"
+            f"| {kind.name} | {one.count} | {one.ms:.4f} | {one.count * one.ms / total:.0%} | "
+            f"{1e-6 * nbytes:.1f} | {1e-6 * flops:.0f} | {floor:.4f} | {floor / one.ms:.0%} | {words:.4f} |",
+            flush=True,
         )
-    start = time.perf_counter()
-    device.generated(oplus_kernel(signature.edge_type.vertices[CAMERA], arithmetic))
-    print(f"  oplus: {time.perf_counter() - start:.3f} s to compile")
-    return result
 
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "names", nargs="+", choices=list(PUBLISHED), metavar="NAME", help=", ".join(PUBLISHED)
-    )
-    parser.add_argument("--arithmetic", choices=["double", "mixed", "two_float"], default="mixed")
-    parser.add_argument("--device", default=None)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--output", type=Path, default=None, help="the same numbers as JSON")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", nargs="?", default="venice-1778")
+    parser.add_argument("--device", default="vulkan")
+    parser.add_argument("--precision", default="double", choices=("double", "mixed"))
+    parser.add_argument("--most", type=int, default=10)
     arguments = parser.parse_args()
-    device = VulkanDevice(arguments.device)
-    results = [run(device, name, arguments.arithmetic, arguments.repeats) for name in arguments.names]
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps(results, indent=1))
+    graph = graph_of(arguments.name)
+    start = [one.estimate.copy() for one in graph.vertex_sets]
+    calls = Calls()
+    with calls.watching():
+        for _ in range(2):
+            for one, values in zip(graph.vertex_sets, start, strict=True):
+                one.estimate[...] = values
+            calls.count.clear()
+            summary = graphopt.optimize(graph, device=arguments.device, precision=arguments.precision)
+    device = open_device(arguments.device)
+    rows = table(device, calls)
+    figures = device_figures(device)
+    name, precision = arguments.name, arguments.precision
+    in_kernels = sum(one.count * one.ms for one in rows)
+    print(
+        f"{name}, {precision}, {device.name}: {1e3 * summary.seconds['total']:.0f} ms, in kernels "
+        f"{in_kernels:.0f}; {1e-12 * figures.bytes_per_second:.2f} TB/s, "
+        f"{1e-12 * figures.flops(precision):.1f} T operations/s, "
+        f"{1e-9 * figures.gathers_per_second:.0f} G words/s, {1e6 * figures.dispatch_seconds:.1f} us each"
+    )
+    sizes = dict(enumerate(len(one) for one in graph.vertex_sets))
+    report(rows[: arguments.most], figures, precision, len(graph.edge_sets[0]), sizes)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 #version 450
 // L' x = S z of one front and one side per workgroup, in shared memory:  x1 = L11^-T (S z - L21' x2), where the
-// fronts above have left x2. `rows` says which pivot each row below is.
+// fronts above have left x2. `rows` says which pivot each row below is. Then by blocks of pivots, from the last one.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 7
 #include "common.glsl"
 #include "chol.glsl"
+#include "chol_triangle.glsl"
 layout(constant_id = 1) const uint CAPACITY = 64;
 PARAMETERS(uint first; uint num; uint num_sides; uint dim;)
 INPUT(0, uint, list)
@@ -15,15 +16,31 @@ INPUT(4, real, signs)
 INPUT(5, real, z)
 INOUT(6, real, x)  // (sides, dim) in the order of elimination
 
-const uint LINE = BLOCK + 1, TEAMS = WORKGROUP_SIZE / BLOCK;
-shared real v[CAPACITY], inverse[BLOCK], block[BLOCK * LINE];
+const uint TEAMS = WORKGROUP_SIZE / BLOCK;
+shared real v[CAPACITY];
+
+// v of a block of pivots -= L21' v of the rows below: 32 lanes have a column at a time.
+void subtract_below(Front f, uint column, uint width) {
+  const uint lane = LANE % BLOCK, team = LANE / BLOCK;
+  for (uint c = team; c < width; c += TEAMS) {
+    real sum = ZERO;
+    for (uint r = f.n + lane; r < f.f; r += BLOCK) sum += AT(factor, f.factor, (column + c) * f.f + r) * v[r];
+    triangle[c * TRIANGLE_LINE + lane] = sum;
+  }
+  barrier();
+  if (LANE < width) {
+    real sum = ZERO;
+    [[unroll]] for (uint k = 0; k < BLOCK; ++k) sum += triangle[LANE * TRIANGLE_LINE + k];
+    v[column + LANE] -= sum;
+  }
+  barrier();
+}
 
 void main() {
   const uint side = WORKGROUP / push.num;
   if (side >= push.num_sides) return;  // rows of workgroups are filled up
   const Front f = LOAD_FRONT(list.at[push.first + WORKGROUP % push.num]);
   const uint all = side * push.dim, own = all + f.first_pivot;
-  const uint lane = LANE % BLOCK, team = LANE / BLOCK;
   for (uint r = LANE; r < f.f; r += WORKGROUP_SIZE) {
     if (r < f.n) {
       v[r] = SIGNED != 0 ? signs.at[f.first_pivot + r] * z.at[own + r] : z.at[own + r];
@@ -32,35 +49,27 @@ void main() {
     }
   }
   barrier();
+  for (uint column = 0; f.m > 0 && column < f.n; column += BLOCK) subtract_below(f, column, min(BLOCK, f.n - column));
   for (uint step = (f.n + BLOCK - 1) / BLOCK; step > 0; --step) {
     const uint column = BLOCK * (step - 1), width = min(BLOCK, f.n - column);
-    for (uint c = team; c < width; c += TEAMS) {
-      real sum = ZERO;
-      for (uint r = column + width + lane; r < f.f; r += BLOCK) {
-        sum += AT(factor, f.factor, (column + c) * f.f + r) * v[r];
+    real entries[BLOCK];  // of the first column before, on their way while the triangle is solved with
+    [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
+      entries[r] = r < width && LANE < column ? AT(factor, f.factor, LANE * f.f + column + r) : ZERO;
+    }
+    LOAD_TRIANGLE(f, column, width)
+    solve_upper(LANE < width ? v[column + LANE] : ZERO, width);
+    if (LANE < width) v[column + LANE] = solved[LANE];
+    for (uint c = LANE; c < column; c += WORKGROUP_SIZE) {
+      if (c != LANE) {
+        [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
+          entries[r] = r < width ? AT(factor, f.factor, c * f.f + column + r) : ZERO;
+        }
       }
-      block[c * LINE + lane] = sum;
-    }
-    barrier();
-    if (LANE < width) {
       real sum = ZERO;
-      for (uint k = 0; k < BLOCK; ++k) sum += block[LANE * LINE + k];
-      v[column + LANE] -= sum;
+      [[unroll]] for (uint r = 0; r < BLOCK; ++r) sum += entries[r] * solved[r];
+      v[c] -= sum;
     }
     barrier();
-    for (uint e = LANE; e < BLOCK * width; e += WORKGROUP_SIZE) {
-      const uint r = e % BLOCK, c = e / BLOCK;
-      if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (column + c) * f.f + column + r);
-      if (r == c) inverse[c] = ONE / block[c * LINE + c];
-    }
-    real mine = LANE < width ? v[column + LANE] : ZERO;
-    barrier();
-    for (uint back = width; back > 0; --back) {
-      const uint c = back - 1;
-      if (LANE == c) v[column + c] = mine * inverse[c];
-      barrier();
-      if (LANE < c) mine -= block[LANE * LINE + c] * v[column + c];
-    }
   }
   for (uint r = LANE; r < f.n; r += WORKGROUP_SIZE) x.at[own + r] = v[r];
 }

@@ -5,6 +5,7 @@
 #define NUM_BUFFERS 5
 #include "common.glsl"
 #include "chol.glsl"
+#include "chol_triangle.glsl"
 PARAMETERS(uint first; uint num; uint num_sides; uint column; uint dim;)
 INPUT(0, uint, list)  // (front, tile of 128 columns)
 INPUT(1, uint, fronts)
@@ -13,9 +14,6 @@ INOUT(3, real, z)
 OUTPUT(4, real, x)
 
 // 128 invocations
-const uint LINE = BLOCK + 1;
-shared real v[BLOCK], inverse[BLOCK], block[BLOCK * LINE];
-
 void main() {
   const uint side = WORKGROUP / push.num;
   if (side >= push.num_sides) return;  // rows of workgroups are filled up
@@ -23,11 +21,6 @@ void main() {
   const Front f = LOAD_FRONT(list.at[entry]);
   const uint tile = list.at[entry + 1], own = side * push.dim + f.first_pivot;
   const uint width = min(BLOCK, f.n - push.column);
-  for (uint e = LANE; e < BLOCK * width; e += 128) {
-    const uint r = e % BLOCK, c = e / BLOCK;
-    if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (push.column + c) * f.f + push.column + r);
-    if (r == c) inverse[c] = ONE / block[c * LINE + c];
-  }
   real mine = LANE < width ? z.at[own + push.column + LANE] : ZERO;
   const uint col = 128 * tile + LANE;
   const bool inside = col < push.column;
@@ -35,18 +28,11 @@ void main() {
   [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
     entries[r] = r < width && inside ? AT(factor, f.factor, col * f.f + push.column + r) : ZERO;
   }
-  barrier();
-  for (uint back = width; back > 0; --back) {
-    const uint c = back - 1;
-    if (LANE == c) v[c] = mine * inverse[c];
-    barrier();
-    if (LANE < c) mine -= block[LANE * LINE + c] * v[c];
-  }
-  if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = v[LANE];
+  LOAD_TRIANGLE(f, push.column, width)
+  solve_upper(mine, width);
+  if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = solved[LANE];
   if (!inside) return;
   real sum = ZERO;
-  [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
-    if (r < width) sum += entries[r] * v[r];
-  }
+  [[unroll]] for (uint r = 0; r < BLOCK; ++r) sum += entries[r] * solved[r];
   z.at[own + col] -= sum;
 }

@@ -5,6 +5,7 @@
 #define NUM_BUFFERS 8
 #include "common.glsl"
 #include "chol.glsl"
+#include "chol_triangle.glsl"
 layout(constant_id = 1) const uint CAPACITY = 64;  // rows of a front at most
 PARAMETERS(uint first; uint num; uint num_sides; uint dim; uint num_carried;)
 INPUT(0, uint, list)
@@ -16,8 +17,7 @@ INPUT(5, real, y)      // (sides, dim)
 OUTPUT(6, real, z)     // (sides, dim)
 INOUT(7, real, carry)  // (sides, num_carried)
 
-const uint LINE = BLOCK + 1;
-shared real v[CAPACITY], inverse[BLOCK], block[BLOCK * LINE];
+shared real v[CAPACITY];
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -34,22 +34,22 @@ void main() {
     barrier();
   }
   for (uint column = 0; column < f.n; column += BLOCK) {
-    const uint width = min(BLOCK, f.n - column);
-    for (uint e = LANE; e < BLOCK * width; e += WORKGROUP_SIZE) {
-      const uint r = e % BLOCK, c = e / BLOCK;
-      if (r >= c && r < width) block[c * LINE + r] = AT(factor, f.factor, (column + c) * f.f + column + r);
-      if (r == c) inverse[c] = ONE / block[c * LINE + c];
+    const uint width = min(BLOCK, f.n - column), after = column + width + LANE;
+    real entries[BLOCK];  // of the first row below, on their way while the triangle is solved with
+    [[unroll]] for (uint c = 0; c < BLOCK; ++c) {
+      entries[c] = c < width && after < f.f ? AT(factor, f.factor, (column + c) * f.f + after) : ZERO;
     }
-    real mine = LANE < width ? v[column + LANE] : ZERO;
-    barrier();
-    for (uint c = 0; c < width; ++c) {
-      if (LANE == c) v[column + c] = mine * inverse[c];
-      barrier();
-      if (LANE > c && LANE < width) mine -= block[c * LINE + LANE] * v[column + c];
-    }
-    for (uint r = column + width + LANE; r < f.f; r += WORKGROUP_SIZE) {
+    LOAD_TRIANGLE(f, column, width)
+    solve_lower(LANE < width ? v[column + LANE] : ZERO, width);
+    if (LANE < width) v[column + LANE] = solved[LANE];
+    for (uint r = after; r < f.f; r += WORKGROUP_SIZE) {
+      if (r != after) {
+        [[unroll]] for (uint c = 0; c < BLOCK; ++c) {
+          entries[c] = c < width ? AT(factor, f.factor, (column + c) * f.f + r) : ZERO;
+        }
+      }
       real sum = ZERO;
-      for (uint c = 0; c < width; ++c) sum += AT(factor, f.factor, (column + c) * f.f + r) * v[column + c];
+      [[unroll]] for (uint c = 0; c < BLOCK; ++c) sum += entries[c] * solved[c];
       v[r] -= sum;
     }
     barrier();

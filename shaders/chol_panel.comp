@@ -16,11 +16,14 @@ INPUT(4, real, thresholds)
 INOUT(5, real, signs)
 INOUT(6, uint, status)
 
-// 128 invocations
+// 128 invocations, of which 96 have a row of the tile
 const uint ROWS = 64, ALL = BLOCK + ROWS, DEPTH = 16, LINE = ALL + 1;
 const uint PER_ROW = ALL / 16, PER_COL = BLOCK / 8, LOADS = ALL * DEPTH / 128;
 shared real area[BLOCK * LINE];  // DEPTH columns of operands, then the tile, both by columns
-shared real scale[BLOCK];
+shared real scale[BLOCK], limits[BLOCK];
+#define COLUMNS BLOCK
+#define COLUMN(c) ((c) * LINE)
+#include "chol_eliminate.glsl"
 
 real next[LOADS];
 
@@ -31,33 +34,6 @@ void fetch(Front f, uint width, uint first_row, uint depth) {
     const bool inside = i < BLOCK ? i < width : row < f.f;
     next[q] = inside ? AT(factor, f.factor, (depth + k) * f.f + row) : ZERO;
   }
-}
-
-// Columns of the tile by LDL'; column c keeps L_rc D_c.
-void eliminate(Front f, uint width, bool notes) {
-  for (uint k = 0; k < width; ++k) {
-    barrier();
-    const uint pivot_index = f.first_pivot + push.column + k;
-    const real pivot = area[k * LINE + k];
-    const bool good = good_pivot(pivot, thresholds.at[pivot_index]);
-    const real inverse = good ? ONE / pivot : ONE;
-    for (uint c = k + 1 + LANE / 32; c < width; c += 4) {
-      const real left = area[k * LINE + c] * inverse;
-      [[unroll]] for (uint i = 0; i < ALL / 32; ++i) {
-        const uint r = LANE % 32 + 32 * i;
-        if (r >= c) area[c * LINE + r] -= area[k * LINE + r] * left;
-      }
-    }
-    if (LANE == 0) {
-      scale[k] = !good ? ONE : SIGNED != 0 && pivot < ZERO ? -ONE / sqrt(-pivot) : ONE / sqrt(pivot);
-      if (notes && !good) NOTE_BAD_PIVOT(pivot_index);
-      if (notes && SIGNED != 0) {
-        signs.at[pivot_index] = good && pivot < ZERO ? -ONE : ONE;
-        if (good && pivot < ZERO) NOTE_NEGATIVE();
-      }
-    }
-  }
-  barrier();
 }
 
 void main() {
@@ -105,7 +81,10 @@ void main() {
       area[c * LINE + r] = entry_value;
     }
   }
-  eliminate(f, width, row_tile == 0);
+  if (LANE < width) limits[LANE] = thresholds.at[f.first_pivot + push.column + LANE];
+  barrier();
+  eliminate(ALL, width, width);
+  take_pivots(f.first_pivot + push.column, width, row_tile == 0);
   for (uint e = LANE; e < ROWS * width; e += 128) {
     const uint row = first_row + e % ROWS, c = e / ROWS;
     if (row < f.f) AT(factor, f.factor, (push.column + c) * f.f + row) = area[c * LINE + BLOCK + e % ROWS] * scale[c];

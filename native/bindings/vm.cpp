@@ -184,6 +184,15 @@ void bind_vm(py::module_& m) {
           py::arg("group"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
           "Replace the data of a group's edges (they are copied).")
       .def(
+          "set_weights",
+          [](Linearizer& lin, int group, const py::array& weight, double kernel_width) {
+            const View<const double> v = view<const double>(weight, "weight", 1);
+            const py::gil_scoped_release release;
+            lin.set_weights(group, v, kernel_width);
+          },
+          py::arg("group"), py::arg("weight"), py::arg("kernel_width"),
+          "Information of a group's edges becomes weight (m,) times the identity, kernels have this width.")
+      .def(
           "choose_edges",
           [](Linearizer& lin, const std::vector<py::array>& masks) {
             std::vector<View<const bool>> views;

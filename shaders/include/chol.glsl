@@ -49,7 +49,6 @@ const real PIVOT_TOLERANCE = 2.220446049250313e-16lf;
 const real PIVOT_TOLERANCE = 1.1920929e-7;
 #endif
 
-// Magnitude and sign of a pivot, or (1, 1) if it is bad.
 bool good_pivot(real pivot, real threshold) {
   return SIGNED != 0 ? (abs(pivot) > threshold && !isinf(pivot)) : (pivot > threshold && !isinf(pivot));
 }

@@ -16,7 +16,7 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import SparseCholesky
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
 from graphopt.solver.vulkan.cholesky import analysis as analysis_module
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
@@ -101,6 +101,20 @@ def test_solutions_have_small_residuals(access, precision, name):
         assert x.shape == shape
         assert residual(dense, x, b) < 20 * UNIT[precision]
     assert device.messages == []
+
+
+@pytest.mark.parametrize("name", ["cube", "mixed sizes", "full, beyond a group of panels"])
+def test_solves_that_workgroups_share(variant, name, monkeypatch):
+    """Fronts too large for one workgroup go block by block, here all that are not small."""
+    device, precision = variant
+    monkeypatch.setattr(work, "SOLVE_CLASSES", work.SOLVE_CLASSES[:1])
+    dims, edges, ordering = PATTERNS[name]
+    pattern, rng = make_pattern(dims, edges), np.random.default_rng(0)
+    values, b = spd_values(pattern, rng), rng.standard_normal((pattern.dim, 3))
+    solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
+    assert any(level.forward and level.backward for level in solver.work.levels)
+    assert solver.factorize(values)
+    assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
 
 
 @pytest.mark.parametrize("name", ["cube", "full, beyond a group of panels"])

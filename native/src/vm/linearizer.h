@@ -138,6 +138,8 @@ class Linearizer final : public Evaluation {
   int add_edge_group(EdgeGroupInput input);
   void set_edge_data(int group, View<const double> measurement, View<const double> information,
                      View<const double> kernel_width);
+  // Information becomes weight (num_rows) times the identity, all kernels have this width.
+  void set_weights(int group, const View<const double>& weight, double kernel_width);
   void prepare(std::int64_t values_size, std::int64_t b_size);
 
   // Let only some edges of each group take part: masks over the caller's rows. The blocks stay as they are;

@@ -196,7 +196,7 @@ class DeviceCholesky:
     def _record_level(self, recorder: Any, level: Level, below: Any, updates: Any) -> None:
         dim = self.analysis.dim
         for rows, run in level.small:
-            kernel = self.shader("small", 10, 2, {0: 64, 1: rows})
+            kernel = self.shader("small", 10, 2, {0: max(32, rows), 1: rows})
             buffers = (self.words, self.fronts, self.children, self.parent_row, below, self.factor, updates)
             buffers += (self._thresholds, self.signs, self.status)
             self.record_list(recorder, kernel, run, 1, buffers, (dim,))

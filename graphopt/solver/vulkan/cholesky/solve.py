@@ -1,8 +1,9 @@
 """Triangular solves on a device: L z = P b from the leaves up, L' (P x) = S z from the roots down.
 
-A front that one workgroup can hold is solved with by one workgroup, from what its children carry up to what
-it carries on. Larger ones go by blocks of 32 columns, shared by workgroups of 128 rows (forward) or columns
-(backward), each of which solves the 32 x 32 triangle for itself.
+A front of up to 2,048 rows is one workgroup's, from what its children carry up to what it carries on: it
+reads the factor more slowly than the whole device would, but nothing waits between its blocks of 32 columns.
+Larger ones are shared, block by block, by workgroups of 128 rows (forward) or columns (backward), each of
+which solves with the 32 x 32 triangle for itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from graphopt.solver.vulkan.cholesky.work import Level, Run
 
 _VECTOR = 128
-_SMALL = 64
 
 
 class Solves:
@@ -25,6 +25,7 @@ class Solves:
         self._y = owner.reals(owner.analysis.dim * num_rhs)
         self._z = owner.reals(owner.analysis.dim * num_rhs)
         self._carry = owner.reals(owner.analysis.num_carried * num_rhs)
+        self._most_lanes = owner.device.info["max_workgroup_invocations"]
 
     def record(self, recorder: Any, rhs: Any, x: Any) -> None:
         """Record everything, with barriers before and after."""
@@ -53,9 +54,8 @@ class Solves:
         own, dim, carried = self._owner, self._owner.analysis.dim, self._owner.analysis.num_carried
         front = (own.words, own.fronts)
         tree = (*front, own.children, own.parent_row)
-        for capacity, run in level.solve_small:
-            lanes = 64 if capacity <= _SMALL else 256
-            kernel = own.shader("forward", 8, 5, {0: lanes, 1: capacity})
+        for capacity, lanes, run in level.solve_small:
+            kernel = own.shader("forward", 8, 5, {0: min(lanes, self._most_lanes), 1: capacity})
             buffers = (*tree, own.factor, self._y, self._z, self._carry)
             self._dispatch(recorder, kernel, run, buffers, (dim, carried))
         if level.collect is not None:
@@ -71,9 +71,8 @@ class Solves:
     def _backward(self, recorder: Any, level: Level) -> None:
         own, dim = self._owner, self._owner.analysis.dim
         front = (own.words, own.fronts)
-        for capacity, run in level.solve_small:
-            lanes = 64 if capacity <= _SMALL else 256
-            kernel = own.shader("backward", 7, 4, {0: lanes, 1: capacity})
+        for capacity, lanes, run in level.solve_small:
+            kernel = own.shader("backward", 7, 4, {0: min(lanes, self._most_lanes), 1: capacity})
             buffers = (*front, own.rows, own.factor, own.signs, self._z, self._y)
             self._dispatch(recorder, kernel, run, buffers, (dim,))
         if level.start is not None:

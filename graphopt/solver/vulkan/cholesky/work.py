@@ -27,8 +27,8 @@ SOLVE_ROWS = 128
 """Rows of a workgroup of chol_forward_step and chol_backward_step."""
 CLASSES = (16, 32, SMALL_ROWS)
 """Sizes of shared memory of small fronts."""
-MAX_SOLVE_ROWS, MAX_SOLVE_ENTRIES = 1024, 1 << 17
-"""Fronts that one workgroup solves with."""
+SOLVE_CLASSES = ((SMALL_ROWS, 64), (256, 128), (2048, 512))
+"""Rows of fronts that one workgroup solves with, and its invocations."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Level:
     steps: list[PanelStep] = field(default_factory=list)
     diagonals: Run | None = None
     complement: Run | None = None
-    solve_small: list[tuple[int, Run]] = field(default_factory=list)
-    """Capacity, fronts."""
+    solve_small: list[tuple[int, int, Run]] = field(default_factory=list)
+    """Capacity, invocations, fronts."""
     collect: Run | None = None
     forward: list[tuple[int, Run]] = field(default_factory=list)
     """Column, (front, tile)."""
@@ -187,13 +187,13 @@ class Work:
 
     def _solves(self, level: Level, fronts: np.ndarray) -> None:
         own = self._analysis
-        rows = own.num_rows[fronts]
-        alone = (rows <= MAX_SOLVE_ROWS) & (rows * own.num_pivots[fronts] <= MAX_SOLVE_ENTRIES)
-        for first, last in ((0, SMALL_ROWS), (SMALL_ROWS, MAX_SOLVE_ROWS)):
-            run = self._words.add(fronts[alone & (rows > first) & (rows <= last)])
+        rows, below = own.num_rows[fronts], 0
+        for capacity, lanes in SOLVE_CLASSES:
+            run = self._words.add(fronts[(rows > below) & (rows <= capacity)])
             if run is not None:
-                level.solve_small.append((last, run))
-        large = fronts[~alone]
+                level.solve_small.append((capacity, lanes, run))
+            below = capacity
+        large = fronts[rows > below]
         if len(large):
             self._solve_large(level, large[np.argsort(-own.num_pivots[large], kind="stable")])
 

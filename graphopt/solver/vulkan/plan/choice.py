@@ -23,7 +23,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
-from graphopt.solver.linear_systems import PCG_TOLERANCE
+from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.solver.registry import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products, Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
@@ -38,8 +38,6 @@ from graphopt.solver.vulkan.plan.storage import describe_products, join_pin, spl
 from graphopt.solver.vulkan.program import MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.schedules import schedule
 
-MIXED_PCG_TOLERANCE = 1e-9
-"""float32 does not resolve more of r' J r."""
 COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 

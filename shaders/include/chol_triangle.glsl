@@ -1,0 +1,71 @@
+// Solves with a triangle of up to 32 x 32 in shared memory, four unknowns per barrier: every invocation finds the four for
+// itself, and the first 32 bring the rest up to date, an unknown each.
+#ifndef GRAPHOPT_CHOL_TRIANGLE_GLSL
+#define GRAPHOPT_CHOL_TRIANGLE_GLSL
+
+const uint TRIANGLE_LINE = BLOCK + 1, FOUR = 4;
+shared real triangle[BLOCK * TRIANGLE_LINE], inverse[BLOCK];  // L by columns, 0 past its width; 1 / L_cc
+shared real given[BLOCK], solved[BLOCK];                      // `solved` is 0 past the width
+
+// Entry (r, c) of the triangle of a front that starts at this column.
+#define LOAD_TRIANGLE(f, column, width)                                                                    \
+  for (uint e = LANE; e < BLOCK * BLOCK; e += WORKGROUP_SIZE) {                                            \
+    const uint r = e % BLOCK, c = e / BLOCK;                                                               \
+    const bool is_lower = r >= c && r < width;                                                             \
+    const real entry_value = is_lower ? AT(factor, f.factor, (column + c) * f.f + column + r) : ZERO;      \
+    triangle[c * TRIANGLE_LINE + r] = entry_value;                                                         \
+    if (r == c) inverse[c] = is_lower ? ONE / entry_value : ZERO;                                          \
+  }
+
+// solved = L^-1 mine, of the lanes below width; others pass 0. Ends with a barrier.
+void solve_lower(real mine, uint width) {
+  if (LANE < FOUR) given[LANE] = mine;
+  if (LANE < BLOCK) solved[LANE] = ZERO;
+  for (uint s = 0; s < width; s += FOUR) {
+    barrier();
+    real x[FOUR];
+    [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
+    [[unroll]] for (uint i = 0; i < FOUR; ++i) {
+      const real one = x[i] * inverse[s + i];
+      x[i] = one;
+      [[unroll]] for (uint j = i + 1; j < FOUR; ++j) x[j] -= triangle[(s + i) * TRIANGLE_LINE + s + j] * one;
+    }
+    if (LANE < BLOCK) {
+      [[unroll]] for (uint i = 0; i < FOUR; ++i) {
+        if (LANE == s + i) solved[LANE] = x[i];
+        mine -= triangle[(s + i) * TRIANGLE_LINE + LANE] * x[i];
+      }
+      if (LANE >= s + FOUR && LANE < s + 2 * FOUR) given[LANE] = mine;
+    }
+  }
+  barrier();
+}
+
+// solved = L^-T mine, likewise.
+void solve_upper(real mine, uint width) {
+  const uint groups = (width + FOUR - 1) / FOUR;
+  if (LANE / FOUR + 1 == groups) given[LANE] = mine;
+  if (LANE < BLOCK) solved[LANE] = ZERO;
+  for (uint group = groups; group > 0; --group) {
+    const uint s = FOUR * (group - 1);
+    barrier();
+    real x[FOUR];
+    [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
+    [[unroll]] for (uint back = FOUR; back > 0; --back) {
+      const uint i = back - 1;
+      const real one = x[i] * inverse[s + i];
+      x[i] = one;
+      [[unroll]] for (uint j = 0; j < i; ++j) x[j] -= triangle[(s + j) * TRIANGLE_LINE + s + i] * one;
+    }
+    if (LANE < BLOCK) {
+      [[unroll]] for (uint i = 0; i < FOUR; ++i) {
+        if (LANE == s + i) solved[LANE] = x[i];
+        mine -= triangle[LANE * TRIANGLE_LINE + s + i] * x[i];
+      }
+      if (LANE < s && LANE + FOUR >= s) given[LANE] = mine;
+    }
+  }
+  barrier();
+}
+
+#endif
