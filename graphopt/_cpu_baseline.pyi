@@ -32,6 +32,7 @@ class Program:
 
     num_registers: int
     num_instructions: int
+    is_machine_code: bool
     def __init__(
         self,
         code: np.ndarray,

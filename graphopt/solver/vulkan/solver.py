@@ -38,7 +38,7 @@ from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.kernels.pcg import Reduction
 from graphopt.solver.vulkan.kernels.reduction import matrix_free_reduction
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
-from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.kernels.system import DampedSystem, MakeReduction
 from graphopt.solver.vulkan.plan.choice import (
     check_schur,
     choose_plan,
@@ -140,14 +140,8 @@ class ResidentBlockSolver:
         self._estimates = self._linearizer.estimates
         prepare = self._linearizer.prepare if linearizer is None else _nothing
         self._prepared: Future[None] = in_thread("graphopt-views", prepare)
-        from_edges = (self._prepared, self._linearizer, structure, configuration)
-        self.system = DampedSystem(
-            context,
-            storage.layout,
-            configuration,
-            None if storage.is_whole else partial(_reduction_from_edges, *from_edges),
-            host_writes=False,
-        )
+        reduction = self._reduction_maker(storage, self._prepared)
+        self.system = DampedSystem(context, storage.layout, configuration, reduction, host_writes=False)
         self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
         self._programs: dict[Hashable, Program] = {}
         self._known_chi2: dict[int, float] = {}
@@ -156,6 +150,12 @@ class ResidentBlockSolver:
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
         self._brought = time.perf_counter()
+
+    def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> MakeReduction | None:
+        """What makes the reduction from the equations, in a thread; None: the system itself."""
+        if storage.is_whole:
+            return None
+        return partial(_reduction_from_edges, prepared, self._linearizer, self.structure, self._configuration)
 
     @property
     def precision(self) -> str:

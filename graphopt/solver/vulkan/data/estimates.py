@@ -97,7 +97,7 @@ class DeviceParameters:
 
     def __init__(self, context: Context, structure: Structure):
         self._sets = structure.selection.parameter_sets
-        used = {number for group in structure.groups for number in group.parameter_sets}
+        used = {number for group in (*structure.groups, *structure.terms) for number in group.parameter_sets}
         self.records = {
             number: RecordSet(context, len(self._sets[number]), self._sets[number].type.storage_dim)
             for number in sorted(used)
@@ -121,7 +121,7 @@ class DeviceEstimates:
     def __init__(self, context: Context, structure: Structure):
         self._context = context
         sets = structure.selection.vertex_sets
-        groups = (*structure.groups, *structure.external)
+        groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
         self._sets = {number: sets[number] for number in self.numbers}

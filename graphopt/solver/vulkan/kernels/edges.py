@@ -400,24 +400,33 @@ class DeviceEdges:
         return self._shared_buffers(self.views[slot])
 
     def schur_diagonal_pass(
-        self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
+        self,
+        slot: int,
+        other: int,
+        version: Version,
+        offsets: Mapping[int, Any],
+        inverse: Any,
+        values: Any,
+        *,
+        adds: bool = False,
     ) -> Pass:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
-        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
+        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M. adds: to the blocks
+        of all destinations.
         """
         arrays = self.views[slot]
-        tiles = 0, arrays.view.num_kept_tiles
+        tiles = 0, arrays.view.num_tiles if adds else arrays.view.num_kept_tiles
         buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, tiles):
             kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
-            direct = self._in_pieces(kernel, buffers, {}, pieces)
+            direct = self._in_pieces(kernel, buffers, {"adds": int(adds)}, pieces)
         kept = arrays.view.long_destinations(tiles)
         if arrays.long is not None and kept[0] < kept[1]:
             kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic, parts=True)
             parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
-            folds = [arrays.long.fold_schur_diagonal(self._context, values, kept)]
+            folds = [arrays.long.fold_schur_diagonal(self._context, values, kept, adds=adds)]
         return Pass(direct, parts, folds)
