@@ -196,6 +196,19 @@ def test_rows_are_padded(threads):
             np.testing.assert_array_equal(out[:, :3, 1], rest.astype(np.float32))
 
 
+@pytest.mark.parametrize("width", ["float64", "two_floats"])
+def test_rows_come_back(threads, width):
+    """Chosen ones, without what pads them; the others stay."""
+    rng = np.random.default_rng(0)
+    sent, values = rng.normal(size=(MANY, 3)), rng.normal(size=(MANY, 3))
+    records = np.empty(MANY * 4)
+    kernels.pad_rows(sent, 4, 0, width, records.view(np.uint8))
+    chosen = rng.random(MANY) < 0.7
+    expected = np.where(chosen[:, None], sent, values)
+    kernels.unpad_rows(records, 4, width, chosen, values)
+    np.testing.assert_allclose(values, expected, rtol=0.0 if width == "float64" else 1e-14)
+
+
 @pytest.mark.parametrize("num", [0, 1, MANY])
 def test_row_table(threads, num):
     """Offset, first scalar row and dimension of the block, for every scalar row."""
@@ -208,3 +221,16 @@ def test_row_table(threads, num):
         [np.repeat(offset, dims) + within, np.repeat(first, dims), np.repeat(dims, dims)], axis=1
     )
     np.testing.assert_array_equal(kernels.row_table(dims, offset), expected)
+
+
+def test_large_sums(threads):
+    """Above the bound per edge, or not a number, in order; places without edges are left out."""
+    rng = np.random.default_rng(4)
+    count = rng.integers(0, 4, MANY).astype(np.uint32)
+    sums = rng.exponential(size=MANY)
+    sums[[5, 77, MANY - 1]] = np.nan, np.inf, 1e300
+    count[[5, 77, MANY - 1]] = 1
+    first = np.concatenate([[0], np.cumsum(count)]).astype(np.uint32)
+    expected = np.flatnonzero((count > 0) & ~(sums <= 0.7 * count))
+    np.testing.assert_array_equal(kernels.large_sums(sums, first, 0.7), expected)
+    assert not len(kernels.large_sums(sums[:0], first[:1], 0.0))

@@ -20,7 +20,7 @@ from graphopt.solver.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
-from graphopt.solver.vulkan.program import NOTHING, Context
+from graphopt.solver.vulkan.program import NOTHING, Context, Program
 from graphopt.solver.working import WorkingEstimates
 
 
@@ -29,6 +29,7 @@ class RecordSet:
 
     def __init__(self, context: Context, num_rows: int, dim: int):
         self._has_float64 = context.device.has_float64
+        self._width: Width = "float64" if self._has_float64 else "two_floats"
         self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
         self.wide = DeviceArray(context, num_rows * self._record, WIDE)
         self.digest = b""
@@ -45,9 +46,13 @@ class RecordSet:
     def write(self, values: np.ndarray, digest: bytes) -> None:
         """Take (n, dim) numbers, made from numbers of the graph with this digest."""
         self.digest = digest
-        self._fill(self.wide, values, self._record, "float64" if self._has_float64 else "two_floats")
+        self._fill(self.wide, values, self._record, self._width)
         if self.narrow is not None:
             self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+
+    def is_of(self, values: np.ndarray) -> bool:
+        """These were made from such numbers of the graph."""
+        return self.digest != b"" and self.digest == digest_of(values)
 
     def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
         values = np.ascontiguousarray(values, np.float64)
@@ -76,9 +81,15 @@ class RecordSet:
             narrow[:, : self._dim] = values
             self.narrow.write_rows(rows, narrow)
 
-    def read(self) -> np.ndarray:
-        """(n, dim) float64 numbers."""
-        return self.unpack(self.wide.read())
+    def record_copy(self, program: Program, target: RecordSet) -> None:
+        """Copy all records."""
+        program.copy(self.wide.buffer, target.wide.buffer, self.wide.nbytes)
+        if self.narrow is not None and target.narrow is not None:
+            program.copy(self.narrow.buffer, target.narrow.buffer, self.narrow.nbytes)
+
+    def bring(self, words: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
+        """Take what `wide.read` has brought into the chosen rows (n,) of float64 numbers (n, dim)."""
+        kernels.unpad_rows(words, self._record, self._width, chosen, values)
 
 
 class DeviceParameters:
@@ -86,7 +97,7 @@ class DeviceParameters:
 
     def __init__(self, context: Context, structure: Structure):
         self._sets = structure.selection.parameter_sets
-        used = {number for group in structure.groups for number in group.parameter_sets}
+        used = {number for group in (*structure.groups, *structure.terms) for number in group.parameter_sets}
         self.records = {
             number: RecordSet(context, len(self._sets[number]), self._sets[number].type.storage_dim)
             for number in sorted(used)
@@ -110,7 +121,7 @@ class DeviceEstimates:
     def __init__(self, context: Context, structure: Structure):
         self._context = context
         sets = structure.selection.vertex_sets
-        groups = (*structure.groups, *structure.external)
+        groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
         self._sets = {number: sets[number] for number in self.numbers}
@@ -205,14 +216,11 @@ class DeviceEstimates:
 
     def download(self) -> None:
         """Bring the current version into the working arrays of the host, all of it or nothing."""
-        downloaded = {number: self._versions[self.current][number].read() for number in self.moving}
-        for number, numbers in downloaded.items():
-            records, array = self._versions[self.current][number], self.working[number].array
-            optimized = self._is_optimized[number]
-            if optimized.all():
-                array[...] = numbers
-            else:
-                array[optimized] = numbers[optimized]
+        here = self._versions[self.current]
+        brought = {number: here[number].wide.read() for number in self.moving}
+        for number, words in brought.items():
+            records, array = here[number], self.working[number].array
+            records.bring(words, self._is_optimized[number], array)
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             own = own and self.current not in self._old_narrow
             records.digest = digest_of(array) if own else b""
@@ -224,6 +232,17 @@ class DeviceEstimates:
         self.working[number].array[rows] = numbers[optimized]
         self.working[number].write(rows)
 
+    def leave_remembered(self) -> None:
+        """Go to a copy of the current version where that is remembered or held, since it is to be changed."""
+        if self.current not in (*self._stack, self.held):
+            return
+        source, which = self.current, self.free_version()
+        program = Program(self._context)
+        for number in self.moving:
+            self._versions[source][number].record_copy(program, self._versions[which][number])
+        program.run()
+        self.arrive(which, in_double=source in self._old_narrow)
+
     def take(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's numbers of some rows of a vertex set into the current version."""
         records = self._versions[self.current][number]
@@ -234,7 +253,7 @@ class DeviceEstimates:
     def finish(self) -> None:
         """Bring the estimates into the graph, where they are not there."""
         here = self._versions[self.current]
-        if any(here[number].digest != digest_of(self._sets[number].estimate) for number in self.moving):
+        if not all(here[number].is_of(self._sets[number].estimate) for number in self.moving):
             self.download()
             for number in self.moving:
                 self.working[number].write()

@@ -24,6 +24,7 @@ from graphopt.device import VulkanDevice, spirv
 from graphopt.device.tiers import BuiltKernels, Tier, TieredKernel, tier_choice
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.solver.structure import EdgeGroup, Structure
+from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.kernels.edges import DeviceEdges
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.plan.storage import Storage
@@ -115,7 +116,6 @@ class TieredLinearizer(DeviceLinearizer):
         merged: as `DeviceLinearizer`; the interpreter sums edge set after edge set.
         """
         super().__init__(context, structure, storage, merged)
-        self._built = built
         self._views_made = threading.Event()
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
@@ -127,17 +127,11 @@ class TieredLinearizer(DeviceLinearizer):
         )
 
     def _all_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """Everything that the compiled linearisation runs; in the thread.
-
-        Nothing, once another solver of the same types has built it: a window that moves on meets the thread
-        of the one before.
-        """
+        """Everything that the compiled linearisation runs; in the thread."""
         try:
             super().prepare()
         finally:
             self._views_made.set()
-        if self._built is not None and not self._built.claim():
-            return
         yield from super().kernels()
         yield from self.oplus_kernels()
 
@@ -183,6 +177,10 @@ class TieredLinearizer(DeviceLinearizer):
         """As `DeviceLinearizer`."""
         active = self._tiers.active
         yield from (active or super()).chi2_steps(version, partial, firsts)
+
+    def sums_by_vertex(self, number: int, slot: int) -> DeviceArray | None:
+        """As `DeviceLinearizer`; the interpreter has none."""
+        return None if self._tiers.active is not None else super().sums_by_vertex(number, slot)
 
     @property
     def clears(self) -> bool:
