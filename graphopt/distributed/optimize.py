@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -130,7 +131,7 @@ class _Whole:
     """What rank 0 knows."""
 
     problem: Problem
-    shares: list[Share]
+    share_of: Callable[[int], Share]
     summary: Summary
 
 
@@ -166,7 +167,7 @@ def _solve(
                 comm, lambda: _deal(given, wanted, options, comm.size) if comm.rank == 0 else None
             )
             summary = _own_summary(comm, whole)
-            share = comm.deal(None if whole is None else whole.shares)
+            share = comm.deal(None if whole is None else whole.share_of)
         summary.seconds["analyze"] = time.perf_counter() - start
         solver = make_solver(share, replace(options, device=assignment.device), comm)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
@@ -215,8 +216,8 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
     summary.fixed_by_gauge = held
-    shares = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
-    return _Whole(problem, shares, summary)
+    share_of = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
+    return _Whole(problem, share_of, summary)
 
 
 def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:

@@ -56,7 +56,7 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
                                      const py::object& product, const py::object& values, const py::object& b,
                                      const py::object& dx, const py::object& diagonal) {
   SmallSystem system;
-  system.linearizer = &linearizer.cast<Linearizer&>();
+  system.edges = &linearizer.cast<Linearizer&>();
   system.values = vector_view<double>(values, "values");
   system.b = vector_view<double>(b, "b");
   system.dx = vector_view<double>(dx, "dx");

@@ -22,10 +22,10 @@ def over_ranks(graph, num_ranks, work):
     """`work(comm, part, dims)` on each rank, after a linearization; with H of the whole."""
     selection = graph.select()
     selection = selection.with_fixed(choose_gauge(graph, selection))
-    shares = scatter(graph, selection, num_ranks, "auto", "auto")
+    share_of = scatter(graph, selection, num_ranks, "auto", "auto")
 
     def one(comm):
-        share = shares[comm.rank]
+        share = share_of(comm.rank)
         part = SolverPart(share, Structure(share.select()), SolverOptions(device="cpu"), forms=True)
         part.linearize()
         assert part.reduce(np.zeros(part.structure.dim))
