@@ -26,6 +26,7 @@ from graphopt.distributed.system import FactorizedSystem, ReducedSystem
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.solver.external import ExternalPart, ExternalPlaces
+from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.linear_systems import ReducedSize, too_large_to_form
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
@@ -79,6 +80,13 @@ class DistributedBlockSolver(TrialsByParts):
 
     def __init__(self, share: Share, options: SolverOptions, comm: Communicator):
         self.comm, self._options = comm, options
+        if options.preconditioner in FACTOR_PRECONDITIONERS:
+            raise agreed(
+                OptionError(
+                    f"preconditioner '{options.preconditioner}' works on one device, not over several ranks. "
+                    "Use preconditioner='hschur', or linear_solver='cholesky'."
+                )
+            )
         self.kept_dim = int(share.kept_dims.sum())
         structure = together(comm, lambda: _structure(share))
         forms, factorizes = _ways(comm, share, structure, options)
