@@ -6,10 +6,11 @@
 Tables "1" and "2" of Thallo (Mara et al., TOG 2021; TITAN X Pascal, single precision, time to convergence)
 have all 17 rows; a row is an example of `examples/`, on data that it makes: of like kind, not the same.
 "figure11": sparse BundleFusion over the number of frames, by schedule (Thallo's is a plot). "table3": the
-schedules of the dense one, and both ways of computed values. "figure13": Opt's factors over CUDA and Ceres
-(DeVito et al., TOG 2017), as its text says them. "figure15": what each rewrite of expressions leaves of the
-operations (Opt's ablation is a plot). A time is that of a whole call, set-up included, after a first one:
-kernels are compiled by then. S = 1 takes some seconds on a CPU; grids have S times the rows and columns.
+schedules of the dense one. "computed": both ways of computed values. "figure13": Opt's factors over CUDA
+and Ceres (DeVito et al., TOG 2017), as its text says them. "figure15": what each rewrite of expressions
+leaves of the operations (Opt's ablation is a plot). A time is that of a whole call, set-up included, after a
+first one: kernels are compiled by then. S = 1 takes some seconds on a CPU; grids have S times the rows and
+columns.
 """
 
 # ruff: noqa: E402
@@ -49,6 +50,7 @@ from rich.table import Table
 import graphopt
 from graphopt import codegen, datasets
 from graphopt.errors import GraphOptError
+from graphopt.types.computed import inlined_edge_type
 
 Solve = Callable[..., Any]
 
@@ -251,7 +253,9 @@ FIGURE_13 = [
 ]
 """Opt's throughput over CUDA's and Ceres', as sections 7.1.1 to 7.1.4 say it."""
 REWRITTEN = {
-    "SFS (two shades)": shape_from_shading.EdgeShadeBeside,
+    "SFS (two shades)": inlined_edge_type(
+        shape_from_shading.EdgeShadeStep, 2 * ((shape_from_shading.KnownLightShade.definition,),)
+    ),
     "IW": image_warping.EdgeRigidPixels,
     "ARAP": mesh_deformation.EdgeRigid,
     "COT": cotangent_smoothing.EdgeCotangent,
@@ -338,10 +342,33 @@ def print_table_3(console: Console, args: argparse.Namespace) -> None:
             options["linear_solver"] = "pcg"
         milliseconds, _ = timed(solving(bundle_fusion.fuse, *data), args.repeats, **options)
         table.add_row(schedule, f"{milliseconds:.1f}")
-    scan = shape_and_shading.generated(int(96 * args.scale))
-    for way in ("inline", "materialize"):
-        found = timed(solving(shape_and_shading.refine, scan), args.repeats, device=args.device, computed=way)
-        table.add_row(f"shape and shading, values: {way}", f"{found[0]:.1f}")
+    console.print(table)
+
+
+def print_computed(console: Console, args: argparse.Namespace) -> None:
+    """Computed values put into the edges, or kept in arrays (Opt: a factor of 10 for shape from shading)."""
+    table = Table(title="Computed values: inlined, or kept; conjugate gradients but for the first line each")
+    for name in ("problem", "pixels", "values", "schedule", "here [ms]", "iterations", "chi2"):
+        table.add_column(name, justify="left" if name == "problem" else "right")
+    size = int(96 * args.scale)
+    for name, refine in (
+        ("shape from shading", shape_from_shading),
+        ("shape and shading", shape_and_shading),
+    ):
+        solve = solving(refine.refine, refine.generated(size))
+        ways = [("inline", "auto", "auto"), ("materialize", "auto", "auto")]
+        if args.device != "cpu":
+            ways[1:] = [
+                (way, schedule, "pcg")
+                for way in ("inline", "materialize")
+                for schedule in ("blocks", "matrix-free", "jacobians")
+            ]
+        for way, schedule, solver in ways:
+            options = {"computed": way, "schedule": schedule, "linear_solver": solver}
+            found, summary = timed(solve, args.repeats, device=args.device, **options)
+            row = f"{size * size}", way, schedule if solver == "pcg" else summary.linear_solver
+            row += f"{found:.1f}", str(len(summary.iterations)), f"{summary.final_chi2:.6g}"
+            table.add_row(name, *row)
     console.print(table)
 
 
@@ -376,6 +403,7 @@ TABLES: dict[str, Callable[[Console, argparse.Namespace], None]] = {
     "2": lambda console, args: print_tables(console, args, "2"),
     "figure11": print_figure_11,
     "table3": print_table_3,
+    "computed": print_computed,
     "figure13": print_figure_13,
     "figure15": print_figure_15,
 }

@@ -1,17 +1,21 @@
 """Strong and weak scaling over ranks, and a model of communication that is fitted to what was measured.
 
-    python benchmarks/scaling.py --ranks 1,2,4 --device vulkan --problem final-13682.bal
-    python benchmarks/scaling.py --ranks 1,2 --cameras 200 --points 20000 --weak
+    python benchmarks/scaling.py --ranks 1,2 --device vulkan --problem final-13682 --json measured.json
+    python benchmarks/scaling.py --ranks 1,2 --device vulkan --problem final-13682 --weak --json measured.json
+    python benchmarks/scaling.py --read measured.json --docs docs/scaling.md
 
-Each number of ranks is one `mpirun` of this file. Levenberg-Marquardt with conjugate gradients on the
-implicit Schur complement does a fixed number of iterations of each, so that all runs do the same work. The
-model, of one product S p and what belongs to it, is
+Ranks are threads of this process with a device each (`vulkan:0,vulkan:1`); with `--mpi` those of one mpirun.
+One rank is the ordinary solver of one device. A problem is a file, or a street with the published numbers of
+cameras, points and observations (`CAMERAS,POINTS,OBSERVATIONS` for others); `--weak` makes it as many times
+as large as there are ranks. Levenberg-Marquardt with a fixed number of conjugate gradients on the implicit
+Schur complement does a fixed number of steps, so that all runs do the same work; the seconds of a product are
+the difference between two numbers of them. Runs are added to the JSON. The model of one product S p is
 
-    T(n) = edge E / n + pose P + (n > 1) (2 (n - 1) latency + 2 (n - 1) / n 8 P / bandwidth)
+    T(n) = edge E / n + (n > 1) (trip + 2 (n - 1) latency + 2 (n - 1) / n 8 M / bandwidth)
 
-E observations, P scalars of poses, n ranks. `edge` [s] comes from the runs (an iteration over its products,
-so it holds the linearization's share), `pose` [s] from vector operations of one size, `latency` [s] of a
-message and `bandwidth` [B/s] from sums of many sizes: a sum sends n - 1 pieces to others, twice.
+E observations, n ranks, M numbers of a message (scalars of poses that several ranks have). `edge` and `trip`
+[s] (submission, numbers to the host and back) come from the runs, `latency` [s] and `bandwidth` [B/s] from
+sums of many sizes: a sum sends n - 1 pieces to others, twice.
 """
 
 from __future__ import annotations
@@ -19,197 +23,428 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import scipy.optimize
 
-PRODUCTS, ITERATIONS = 20, 4  # conjugate gradients per step, steps
+PUBLISHED = {
+    "ladybug-49": (49, 7776, 31843),
+    "venice-1778": (1778, 993923, 5001946),
+    "final-4585": (4585, 1324582, 9125125),
+    "final-13682": (13682, 4456117, 28987644),
+}
+FEW, MANY, STEPS = 10, 40, 4  # conjugate gradients per step, steps
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)  # numbers of the sums that are timed
 OBSERVATIONS = 1e9
-PREDICTED = (8, 64, 512)
+PREDICTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+NETWORK = (3e-6, 40e9)
+"""Latency [s] and bandwidth [B/s] of a cluster's network (400 Gbit/s InfiniBand), assumed."""
 
 
-def problem(args: argparse.Namespace, num_ranks: int):
-    """The graph of rank 0."""
+# ---------------------------------------------------------------- problems
+
+
+def street(cameras: int, points: int, observations: int, seed: int = 0):
+    """Cameras along a street, 1 apart, that all look to one side, and points that some near ones see."""
     import graphopt
 
-    if args.problem:
-        return graphopt.read(args.problem)
-    scale = num_ranks if args.weak else 1
-    return graphopt.datasets.bundle_adjustment.ba(args.cameras * scale, args.points * scale, start="truth")
+    rng = np.random.default_rng(seed)
+    least, more = divmod(observations, points)
+    tracks = least + (np.arange(points) % points < more).astype(np.int64)
+    least, width = min(least, cameras), max(min(3 * (least + 1), cameras), 1)
+    tracks = np.minimum(rng.permutation(tracks), cameras)
+    place = np.sort(rng.uniform(0.0, cameras, points))
+    position = np.stack([place, rng.uniform(20.0, 60.0, points), rng.uniform(-8.0, 8.0, points)], axis=1)
+    first = np.clip(place - 0.5 * width, 0, cameras - width).astype(np.int64)
+    stride = np.maximum(width // tracks, 1)
+    begin = first + (rng.random(points) * (width - (tracks - 1) * stride)).astype(np.int64)
+    point = np.repeat(np.arange(points), tracks)
+    within = np.arange(len(point)) - np.repeat(np.cumsum(tracks) - tracks, tracks)
+    camera = begin[point] + within * stride[point]
+    estimate = np.zeros((cameras, 9))
+    estimate[:, 0] = -0.5 * np.pi  # x to the right, y up, looking along world y
+    estimate[:, 3] = -np.arange(cameras)
+    estimate[:, 6:] = 1000.0, -0.05, 0.01
+    ray = position[point]
+    ray[:, 0] -= camera
+    ray = ray[:, [0, 2]] / ray[:, 1:2]
+    squared = (ray**2).sum(axis=1, keepdims=True)
+    pixel = 1000.0 * (1.0 - 0.05 * squared + 0.01 * squared**2) * ray
+    pixel += rng.standard_normal(pixel.shape)
+    estimate[:, :6] += 1e-3 * rng.standard_normal((cameras, 6))
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_CAM_BAL", np.arange(cameras), estimate)
+    position += 0.05 * rng.standard_normal(position.shape)
+    graph.add_vertices("VERTEX_TRACKXYZ", cameras + np.arange(points), position, marginalized=True)
+    graph.add_edges("EDGE_OBSERVATION_BAL", np.stack([camera, cameras + point], axis=1), pixel)
+    return graph
 
 
-def work(args: argparse.Namespace) -> None:
-    """One rank of a run."""
-    from mpi4py import MPI
-
+@lru_cache(maxsize=1)
+def problem(name: str, times: int):
+    """A file, or a street as long as so many of the named size."""
     import graphopt
-    from graphopt.distributed.mpi import MpiCommunicator
 
-    comm = MPI.COMM_WORLD
-    graph = problem(args, comm.size) if comm.rank == 0 else None
-    options = {"schur": "implicit", "pcg_iterations": PRODUCTS, "pcg_tolerance": 1e-30}
-    graphopt.optimize(graph, "lm", 1, comm=comm, device=args.device, **options)  # compiles
+    if name in PUBLISHED or re.fullmatch(r"\d+,\d+,\d+", name):
+        sizes = PUBLISHED.get(name) or tuple(map(int, name.split(",")))
+        return street(*(times * one for one in sizes))
+    return graphopt.read(name)
+
+
+# ---------------------------------------------------------------- runs
+
+
+def devices(device: str, ranks: int) -> str:
+    """Of the ranks of one process."""
+    if device == "vulkan":
+        return ",".join(f"vulkan:{number}" for number in range(ranks))
+    return ",".join([device] * ranks)
+
+
+def optimized(graph: Any, comm: Any, device: str, products: int | None, **options: Any) -> tuple[Any, float]:
+    """The summary and seconds of a call; products: of each step, None: an ordinary call."""
+    import graphopt
+
+    if products is not None:
+        options |= {"method": "lm", "max_iterations": STEPS, "schur": "implicit"}
+        options |= {"pcg_iterations": products, "pcg_tolerance": 1e-30}
     start = time.perf_counter()
-    summary = graphopt.optimize(graph, "lm", ITERATIONS, comm=comm, device=args.device, **options)
-    call = time.perf_counter() - start
-    ranks = MpiCommunicator(comm)
-    sums = {size: _seconds_of_sum(ranks, size) for size in SIZES}
-    if comm.rank == 0:
-        trials = sum(one.trials for one in summary.iterations)
-        dim = 0 if graph is None else _pose_scalars(graph)
-        found = {
-            "ranks": comm.size,
-            "edges": summary.edges,
-            "pose_scalars": dim,
-            "iteration_seconds": sum(one.seconds for one in summary.iterations) / trials,
-            "call_seconds": call,
-            "communication_share": summary.partition["communication_share"],
-            "imbalance": summary.partition["imbalance"],
-            "kept_copies": summary.partition["kept_copies"],
-            "memory_bytes": [one["memory_bytes"] for one in summary.ranks],
-            "devices": [one["device_name"] for one in summary.ranks],
-            "sum_seconds": sums,
-            "pose_seconds": _seconds_per_pose_scalar(),
-        }
-        Path(args.worker).write_text(json.dumps(found))
+    summary = graphopt.optimize(graph, comm=comm, device=device, **options)
+    return summary, time.perf_counter() - start
 
 
-def _pose_scalars(graph) -> int:
-    return sum(
-        int((~one.fixed & ~one.marginalized).sum()) * one.type.tangent_dim for one in graph.vertex_sets
+def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
+    """What `ranks` ranks do with the problem; over MPI what rank 0 finds."""
+    leads = comm is None or comm.rank == 0
+    start = time.perf_counter()
+    graph = problem(args.problem, ranks if args.weak else 1) if leads else None
+    made = time.perf_counter() - start
+    device = args.device if comm is not None else devices(args.device, ranks)
+    options = {"precision": args.precision}
+    starts = None if graph is None else [one.estimate.copy() for one in graph.vertex_sets]
+
+    def again(products: int | None, **more: Any) -> tuple[Any, float]:
+        if graph is not None and starts is not None:
+            for one, values in zip(graph.vertex_sets, starts, strict=True):
+                one.estimate[...] = values
+        return optimized(graph, comm, device, products, **options, **more)
+
+    first, first_call = again(None, max_iterations=1)  # compiles
+    few, _ = again(FEW)
+    many, many_call = again(MANY)
+    whole, call = again(None, max_iterations=args.iterations)
+    seconds = {name: _seconds_of_trial(one) for name, one in (("few", few), ("many", many))}
+    kept = sum(
+        int((~one.fixed & ~one.marginalized).sum()) * one.type.tangent_dim
+        for one in (graph.vertex_sets if graph is not None else ())
     )
+    return {
+        "problem": args.problem,
+        "weak": args.weak,
+        "precision": many.precision,
+        "ranks": ranks,
+        "over": "MPI" if comm is not None else "threads",
+        "edges": many.edges,
+        "pose_scalars": kept,
+        "made_seconds": made,
+        "product_seconds": (seconds["many"] - seconds["few"]) / (MANY - FEW),
+        "iteration_seconds": seconds["few"],
+        "long_iteration_seconds": seconds["many"],
+        "first_call_seconds": first_call,
+        "call_seconds": call,
+        "call_iterations": len(whole.iterations),
+        "call_chi2": whole.final_chi2,
+        "call_parts": {name: value for name, value in whole.seconds.items() if value > 1e-3},
+        "long_call_seconds": many_call,
+        "partition": many.partition,
+        "memory_bytes": [one["memory_bytes"] for one in many.ranks] or [many.memory_bytes],
+        "devices": [one["device_name"] for one in many.ranks] or [many.device_name],
+        "first_chi2": [first.initial_chi2, many.final_chi2],
+        "sum_seconds": {},
+    }
 
 
-def _seconds_of_sum(ranks, size: int) -> float:
-    """Median of some sums."""
-    values, seconds = np.ones(size), []
-    for _ in range(7):
-        ranks.share(None)
-        start = time.perf_counter()
-        ranks.sum(values)
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds))
+def _seconds_of_trial(summary: Any) -> float:
+    """Of a step without the first, which waits for what is being prepared."""
+    steps = summary.iterations[1:] or summary.iterations
+    return float(np.median([one.seconds / one.trials for one in steps]))
 
 
-def _seconds_per_pose_scalar(size: int = 90_000) -> float:
-    """What every rank does with vectors of poses per iteration: block Jacobi, updates, scalar products."""
-    blocks, vector = np.ones((size // 9, 9, 9)), np.ones(size)
-    seconds = []
-    for _ in range(7):
-        start = time.perf_counter()
-        preconditioned = np.einsum("nij,nj->ni", blocks, vector.reshape(-1, 9)).ravel()
-        for _ in range(3):
-            vector = vector + 0.5 * preconditioned
-        for _ in range(2):
-            np.sum(vector * preconditioned)
-        seconds.append(time.perf_counter() - start)
-    return float(np.median(seconds)) / size
+def seconds_of_sums(comm: Any) -> dict[str, float]:
+    """Medians of sums of some sizes."""
+    found = {}
+    for size in SIZES:
+        values, seconds = np.ones(size), []
+        for _ in range(9):
+            comm.share(None)
+            start = time.perf_counter()
+            comm.sum(values)
+            seconds.append(time.perf_counter() - start)
+        found[str(size)] = float(np.median(seconds))
+    return found
 
 
-def measured(args: argparse.Namespace, num_ranks: int) -> dict:
+def measured(args: argparse.Namespace, ranks: int) -> dict[str, Any]:
     """What a run with so many ranks finds."""
+    if args.mpi:
+        return _over_mpi(args, ranks)
+    from graphopt.distributed.communicator import run_as_threads
+
+    found = run(args, ranks, None)
+    if ranks > 1:
+        found["sum_seconds"] = run_as_threads(ranks, seconds_of_sums)[0]
+    return found
+
+
+def _over_mpi(args: argparse.Namespace, ranks: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         beside = Path(sys.executable).parent / "mpirun"
         mpirun = str(beside) if beside.exists() else shutil.which("mpirun") or "mpirun"
-        command = [mpirun, "-n", str(num_ranks), "--bind-to", "none"]
-        command += [*args.mpirun.split(), sys.executable, __file__, "--worker", str(path)]
-        given = ["--device", args.device, "--cameras", str(args.cameras), "--points", str(args.points)]
-        given += ["--weak"] * args.weak + (["--problem", args.problem] if args.problem else [])
+        command = [mpirun, "-n", str(ranks), "--bind-to", "none", *args.mpirun.split()]
+        given = ["--device", args.device, "--precision", args.precision, "--problem", args.problem]
+        given += ["--iterations", str(args.iterations), *(["--weak"] * args.weak)]
+        command += [sys.executable, __file__, "--worker", str(path), *given]
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        subprocess.run([*command, *given], check=True, env={**os.environ, **allowed})
+        subprocess.run(command, check=True, env={**os.environ, **allowed})
         return json.loads(path.read_text())
 
 
-def fitted(runs: list[dict]) -> dict[str, float]:
+def worker(args: argparse.Namespace) -> None:
+    """One rank of a run over MPI."""
+    from graphopt.distributed.mpi import MpiCommunicator, world
+
+    comm = world()
+    found = run(args, comm.size, comm)
+    found["sum_seconds"] = seconds_of_sums(MpiCommunicator(comm))
+    if comm.rank == 0:
+        Path(args.worker).write_text(json.dumps(found))
+
+
+# ---------------------------------------------------------------- model
+
+
+def talk(ranks: float, numbers: float, latency: float, bandwidth: float) -> float:
+    """Seconds of a sum in the order of the ranks."""
+    return 2.0 * (ranks - 1) * (latency + 8.0 * numbers / ranks / bandwidth)
+
+
+def message(run: dict[str, Any]) -> float:
+    """Numbers of a message."""
+    return float(run["partition"].get("shared_scalars", 0)) if run["ranks"] > 1 else 0.0
+
+
+def fitted(runs: list[dict[str, Any]]) -> dict[str, float]:
     """Parameters of the model; those of communication only where there was some."""
+    import scipy.optimize
+
     rows = [
-        (2.0 * (one["ranks"] - 1), 2.0 * (one["ranks"] - 1) / one["ranks"] * 8.0 * int(size), seconds)
+        (2.0 * (one["ranks"] - 1), 16.0 * (one["ranks"] - 1) / one["ranks"] * int(size), seconds)
         for one in runs
-        if one["ranks"] > 1
         for size, seconds in one["sum_seconds"].items()
+        if one["ranks"] > 1
     ]
     latency, inverse = 0.0, 0.0
     if rows:
         a, b, t = np.array(rows).T
-        weight = 1.0 / t  # relative errors
-        (latency, inverse), _ = scipy.optimize.nnls(np.stack([a, b], axis=1) * weight[:, None], t * weight)
-    per_product = np.array([one["iteration_seconds"] / PRODUCTS for one in runs])
-    pose = float(np.median([one["pose_seconds"] for one in runs]))
-    other = [
-        pose * one["pose_scalars"] + _communication(one["ranks"], one["pose_scalars"], latency, inverse)
-        for one in runs
-    ]
-    share = np.array([one["edges"] / one["ranks"] for one in runs]) / per_product
-    rest = np.maximum(per_product - np.array(other), 0.0) / per_product
-    edge = float(share @ rest / (share @ share))  # least squares of relative errors
-    return {"edge": edge, "pose": pose, "latency": latency, "seconds_per_byte": inverse}
+        (latency, inverse), _ = scipy.optimize.nnls(np.stack([a, b], axis=1) / t[:, None], np.ones(len(t)))
+    bandwidth = 1.0 / inverse if inverse else np.inf
+    product = np.array([one["product_seconds"] for one in runs])
+    busiest = [one["partition"].get("edge_imbalance", 1.0) * one["edges"] / one["ranks"] for one in runs]
+    spoken = np.array([talk(one["ranks"], message(one), latency, bandwidth) for one in runs])
+    columns = np.array([[edges, float(one["ranks"] > 1)] for edges, one in zip(busiest, runs, strict=True)])
+    rest = np.maximum(product - spoken, 0.0) / product
+    (edge, trip), _ = scipy.optimize.nnls(columns / product[:, None], rest)  # relative errors
+    return {
+        "edge": float(edge),
+        "trip": float(trip),
+        "latency": float(latency),
+        "bandwidth": float(bandwidth),
+    }
 
 
-def _communication(ranks: int, dim: float, latency: float, inverse: float) -> float:
-    return 2.0 * (ranks - 1) * latency + 2.0 * (ranks - 1) / ranks * 8.0 * dim * inverse
-
-
-def predicted(model: dict[str, float], edges: float, dim: float, ranks: int) -> tuple[float, float]:
+def predicted(
+    model: dict[str, float], edges: float, numbers: float, ranks: int, network: tuple[float, float]
+) -> tuple[float, float]:
     """Seconds of one product and of its communication."""
-    talk = _communication(ranks, dim, model["latency"], model["seconds_per_byte"])
-    return model["edge"] * edges / ranks + model["pose"] * dim + talk, talk
+    if ranks == 1:
+        return model["edge"] * edges, 0.0
+    spoken = model["trip"] + talk(ranks, numbers, *network)
+    return model["edge"] * edges / ranks + spoken, spoken
 
 
-def report(runs: list[dict], args: argparse.Namespace) -> None:
-    """Print measurements, the model, and what it says about more ranks."""
-    model = fitted(runs)
-    print("ranks       edges  pose scalars  s/iteration  model  speedup  communication  imbalance  MiB/rank")
-    first = runs[0]
+# ---------------------------------------------------------------- report
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Markdown: what was measured."""
+    lines = [
+        "| problem | | ranks | observations | product | speed-up | iteration | speed-up | call, iterations "
+        "| communication | message | MiB per rank |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
     for one in runs:
-        modelled = predicted(model, one["edges"], one["pose_scalars"], one["ranks"])[0] * PRODUCTS
-        speedup = first["iteration_seconds"] / one["iteration_seconds"]
-        speedup *= one["edges"] / first["edges"]
-        sizes = f"{one['ranks']:5d} {one['edges']:11d} {one['pose_scalars']:13d}"
-        times = f"{one['iteration_seconds']:12.4f} {modelled:6.4g} {speedup:8.2f}"
-        balance = f"{one['communication_share']:13.1%} {one['imbalance']:10.2f}"
-        print(sizes, times, balance, f"{max(one['memory_bytes']) / 2**20:9.1f}")
-    print(
-        f"model: edge {model['edge']:.3g} s, pose {model['pose']:.3g} s, latency {model['latency']:.3g} s, "
-        f"bandwidth {1e-9 / model['seconds_per_byte'] if model['seconds_per_byte'] else np.inf:.3g} GB/s"
-    )
-    dim = first["pose_scalars"] / first["edges"] * OBSERVATIONS
-    print(f"{OBSERVATIONS:.0g} observations, {dim:.3g} scalars of poses, as the first problem has per edge:")
-    for ranks in PREDICTED:
-        seconds, talk = predicted(model, OBSERVATIONS, dim, ranks)
-        print(
-            f"{ranks:5d} ranks: {PRODUCTS * seconds:.3g} s per iteration, {talk / seconds:.1%} communication"
+        alike = [
+            other
+            for other in runs
+            if all(other[key] == one[key] for key in ("problem", "precision", "over", "weak"))
+            and other["ranks"] == 1
+        ]
+        gains = ["", ""]
+        if alike:
+            work = one["edges"] / alike[0]["edges"]
+            gains = [
+                f"{work * alike[0][key] / one[key]:.2f}" for key in ("product_seconds", "iteration_seconds")
+            ]
+        kind = "weak" if one["weak"] else "strong"
+        share = one["partition"].get("communication_share", 0.0)
+        lines.append(
+            f"| {one['problem']} | {one['precision']}, {kind} | {one['ranks']} | {one['edges']:,} "
+            f"| {1e3 * one['product_seconds']:.3g} ms | {gains[0]} | {1e3 * one['iteration_seconds']:.3g} ms "
+            f"| {gains[1]} | {one['call_seconds']:.2f} s, {one['call_iterations']} | {share:.0%} "
+            f"| {8e-3 * message(one):.3g} kB | {max(one['memory_bytes']) / 2**20:,.0f} |"
         )
-    if args.json:
-        Path(args.json).write_text(json.dumps({"runs": runs, "model": model}, indent=2))
+    return lines
+
+
+def prediction(runs: list[dict[str, Any]]) -> list[str]:
+    """Markdown: the model, and what it says about more ranks."""
+    model, largest = fitted(runs), max(runs, key=lambda one: one["edges"])
+    poses = largest["pose_scalars"] / largest["edges"] * OBSERVATIONS
+    lines = [
+        f"Model fitted to these runs: edge {1e9 * model['edge']:.3g} ns per observation and product, trip "
+        f"{1e6 * model['trip']:.0f} us, latency {1e6 * model['latency']:.1f} us, bandwidth "
+        f"{1e-9 * model['bandwidth']:.3g} GB/s of sums within the host. For a cluster "
+        f"{1e6 * NETWORK[0]:.0f} us and {1e-9 * NETWORK[1]:.0f} GB/s are assumed.",
+        "",
+        f"| devices | {OBSERVATIONS:.0e} observations, {cut_size(runs):,.0f} numbers per cut | speed-up "
+        f"| all {poses:.2g} scalars of poses shared | speed-up |",
+        "|---|---|---|---|---|",
+    ]
+    alone = predicted(model, OBSERVATIONS, 0.0, 1, NETWORK)[0]
+    for ranks in (8, 64, 512):
+        few = predicted(model, OBSERVATIONS, min(cut_size(runs) * (ranks - 1), poses), ranks, NETWORK)
+        all_poses = predicted(model, OBSERVATIONS, poses, ranks, NETWORK)
+        cells = [
+            f"{1e3 * t:.3g} ms, {c / t:.0%} communication | {alone / t:.0f}" for t, c in (few, all_poses)
+        ]
+        lines.append(f"| {ranks} | {' | '.join(cells)} |")
+    return lines
+
+
+def cut_size(runs: list[dict[str, Any]]) -> float:
+    """Numbers of a message per cut between two ranks."""
+    several = [message(one) / (one["ranks"] - 1) for one in runs if one["ranks"] > 1]
+    return max(several, default=0.0)
+
+
+def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
+    """Strong and weak scaling, and the prediction."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    model = fitted(runs)
+    figure, (strong, weak, far) = plt.subplots(1, 3, figsize=(11, 3.2))
+    for axis, is_weak in ((strong, False), (weak, True)):
+        kinds = {(one["problem"], one["precision"]) for one in runs if one["weak"] == is_weak}
+        for kind in sorted(kinds):
+            chosen = [one for one in runs if one["weak"] == is_weak]
+            chosen = [one for one in chosen if (one["problem"], one["precision"]) == kind]
+            chosen.sort(key=lambda one: one["ranks"])
+            base = chosen[0]["product_seconds"] * (1 if is_weak else chosen[0]["ranks"])
+            axis.plot(
+                [one["ranks"] for one in chosen],
+                [base / one["product_seconds"] for one in chosen],
+                "o-",
+                label=", ".join(kind),
+            )
+        most = max([one["ranks"] for one in runs], default=1)
+        axis.plot([1, most], [1, 1 if is_weak else most], "k:", linewidth=1)
+        axis.set_xlabel("ranks")
+        axis.set_title("weak: efficiency" if is_weak else "strong: speed-up of a product")
+        axis.set_ylim(bottom=0)
+        if kinds:
+            axis.legend(fontsize=7)
+    largest = max(runs, key=lambda one: one["edges"])
+    poses = largest["pose_scalars"] / largest["edges"] * OBSERVATIONS
+    for label, numbers in (("few poses shared", None), ("all poses shared", poses)):
+        seconds = [
+            predicted(
+                model,
+                OBSERVATIONS,
+                min(cut_size(runs) * (n - 1), poses) if numbers is None else numbers,
+                n,
+                NETWORK,
+            )[0]
+            for n in PREDICTED
+        ]
+        far.loglog(PREDICTED, [1e3 * one for one in seconds], "o-", markersize=3, label=label)
+    far.loglog(PREDICTED, [1e3 * model["edge"] * OBSERVATIONS / n for n in PREDICTED], "k:", linewidth=1)
+    far.set_xlabel("devices of a cluster")
+    far.set_title(f"model: ms per product, {OBSERVATIONS:.0e} observations", fontsize=9)
+    far.legend(fontsize=7)
+    figure.tight_layout()
+    path = folder / "scaling.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return [path]
+
+
+def write_docs(runs: list[dict[str, Any]], page: Path) -> None:
+    """Put table, picture and prediction between the two marks of the page."""
+    pictures = draw(runs, page.parent)
+    names = sorted({name for one in runs for name in one["devices"]})
+    text = page.read_text()
+    begin, end = "<!-- measured: begin -->\n", "<!-- measured: end -->"
+    if begin not in text or end not in text:
+        raise SystemExit(f"{page}: the marks '{begin.strip()}' and '{end}' are missing.")
+    lines = [f"Measured on {', '.join(names)}.", "", *table(runs), ""]
+    lines += [f"![Strong and weak scaling]({one.name})" for one in pictures] + ["", *prediction(runs), ""]
+    page.write_text(text[: text.index(begin) + len(begin)] + "\n".join(lines) + text[text.index(end) :])
 
 
 def main() -> None:
-    """Start the runs, or be a rank of one."""
+    """Start the runs, or be a rank of one, or report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--ranks", default="1,2", help="numbers of ranks, separated by commas")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--problem", help="graph file; without one, synthetic")
-    parser.add_argument("--cameras", type=int, default=120)
-    parser.add_argument("--points", type=int, default=12_000)
-    parser.add_argument("--weak", action="store_true", help="synthetic problems that grow with the ranks")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--problem", default="ladybug-49", help="a file, a published name, or three numbers")
+    parser.add_argument("--iterations", type=int, default=10, help="of the ordinary call")
+    parser.add_argument("--weak", action="store_true", help="problems that grow with the ranks")
+    parser.add_argument("--mpi", action="store_true", help="ranks of mpirun instead of threads")
     parser.add_argument("--mpirun", default="", help="more options of mpirun")
-    parser.add_argument("--json", help="write runs and model to this file")
+    parser.add_argument("--json", type=Path, help="add the runs to this file")
+    parser.add_argument("--read", type=Path, help="report about the runs of this file")
+    parser.add_argument("--docs", type=Path, help="with --read: write into this page")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        work(args)
-    else:
-        report([measured(args, int(one)) for one in args.ranks.split(",")], args)
+        worker(args)
+        return
+    path = args.read or args.json
+    runs = json.loads(path.read_text()) if path is not None and path.exists() else []
+    if args.read is None:
+        for one in args.ranks.split(","):
+            runs.append(measured(args, int(one)))
+            print(json.dumps(runs[-1]), flush=True)
+            if args.json is not None:
+                args.json.write_text(json.dumps(runs, indent=1) + "\n")
+    print("\n".join([*table(runs), "", *prediction(runs)]))
+    if args.docs is not None:
+        write_docs(runs, args.docs)
 
 
 if __name__ == "__main__":

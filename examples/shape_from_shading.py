@@ -76,20 +76,17 @@ def EdgeDepth(depth, scanned):
     return depth - scanned
 
 
-@graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3)
-def EdgeShadeBeside(depth, left, upper, right, upper_right, camera, light, pixel):
-    """Difference of the shades here and to the right - that of the picture."""
-    x, y, difference = components(pixel)
-    here = shade(depth, left, upper, x, y, camera, light)
-    return here - shade(right, depth, upper_right, x + 1.0, y, camera, light) - difference
+@graphopt.computed_type(vertices=(VertexDepth,) * 3, parameters=(Pinhole, Light), measurement_dim=2)
+def KnownLightShade(depth, left, upper, camera, light, pixel):
+    """Brightness of the surface at a pixel, for all residuals that compare it."""
+    x, y = components(pixel)
+    return shade(depth, left, upper, x, y, camera, light)
 
 
-@graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole, Light), measurement_dim=3)
-def EdgeShadeBelow(depth, left, upper, lower, lower_left, camera, light, pixel):
-    """Difference of the shades here and below - that of the picture."""
-    x, y, difference = components(pixel)
-    here = shade(depth, left, upper, x, y, camera, light)
-    return here - shade(lower, lower_left, depth, x, y + 1.0, camera, light) - difference
+@graphopt.edge_type(vertices=(KnownLightShade, KnownLightShade), measurement_dim=1)
+def EdgeShadeStep(here, there, difference):
+    """Difference of the shades of two neighbours - that of the picture."""
+    return here - there - difference
 
 
 @graphopt.edge_type(vertices=(VertexDepth,) * 5, parameters=(Pinhole,), measurement_dim=2)
@@ -120,20 +117,17 @@ def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade
     left, right, upper, lower = (0, -1), (0, 1), (-1, 0), (1, 0)
     mean = 0.5 * scan.intensity
     mean = mean + 0.25 * (images.shifted(scan.intensity, left) + images.shifted(scan.intensity, upper))
-    for edge, free, step, corner in (
-        (EdgeShadeBeside, scan.beside, right, (-1, 1)),
-        (EdgeShadeBelow, scan.below, lower, (1, -1)),
-    ):
-        stencil = [(0, 0), left, upper, step, corner]
-        measured = np.dstack([place, mean - images.shifted(mean, step)])
-        where = inner & free & graphopt.everywhere(known, stencil)
+    lit = graphopt.everywhere(known, [(0, 0), left, upper])
+    shades = graph.add_computed(
+        KnownLightShade, depth, [(0, 0), left, upper], place, parameters=[0, 1], mask=lit
+    )
+    for free, step in ((scan.beside, right), (scan.below, lower)):
         graph.add_stencil(
-            edge,
-            depth,
-            stencil,
-            measured,
-            mask=where,
-            parameters=[0, 1],
+            EdgeShadeStep,
+            shades,
+            [(0, 0), step],
+            mean - images.shifted(mean, step),
+            mask=inner & free & graphopt.everywhere(lit, [(0, 0), step]),
             kernel="GemanMcClure",
             kernel_width=largest_shade**2,
         )

@@ -80,6 +80,10 @@ class Linearizer:
     def pop(self) -> None: ...
     def discard_top(self) -> None: ...
     def first_non_finite(self) -> tuple[int, int] | None: ...
+    def set_weights(self, group: int, weight: np.ndarray, kernel_width: float) -> None:
+        """Information of a group's edges becomes weight (m,) times the identity, kernels have this width."""
+        ...
+
     def choose_edges(self, masks: Sequence[np.ndarray]) -> None: ...
 
 class BlockPattern:
@@ -287,6 +291,23 @@ class SmallLoop:
         should_stop: Callable[[], bool],
         patience: float,
     ) -> LoopResult: ...
+    def run_rounds(
+        self,
+        method: GaussNewton | Levenberg | Dogleg,
+        rules: Any,
+        should_stop: Callable[[], bool],
+        patience: float,
+        edges: list[tuple[int, np.ndarray, np.ndarray]],
+        limits: list[float],
+        rounds: int,
+        robust_rounds: int,
+        min_observations: int,
+        holds: np.ndarray,
+        inliers: np.ndarray,
+        chi2: np.ndarray,
+    ) -> tuple[LoopResult, int]:
+        """Rounds of a frame: (the last one's result, with the seconds of all, and how many ran)."""
+        ...
 
 class Chunk:
     """Arrays with a common number of rows."""
@@ -412,6 +433,10 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def viewing_rays(
+    edges: tuple[Any, ...], points: np.ndarray, spread: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def large_sums(sums: np.ndarray, first: np.ndarray, bound: float) -> np.ndarray: ...
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...

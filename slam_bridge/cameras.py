@@ -92,6 +92,15 @@ class Camera:
         """Pinhole camera; with a baseline [m] the left one of a rectified stereo pair."""
         return cls(np.asarray(body_T_cam, float), "pinhole", np.array([fx, fy, cx, cy]), baseline, **rest)
 
+    def scaled(self, factor: float) -> Camera:
+        """The same camera with images of `factor` times its width and height."""
+        numbers, size = self.intrinsics.copy(), self.resolution
+        numbers[:2] *= factor
+        numbers[2:4] = (numbers[2:4] + 0.5) * factor - 0.5
+        if size is not None:
+            size = (round(size[0] * factor), round(size[1] * factor))
+        return replace(self, intrinsics=numbers, resolution=size)
+
     @property
     def kind(self) -> RigCameraModel:
         """The model's functions."""
@@ -157,6 +166,10 @@ class Rig:
         cameras = list(self.cameras)
         cameras[number] = replace(cameras[number], **changes)
         return Rig(cameras)
+
+    def scaled(self, factor: float) -> Rig:
+        """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
+        return self if factor == 1.0 else Rig([one.scaled(factor) for one in self])
 
     def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:
         """Points (o, 3) [m] in the frames of cameras (o,) at poses (o, 7)."""

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 PLACES = ("room", "hall", "corridor", "outdoors")
-FORMATS = ("euroc", "tumvi")
+SENSORS = ("euroc", "tumvi")
+FORMATS = (*SENSORS, "kitti-sync", "kitti-extract")
 PROBLEMS = ("full-inertial", "local-inertial", "visual")
 
 
@@ -24,7 +25,7 @@ def add_sequence(kinds: Any, types: Any) -> None:
     """Add the kind `vi-sequence`."""
     parser = kinds.add_parser(
         "vi-sequence",
-        help="stereo images, IMU and truth in EuRoC's or TUM-VI's folders",
+        help="stereo images, IMU and truth in the folders of EuRoC, TUM-VI or KITTI raw",
         description="Render a sequence along a real ground truth (--truth, or one in $GRAPHOPT_DATA) or a "
         "built-in trajectory of the same character, through a textured scene.",
     )
@@ -36,7 +37,7 @@ def add_sequence(kinds: Any, types: Any) -> None:
     )
     parser.add_argument("--seconds", type=types.positive_float, metavar="S", help="length (default: all)")
     parser.add_argument(
-        "--camera-rate", type=types.positive_float, default=20.0, metavar="HZ", help="(default: 20)"
+        "--camera-rate", type=types.positive_float, metavar="HZ", help="(default: 20; KITTI's 10)"
     )
     parser.add_argument(
         "--image-scale", type=types.positive_float, default=1.0, metavar="X", help="smaller or larger images"
@@ -89,7 +90,7 @@ def add_problem(kinds: Any, types: Any) -> None:
             f"--{name}", type=types.positive_int, metavar="N", help="(default: those of NAME)"
         )
     parser.add_argument(
-        "--sensor", choices=FORMATS, help="rectified stereo or stereo fisheye (default: that of NAME)"
+        "--sensor", choices=SENSORS, help="rectified stereo or stereo fisheye (default: that of NAME)"
     )
     parser.add_argument(
         "--pixel-noise",

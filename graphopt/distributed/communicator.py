@@ -3,7 +3,7 @@
     sum(x)        x_0 + x_1 + ... + x_(n-1), added in the order of the ranks, the same bits on all of them
     begin_sum(x)  the same in the background; `PendingSum.wait()` has the result
     share(object) the objects of all ranks, by rank
-    deal(objects) one object from one rank to each
+    deal(make)    make(rank) of one rank to each
     exchange      one object from each rank to each
 
 A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, whatever the transport does.
@@ -68,8 +68,8 @@ class Communicator(Protocol):
         """The objects of all ranks, by rank."""
         ...
 
-    def deal(self, objects: Sequence[Any] | None, root: int = 0) -> Any:
-        """This rank's one of the objects that rank `root` has, one per rank."""
+    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+        """What rank `root` makes for this rank: make(rank)."""
         ...
 
     def collect(self, one: Any, root: int = 0) -> list[Any] | None:
@@ -151,9 +151,9 @@ class ThreadCommunicator:
         """Threads share memory: there is nothing to hide."""
         return DoneSum(self.sum(values))
 
-    def deal(self, objects: Sequence[Any] | None, root: int = 0) -> Any:
-        """This rank's object of those that `root` has."""
-        return self.share(objects)[root][self.rank]
+    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+        """Each thread makes its own."""
+        return self.share(make)[root](self.rank)
 
     def collect(self, one: Any, root: int = 0) -> list[Any] | None:
         """All objects on `root`."""

@@ -13,7 +13,7 @@ once (Allgather), and each rank adds them.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,9 +65,21 @@ class MpiCommunicator:
         """The objects of all ranks."""
         return self._timed(self._comm.allgather, one)
 
-    def deal(self, objects: Sequence[Any] | None, root: int = 0) -> Any:
-        """This rank's object of those that `root` has."""
-        return self._timed(self._comm.scatter, objects, root)
+    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+        """One after the other, so that `root` has no two of them at a time."""
+        start = time.perf_counter()
+        own = None
+        if self.rank == root:
+            assert make is not None
+            for rank in range(self.size):
+                if rank == root:
+                    own = make(rank)
+                else:
+                    self._comm.send(make(rank), rank)
+        else:
+            own = self._comm.recv(source=root)
+        self.seconds += time.perf_counter() - start
+        return own
 
     def collect(self, one: Any, root: int = 0) -> list[Any] | None:
         """All objects on `root`."""

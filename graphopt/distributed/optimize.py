@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from graphopt.distributed.reading import PartedGraph
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Share, scatter
 from graphopt.distributed.signals import AgreedSignals
-from graphopt.distributed.solver import DistributedBlockSolver
+from graphopt.distributed.solver import make_solver
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.optimizer.algorithm import Algorithm
@@ -130,7 +131,7 @@ class _Whole:
     """What rank 0 knows."""
 
     problem: Problem
-    shares: list[Share]
+    share_of: Callable[[int], Share]
     summary: Summary
 
 
@@ -166,9 +167,9 @@ def _solve(
                 comm, lambda: _deal(given, wanted, options, comm.size) if comm.rank == 0 else None
             )
             summary = _own_summary(comm, whole)
-            share = comm.deal(None if whole is None else whole.shares)
+            share = comm.deal(None if whole is None else whole.share_of)
         summary.seconds["analyze"] = time.perf_counter() - start
-        solver = DistributedBlockSolver(share, replace(options, device=assignment.device), comm)
+        solver = make_solver(share, replace(options, device=assignment.device), comm)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
         problem = None if whole is None else whole.problem
         told = EachIteration(comm, share, given, problem, signals, summary, wanted)
@@ -215,8 +216,8 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
     summary.fixed_by_gauge = held
-    shares = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
-    return _Whole(problem, shares, summary)
+    share_of = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
+    return _Whole(problem, share_of, summary)
 
 
 def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:

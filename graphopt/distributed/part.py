@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphopt.distributed.interface import Interface
+from graphopt.distributed.iterating import HostIterating, Iterating
 from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
-from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.linear import SchurComplement
 from graphopt.solver.linear_systems import ReducedSize, block_pattern
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -34,23 +35,36 @@ class Part(Protocol):
     """(kept_dim,) int64: their scalars, among those of all."""
     own_dim: int
     """Scalars of the rank's eliminated vertices."""
-
-    @property
-    def structure(self) -> Structure | None:
-        """Of the rank's own edges; None without any."""
-        ...
-
-    @property
-    def solver(self) -> BlockSolver | None:
-        """Moves the rank's estimates; None for a rank without edges."""
-        ...
+    structure: Structure | None
+    """Of the rank's own edges; None without any."""
+    solver: Any
+    """A `BlockSolver` that has the rank's estimates and moves them; None for a rank without edges."""
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """chi2_r, b_r and diag(H_r), each vector (kept_dim + own_dim,)."""
+        """chi2_r, and b_r and diag(H_r) of the kept vertices, each (kept_dim,)."""
         ...
 
+    def pairs(self) -> float:
+        """Pairs of kept neighbours over the eliminated vertices, see `linear_systems.ReducedSize`."""
+        ...
+
+    def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
+        """Its side of the conjugate gradients. dims: of its kept blocks. of_h: block-Jacobi of H_pp."""
+        ...
+
+    def in_double(self) -> Part | None:
+        """The same edges and estimates in float64; itself, where it computes so; None: it cannot."""
+        ...
+
+
+class HostPart(Part, Protocol):
+    """A part whose eliminated vertices the CPU eliminates."""
+
+    b: np.ndarray
+    """(kept_dim + own_dim,) what `reduce` takes: b_r after `linearize`, the kept part may be changed."""
+
     def reduce(self, damping: np.ndarray) -> bool:
-        """Eliminate with this damping (own_dim,); False: a block is not positive definite."""
+        """Eliminate with this damping (kept_dim + own_dim,); False: a block is not positive definite."""
         ...
 
     def reduced_b(self) -> np.ndarray:
@@ -62,7 +76,7 @@ class Part(Protocol):
         ...
 
     def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
-        """The diagonal blocks of S_r, or of H_pp,r, column-major, one after the other."""
+        """The diagonal blocks of S_r, or of H_pp,r, without damping, column-major, one after the other."""
         ...
 
     def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
@@ -77,10 +91,6 @@ class Part(Protocol):
         """(kept_dim + own_dim,) the step, from that of the kept vertices."""
         ...
 
-    def pairs(self) -> float:
-        """Pairs of kept neighbours over the eliminated vertices, see `linear_systems.ReducedSize`."""
-        ...
-
 
 def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
     """Scalars of some blocks (k,) of a vector whose blocks have these sizes."""
@@ -90,12 +100,21 @@ def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
     return np.repeat(first, sizes) + within
 
 
+def diagonal_places(dims: np.ndarray) -> np.ndarray:
+    """(n,) int64: places of the diagonal entries of blocks that stand one after the other."""
+    sizes = dims.astype(np.int64)
+    first = np.cumsum(sizes**2) - sizes**2
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(first, sizes) + within * (np.repeat(sizes, sizes) + 1)
+
+
 class NoPart:
     """A rank without anything to optimize."""
 
-    structure = None
-    solver = None
+    structure: Structure | None = None
+    solver: Any = None
     own_dim = 0
+    b = np.empty(0)
 
     def __init__(self, share: Share):
         self.kept_blocks = self.kept_scalars = np.empty(0, np.int64)
@@ -138,17 +157,37 @@ class NoPart:
         """None."""
         return 0.0
 
+    def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
+        """On the CPU."""
+        return HostIterating(self, shared, dims, of_h)
 
-class SolverPart:
-    """A rank's edges on its device, which computes chi2, H and b and moves estimates; the CPU eliminates."""
+    def in_double(self) -> Part | None:
+        """Itself."""
+        return self
 
-    def __init__(self, share: Share, structure: Structure, options: SolverOptions, forms: bool):
-        """forms: S_r itself is asked for, not only its products."""
-        self.structure = structure
+
+class RankPart:
+    """Where a rank's vertices are among those of all."""
+
+    def __init__(self, share: Share, structure: Structure):
+        self.structure: Structure | None = structure
+        self._structure = structure
         self.kept_blocks = np.searchsorted(share.kept_ids, structure.ids[: structure.num_kept])
         self.kept_scalars = scalars_of(self.kept_blocks, share.kept_dims)
         self.kept_dim = structure.kept_dim
         self.own_dim = structure.dim - self.kept_dim
+
+    def pairs(self) -> float:
+        """Work of forming S_r."""
+        return ReducedSize.of(self._structure).pairs
+
+
+class SolverPart(RankPart):
+    """A rank's edges on its device, which computes chi2, H and b and moves estimates; the CPU eliminates."""
+
+    def __init__(self, share: Share, structure: Structure, options: SolverOptions, forms: bool):
+        """forms: S_r itself is asked for, not only its products."""
+        super().__init__(share, structure)
         # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
         own = replace(options, linear_solver="pcg", schur="off", preconditioner="hschur")
         if own.device != "cpu":
@@ -164,13 +203,13 @@ class SolverPart:
         """chi2, b and H's diagonal."""
         chi2 = self.solver.linearize()
         self._values = np.ascontiguousarray(self.solver.values, np.float64)
-        self._b = np.ascontiguousarray(self.solver.b, np.float64)
-        return chi2, self._b, np.asarray(self.solver.diagonal)
+        self.b = np.array(self.solver.b, np.float64)
+        return chi2, self.b[: self.kept_dim], np.asarray(self.solver.diagonal)[: self.kept_dim]
 
     def reduce(self, damping: np.ndarray) -> bool:
-        """Eliminate; the kept vertices are damped once for all ranks, not here."""
-        self._damping[self.kept_dim :] = damping
-        return self._schur.form(self._values, self._damping, self._b)
+        """Eliminate."""
+        self._damping[:] = damping
+        return self._schur.form(self._values, self._damping, self.b)
 
     def reduced_b(self) -> np.ndarray:
         """Right-hand side of the reduced system."""
@@ -182,12 +221,21 @@ class SolverPart:
 
     def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
         """Diagonal blocks of S_r or H_pp,r."""
-        return self._values[self._h_places] if of_h else self._schur.diagonal_blocks()
+        if of_h:
+            return self._values[self._h_places]
+        blocks = np.array(self._schur.diagonal_blocks())
+        blocks[self._diagonal_places] -= self._damping[: self.kept_dim]
+        return blocks
+
+    @cached_property
+    def _diagonal_places(self) -> np.ndarray:
+        """Where the diagonal entries of the kept diagonal blocks are, of these one after the other."""
+        return diagonal_places(self._structure.dims[: self._structure.num_kept])
 
     @cached_property
     def _h_places(self) -> np.ndarray:
         """Where the numbers of the kept diagonal blocks of H are."""
-        structure = self.structure
+        structure = self._structure
         blocks = structure.col_ptr[1 : structure.num_kept + 1] - 1
         sizes = structure.dims[: structure.num_kept].astype(np.int64) ** 2
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -206,6 +254,10 @@ class SolverPart:
         """The whole step."""
         return self._schur.back_substitute(x_kept)
 
-    def pairs(self) -> float:
-        """Work of forming S_r."""
-        return ReducedSize.of(self.structure).pairs
+    def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
+        """On the CPU."""
+        return HostIterating(self, shared, dims, of_h)
+
+    def in_double(self) -> Part | None:
+        """Itself."""
+        return self

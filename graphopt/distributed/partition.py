@@ -31,6 +31,7 @@ from graphopt.errors import OptionError
 
 METHODS = ("auto", "slabs", "metis")
 _ROOM = 1.05  # of the mean weight: what a rank may have before landmarks move on
+_SAMPLED = 1_000_000  # observations that covisibility is found from, where there are more
 _BALANCED = 1.1  # largest over mean weight of a partition that counts as balanced
 
 
@@ -84,7 +85,7 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
     items = _items(incidence)
     if num_ranks == 1 or incidence.num_kept < 2:
         return _dealt(incidence, items, num_ranks, "slabs", cut(items.weight, num_ranks))
-    covisibility = _covisibility(incidence)
+    covisibility = _covisibility(items, incidence.num_kept)
     found = []
     if method in ("auto", "slabs"):
         found.append(_by_slabs(incidence, items, covisibility, num_ranks))
@@ -94,25 +95,38 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
 
 
 def _items(incidence: Incidence) -> _Items:
-    alone = incidence.eliminated < 0
-    of_edge = incidence.eliminated.copy()
-    of_edge[alone] = incidence.num_eliminated + np.arange(np.count_nonzero(alone))
-    count = incidence.num_eliminated + np.count_nonzero(alone)
-    item = np.repeat(of_edge, incidence.kept.shape[1])
-    pose = incidence.kept.ravel()
-    seen = pose >= 0
-    return _Items(of_edge, np.bincount(of_edge, minlength=count), item[seen], pose[seen])
+    of_edge, count = incidence.eliminated, incidence.num_eliminated
+    alone = np.flatnonzero(of_edge < 0)
+    if len(alone):
+        of_edge = of_edge.copy()
+        of_edge[alone] = count + np.arange(len(alone))
+    count += len(alone)
+    items, poses = [], []
+    for pose in incidence.kept.T:
+        seen = pose >= 0
+        if seen.all():
+            items.append(of_edge)
+            poses.append(pose)
+        elif seen.any():
+            items.append(of_edge[seen])
+            poses.append(pose[seen])
+    item, pose = (np.concatenate([np.empty(0, np.int64), *one]) for one in (items, poses))
+    return _Items(of_edge, np.bincount(of_edge, minlength=count), item, pose)
 
 
-def _covisibility(incidence: Incidence) -> scipy.sparse.csr_matrix:
-    """(num_kept, num_kept) symmetric: how often two kept vertices share an edge or meet in a landmark.
+def _covisibility(items: _Items, count: int) -> scipy.sparse.csr_matrix:
+    """(count, count) symmetric: how often two kept vertices share an edge or meet in a landmark.
 
     Of a landmark's poses, sorted by number, each is paired with the next one only: the graph stays as large
-    as the edges are many.
+    as the edges are many. Of many landmarks every k-th speaks for the others.
     """
-    items, count = _items(incidence), incidence.num_kept
-    order = np.lexsort((items.pose, items.item))
-    item, pose = items.item[order], items.pose[order]
+    item, pose = items.item, items.pose
+    step = -(-len(item) // max(_SAMPLED, 60 * count))
+    if step > 1:
+        chosen = item % step == 0
+        item, pose = item[chosen], pose[chosen]
+    order = np.argsort(item * max(count, 1) + pose, kind="stable")
+    item, pose = item[order], pose[order]
     together = (item[1:] == item[:-1]) & (pose[1:] != pose[:-1])
     rows, columns = pose[:-1][together], pose[1:][together]
     half = scipy.sparse.coo_matrix((np.ones(len(rows)), (rows, columns)), shape=(count, count))
@@ -155,8 +169,8 @@ def _by_metis(
         ),
         np.int64,
     )
-    votes = np.zeros((len(items.weight), num_ranks))
-    np.add.at(votes, (items.item, labels[items.pose]), 1.0)
+    places = items.item * num_ranks + labels[items.pose]
+    votes = np.bincount(places, minlength=len(items.weight) * num_ranks).reshape(-1, num_ranks).astype(float)
     ranks = _with_room(votes, items.weight.astype(float), num_ranks)
     return _dealt(incidence, items, num_ranks, "metis", ranks)
 
@@ -183,5 +197,6 @@ def _with_room(votes: np.ndarray, weight: np.ndarray, num_ranks: int) -> np.ndar
 def _dealt(incidence: Incidence, items: _Items, num_ranks: int, method: str, ranks: np.ndarray) -> Partition:
     """The partition that ranks of items mean."""
     edges = ranks[items.of_edge]
-    pairs = np.unique(ranks[items.item] * max(incidence.num_kept, 1) + items.pose)
-    return Partition(method, num_ranks, edges, len(pairs))
+    has = np.zeros((num_ranks, incidence.num_kept), bool)
+    has[ranks[items.item], items.pose] = True
+    return Partition(method, num_ranks, edges, int(np.count_nonzero(has)))

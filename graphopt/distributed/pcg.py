@@ -2,127 +2,92 @@
 
     S x = b_s,   S p = D_p p + sum_r S_r p
 
-Every rank holds the vectors of the kept vertices whole. So one sum of a pose-sized vector per iteration, that
-of the product, is all that the ranks say to each other: with S p in hand each rank computes the two scalar
-products of the iteration by itself, in the same bits. That saves the second all-reduce, of a few scalars,
-which Chronopoulos-Gear and pipelined variants (Ghysels and Vanroose 2014) merge or hide. D_p p is computed
-while the sum is under way.
+With block-Jacobi, the form of Chronopoulos and Gear (1989), in which the two scalar products of an iteration
+belong to the vector that is summed anyway: one all-reduce per iteration is all that ranks say to each other.
 
-Preconditioner: block Jacobi, of S or ("hpp") of H_pp + D_p; or additive Schwarz, see `schwarz`. Stop rule as
-in `solver.linear.pcg`: r' inv(M) r <= tolerance * b' inv(M) b.
+    s = J r;  w = S s;  gamma = r's;  delta = s'w                w, gamma, delta: summed over the ranks
+    beta = gamma / gamma_before;  alpha = gamma / (delta - beta gamma / alpha_before)
+    d = s + beta d;  q = w + beta q;  x += alpha d;  r -= alpha q
+
+What each rank does of it: `iterating`. With the additive Schwarz preconditioner (`schwarz`), which needs a
+sum of its own, the usual form.
+
+Stop rule: r' inv(M) r <= tolerance * b' inv(M) b; where less will do also when iterations no longer gain much
+(Nash and Sofer 1990), as on one device: see `shaders/pcg_direction.comp`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.distributed.part import Part
+from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.part import HostPart
+from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.optimizer.vectors import dot
 from graphopt.solver.linear_systems import PCG_TOLERANCE
 from graphopt.solver.registry import SolverOptions
 
-
-class Preconditioner(Protocol):
-    """An approximate inverse of S."""
-
-    def prepare(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """Take new numbers, after each elimination; returns b_s of all ranks, None: not definite.
-
-        What the ranks have to sum for it goes with b_s, in one sum.
-        """
-        ...
-
-    def apply(self, residual: np.ndarray) -> np.ndarray:
-        """inv(M) r."""
-        ...
+_PATIENCE = 30  # iterations before their gain counts, as in shaders/include/pcg_state.glsl
 
 
-class BlockJacobi:
-    """The diagonal blocks of S, or of H_pp + D_p, inverted on every rank."""
+@dataclass(frozen=True)
+class StopRule:
+    """When to stop."""
 
-    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray, of_h: bool = False):
-        self._comm, self._part, self._of_h = comm, part, of_h
-        self._dims = dims.astype(np.int64)
-        self._dim = int(dims.sum())
-        squares = self._dims**2
-        first = np.concatenate([[0], np.cumsum(squares)])
-        self._size = int(first[-1])
-        mine = squares[part.kept_blocks]
-        within = np.arange(mine.sum()) - np.repeat(np.cumsum(mine) - mine, mine)
-        self._places = np.repeat(first[:-1][part.kept_blocks], mine) + within
-        offsets = np.concatenate([[0], np.cumsum(self._dims)])[:-1]
-        self._kinds = []
-        """Per size of blocks: places of their scalars in a vector (n, d), and of their numbers (n, d, d)."""
-        for size in np.unique(self._dims).tolist():
-            blocks = np.flatnonzero(self._dims == size)
-            numbers = first[blocks][:, None] + np.arange(size * size)
-            self._kinds.append((offsets[blocks][:, None] + np.arange(size), numbers.reshape(-1, size, size)))
-        self._inverses: list[np.ndarray] = []
-
-    def prepare(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """Sum the blocks and b_s, and invert."""
-        part, first = self._part, 1 + self._dim
-        packed = np.zeros(first + self._size)
-        packed[0] = not formed
-        if formed:
-            packed[1 + part.kept_scalars] = part.reduced_b()
-            packed[first + self._places] = part.diagonal_blocks(self._of_h)
-        total = self._comm.sum(packed)
-        if total[0]:
-            return None
-        self._inverses = []
-        for scalars, numbers in self._kinds:
-            blocks = total[first:][numbers]
-            diagonal = np.arange(blocks.shape[1])
-            blocks[:, diagonal, diagonal] += damping[scalars]
-            inverse = _inverted(blocks)
-            if inverse is None:
-                return None
-            self._inverses.append(inverse)
-        return total[1:first]
-
-    def apply(self, residual: np.ndarray) -> np.ndarray:
-        """Each block by itself."""
-        result = np.empty_like(residual)
-        for (scalars, _), inverse in zip(self._kinds, self._inverses, strict=True):
-            result[scalars] = np.einsum("nij,nj->ni", inverse, residual[scalars])
-        return result
+    tolerance: float
+    """Of r' inv(M) r, relative to its start."""
+    most: int
+    """Iterations."""
+    share: float = 0.0
+    """Of the gain of the quadratic model, what may be left, ..."""
+    worth: float = 0.0
+    """... or so much of it."""
 
 
-def _inverted(blocks: np.ndarray) -> np.ndarray | None:
-    """(n, d, d) inverses; None where a block is not finite or zero.
+def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRule) -> int | None:
+    """Solve S x = b_s; the iterations it took, None: S is not definite. Collective.
 
-    Subtraction may leave a block of S indefinite: then |eigenvalues| are what is inverted, and the iteration
-    finds out itself whether S is definite.
+    total: the sum over the ranks of what `own.reduce` gave.
     """
-    if not np.isfinite(blocks).all():
-        return None
-    try:
-        np.linalg.cholesky(blocks)
-        return np.linalg.inv(blocks)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(blocks)
-        largest = np.abs(values).max(axis=1, keepdims=True)
-        if not (largest > 0.0).all():
+    message = own.start(total)
+    gamma = alpha = beta = gain = total_gain = threshold = 0.0
+    number = 0
+    while True:
+        total = comm.sum(message)
+        before = gamma
+        gamma, delta, failed = total[-TAIL] + total[-4], total[-3] + total[-2], total[-1]
+        if failed or not np.isfinite(gamma):
             return None
-        values = np.maximum(np.abs(values), np.finfo(float).eps * largest)
-        return np.einsum("nij,nj,nkj->nik", vectors, 1.0 / values, vectors)
+        if number == 0:
+            threshold = rule.tolerance * gamma
+        enough = max(rule.share * total_gain, rule.worth)
+        if not gamma > threshold or number >= rule.most or (number >= _PATIENCE and number * gain < enough):
+            return number
+        beta = gamma / before if number else 0.0
+        curvature = delta - beta * gamma / alpha if number else delta
+        if not curvature > 0.0:  # not definite, or not finite
+            return number or None
+        alpha = gamma / curvature
+        gain = alpha * gamma
+        total_gain += gain
+        message = own.advance(total, alpha, beta)
+        number += 1
 
 
 class ConjugateGradients:
-    """Solves the reduced system; see the module's header."""
+    """With additive Schwarz, whose application is a sum over the ranks as well. Every vector is whole."""
 
     linear_solver = "pcg"
 
     def __init__(
         self,
         comm: Communicator,
-        part: Part,
+        part: HostPart,
         dims: np.ndarray,
-        preconditioner: Preconditioner,
+        preconditioner: AdditiveSchwarz,
         options: SolverOptions,
     ):
         self._comm, self._part = comm, part
@@ -134,15 +99,15 @@ class ConjugateGradients:
         """Products of all solves so far."""
         self._sent = np.zeros(self.dim)
 
-    def solve(self, formed: bool, damping: np.ndarray, accuracy: float = 0.0) -> np.ndarray | None:
-        """x_p; accuracy: share of the residual's norm that may be left, if more than the tolerance."""
+    def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
+        """x_p; damping: D_p, of which this rank's elimination knows nothing."""
         residual = self.preconditioner.prepare(formed, damping)
         if residual is None:
             return None
         x = np.zeros(self.dim)
         z = self.preconditioner.apply(residual)
         rho = dot(residual, z)
-        bound = max(self._tolerance, accuracy**2) * rho
+        bound = self._tolerance * rho
         direction = z
         for number in range(self._most):
             if not rho > bound:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.solver import DistributedBlockSolver
@@ -41,10 +43,14 @@ def describe_ranks(
     total = sum(one["seconds"] for one in summary.ranks)
     communicating = sum(one["seconds_communicating"] for one in summary.ranks)
     edges = [one["edges"] for one in summary.ranks]
+    having = np.zeros(len(share.kept_ids), np.int64)
+    for blocks in comm.share(part.kept_blocks):
+        having[blocks] += 1
     summary.partition = {
         "method": share.partition,
         "kept": len(share.kept_ids),
         "kept_copies": sum(one["kept"] for one in summary.ranks),
+        "shared_scalars": int(share.kept_dims[having > 1].sum()),
         "edge_imbalance": max(edges) * len(edges) / max(sum(edges), 1),
         "imbalance": max(busy) / mean if mean > 0.0 else 1.0,
         "communication_share": communicating / total if total else 0.0,

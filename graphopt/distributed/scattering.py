@@ -7,7 +7,9 @@ in many shares; `Share.kept_ids` numbers them for all ranks alike.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -65,8 +67,10 @@ class _Numbers:
     num_eliminated: int
 
 
-def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> list[Share]:
-    """One share per rank.
+def scatter(
+    graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str
+) -> Callable[[int], Share]:
+    """A function that makes the share of a rank, to be called by several threads if need be.
 
     schur: "off": nothing is eliminated. method: see `partition`.
     """
@@ -79,7 +83,7 @@ def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, meth
     numbers = _number(selection, eliminate=schur != "off")
     incidence = _incidence(selection, numbers)
     dealt = partition(incidence, num_ranks, method)
-    return [_share(graph, selection, numbers, dealt, rank) for rank in range(num_ranks)]
+    return partial(_share, graph, selection, numbers, dealt)
 
 
 def _number(selection: Selection, eliminate: bool) -> _Numbers:

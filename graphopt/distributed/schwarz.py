@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.distributed.part import Part, scalars_of
+from graphopt.distributed.part import HostPart, scalars_of
 from graphopt.distributed.system import UnionPattern
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.linear_systems import solver_for
@@ -23,7 +23,7 @@ from graphopt.solver.registry import SolverOptions
 class AdditiveSchwarz:
     """The preconditioner of formed systems; see the module's header. Every call is collective."""
 
-    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray):
+    def __init__(self, comm: Communicator, part: HostPart, dims: np.ndarray):
         self._comm, self._part = comm, part
         self._dim = int(dims.sum())
         union = UnionPattern(comm, part, dims)

@@ -5,21 +5,23 @@ one rank. Its vectors are `vectors.RankVector`: the kept vertices of all ranks, 
 ones. Collectives per call:
 
     linearize   one sum of 1 + 2 kept_dim numbers (chi2, b, H's diagonal)
-    solve       exact: one sum of S and b_s;  conjugate gradients: one of b_s and of the preconditioner's
-                numbers, and one of kept_dim numbers per iteration
-    trial       solve, and three of one number (chi2, gain, step size)
+    solve       exact: one sum of S and b_s;  conjugate gradients: one of b_s and of diagonal blocks, and one
+                per iteration, of the rows that several ranks have
+    trial       solve, and chi2, gain and step size
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, agreed, together
-from graphopt.distributed.part import NoPart, Part, SolverPart
-from graphopt.distributed.pcg import BlockJacobi, ConjugateGradients, Preconditioner
+from graphopt.distributed.communicator import Communicator, RankError, agreed, together
+from graphopt.distributed.interface import interface
+from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart
+from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
@@ -27,11 +29,14 @@ from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.linear_systems import ReducedSize, too_large_to_form
+from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE, ReducedSize, too_large_to_form
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
-from graphopt.solver.trial import TrialsByParts
+from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.base import VertexType
+
+ON_DEVICE = 600
+"""Scalars of kept vertices from which on ranks with devices iterate: the CPU forms S and factorizes it."""
 
 
 @dataclass(frozen=True)
@@ -78,64 +83,62 @@ class WholeStructure:
 class DistributedBlockSolver(TrialsByParts):
     """Implements `BlockSolver` over the ranks of a communicator; every call is collective."""
 
-    def __init__(self, share: Share, options: SolverOptions, comm: Communicator):
-        self.comm, self._options = comm, options
-        if options.preconditioner in FACTOR_PRECONDITIONERS:
-            raise agreed(
-                OptionError(
-                    f"preconditioner '{options.preconditioner}' works on one device, not over several ranks. "
-                    "Use preconditioner='hschur', or linear_solver='cholesky'."
-                )
-            )
+    linear_solver = ""
+    part: Part
+
+    def __init__(self, share: Share, comm: Communicator, part: Part):
+        self.comm, self.part, self._share = comm, part, share
         self.kept_dim = int(share.kept_dims.sum())
-        structure = together(comm, lambda: _structure(share))
-        forms, factorizes = _ways(comm, share, structure, options)
-        self.part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
-        self.structure: Any = WholeStructure(comm, share, self.part)
+        self.structure: Any = WholeStructure(comm, share, part)
         if not self.structure.num_blocks:
             raise agreed(
                 GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
             )
-        self.dim = self.kept_dim + self.part.own_dim
-        self._forms = forms
-        self._system = self._make_system(share.kept_dims, forms, factorizes)
-        self._b, self._dx, self._diagonal = (
-            rank_vector(np.zeros(self.dim), comm, self.kept_dim) for _ in range(3)
-        )
+        self.dim = self.kept_dim + part.own_dim
+        self._kept_b, self._kept_diagonal = np.zeros(self.kept_dim), np.zeros(self.kept_dim)
+        self._kept_step: np.ndarray | None = np.zeros(self.kept_dim)
 
-    def _make_system(self, dims: np.ndarray, forms: bool, factorizes: bool) -> ReducedSystem:
-        comm, part, options = self.comm, self.part, self._options
-        if factorizes:
-            system = FactorizedSystem(comm, part, dims, options)
-            if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
-                return system
-        preconditioner: Preconditioner
-        if forms:
-            preconditioner = AdditiveSchwarz(comm, part, dims)
-        else:
-            preconditioner = BlockJacobi(comm, part, dims, options.preconditioner == "hpp")
-        return ConjugateGradients(comm, part, dims, preconditioner, options)
+    # ---------------------------------------------------------------- vectors
 
-    # ---------------------------------------------------------------- BlockSolver
+    def _with_own(self, kept: np.ndarray, name: str) -> RankVector:
+        """A vector of the kept vertices with the rank's own entries of its block solver's."""
+        places, solver = self.part.kept_scalars, self.part.solver
+        own = np.empty(0) if solver is None else np.asarray(getattr(solver, name))[len(places) :]
+        return rank_vector(np.concatenate([kept, own]), self.comm, self.kept_dim)
+
+    def _local(self, vector: np.ndarray) -> np.ndarray:
+        """The rank's own entries of a vector."""
+        return np.concatenate([vector[self.part.kept_scalars], vector[self.kept_dim :]])
 
     @property
     def b(self) -> RankVector:
         """Right-hand side."""
-        return self._b
-
-    @property
-    def dx(self) -> RankVector:
-        """Step."""
-        return self._dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._dx[:] = step
+        return self._with_own(self._kept_b, "b")
 
     @property
     def diagonal(self) -> RankVector:
         """Diagonal of H."""
-        return self._diagonal
+        return self._with_own(self._kept_diagonal, "diagonal")
+
+    @property
+    def dx(self) -> RankVector:
+        """Step."""
+        if self._kept_step is None:
+            self._kept_step = self._gathered_step()
+        return self._with_own(self._kept_step, "dx")
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        plain = np.asarray(step)
+        self._kept_step = plain[: self.kept_dim].copy()
+        if self.part.solver is not None:
+            self.part.solver.dx = self._local(plain)
+
+    def _gathered_step(self) -> np.ndarray:
+        """(kept_dim,) the step of the kept vertices of all ranks."""
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------- BlockSolver
 
     def linearize(self) -> float:
         """Each rank its part; one sum."""
@@ -143,31 +146,16 @@ class DistributedBlockSolver(TrialsByParts):
         kept, places = self.kept_dim, self.part.kept_scalars
         packed = np.zeros(1 + 2 * kept)
         packed[0] = chi2
-        packed[1 + places] = b[: len(places)]
-        packed[1 + kept + places] = diagonal[: len(places)]
+        packed[1 + places], packed[1 + kept + places] = b, diagonal
         total = self.comm.sum(packed)
-        self._b[:kept], self._diagonal[:kept] = total[1 : 1 + kept], total[1 + kept :]
-        self._b[kept:], self._diagonal[kept:] = b[len(places) :], diagonal[len(places) :]
+        self._kept_b, self._kept_diagonal = total[1 : 1 + kept], total[1 + kept :]
         return float(total[0])
 
     def chi2(self) -> float:
-        """Sum over the ranks."""
-        own = self.part.linearize()[0] if self.part.solver is None else self.part.solver.chi2()
+        """Of all ranks."""
+        part = self.part
+        own = part.linearize()[0] if part.solver is None else part.solver.chi2()
         return float(self.comm.sum(np.array([own]))[0])
-
-    def solve(self, damping: float | np.ndarray) -> bool:
-        """Eliminate on each rank, solve for the kept vertices, substitute back on each rank."""
-        full = np.empty(self.dim)
-        full[:] = damping
-        formed = self.part.reduce(full[self.kept_dim :])
-        kept = self._system.solve(formed, full[: self.kept_dim])
-        if kept is None:
-            return False
-        places = self.part.kept_scalars
-        own = self.part.back_substitute(np.ascontiguousarray(kept[places]))
-        self._dx[: self.kept_dim] = kept
-        self._dx[self.kept_dim :] = own[len(places) :]
-        return True
 
     def multiply(self, vector: np.ndarray) -> RankVector:
         """H times a vector, with one sum."""
@@ -181,14 +169,9 @@ class DistributedBlockSolver(TrialsByParts):
         result[: self.kept_dim] = self.comm.sum(packed)
         return rank_vector(result, self.comm, self.kept_dim)
 
-    def _local(self, vector: np.ndarray) -> np.ndarray:
-        """The rank's own entries of a vector."""
-        return np.concatenate([vector[self.part.kept_scalars], vector[self.kept_dim :]])
-
     def update(self) -> None:
         """Each rank moves the vertices that it has."""
         if self.part.solver is not None:
-            self.part.solver.dx = self._local(np.asarray(self._dx))
             self.part.solver.update()
 
     def push(self) -> None:
@@ -229,21 +212,197 @@ class DistributedBlockSolver(TrialsByParts):
 
     def describe(self) -> dict[str, Any]:
         """Of this rank; memory is its own."""
-        own = {"device": "none", "device_name": "no edges", "precision": "double", "memory_bytes": 0}
+        own: dict[str, Any] = {
+            "device": "none",
+            "device_name": "no edges",
+            "precision": "double",
+            "memory_bytes": 0,
+        }
         if self.part.solver is not None:
             own = dict(self.part.solver.describe())
-        factorized = self._system.linear_solver != "pcg"
-        schur = "off"
-        if self.structure.num_kept < self.structure.num_blocks:
-            schur = "explicit" if self._forms else "implicit"
-        memory = int(own["memory_bytes"]) + self._system.memory_bytes + 3 * self._b.nbytes  # type: ignore[call-overload]
-        return {
-            **own,
-            "linear_solver": self._system.linear_solver,
-            "factorized_on": "cpu" if factorized else "",
-            "schur": schur,
-            "memory_bytes": memory,
-        }
+        own["memory_bytes"] += 24 * self.kept_dim
+        return own | {"linear_solver": self.linear_solver, "precision": self.precision}
+
+    @property
+    def precision(self) -> str:
+        """Of the steps."""
+        return "double"
+
+
+class FormedBlockSolver(DistributedBlockSolver):
+    """Each rank forms its S_r; S is factorized, or preconditioned by factors of its parts."""
+
+    part: HostPart
+
+    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: HostPart, exact: bool):
+        super().__init__(share, comm, part)
+        self._system = self._make_system(share.kept_dims, options, exact)
+        self.linear_solver = self._system.linear_solver
+
+    def _make_system(self, dims: np.ndarray, options: SolverOptions, exact: bool) -> ReducedSystem:
+        comm, part = self.comm, self.part
+        if exact:
+            system = FactorizedSystem(comm, part, dims, options)
+            if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
+                return system
+        return ConjugateGradients(comm, part, dims, AdditiveSchwarz(comm, part, dims), options)
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """Eliminate on each rank, solve for the kept vertices, substitute back on each rank."""
+        full = np.empty(self.dim)
+        full[:] = damping
+        places = self.part.kept_scalars
+        # the kept vertices are damped once for all ranks, by the system
+        formed = self.part.reduce(np.concatenate([np.zeros(len(places)), full[self.kept_dim :]]))
+        kept = self._system.solve(formed, full[: self.kept_dim])
+        if kept is None:
+            return False
+        self._kept_step = kept
+        if self.part.solver is not None:
+            self.part.solver.dx = self.part.back_substitute(np.ascontiguousarray(kept[places]))
+        return True
+
+    def describe(self) -> dict[str, Any]:
+        """With what the system takes."""
+        own = super().describe()
+        own["memory_bytes"] += self._system.memory_bytes
+        on = "" if self.linear_solver == "pcg" else "cpu"
+        schur = "explicit" if self.structure.num_kept < self.structure.num_blocks else "off"
+        return own | {"factorized_on": on, "schur": schur}
+
+
+class IteratingBlockSolver(DistributedBlockSolver):
+    """Conjugate gradients on an S that is never formed, each rank with its own part of it."""
+
+    linear_solver = "pcg"
+
+    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: Part):
+        super().__init__(share, comm, part)
+        self._options = options
+        self._shared = interface(comm, part.kept_blocks, share.kept_dims)
+        dims, of_h = share.kept_dims[part.kept_blocks], options.preconditioner == "hpp"
+        self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
+        is_mixed = part.solver is not None and part.solver.precision == "mixed"
+        self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
+        coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
+        self._tolerance = options.pcg_tolerance or coarse
+        self._double: IteratingBlockSolver | None = None
+
+    @property
+    def precision(self) -> str:
+        """Mixed, where a rank computes so."""
+        return self._precision
+
+    def in_double(self) -> IteratingBlockSolver | None:
+        """The same at the same estimates; None: a rank cannot. Made once."""
+        if self._precision == "double":
+            return None
+        if self._double is None:
+            try:
+                part = together(self.comm, self.part.in_double)
+            except RankError as error:
+                raise agreed(DeviceError(str(error))) from error
+            if any(self.comm.share(part is None)):
+                return None
+            self._double = IteratingBlockSolver(self._share, self._options, self.comm, cast("Part", part))
+        return self._double
+
+    def linearize(self) -> float:
+        """Each rank its part; one sum."""
+        chi2, places = super().linearize(), self.part.kept_scalars
+        self._own.linearized(self._kept_b[places], self._kept_diagonal[places])
+        return chi2
+
+    def largest_diagonal(self) -> float:
+        """Of the kept vertices, and of each rank's own."""
+        return self._largest(self._kept_diagonal, 0)
+
+    def largest_gradient(self) -> float:
+        """Likewise, of b."""
+        return self._largest(self._kept_b, 1)
+
+    def _largest(self, kept: np.ndarray, which: int) -> float:
+        own = self._own.largest_own()[which]
+        return max(float(np.abs(kept).max(initial=0.0)), *self.comm.share(own))
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """Eliminate, iterate, substitute back."""
+        if np.ndim(damping) == 0:
+            total = self._iterated(Damping(float(damping)))
+        else:
+            total = self._iterated(np.asarray(damping))
+        if total is not None:
+            self._own.substitute(total)
+        return total is not None
+
+    def trial(self, damping: Damping) -> Trial:
+        """On a device the last submission moves the estimates and finds chi2."""
+        start = time.perf_counter()
+        total = self._iterated(damping)
+        seconds = {"solve": time.perf_counter() - start}
+        if total is None:
+            return Trial(False, seconds=seconds)
+        found = self._own.substitute_and_move(total)
+        chi2, gain = self.comm.sum(np.array([found.chi2, found.gain])).tolist()
+        size = max(self.comm.share(found.step_size))
+        seconds["update"] = time.perf_counter() - start - seconds["solve"]
+        return Trial(True, chi2, gain, size, seconds, self._rule(damping).tolerance > self._tolerance)
+
+    def _iterated(self, damping: Damping | np.ndarray) -> np.ndarray | None:
+        """The step of the shared rows, as the ranks agree on it; None: not definite, on some rank."""
+        self._kept_step = None
+        places, own = self.part.kept_scalars, damping
+        if isinstance(damping, Damping):
+            shift = np.broadcast_to(damping.of(self._kept_diagonal), self.kept_dim)
+        else:
+            shift, own = damping[: self.kept_dim], damping[self.kept_dim :]
+        total = self.comm.sum(self._own.reduce(own, shift[places]))
+        if total[-1]:
+            return None
+        iterations = iterate(self.comm, self._own, total, self._rule(damping))
+        if iterations is None:
+            return None
+        self.iterations = iterations
+        return self.comm.sum(self._own.solution())
+
+    def _rule(self, damping: Damping | np.ndarray) -> StopRule:
+        most = self._options.pcg_iterations or max(self.kept_dim, 1)
+        accuracy = damping.accuracy if isinstance(damping, Damping) else None
+        if accuracy is None or not isinstance(damping, Damping):
+            return StopRule(self._tolerance, most)
+        share = max(accuracy**2, self._tolerance)
+        return StopRule(share, most, share, damping.worth)
+
+    def _gathered_step(self) -> np.ndarray:
+        packed, places = np.zeros(self.kept_dim), self.part.kept_scalars
+        if self.part.solver is not None:
+            speaks = self._shared.speaks
+            packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
+        return self.comm.sum(packed)
+
+    def describe(self) -> dict[str, Any]:
+        """What is implicit."""
+        schur = "implicit" if self.structure.num_kept < self.structure.num_blocks else "off"
+        return super().describe() | {"factorized_on": "", "schur": schur}
+
+
+def make_solver(
+    share: Share, options: SolverOptions, comm: Communicator
+) -> FormedBlockSolver | IteratingBlockSolver:
+    """The block solver for what `options` say and what is cheaper. Collective."""
+    if options.preconditioner in FACTOR_PRECONDITIONERS:
+        raise agreed(
+            OptionError(
+                f"preconditioner '{options.preconditioner}' works on one device, not over several ranks. "
+                "Use preconditioner='hschur', or linear_solver='cholesky'."
+            )
+        )
+    structure = together(comm, lambda: _structure(share))
+    forms, exact = _ways(comm, share, structure, options)
+    part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
+    if forms:
+        return FormedBlockSolver(share, options, comm, cast("HostPart", part), exact)
+    return IteratingBlockSolver(share, options, comm, part)
 
 
 def _structure(share: Share) -> Structure | None:
@@ -256,6 +415,12 @@ def _structure(share: Share) -> Structure | None:
 def _make_part(share: Share, structure: Structure | None, options: SolverOptions, forms: bool) -> Part:
     if structure is None:
         return NoPart(share)
+    if not forms and options.device.startswith("vulkan") and structure.num_kept:
+        from graphopt.distributed.resident import ResidentPart
+
+        resident = ResidentPart.of(share, structure, options)
+        if resident is not None:
+            return resident
     return SolverPart(share, structure, options, forms)
 
 
@@ -266,7 +431,7 @@ def _ways(
     pairs, num_own = 0.0, 0
     if structure is not None:
         pairs, num_own = ReducedSize.of(structure).pairs, structure.num_blocks - structure.num_kept
-    told = comm.share((pairs, num_own))
+    told = comm.share((pairs, num_own, options.device != "cpu"))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:
         sentence = (
@@ -281,4 +446,5 @@ def _ways(
     if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
         return True, not iterates
     size = ReducedSize(sum(one[0] for one in told), int(share.kept_dims.sum()), len(share.kept_ids))
-    return (False, False) if too_large_to_form(size) else (True, not iterates)
+    is_large = size.kept_dim > ON_DEVICE if any(one[2] for one in told) else too_large_to_form(size)
+    return (False, False) if is_large else (True, not iterates)

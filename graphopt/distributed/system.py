@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.distributed.part import Part
+from graphopt.distributed.part import HostPart
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.linear_systems import solver_for
 from graphopt.solver.registry import SolverOptions
@@ -41,7 +41,7 @@ class ReducedSystem(Protocol):
 class UnionPattern:
     """The blocks that some rank's S_r has, and where this rank's numbers stand among them."""
 
-    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray):
+    def __init__(self, comm: Communicator, part: HostPart, dims: np.ndarray):
         count = len(dims)
         col_ptr, row_idx = part.reduced_pattern()
         columns = part.kept_blocks[np.repeat(np.arange(len(col_ptr) - 1), np.diff(col_ptr))]
@@ -69,7 +69,7 @@ class UnionPattern:
 class FactorizedSystem:
     """Sums S over the ranks and factorizes it on each."""
 
-    def __init__(self, comm: Communicator, part: Part, dims: np.ndarray, options: SolverOptions):
+    def __init__(self, comm: Communicator, part: HostPart, dims: np.ndarray, options: SolverOptions):
         self._comm, self._part = comm, part
         self._dim = int(dims.sum())
         self._union = UnionPattern(comm, part, dims)

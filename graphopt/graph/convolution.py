@@ -69,6 +69,21 @@ class Convolution:
         """(places,) bool: the sum at a place has a marked one among its terms; marked (places,) bool."""
         return self._sums(marked.astype(np.float64)[:, None], np.ones(len(self.offsets)))[:, 0] > 0.5
 
+    def padded(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which place each one of the padded grid stands for, -1: none; and where each place is in it."""
+        places = np.arange(int(np.prod(self.shape))).reshape(self.shape)
+        mode: Any = _PAD[self.boundary]
+        stands_for = np.pad(places + 1, self._margins, mode=mode) - 1  # constants are zeros
+        inner = np.arange(stands_for.size).reshape(stands_for.shape)
+        cut = tuple(slice(a, a + n) for (a, _), n in zip(self._margins, self.shape, strict=True))
+        return stands_for.ravel(), inner[cut].ravel()
+
+    def shifts(self) -> np.ndarray:
+        """(k,) int64: from a place to that of each term, in the padded grid."""
+        sizes = [n + a + b for n, (a, b) in zip(self.shape, self._margins, strict=True)]
+        strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+        return self.offsets @ strides
+
     def _sums(self, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
         grid = x.reshape(*self.shape, -1)
         padded = np.pad(grid, [*self._margins, (0, 0)], mode=_PAD[self.boundary])  # type: ignore[call-overload]

@@ -323,20 +323,15 @@ class Auto:
         """Go on from better places of the landmarks if chi2 is lower by this share there."""
         assert self._algorithm is not None
         solver = self._solver
-        structure = solver.structure
-        solver.finish()
-        solver.push()
         start = time.perf_counter()
-        result = reseat_landmarks(structure, share * step.chi2)
+        result = reseat_landmarks(solver.structure, share * step.chi2, solver)
+        for number, rows in result.moved:
+            solver.take(number, rows)
         seconds = step.restart_seconds + time.perf_counter() - start
         step = replace(step, restart_seconds=seconds)
-        if result.num_landmarks:
-            solver.refresh()
-        chi2 = solver.chi2() if result.num_landmarks else step.chi2
-        if not step.chi2 - chi2 >= share * step.chi2:
-            solver.pop()
+        if not result.num_landmarks:
             return step
-        solver.discard_top()
+        chi2 = solver.chi2()
         self._num_reseated += result.num_landmarks
         self._decrease = np.inf
         self._algorithm.start(solver, chi2)

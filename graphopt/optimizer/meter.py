@@ -8,6 +8,7 @@ import numpy as np
 
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.external import ExternalPart, ExternalPlaces
+from graphopt.solver.structure import EdgeGroup
 from graphopt.solver.trial import Damping, Trial
 
 
@@ -128,6 +129,14 @@ class MeteredSolver:
         """Forget the last push."""
         self.depth -= 1
         self._solver.discard_top()
+
+    def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
+        """chi2 by the vertices of a slot."""
+        return self._solver.chi2_by_vertex(group, slot)
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's estimates of some rows."""
+        self._solver.take(number, rows)
 
     def first_non_finite(self) -> str | None:
         """Name the first bad edge."""

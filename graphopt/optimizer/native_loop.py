@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,15 +33,33 @@ class NativeLoop:
         method, give_back = _METHODS[type(self.algorithm)](self.algorithm)
         result = self._loop.run(method, rules, signals.should_stop, signals.patience)
         give_back()
-        done = len(summary.iterations)
-        if not done:
-            summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
-        summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps, done)]
-        if summary.iterations:
-            summary.final_chi2 = summary.iterations[-1].chi2
-        for name in ("linearize", "solve", "update"):
-            summary.seconds[name] += getattr(result, f"{name}_seconds")
-        return Outcome[result.ending] if result.ending else Outcome.CONTINUE
+        return _noted(result, summary)
+
+    def run_rounds(
+        self, rules: StopRules, summary: Summary, signals: StopSignals, judging: Mapping[str, Any]
+    ) -> tuple[Outcome, int]:
+        """Rounds of iterations, each from the algorithm's first state, and how many of them ran.
+
+        Between them observations are judged: `judging` has the other arguments of `SmallLoop.run_rounds`.
+        `summary` gets the last round's iterations and the seconds of all.
+        """
+        method, _ = _METHODS[type(self.algorithm)](self.algorithm)
+        result, rounds = self._loop.run_rounds(
+            method, rules, signals.should_stop, signals.patience, **judging
+        )
+        return _noted(result, summary), rounds
+
+
+def _noted(result: Any, summary: Summary) -> Outcome:
+    done = len(summary.iterations)
+    if not done:
+        summary.initial_chi2 = summary.final_chi2 = result.initial_chi2
+    summary.iterations += [Iteration(number, *step) for number, step in enumerate(result.steps, done)]
+    if summary.iterations:
+        summary.final_chi2 = summary.iterations[-1].chi2
+    for name in ("linearize", "solve", "update"):
+        summary.seconds[name] += getattr(result, f"{name}_seconds")
+    return Outcome[result.ending] if result.ending else Outcome.CONTINUE
 
 
 def native_loop_for(algorithm: Algorithm, solver: BlockSolver) -> NativeLoop | None:

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
 
 
@@ -101,6 +101,18 @@ class BlockSolver(Protocol):
 
     def discard_top(self) -> None:
         """Forget the estimates of the last `push`."""
+        ...
+
+    def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
+        """(k,) robustified chi2 of a group's edges at the estimates, by the vertices of a slot.
+
+        In the order of `Structure.sorted_edges`. None: there is no faster way than the host's pass over the
+        graph (`landmark_problem.chi2_by_vertex`), into which the estimates have been brought.
+        """
+        ...
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's present estimates of some rows (k,) of a vertex set."""
         ...
 
     def first_non_finite(self) -> str | None:

@@ -98,6 +98,10 @@ class CpuBlockSolver(TrialsByParts):
                 known[number] = edge_data(group)[:2]
             self._linearizer.set_edge_data(number, *known[number], edge_widths(group))
 
+    def set_weights(self, number: int, weight: np.ndarray, kernel_width: float) -> None:
+        """The information of a group's edges becomes weight (m,) times the identity, in the solver only."""
+        self._linearizer.set_weights(number, weight, kernel_width)
+
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
         return HostExternal(self, places)

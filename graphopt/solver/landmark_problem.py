@@ -62,7 +62,7 @@ class LandmarkProblem:
         self, structure: Structure, edges: list[PointEdges], points: np.ndarray, *, robust: bool = True
     ):
         self.points = np.array(points, np.float64, order="C")
-        self._edges = [_arguments(structure, one, self.points, robust) for one in edges]
+        self._edges = [native_edges(structure, one, self.points, robust) for one in edges]
 
     def linearize(self) -> tuple[np.ndarray, np.ndarray]:
         """H (n, 3, 3) and b (n, 3) of all points at their present places."""
@@ -91,7 +91,9 @@ class LandmarkProblem:
         return kernels.minimise_points(self._edges, self.points, bound, rounds, iterations)
 
 
-def _arguments(structure: Structure, edges: PointEdges, points: np.ndarray, robust: bool) -> tuple[Any, ...]:
+def native_edges(
+    structure: Structure, edges: PointEdges, points: np.ndarray, robust: bool
+) -> tuple[Any, ...]:
     """What `kernels.minimise_points` takes of some edges, sorted by their points."""
     group, slot, selection = edges.group, edges.slot, structure.selection
     kind = group.edge_set.type
@@ -125,18 +127,3 @@ def _outputs(dims: list[int], slot: int) -> tuple[int, int]:
     pairs = [(a, b) for a in range(len(dims)) for b in range(a, len(dims))]
     sizes = [dims[a] * (dims[a] + 1) // 2 if a == b else dims[a] * dims[b] for a, b in pairs]
     return 1 + sum(sizes[: pairs.index((slot, slot))]), 1 + sum(sizes) + sum(dims[:slot])
-
-
-def solve_positive(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """x (n, 3) of M x = y for positive definite M (n, 3, 3), by its factors L D L'; not finite for others."""
-    (a, b, c), (_, d, e), (_, _, f) = matrix.transpose(1, 2, 0)
-    x, y, z = right.T
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ba, ca = b / a, c / a
-        d, e, f = d - b * ba, e - b * ca, f - c * ca
-        ed = e / d
-        y = y - ba * x
-        z = (z - ca * x - ed * y) / (f - e * ed)
-        y = y / d - ed * z
-        x = x / a - ba * y - ca * z
-    return np.stack([x, y, z], axis=1)

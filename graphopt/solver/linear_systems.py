@@ -35,6 +35,7 @@ _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
 _WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
 Solver = SparseCholesky | DenseCholesky | Pcg | FactorPcg
 PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
+MIXED_PCG_TOLERANCE = 1e-9  # float32 does not resolve more of it
 
 
 class LinearSystem(Protocol):

@@ -16,10 +16,12 @@ BAL, g2o's EXPMAP projections, COLMAP's cameras, a user's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_by_vertex
 from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
@@ -30,10 +32,10 @@ FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
-_MEDIAN_SAMPLES = 1 << 16  # landmarks whose chi2 says what is usual, about
+_MEDIAN_SAMPLES = 1 << 13  # landmarks whose chi2 says what is usual, about
 _ROUNDS, _ITERATIONS = 4, 5  # of each round
 _HOPEFUL = 100.0  # times the present chi2: candidates worth another round
-_SPREAD_SAMPLES = 1 << 16  # landmarks whose extent is measured, about
+_SPREAD_SAMPLES = 1 << 12  # landmarks whose extent is measured, about
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
 
@@ -41,35 +43,71 @@ _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 class Reseated:
     """What was gained."""
 
-    num_landmarks: int
+    num_landmarks: int = 0
     """That moved."""
-    gain: float
+    gain: float = 0.0
     """By which chi2 fell."""
+    moved: tuple[tuple[int, np.ndarray], ...] = ()
+    """Vertex sets, and their rows (k,) that moved."""
 
 
-def reseat_landmarks(structure: Structure, worth: float = 0.0) -> Reseated:
+def reseat_landmarks(structure: Structure, worth: float = 0.0, solver: BlockSolver | None = None) -> Reseated:
     """Move eliminated landmarks to better places; the estimates of the graph change.
 
     Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them. Since
     no two of them share an edge, chi2 of the whole falls by the sum of what each one gains. Nothing is tried
-    where the landmarks with a large chi2 do not hold at least `worth` of it together.
+    where the landmarks with a large chi2 do not hold at least `worth` of it together, and nothing moves where
+    they do not gain that much. solver: at whose estimates; those come into the graph where something is
+    tried, None: they are there. It is not told what moves.
     """
-    moved, gain = 0, 0.0
-    for number, vertex_set in enumerate(structure.selection.vertex_sets):
-        if vertex_set.type is not VertexPointXYZ:
-            continue
+    found = []
+    for landmarks in _landmarks(structure):
         kernels.check_stop()
-        chosen, edges = _suspicious(structure, number, worth)
-        if not len(chosen):
+        rows = _suspicious(structure, landmarks, worth, solver)
+        if not len(rows):
             continue
-        result = _reseat(structure, vertex_set.estimate, chosen, edges)
-        moved, gain = moved + result.num_landmarks, gain + result.gain
-    return Reseated(moved, gain)
+        if solver is not None:
+            solver.finish()
+        estimate = structure.selection.vertex_sets[landmarks.number].estimate
+        found.append((landmarks.number, estimate, *_reseat(structure, landmarks, estimate, rows)))
+    gain = sum(float(gains.sum()) for *_, gains in found)
+    if not gain >= worth:
+        return Reseated()
+    for _, estimate, rows, places, _ in found:
+        estimate[rows] = places
+    moved = tuple((number, rows) for number, _, rows, *_ in found if len(rows))
+    return Reseated(sum(len(rows) for _, rows in moved), gain, moved)
 
 
-def _images(structure: Structure, number: int) -> tuple[np.ndarray, list[tuple[EdgeGroup, int]]]:
-    """(n,) bool: the set's eliminated landmarks whose edges all are images; and their groups, with slots."""
-    eliminated = structure.vertex_blocks[number] >= structure.num_kept
+@dataclass(frozen=True, eq=False)
+class _Landmarks:
+    """The eliminated landmarks of a vertex set whose edges all are images."""
+
+    number: int
+    """Of the set."""
+    rows: np.ndarray
+    """(n,) int64: rows of the set, by their blocks."""
+    blocks: np.ndarray
+    """(n,) int64: their blocks, ascending, counted from the first eliminated one."""
+    images: tuple[tuple[EdgeGroup, int], ...]
+    """Groups of images, and the landmarks' slot."""
+
+
+_known: WeakKeyDictionary[Structure, list[_Landmarks]] = WeakKeyDictionary()
+
+
+def _landmarks(structure: Structure) -> list[_Landmarks]:
+    """Of each vertex set that has any; found once."""
+    if structure not in _known:
+        sets = enumerate(structure.selection.vertex_sets)
+        found = [_landmarks_of(structure, number) for number, one in sets if one.type is VertexPointXYZ]
+        _known[structure] = [one for one in found if len(one.rows) and one.images]
+    return _known[structure]
+
+
+def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
+    blocks = structure.vertex_blocks[number]
+    chosen = blocks >= structure.num_kept
     images = []
     for group in structure.groups:
         slots = [k for k, one in enumerate(group.vertex_sets) if one == number]
@@ -77,16 +115,23 @@ def _images(structure: Structure, number: int) -> tuple[np.ndarray, list[tuple[E
             images.append((group, slots[0]))
             continue
         for slot in slots:
-            other = np.zeros(len(eliminated), bool)
+            other = np.zeros(len(chosen), bool)
             kernels.mark(group.vertex_rows, slot, other)
-            eliminated &= ~other
-    return eliminated, images
+            chosen &= ~other
+    rows = np.flatnonzero(chosen)
+    blocks = blocks[rows] - structure.num_kept
+    if (blocks[1:] < blocks[:-1]).any():
+        order = np.argsort(blocks)
+        rows, blocks = rows[order], blocks[order]
+    return _Landmarks(number, rows, blocks, tuple(images))
 
 
 def _reseat(
-    structure: Structure, estimate: np.ndarray, chosen: np.ndarray, edges: list[PointEdges]
-) -> Reseated:
-    """Try other places for the rows `chosen` (n,); the points of `edges` are numbered 0 ... n - 1."""
+    structure: Structure, landmarks: _Landmarks, estimate: np.ndarray, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (k,) of the chosen ones that gain in other places, these (k, 3), and what each gains (k,)."""
+    edges = [_edges_of(structure, group, slot, chosen) for group, slot in landmarks.images]
+    edges = [one for one in edges if len(one.rows)]
     rays = [_rays(structure, one, estimate) for one in edges]
     present = estimate[chosen][None]
     chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
@@ -99,69 +144,57 @@ def _reseat(
     best = np.argmin(rank, axis=0)
     each = np.arange(len(chosen))
     moves = lower[best, each]
-    rows = chosen[moves]
-    estimate[rows] = places[best, each][moves]
-    return Reseated(len(rows), float((chi2[0] - chi2[best, each])[moves].sum()))
+    gains = (chi2[0] - chi2[best, each])[moves]
+    return chosen[moves], places[best, each][moves], gains
 
 
-def _suspicious(structure: Structure, number: int, worth: float) -> tuple[np.ndarray, list[PointEdges]]:
-    """Rows (n,) of landmarks of a set with a large chi2, and their edges with `point` numbered 0 ... n - 1.
+def _suspicious(
+    structure: Structure, landmarks: _Landmarks, worth: float, solver: BlockSolver | None
+) -> np.ndarray:
+    """Rows (n,) of landmarks with a large chi2; none where together they do not hold `worth`.
 
-    None where together they do not hold `worth`. Of size m, the number of edges, only sums by landmark are
-    made, by all threads.
+    Of size m, the number of edges, only sums by landmark are made, by the device or by all threads.
     """
-    eliminated, images = _images(structure, number)
-    if not images:
-        return np.empty(0, np.int64), []
-    chi2, count = _sums_by_block(structure, images)
-    if np.count_nonzero(eliminated) < len(chi2):  # blocks of other sets, or with edges that are no images
-        is_own = np.zeros(len(chi2), bool)
-        is_own[structure.vertex_blocks[number][eliminated] - structure.num_kept] = True
-        count[~is_own] = 0
-    seen = slice(None) if bool(count.all()) else np.flatnonzero(count)
-    num_seen = len(count[seen])
-    if num_seen == 0:
-        return np.empty(0, np.int64), []
+    chi2, first = _sums_by_block(structure, landmarks, solver)
+    num_seen = len(landmarks.rows)
     step = 1 + num_seen // _MEDIAN_SAMPLES
-    usual = np.median(chi2[seen][::step] / count[seen][::step])
-    is_large = chi2 > _SUSPICIOUS * usual * count
-    suspicious = np.flatnonzero(is_large & (count > 0) if num_seen < len(count) else is_large)
+    sample = landmarks.blocks[::step]
+    count = (first[sample + 1] - first[sample]).astype(float)
+    sample, count = sample[count > 0], count[count > 0]
+    if not len(sample):
+        return np.empty(0, np.int64)
+    found = kernels.large_sums(chi2, first, _SUSPICIOUS * float(np.median(chi2[sample] / count)))
+    at = np.minimum(np.searchsorted(landmarks.blocks, found), num_seen - 1)
+    is_own = landmarks.blocks[at] == found  # else a block of other sets, or with edges that are no images
+    at, large = at[is_own], np.nan_to_num(chi2[found[is_own]], nan=np.inf, posinf=np.inf)
     most = max(_MOST, int(_LARGEST_SHARE * num_seen))
-    if len(suspicious) > most:
-        suspicious = suspicious[np.argsort(-chi2[suspicious], kind="stable")[:most]]
-    if not len(suspicious) or chi2[suspicious].sum() < worth:
-        return suspicious[:0], []
-    row_of_block = np.empty(len(chi2), np.int64)
-    row_of_block[structure.vertex_blocks[number][eliminated] - structure.num_kept] = np.flatnonzero(
-        eliminated
-    )
-    rows = np.sort(row_of_block[suspicious])
-    edges = [_edges_of(structure, group, slot, rows) for group, slot in images]
-    return rows, [one for one in edges if len(one.rows)]
+    if len(at) > most:
+        worst = np.argsort(-large, kind="stable")[:most]
+        at, large = at[worst], large[worst]
+    return landmarks.rows[np.sort(at)] if large.sum() >= worth else np.empty(0, np.int64)
 
 
 def _sums_by_block(
-    structure: Structure, images: list[tuple[EdgeGroup, int]]
+    structure: Structure, landmarks: _Landmarks, solver: BlockSolver | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """chi2, infinite where it is not finite, and number of images, (num_eliminated,) each."""
+    """chi2 of the images (n,) by eliminated block, and where the images of each begin (n + 1,)."""
     num = structure.num_blocks - structure.num_kept
     parts = []
-    for group, slot in images:
+    for group, slot in landmarks.images:
         found = structure.sorted_edges(group, slot)
         begin = int(np.searchsorted(found.blocks, structure.num_kept))
-        parts.append((found, begin, chi2_by_vertex(structure, group, slot)[begin:]))
+        chi2 = None if solver is None else solver.chi2_by_vertex(group, slot)
+        chi2 = chi2_by_vertex(structure, group, slot) if chi2 is None else chi2
+        parts.append((found, begin, chi2[begin:]))
     found, begin, chi2 = parts[0]
     if len(parts) == 1 and len(chi2) == num:  # ascending blocks, so these are all, one after the other
-        count = np.diff(found.first[begin:])
-    else:
-        chi2, count = np.zeros(num), np.zeros(num, np.int64)
-        for found, begin, own in parts:
-            at = found.blocks[begin:] - structure.num_kept
-            chi2[at] += own
-            count[at] += np.diff(found.first[begin:])
-    if not np.isfinite(chi2.sum()):
-        chi2[~np.isfinite(chi2)] = np.inf
-    return chi2, count
+        return chi2, found.first[begin:]
+    chi2, count = np.zeros(num), np.zeros(num, np.uint32)
+    for found, begin, own in parts:
+        at = found.blocks[begin:] - structure.num_kept
+        chi2[at] += own
+        count[at] += np.diff(found.first[begin:])
+    return chi2, np.concatenate([[0], np.cumsum(count)]).astype(np.uint32)
 
 
 def _edges_of(structure: Structure, group: EdgeGroup, slot: int, landmarks: np.ndarray) -> PointEdges:
@@ -231,7 +264,6 @@ def _in_front(edges: list[PointEdges], rays: list[Rays], places: np.ndarray) -> 
     front = np.ones(places.shape[:2], bool)
     for one, ray in zip(edges, rays, strict=True):
         depth = np.einsum("kmi,mi->km", places[:, one.point] - ray.centre, ray.direction)
-        behind = (depth <= 0.0) & ray.known
-        for number in range(len(places)):
-            front[number, one.point[behind[number]]] = False
+        which, edge = np.nonzero((depth <= 0.0) & ray.known)
+        front[which, one.point[edge]] = False
     return front

@@ -103,6 +103,9 @@ class SortedEdges:
 class Structure:
     """Numbering, block pattern and edge groups of a selection."""
 
+    terms: Sequence[EdgeGroup] = ()
+    """Terms of computed values that are optimized along: no part of H, see `solver.computed.structure`."""
+
     def __init__(self, selection: Selection):
         self.selection = selection
         self._number_blocks()
@@ -200,7 +203,7 @@ class Structure:
             raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
         numbering = kernels.number_blocks(
             free,
-            eliminated_vertices(selection, free),
+            self._placed_last(free),
             [one.ids for one in sets],
             [one.type.tangent_dim for one in sets],
         )
@@ -217,6 +220,10 @@ class Structure:
         """Per vertex set (n,) int64: block of each vertex, -1 where not optimized."""
         self.vertex_offsets: list[np.ndarray] = vertex_offsets
         """Per vertex set (n,) int64: first scalar in dx, -1 where not optimized."""
+
+    def _placed_last(self, free: list[np.ndarray]) -> list[np.ndarray]:
+        """Per vertex set (n,) bool: free vertices whose blocks come from `num_kept` on."""
+        return eliminated_vertices(self.selection, free)
 
 
 def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np.ndarray]:

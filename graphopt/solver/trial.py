@@ -99,6 +99,14 @@ class TrialsByParts:
         """None: these compute in double, or their device cannot."""
         return None
 
+    def chi2_by_vertex(self: Any, group: Any, slot: int) -> None:
+        """None: numbers of the graph are summed by the host's own pass."""
+        self.finish()
+
+    def take(self: Any, number: int, rows: np.ndarray) -> None:
+        """The graph's estimates of some rows of a vertex set; here with all others."""
+        self.refresh()
+
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
         return float(np.abs(self.diagonal).max())

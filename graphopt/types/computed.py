@@ -129,6 +129,21 @@ def _without_value(function: Callable[..., Array]) -> Callable[..., Array]:
     return term
 
 
+@cache
+def chained_type(definition: EdgeType) -> EdgeType:
+    """Edges whose residual is value + term: the blocks of their J'J between slot 0 and others are dc/dx.
+
+    So whatever multiplies by such blocks multiplies by the chain rule, without another kernel.
+    """
+
+    def residual(value: Any, *arguments: Any) -> Array:
+        return value + definition.residual(None, *arguments)
+
+    return replace(
+        definition, name=f"{definition.name}Chain", residual=residual, made_by=(chained_type, (definition,))
+    )
+
+
 def _refuse(tag: str) -> Callable[..., Any]:
     def refuse(*numbers: Array) -> Any:
         raise GraphError(
@@ -212,4 +227,11 @@ def is_vector_space(kind: VertexType) -> bool:
     return bool(np.allclose(kind.oplus(x, delta), x + delta, rtol=1e-14, atol=0.0))
 
 
-__all__ = ["ComputedVertexType", "computed_type", "inlined_edge_type", "is_vector_space", "sum_type"]
+__all__ = [
+    "ComputedVertexType",
+    "chained_type",
+    "computed_type",
+    "inlined_edge_type",
+    "is_vector_space",
+    "sum_type",
+]

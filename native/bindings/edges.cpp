@@ -14,6 +14,7 @@
 #include "edges/columns.h"
 #include "edges/order.h"
 #include "edges/points.h"
+#include "edges/rays.h"
 #include "edges/scan.h"
 
 namespace py = pybind11;
@@ -368,6 +369,33 @@ py::tuple bound_minimise_points(const std::vector<PointArguments>& edges, const 
   return py::make_tuple(std::move(chi2), std::move(h), std::move(b), std::move(falls));
 }
 
+// (centre, direction, distance, known); `arguments` have one point per edge, which `points` are.
+py::tuple bound_viewing_rays(const PointArguments& arguments, const py::object& points, double spread) {
+  auto x = exact<double>(points, "points", 2);
+  const py::ssize_t num = x.shape(0);
+  require(x.shape(1) == 3, "points must be (m, 3)");
+  const PointEdges edges = point_edges(arguments, num);
+  require(num == 0 || edges.first[num] == static_cast<std::uint32_t>(num), "there must be a point per edge");
+  Array<double> centre({num, py::ssize_t{3}}), direction({num, py::ssize_t{3}}), distance(num);
+  Array<bool> known(num);
+  const Rays out{centre.mutable_data(), direction.mutable_data(), distance.mutable_data(),
+                 known.mutable_data()};
+  double* place = x.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    viewing_rays(edges, num, place, spread, out);
+  }
+  return py::make_tuple(std::move(centre), std::move(direction), std::move(distance), std::move(known));
+}
+
+Array<std::int64_t> bound_large_sums(const py::object& sums, const py::object& first, double bound) {
+  const auto s = exact<double>(sums, "sums", 1);
+  const auto f = exact<std::uint32_t>(first, "first", 1);
+  require(f.size() == s.size() + 1, "first must have one more entry than sums");
+  const auto found = large_sums(s.data(), f.data(), s.size(), bound);
+  return Array<std::int64_t>(static_cast<py::ssize_t>(found.size()), found.data());
+}
+
 bool is_plain(const py::array& array) {
   return (array.flags() & py::array::c_style) && array.dtype().char_() == 'd';
 }
@@ -430,6 +458,11 @@ void bind_edges(py::module_& m) {
       py::arg("rounds"), py::arg("iterations"),
       "Move points (n, 3), each alone, towards their minima: chi2 (n,), H (n, 3, 3) and b (n, 3) where they "
       "end, and whether they still fell (n,). 0 rounds: they stay. See native/src/edges/points.h.");
+  m.def("viewing_rays", &bound_viewing_rays, py::arg("edges"), py::arg("points"), py::arg("spread"),
+        "Centre, direction, distance of the ray of each edge, and whether it is known; points (m, 3) move. "
+        "See native/src/edges/rays.h.");
+  m.def("large_sums", &bound_large_sums, py::arg("sums"), py::arg("first"), py::arg("bound"),
+        "Destinations with edges whose sum is above `bound` per edge, or not a number.");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
         py::arg("rows"), py::arg("order"), py::arg("first"),

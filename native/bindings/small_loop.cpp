@@ -12,6 +12,7 @@
 #include "linear/dense_cholesky.h"
 #include "linear/pcg.h"
 #include "linear/sparse_cholesky.h"
+#include "vm/frame_rounds.h"
 
 namespace py = pybind11;
 using graphopt::DenseCholesky;
@@ -55,7 +56,7 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
                                      const py::object& product, const py::object& values, const py::object& b,
                                      const py::object& dx, const py::object& diagonal) {
   SmallSystem system;
-  system.linearizer = &linearizer.cast<Linearizer&>();
+  system.edges = &linearizer.cast<Linearizer&>();
   system.values = vector_view<double>(values, "values");
   system.b = vector_view<double>(b, "b");
   system.dx = vector_view<double>(dx, "dx");
@@ -111,16 +112,14 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-// `should_stop` is called before each trial, but not before `patience` seconds have passed since the last
-// time.
-template <class Method>
-LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop,
-               double patience) {
+// action(ask) without the interpreter lock; ask() calls `should_stop`, but not before `patience` seconds have
+// passed since the last time.
+template <class Action>
+auto asking(const py::object& should_stop, double patience, Action action) {
   using Clock = std::chrono::steady_clock;
-  const StopRules rules = rules_of(options);
   Clock::time_point last = Clock::now();
   Unlocked unlocked;
-  return bound.loop->run(method, rules, [&] {
+  return action([&] {
     if (patience > 0.0) {
       const Clock::time_point now = Clock::now();
       if (std::chrono::duration<double>(now - last).count() < patience) return false;
@@ -128,6 +127,49 @@ LoopResult run(BoundLoop& bound, Method& method, const py::object& options, cons
     }
     return unlocked.locked([&] { return should_stop().is(py::bool_(true)); });
   });
+}
+
+template <class Method>
+LoopResult run(BoundLoop& bound, Method& method, const py::object& options, const py::object& should_stop,
+               double patience) {
+  const StopRules rules = rules_of(options);
+  return asking(should_stop, patience,
+                [&](const ShouldStop& ask) { return bound.loop->run(method, rules, ask); });
+}
+
+template <class T>
+View<T> writable_view(const py::array& array, const char* name) {
+  if (!array.writeable()) throw py::value_error(std::string("SmallLoop: ") + name + " is read-only");
+  return vector_view<T>(array, name);
+}
+
+// edges: (group, weight, observation) of each group that is judged.
+template <class Method>
+py::tuple run_rounds_bound(BoundLoop& bound, const Method& method, const py::object& options,
+                           const py::object& should_stop, double patience,
+                           const std::vector<std::tuple<int, py::array, py::array>>& edges,
+                           const std::vector<double>& limits, int rounds, int robust_rounds,
+                           std::int64_t min_observations, const py::array& holds, const py::array& inliers,
+                           const py::array& chi2) {
+  const StopRules rules = rules_of(options);
+  RoundRules round_rules{rounds, robust_rounds, min_observations, limits};
+  std::vector<JudgedEdges> judged;
+  for (const auto& [group, weight, observation] : edges)
+    judged.push_back({group, vector_view<const double>(weight, "weight"),
+                      vector_view<const std::int32_t>(observation, "observation")});
+  const JudgedObservations seen{vector_view<const bool>(holds, "holds"),
+                                writable_view<bool>(inliers, "inliers"), writable_view<double>(chi2, "chi2")};
+  RoundsResult result = asking(should_stop, patience, [&](const ShouldStop& ask) {
+    return run_rounds(*bound.loop, method, rules, judged, round_rules, seen, ask);
+  });
+  return py::make_tuple(std::move(result.last), result.rounds);
+}
+
+template <class Method, class Class>
+void bind_rounds(Class& c) {
+  c.def("run_rounds", &run_rounds_bound<Method>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
+        py::arg("patience"), py::arg("edges"), py::arg("limits"), py::arg("rounds"), py::arg("robust_rounds"),
+        py::arg("min_observations"), py::arg("holds"), py::arg("inliers"), py::arg("chi2"));
 }
 
 py::list steps(const LoopResult& result) {
@@ -189,8 +231,8 @@ void bind_small_loop(py::module_& m) {
       .def_readwrite("damping", &Dogleg::lambda)
       .def_readwrite("was_positive_definite", &Dogleg::was_positive_definite);
 
-  py::class_<BoundLoop>(m, "SmallLoop", "g2o's algorithms on a small system without Python in between.")
-      .def(py::init(&make_loop), py::arg("linearizer"), py::arg("solver"), py::arg("product"),
+  py::class_<BoundLoop> loop(m, "SmallLoop", "g2o's algorithms on a small system without Python in between.");
+  loop.def(py::init(&make_loop), py::arg("linearizer"), py::arg("solver"), py::arg("product"),
            py::arg("values"), py::arg("b"), py::arg("dx"), py::arg("diagonal"))
       .def("run", &run<GaussNewton>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
            py::arg("patience"))
@@ -198,4 +240,7 @@ void bind_small_loop(py::module_& m) {
            py::arg("patience"))
       .def("run", &run<Dogleg>, py::arg("method"), py::arg("rules"), py::arg("should_stop"),
            py::arg("patience"));
+  bind_rounds<GaussNewton>(loop);
+  bind_rounds<Levenberg>(loop);
+  bind_rounds<Dogleg>(loop);
 }

@@ -72,28 +72,12 @@ py::array_t<double> run(const Program& program, const Cast<double>& inputs) {
     fail("Program.run: inputs have shape " + shape_text(inputs) + ", expected (n, " +
          std::to_string(program.num_inputs()) + ")");
   if (program.uses_robust) fail("Program.run: this program needs a robust kernel; use a Linearizer");
-  const py::ssize_t n = inputs.shape(0), num_in = program.num_inputs(), num_out = program.num_outputs();
+  const py::ssize_t n = inputs.shape(0), num_out = program.num_outputs();
   py::array_t<double> outputs({n, num_out});
   const double* in = inputs.data();
   double* out = outputs.mutable_data();
   const py::gil_scoped_release release;
-  graphopt::vm::AlignedVector<double> frame(static_cast<std::size_t>(program.num_registers) * kLanes);
-  graphopt::vm::fill_constants(program, frame.data());
-  for (py::ssize_t first = 0; first < n; first += kLanes) {
-    const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, n - first));
-    for (py::ssize_t k = 0; k < num_in; ++k) {
-      const std::int32_t r = program.input_registers[static_cast<std::size_t>(k)];
-      if (r < 0) continue;
-      for (py::ssize_t l = 0; l < kLanes; ++l)
-        frame[static_cast<std::size_t>(r * kLanes + l)] = in[std::min(first + l, n - 1) * num_in + k];
-    }
-    graphopt::vm::execute(program, frame.data(), {}, lanes);
-    for (py::ssize_t k = 0; k < num_out; ++k) {
-      const std::int32_t r = program.output_registers[static_cast<std::size_t>(k)];
-      for (int l = 0; l < lanes; ++l)
-        out[(first + l) * num_out + k] = frame[static_cast<std::size_t>(r * kLanes + l)];
-    }
-  }
+  graphopt::vm::run_rows(program, in, n, out);
   return outputs;
 }
 
@@ -199,6 +183,15 @@ void bind_vm(py::module_& m) {
           },
           py::arg("group"), py::arg("measurement"), py::arg("information"), py::arg("kernel_width"),
           "Replace the data of a group's edges (they are copied).")
+      .def(
+          "set_weights",
+          [](Linearizer& lin, int group, const py::array& weight, double kernel_width) {
+            const View<const double> v = view<const double>(weight, "weight", 1);
+            const py::gil_scoped_release release;
+            lin.set_weights(group, v, kernel_width);
+          },
+          py::arg("group"), py::arg("weight"), py::arg("kernel_width"),
+          "Information of a group's edges becomes weight (m,) times the identity, kernels have this width.")
       .def(
           "choose_edges",
           [](Linearizer& lin, const std::vector<py::array>& masks) {

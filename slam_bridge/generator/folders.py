@@ -11,6 +11,7 @@ Both also get `generated.json`: how the sequence was made, the scene's boxes. Qu
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,13 @@ def write_csv(path: Path, header: str, stamps: np.ndarray, columns: np.ndarray) 
     path.write_text("\n".join(lines) + "\n")
 
 
-def write_image_list(folder: Path, stamps: np.ndarray) -> None:
-    """data.csv of a camera."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_image_lists(base: Path, cameras: Sequence[str], stamps: np.ndarray) -> list[Path]:
+    """data.csv of each camera; returns the folders of the images."""
     lines = ["#timestamp [ns],filename", *(f"{stamp},{stamp}.png" for stamp in stamps.tolist())]
-    (folder / "data.csv").write_text("\n".join(lines) + "\n")
+    for name in cameras:
+        (base / name / "data").mkdir(parents=True)
+        (base / name / "data.csv").write_text("\n".join(lines) + "\n")
+    return [base / name / "data" for name in cameras]
 
 
 def write_euroc(folder: Path, sensors: Sensors, motion: Motion, imu: SimulatedImu) -> None:

@@ -1,4 +1,4 @@
-"""Sensors of the two data sets: cameras, IMU noise and rates; round numbers of the published calibrations."""
+"""Sensors of the data sets: cameras, IMU noise and rates; round numbers of the published calibrations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from slam_bridge.cameras import Camera, Rig, pose_of_matrix
+from slam_bridge.generator.kitti import kitti_rig
 from slam_bridge.imu import ImuNoise
 from slam_bridge.readers import Calibration, read_calibration
+from slam_bridge.readers.kitti_raw import NOISE as KITTI_NOISE
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,12 @@ def tumvi() -> Sensors:
     return Sensors(Rig(cameras), ImuNoise(1.6e-4, 2.8e-3, 2.2e-5, 8.6e-4))
 
 
-SENSORS = {"euroc": euroc, "tumvi": tumvi}
+SENSORS = {
+    "euroc": euroc,
+    "tumvi": tumvi,
+    "kitti-sync": lambda: Sensors(kitti_rig(True), KITTI_NOISE, 100.0, 10.0),
+    "kitti-extract": lambda: Sensors(kitti_rig(False), KITTI_NOISE, 100.0, 10.0),
+}
 
 
 def sensors(kind: str, calibration: tuple[str, ...] = ()) -> Sensors:
@@ -82,4 +89,6 @@ def sensors(kind: str, calibration: tuple[str, ...] = ()) -> Sensors:
     if kind not in SENSORS:
         raise OptionError(f"sensor is {kind!r}, expected one of {', '.join(SENSORS)}.")
     found = SENSORS[kind]()
+    if calibration and kind.startswith("kitti"):
+        raise OptionError(f"{kind} has KITTI's own cameras and IMU: leave the calibration out.")
     return found.joined(read_calibration(*calibration)) if calibration else found

@@ -1,4 +1,4 @@
-"""Rendered sequences: images, IMU, calibration and truth in the folders of EuRoC or TUM-VI.
+"""Rendered sequences: images, IMU, calibration and truth in the folders of EuRoC, TUM-VI or KITTI raw.
 
     generate_sequence("V1_02", "v102", truth="V1_02_medium/mav0", seconds=20)
 
@@ -20,11 +20,12 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
-from slam_bridge.cameras import Camera, Rig
+from slam_bridge.cameras import Rig
 from slam_bridge.generator import folders
 from slam_bridge.generator.characters import Character, character
 from slam_bridge.generator.images import ImageMaker, ImageOptions
-from slam_bridge.generator.imu import simulate_imu
+from slam_bridge.generator.imu import SimulatedImu, simulate_imu
+from slam_bridge.generator.kitti import write_kitti
 from slam_bridge.generator.motions import built_in
 from slam_bridge.generator.render import Renderer
 from slam_bridge.generator.scene import Scene, scene_around
@@ -32,7 +33,7 @@ from slam_bridge.generator.sensors import Sensors, sensors
 from slam_bridge.generator.trajectory import Trajectory
 from slam_bridge.generator.truth import find_truth, read_truth
 
-FORMATS = {"euroc": 8, "tumvi": 16}
+FORMATS = {"euroc": 8, "tumvi": 16, "kitti-sync": 8, "kitti-extract": 8}
 """Bits per pixel."""
 _MOCAP_RATE = 120.0
 Progress = Callable[[int, int], None]
@@ -43,7 +44,7 @@ class SequenceOptions:
     """What a rendered sequence is like."""
 
     format: str | None = None
-    """"euroc" or "tumvi": folders and sensors; None: those of the sequence that it is like."""
+    """one of `FORMATS`: folders and sensors; None: those of the sequence that it is like."""
     truth: str | os.PathLike[str] | None = None
     """Ground truth to move along; None: the one in $GRAPHOPT_DATA, else a built-in trajectory."""
     start: float = 0.0
@@ -56,8 +57,8 @@ class SequenceOptions:
     """"room", "hall", "corridor", "outdoors"; None: that of the sequence."""
     calibration: tuple[str, ...] = ()
     """Calibration files in place of the built-in numbers."""
-    camera_rate: float = 20.0
-    """[Hz]."""
+    camera_rate: float | None = None
+    """[Hz]; None: that of the sensors."""
     image_scale: float = 1.0
     """Images of this fraction of the sensor's size, with the same field of view."""
     perfect_imu: bool = False
@@ -69,7 +70,7 @@ class SequenceOptions:
             raise OptionError(f"format is {self.format!r}, expected one of {', '.join(FORMATS)}.")
         if not 0.05 <= self.image_scale <= 2.0:
             raise OptionError(f"image_scale is {self.image_scale}, expected 0.05 to 2.")
-        if not 0.0 < self.camera_rate <= 200.0:
+        if self.camera_rate is not None and not 0.0 < self.camera_rate <= 200.0:
             raise OptionError(f"camera_rate is {self.camera_rate} Hz, expected at most 200.")
         if self.start < 0.0 or (self.seconds is not None and not self.seconds > 0.0):
             raise OptionError(f"start is {self.start} s and seconds {self.seconds}: expected >= 0 and > 0.")
@@ -93,7 +94,8 @@ def plan_sequence(like: str, options: SequenceOptions) -> Sequence:
     """Trajectory, scene, sensors and stamps of a sequence."""
     known = character(like)
     kind = sensors(options.format or known.sensor, options.calibration)
-    kind = replace(kind, rig=scaled_rig(kind.rig, options.image_scale), camera_rate=options.camera_rate)
+    rate = options.camera_rate or kind.camera_rate
+    kind = replace(kind, rig=kind.rig.scaled(options.image_scale), camera_rate=rate)
     trajectory = trajectory_like(known, kind.rig, options.truth, options.seed)
     scene = scene_around(trajectory, options.place or known.place, options.seed)
     imu_stamps = trajectory.stamps(kind.imu_rate, options.start, options.seconds)
@@ -149,37 +151,46 @@ def _write(planned: Sequence, folder: Path, options: SequenceOptions, progress: 
     motion = trajectory.at(planned.imu_stamps)
     noise = None if options.perfect_imu else kind.noise
     imu = simulate_imu(motion, noise, np.random.default_rng([options.seed, 3]))
-    if layout == "euroc":
-        folders.write_euroc(folder, kind, motion, imu)
+    names = [f"{stamp}.png" for stamp in planned.image_stamps.tolist()]
+    if layout.startswith("kitti"):
+        names = [f"{row:010d}.png" for row in range(len(names))]
+        is_rectified = layout == "kitti-sync"
+        places = write_kitti(folder, kind.rig, motion, imu, planned.image_stamps, is_rectified)
     else:
-        seconds = (planned.imu_stamps[-1] - planned.imu_stamps[0]) * 1e-9
-        mocap = trajectory.at(trajectory.stamps(_MOCAP_RATE, options.start, seconds - 0.01))
-        folders.write_tumvi(folder, kind, mocap, imu)
+        _write_asl(planned, folder, options, layout, imu)
+        places = folders.write_image_lists(folder / "mav0", kind.rig.names, planned.image_stamps)
     folders.write_provenance(folder, _provenance(planned, options))
     makers = []
-    for k, (name, camera) in enumerate(zip(kind.rig.names, kind.rig, strict=True)):
-        folders.write_image_list(folder / "mav0" / name, planned.image_stamps)
-        (folder / "mav0" / name / "data").mkdir()
+    for k, (place, camera) in enumerate(zip(places, kind.rig, strict=True)):
         renderer = Renderer(camera, planned.scene, options.images.supersample)
-        makers.append(
-            (
-                folder / "mav0" / name / "data",
-                ImageMaker(renderer, trajectory, options.images, [options.seed, 4, k]),
-            )
-        )
+        makers.append((place, ImageMaker(renderer, trajectory, options.images, [options.seed, 4, k])))
     with ThreadPoolExecutor(len(makers)) as pool:  # numpy lets go of the interpreter: one core per camera
-        for done, stamp in enumerate(planned.image_stamps.tolist(), 1):
+        for done, (name, stamp) in enumerate(zip(names, planned.image_stamps.tolist(), strict=True), 1):
             written = [
-                pool.submit(_write_image, files, maker, stamp, FORMATS[layout]) for files, maker in makers
+                pool.submit(_write_image, place / name, maker, stamp, FORMATS[layout])
+                for place, maker in makers
             ]
             for image in written:
                 image.result()
             if progress is not None:
-                progress(done, len(planned.image_stamps))
+                progress(done, len(names))
 
 
-def _write_image(folder: Path, maker: ImageMaker, stamp: int, bits: int) -> None:
-    (folder / f"{stamp}.png").write_bytes(folders.png(maker.image(stamp), bits))
+def _write_asl(
+    planned: Sequence, folder: Path, options: SequenceOptions, layout: str, imu: SimulatedImu
+) -> None:
+    """All but the images of a sequence in EuRoC's or TUM-VI's form."""
+    kind, trajectory = planned.sensors, planned.trajectory
+    if layout == "euroc":
+        folders.write_euroc(folder, kind, trajectory.at(planned.imu_stamps), imu)
+    else:
+        seconds = (planned.imu_stamps[-1] - planned.imu_stamps[0]) * 1e-9
+        mocap = trajectory.at(trajectory.stamps(_MOCAP_RATE, options.start, seconds - 0.01))
+        folders.write_tumvi(folder, kind, mocap, imu)
+
+
+def _write_image(path: Path, maker: ImageMaker, stamp: int, bits: int) -> None:
+    path.write_bytes(folders.png(maker.image(stamp), bits))
 
 
 def _provenance(planned: Sequence, options: SequenceOptions) -> dict[str, Any]:
@@ -196,17 +207,3 @@ def _provenance(planned: Sequence, options: SequenceOptions) -> dict[str, Any]:
         },
         "scene": planned.scene.describe(),
     }
-
-
-def scaled_rig(rig: Rig, scale: float) -> Rig:
-    """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
-    return rig if scale == 1.0 else Rig([_scaled(one, scale) for one in rig])
-
-
-def _scaled(camera: Camera, scale: float) -> Camera:
-    assert camera.resolution is not None
-    size = (round(camera.resolution[0] * scale), round(camera.resolution[1] * scale))
-    numbers = camera.intrinsics.copy()
-    numbers[:2] *= scale
-    numbers[2:4] = (numbers[2:4] + 0.5) * scale - 0.5
-    return replace(camera, intrinsics=numbers, resolution=size)

@@ -77,7 +77,8 @@ class Pipeline:
         if options.is_inertial and (sequence.imu is None or sequence.noise is None):
             raise SequenceError(
                 f"{sequence.name}: mode {options.mode} needs IMU samples and their noise, which this "
-                f"sequence does not have. Choose --mode {'stereo' if options.is_stereo else 'mono'}."
+                + "; ".join(("sequence does not have", *sequence.notes))
+                + f". Choose --mode {'stereo' if options.is_stereo else 'mono'}."
             )
         sequence = sequence.with_cameras(2 if options.is_stereo else 1)
         self.sequence = sequence if options.mode != "mono" else sequence.of_camera()

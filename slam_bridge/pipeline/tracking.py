@@ -281,6 +281,7 @@ class Tracker:
             )  # fmt: skip
             if measured is not None:
                 self._world.add_imu(self.reference, keyframe, measured)
+        self._log.add_keyframe(stamp, keyframe)
         self.tracks, view = self.maker.insert(keyframe, stamp, images, self.tracks, pose)
         self.reference, self._reference_stamp = keyframe, stamp
         self.reference_T_body = _IDENTITY.copy()
@@ -385,6 +386,7 @@ class Tracker:
         zero = np.zeros(3) if self._options.is_inertial else None
         self.reference = self._world.add_keyframe(stamp, _IDENTITY, zero)
         self._reference_stamp = stamp
+        self._log.add_keyframe(stamp, self.reference)
         none = np.full((len(tracks), 2), np.nan)
         self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray, none))
 

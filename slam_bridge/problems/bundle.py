@@ -115,7 +115,7 @@ def _agree(before: Judgement, now: Judgement) -> bool:
 def _judged(window: Window, s: Selection, options: SolveOptions) -> Judgement:
     chi2, dims = window.observation_chi2(s)
     holds = s.holds()
-    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 4)])
+    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 5)])
     with np.errstate(invalid="ignore"):
         inliers = holds & (chi2 <= limits[dims])
     return Judgement(inliers, _imu_inliers(window, s, inliers, options), holds, np.where(holds, chi2, np.inf))

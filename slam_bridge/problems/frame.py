@@ -1,14 +1,14 @@
 """The graph of one frame against known landmarks, kept from frame to frame: only numbers change.
 
-Each camera has room for as many edges as the fullest frame so far needed, rounded up to a power of two; who
-of them takes part says a mask. On the CPU all iterations of a round run natively (`optimizer.native_loop`),
-on other devices the edges beyond have an information of zero and `graphopt.optimize` runs the graph.
+Each camera has room for as many edges as the fullest frame so far needed, rounded up to a power of two.
+Outliers, and the edges beyond, have an information of zero. On the CPU all rounds run natively, with what
+judges observations between them (`SmallLoop.run_rounds`); on other devices `graphopt.optimize` runs each.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,12 +98,32 @@ class _Kind:
     type: EdgeType
     rows: np.ndarray
     """(e,) observations, sorted by camera."""
-    places: np.ndarray | slice
-    """(e,) rows of the edge set."""
     image: np.ndarray
     """(e, k) measured numbers of the image."""
     weight: np.ndarray
     """(e,) 1 / sigma^2."""
+
+
+@dataclass(eq=False)
+class _Judged:
+    """An edge set of observations."""
+
+    edges: EdgeSet
+    weight: np.ndarray
+    """(c,) 1 / sigma^2."""
+    observation: np.ndarray
+    """(c,) int32 which observation an edge is of, -1: none."""
+
+    def part_of(self, chosen: np.ndarray) -> np.ndarray:
+        """(c,) bool: edges of these observations (n,) bool."""
+        return np.append(chosen, False)[self.observation]
+
+    def take(self, places: np.ndarray | slice, kind: _Kind, points: np.ndarray) -> None:
+        """Edges in these places are of a kind's observations of points (e, 3), no others."""
+        self.observation.fill(-1)
+        self.observation[places] = kind.rows
+        self.weight[places] = kind.weight
+        self.edges.measurement[places] = np.concatenate([kind.image, points], axis=1)
 
 
 class FrameGraph:
@@ -115,14 +135,10 @@ class FrameGraph:
         self.graph = graphopt.Graph()
         self._extend = extend
         self._capacity: dict[str, int] = {}
-        self._sets: dict[str, EdgeSet] = {}
+        self._judged: dict[str, _Judged] = {}
         self._solver: CpuBlockSolver | None = None
-        self._kinds: list[_Kind] = []
-        self._known: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._width: dict[int, float] | None = None
-        """Kernel widths that the edges have, by dimension."""
-        self._is_new = False
-        """The graph's estimates are newer than the block solver's."""
+        """Kernel widths that the graph's edges have, by dimension."""
         self._is_ahead = False
         """The block solver's estimates are newer than the graph's."""
 
@@ -139,25 +155,21 @@ class FrameGraph:
         _refuse_non_finite(seen)
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}
-        if (
-            any(self._capacity.get(tag, 0) < room for tag, room in wanted.items())
-            or not self.graph.num_vertices
+        if not self.graph.num_vertices or any(
+            self._capacity.get(tag, 0) < room for tag, room in wanted.items()
         ):
-            self._build(
-                {**self._capacity, **{t: max(r, self._capacity.get(t, 0)) for t, r in wanted.items()}}
-            )
+            rooms = {tag: max(room, self._capacity.get(tag, 0)) for tag, room in wanted.items()}
+            self._build({**self._capacity, **rooms})
         self.graph.vertex_set(slam3d.VertexSE3).estimate[0] = world_T_body
-        self._is_new, self._is_ahead = True, False
+        self._is_ahead = False
+        points = seen.points
+        if not np.isfinite(points).all():  # they take no part; no weight makes up for a NaN
+            points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 1.0)
+        for tag, judged in self._judged.items():
+            if tag not in wanted:
+                judged.observation.fill(-1)
         for kind in kinds:
-            kind.places = self._places(kind, seen)
-            edges = self._sets[kind.type.tag]
-            points = seen.points[kind.rows]
-            if not np.isfinite(points).all():  # they take no part; no weight makes up for a NaN
-                points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 1.0)
-            edges.measurement[kind.places] = np.concatenate([kind.image, points], axis=1)
-            for d in range(kind.type.residual_dim):
-                edges.information[kind.places, d, d] = kind.weight
-        self._kinds = kinds
+            self._judged[kind.type.tag].take(self._places(kind, seen), kind, points[kind.rows])
 
     def _places(self, kind: _Kind, seen: FrameObservations) -> np.ndarray | slice:
         if len(self.rig) == 1:
@@ -170,7 +182,6 @@ class FrameGraph:
         """Observations by type of edge, each sorted by camera."""
         order = np.argsort(seen.camera, kind="stable") if len(self.rig) > 1 else np.arange(len(seen))
         stereo = np.isfinite(seen.right)[order]
-        nothing = np.zeros(0, np.int64)
         weight = seen.sigma**-2.0
         for model in dict.fromkeys(camera.model for camera in self.rig):
             numbers = [c for c, camera in enumerate(self.rig) if camera.model == model]
@@ -179,15 +190,15 @@ class FrameGraph:
                 rows = rows[np.isin(seen.camera[rows], numbers)]
             if len(rows):
                 kind = visual_inertial.POSE_PIXEL_EDGES[model]
-                yield _Kind(kind, rows, nothing, seen.pixel[rows], weight[rows])
+                yield _Kind(kind, rows, seen.pixel[rows], weight[rows])
         rows = order[stereo]
         if len(rows):
             image = np.concatenate([seen.pixel[rows], seen.right[rows, None]], axis=1)
-            yield _Kind(visual_inertial.EdgePoseStereo, rows, nothing, image, weight[rows])
+            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[rows])
         rows = order[np.isfinite(seen.depth)[order]]
         if len(rows):
             image, weight = seen.depth[rows, None], seen.depth_sigma[rows] ** -2.0
-            yield _Kind(visual_inertial.EdgePoseDepth, rows, nothing, image, weight)
+            yield _Kind(visual_inertial.EdgePoseDepth, rows, image, weight)
 
     def _room(self, kind: _Kind, seen: FrameObservations) -> int:
         most = len(kind.rows)
@@ -209,108 +220,122 @@ class FrameGraph:
             stereo = np.append(camera.intrinsics[:4], baseline)
             graph.add_parameters(visual_inertial.ParameterStereoCamera, [3 + 3 * c], [stereo])
         for tag, room in capacity.items():
-            self._sets[tag] = _empty_edges(
-                graph, tag, room * count, np.repeat(np.arange(count), room), self.rig
-            )
+            edges = _empty_edges(graph, tag, room * count, np.repeat(np.arange(count), room))
+            self._judged[tag] = _Judged(edges, np.zeros(len(edges)), np.full(len(edges), -1, np.int32))
         if self._extend is not None:
             self._extend(graph)
 
-    def optimize(
-        self, inliers: np.ndarray, width: Callable[[int], float] | None, options: SolveOptions, clock: Clock
-    ) -> graphopt.Summary:
-        """One round with these observations (n,) bool. width: of the kernel by dimension; None: no kernel."""
-        if options.device in ("auto", "cpu") and options.configuration is None and options.method in _NATIVE:
-            self.choose(inliers, width)
-            return self._run_natively(inliers, options, clock)
-        self.finish()
-        self._set_widths(width)
-        self._mask_by_information(inliers)
-        return optimize(self.graph, options, clock)
-
-    def _set_widths(self, width: Callable[[int], float] | None) -> None:
-        wanted = {dim: _NO_KERNEL if width is None else width(dim) for dim in (1, 2, 3)}
-        if wanted == self._width:
-            return
-        self._width = wanted
-        for edges in self._sets.values():
-            edges.kernel_width = wanted[edges.type.residual_dim]
-
-    def choose(self, inliers: np.ndarray, width: Callable[[int], float] | None) -> None:
-        """Let these observations (n,) bool take part in the CPU's block solver, at the graph's estimates."""
-        self._set_widths(width)
-        solver = self.solver
-        used = {kind.type.tag: kind for kind in self._kinds}
-        masks = []
-        for group in solver.structure.groups:
-            mask = np.zeros(len(group.rows), bool)
-            kind = used.get(group.edge_set.type.tag)
-            if kind is not None:
-                mask[kind.places] = inliers[kind.rows]
-            elif group.edge_set.type.tag not in self._capacity:
-                mask[:] = True
-            masks.append(mask)
-        solver.choose_edges(masks)
-        if self._is_new:
-            self._take_estimates()
-            self._known.clear()
-            self._is_new = False
-        solver.take_edge_data(self._known)
-
-    def _take_estimates(self) -> None:
-        """The graph's estimates -> the block solver."""
-        self.solver.restore(
-            [
-                np.stack([numbers_of(one) for one in vertices.estimate])
-                if vertices.type is slam3d.VertexSE3
-                else vertices.estimate
-                for vertices in self.solver.structure.selection.vertex_sets
-            ]
+    def is_native(self, options: SolveOptions) -> bool:
+        """Rounds run natively: on the CPU, with one of g2o's methods."""
+        return (
+            options.device in ("auto", "cpu") and options.configuration is None and options.method in _NATIVE
         )
 
-    def _run_natively(self, inliers: np.ndarray, options: SolveOptions, clock: Clock) -> graphopt.Summary:
-        solver = self.solver
+    def run_rounds(
+        self,
+        holds: np.ndarray,
+        limits: np.ndarray,
+        min_observations: int,
+        options: SolveOptions,
+        clock: Clock,
+    ) -> tuple[graphopt.Summary, np.ndarray, np.ndarray, int]:
+        """All rounds natively, first with the observations of `holds` (n,) bool; as `rounds_of` returns.
+
+        limits (5,): largest chi2 of an inlier, by dimension.
+        """
+        self._enter(holds)
         rules = RULES[options.method](
             max_iterations=options.iterations, function_tolerance=options.function_tolerance
         )
         algorithm = _NATIVE[options.method](rules)
-        summary = graphopt.Summary(1, int(inliers.sum()), options.method)
+        summary = graphopt.Summary(1, int(np.count_nonzero(holds)), options.method)
         signals = StopSignals(options.stop, clock.left, time.perf_counter())
-        native = native_loop_for(algorithm, solver)
+        native = native_loop_for(algorithm, self.solver)
         assert native is not None, "a frame is small"
-        algorithm.start(solver, np.nan)
-        self._is_ahead = True
-        outcome = native.run(rules, summary, signals)
-        summary.termination = ENDINGS.get(outcome, graphopt.TerminationType.NO_CONVERGENCE)
+        algorithm.start(self.solver, np.nan)
+        inliers, chi2 = holds.copy(), np.where(holds, 0.0, np.inf)
+        judging = {
+            "edges": [(number, one.weight, one.observation) for number, one in self._judged_groups()],
+            "limits": limits.tolist(),
+            "rounds": options.rounds,
+            "robust_rounds": 0 if options.kernel is None else (options.rounds + 1) // 2,
+            "min_observations": min_observations,
+            "holds": holds,
+            "inliers": inliers,
+            "chi2": chi2,
+        }
+        outcome, rounds = native.run_rounds(rules, summary, signals, judging)
+        if rounds:
+            summary.termination = ENDINGS.get(outcome, graphopt.TerminationType.NO_CONVERGENCE)
         if signals.reason is not None and outcome is Outcome.CONTINUE:
             summary.termination = signals.reason
-        summary.take_description(solver.describe())
+        summary.take_description(self.solver.describe())
         clock.book(summary)
-        return summary
+        return summary, inliers, chi2, rounds
 
-    def _mask_by_information(self, inliers: np.ndarray) -> None:
-        for edges in self._sets.values():
-            edges.information[:] = 0.0
-        for kind in self._kinds:
-            edges = self._sets[kind.type.tag]
-            for d in range(kind.type.residual_dim):
-                edges.information[kind.places, d, d] = kind.weight * inliers[kind.rows]
+    def _judged_groups(self) -> Iterator[tuple[int, _Judged]]:
+        """Edge sets of observations and their numbers in the block solver."""
+        for number, group in enumerate(self.solver.structure.groups):
+            judged = self._judged.get(group.edge_set.type.tag)
+            if judged is not None:
+                yield number, judged
+
+    def _enter(self, chosen: np.ndarray) -> None:
+        """The CPU's block solver takes the graph's estimates, and these observations (n,) bool.
+
+        Their weights are set later.
+        """
+        solver, known = self.solver, {}
+        masks = [np.ones(len(group.rows), bool) for group in solver.structure.groups]
+        for number, judged in self._judged_groups():
+            masks[number] = judged.part_of(chosen)
+            edges = judged.edges
+            known[number] = edges.measurement, np.zeros((len(edges), edges.type.residual_dim))
+        solver.choose_edges(masks)
+        solver.restore(
+            [
+                np.stack([numbers_of(one) for one in vertices.estimate])
+                if vertices.type is slam3d.VertexSE3
+                else vertices.estimate
+                for vertices in solver.structure.selection.vertex_sets
+            ]
+        )
+        solver.take_edge_data(known)
+        self._is_ahead = True
+
+    def linearized(self, inliers: np.ndarray) -> CpuBlockSolver:
+        """The CPU's block solver, linearized at the answer with these observations, without kernels."""
+        if not self._is_ahead:
+            self._enter(inliers)
+        for number, judged in self._judged_groups():
+            self.solver.set_weights(number, judged.weight * judged.part_of(inliers), _NO_KERNEL)
+        self.solver.linearize()
+        return self.solver
+
+    def optimize(
+        self, inliers: np.ndarray, limits: np.ndarray | None, options: SolveOptions, clock: Clock
+    ) -> graphopt.Summary:
+        """One round on any device with these observations (n,) bool; kernels as wide as `limits` (5,) say."""
+        self.finish()
+        widths = {dim: _NO_KERNEL if limits is None else limits[dim] ** 0.5 for dim in (1, 2, 3)}
+        for judged in self._judged.values():
+            edges, weight = judged.edges, judged.weight * judged.part_of(inliers)
+            for d in range(edges.type.residual_dim):
+                edges.information[:, d, d] = weight
+            if widths != self._width:
+                edges.kernel_width = widths[edges.type.residual_dim]
+        self._width = widths
+        return optimize(self.graph, options, clock)
 
     def chi2(self, count: int) -> tuple[np.ndarray, np.ndarray]:
         """chi2 (n,) of each observation at the graph's estimates, outliers too, and its dimension (n,)."""
         total, dims = np.zeros(count), np.zeros(count, np.int64)
-        for kind in self._kinds:
-            error = self._errors(kind)
-            total[kind.rows] += kind.weight * np.einsum("ed,ed->e", error, error)
-            dims[kind.rows] += error.shape[1]
+        for judged in self._judged.values():
+            used = np.flatnonzero(judged.observation >= 0)
+            error, rows = edge_errors(self.graph, judged.edges)[used], judged.observation[used]
+            total[rows] += judged.weight[used] * np.einsum("ed,ed->e", error, error)
+            dims[rows] += error.shape[1]
         return total, dims
-
-    def _errors(self, kind: _Kind) -> np.ndarray:
-        edges = self._sets[kind.type.tag]
-        if self._solver is None:
-            return edge_errors(self.graph, edges)[kind.places]
-        for _, values in self._solver.errors_of(edges):
-            return values[kind.places]
-        raise AssertionError("every edge set of a frame is part of its structure")
 
     def finish(self) -> None:
         """Bring the block solver's estimates into the graph."""
@@ -345,7 +370,7 @@ def _refuse_non_finite(seen: FrameObservations) -> None:
     )
 
 
-def _empty_edges(graph: graphopt.Graph, tag: str, count: int, camera: np.ndarray, rig: Rig) -> EdgeSet:
+def _empty_edges(graph: graphopt.Graph, tag: str, count: int, camera: np.ndarray) -> EdgeSet:
     """Edges that see a point ahead of each camera; who of them takes part is said later."""
     kind = next(one for one in _EDGE_TYPES if one.tag == tag)
     dim = kind.residual_dim

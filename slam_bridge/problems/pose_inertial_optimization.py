@@ -159,9 +159,7 @@ def pose_inertial_optimization(
     graph.load_states(start, previous, measured, prior, np.asarray(gravity, float))
     clock.lap("build")
     holds = ahead(rig, start.world_T_body, seen)
-    summary, inliers, chi2, rounds = rounds_of(
-        graph, rig, seen, start.world_T_body, holds, options, clock, min_observations=0
-    )
+    summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock, min_observations=0)
     state = graph.state()
     holds = ahead(rig, state.world_T_body, seen)
     clock.lap("judge")
@@ -193,9 +191,7 @@ def _prior_of(
     clock: Clock,
 ) -> MarginalPrior:
     """What all edges say about the frame's state, the previous one minimised over."""
-    graph.choose(inliers, None)
-    solver = graph.solver
-    solver.linearize()
+    solver = graph.linearized(inliers)
     order, gone = graph.order_of_states()
     h, b = dense_hessian(solver)[order[:, None], order], solver.b[order]
     if gone.any():

@@ -47,7 +47,7 @@ def pose_optimization(
     graph.load(seen, start)
     holds = ahead(rig, start, seen)
     clock.lap("build")
-    summary, inliers, chi2, rounds = rounds_of(graph, rig, seen, start, holds, options, clock)
+    summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock)
     refused = _too_few(inliers, holds)
     pose = start if refused else graph.pose
     states = States(np.zeros(1, np.int64), pose[None])
@@ -78,26 +78,29 @@ def _too_few(inliers: np.ndarray, holds: np.ndarray) -> str:
 
 def rounds_of(
     graph: FrameGraph,
-    rig: Rig,
-    seen: FrameObservations,
-    start: np.ndarray,
     holds: np.ndarray,
     options: SolveOptions,
     clock: Clock,
     min_observations: int = _MIN_OBSERVATIONS,
 ) -> tuple[graphopt.Summary, np.ndarray, np.ndarray, int]:
-    """Run the rounds; (summary, inliers (n,), chi2 (n,), rounds that ran). Stops once nothing changes."""
-    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 4)])
+    """Run the rounds; (summary, inliers (n,), chi2 (n,), rounds that ran). Stops once nothing changes.
+
+    An outlier comes back where its chi2 falls below the limit; an observation that does not hold at the start
+    takes no part, and its chi2 is infinite.
+    """
+    limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 5)])
+    if graph.is_native(options):
+        return graph.run_rounds(holds, limits, min_observations, options, clock)
     inliers, chi2 = holds, np.where(holds, 0.0, np.inf)
     summary = graphopt.Summary(1, int(holds.sum()), options.method)
     for number in range(options.rounds):
         if (number and clock.is_over) or int(inliers.sum()) < min_observations:
             return summary, inliers, chi2, number
         robust = options.kernel is not None and number < (options.rounds + 1) // 2
-        summary = graph.optimize(inliers, (lambda d: limits[d] ** 0.5) if robust else None, options, clock)
-        chi2, dims = graph.chi2(len(seen))
-        with np.errstate(invalid="ignore"):
-            now = holds & (chi2 <= limits[dims])
+        summary = graph.optimize(inliers, limits if robust else None, options, clock)
+        chi2, dims = graph.chi2(len(holds))
+        chi2[~holds] = np.inf
+        now = chi2 <= limits[dims]
         clock.lap("judge")
         if np.array_equal(now, inliers) and not robust:
             return summary, inliers, chi2, number + 1

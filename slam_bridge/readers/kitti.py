@@ -1,4 +1,10 @@
-"""Sequences of KITTI: odometry (sequences/06/image_0, poses/06.txt) and raw (DATE_drive_NNNN_sync)."""
+"""Sequences of KITTI: odometry, here, and raw (`kitti_raw`).
+
+    sequences/06/{image_0, image_1}/000000.png (grey; else image_2 and image_3, colour), calib.txt, times.txt
+    poses/06.txt, or sequences/06/poses.txt
+
+The body is the left grey camera, as of the published poses.
+"""
 
 from __future__ import annotations
 
@@ -6,138 +12,76 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt.errors import FormatError
-from graphopt.geometry import SE3, SO3
+from graphopt.geometry import SE3
 from graphopt.io.trajectory import read_kitti
-from slam_bridge.cameras import Camera, Rig, pose_of_matrix
+from slam_bridge.cameras import Rig
+from slam_bridge.readers.calibration import read_calibration
 from slam_bridge.readers.euroc import StateTable
+from slam_bridge.readers.kitti_raw import is_drive, matrix_of, open_drive, projecting, read_lines
 from slam_bridge.readers.sequence import Sequence, SequenceError
 
-_IDENTITY = np.array(SE3.identity_storage)
+_PAIRS = (("image_0", "image_1"), ("image_2", "image_3"))
 
 
-def open_kitti(folder: Path) -> Sequence:
-    """A sequence of KITTI odometry, or a drive of KITTI raw."""
-    return _kitti_raw(folder) if (folder / "image_00").is_dir() else _kitti_odometry(folder)
+def open_kitti(folder: Path, given: str | Path | None = None) -> Sequence:
+    """A sequence of KITTI odometry, or a drive of KITTI raw. given: noise of the latter's IMU, a file."""
+    noise = None if given is None else read_calibration(given).noise
+    if given is not None and (noise is None or not is_drive(folder)):
+        raise SequenceError(
+            f"--calibration {given}: KITTI's folders have their calibration with them; only the noise of the "
+            "IMU of a drive of KITTI raw may be given."
+        )
+    return open_drive(folder, noise) if is_drive(folder) else _open_odometry(folder)
 
 
-def _rectified(left: np.ndarray, right: np.ndarray) -> Rig:
-    """Pinhole pair of projection matrices (3, 4) that share a body, the left camera's frame."""
-    cameras = []
-    for name, matrix in (("cam0", left), ("cam1", right)):
-        fx, fy, cx, cy = matrix[0, 0], matrix[1, 1], matrix[0, 2], matrix[1, 2]
-        pose = _IDENTITY.copy()
-        pose[0] = -matrix[0, 3] / fx
-        cameras.append(Camera.pinhole(pose, fx, fy, cx, cy, name=name))
-    return Rig(cameras)
+def is_odometry(folder: Path) -> bool:
+    """Images of a sequence of KITTI odometry are in this folder."""
+    return any((folder / left).is_dir() for left, _ in _PAIRS) and (folder / "calib.txt").is_file()
 
 
-def _matrices(path: Path) -> dict[str, np.ndarray]:
-    """Lines "name: numbers" of KITTI's calibration files."""
-    found = {}
-    for line in path.read_text().splitlines():
-        name, _, rest = line.partition(":")
-        try:
-            found[name.strip()] = np.array([float(one) for one in rest.split()])
-        except ValueError:
-            continue  # dates
-    return found
-
-
-def _projection(matrices: dict[str, np.ndarray], name: str, path: Path) -> np.ndarray:
-    if name not in matrices or matrices[name].size != 12:
-        raise FormatError(f"{path}: no line '{name}:' with twelve numbers.")
-    return matrices[name].reshape(3, 4)
-
-
-def _pairs(left: Path, right: Path, stamps: np.ndarray) -> tuple[tuple[Path, ...], ...]:
-    """Files of both cameras by number; those of the left decide how many there are."""
-    files = sorted(left.glob("*.png"))
-    if not files or len(files) > len(stamps):
-        raise SequenceError(f"{left}: {len(files)} images for {len(stamps)} times.")
-    if right.is_dir():
-        return tuple((one, right / one.name) for one in files)
-    return tuple((one,) for one in files)
-
-
-def _table(stamps: np.ndarray, poses: np.ndarray) -> StateTable:
-    return StateTable(stamps, poses, None, None, None)
-
-
-def _kitti_odometry(folder: Path) -> Sequence:
+def _open_odometry(folder: Path) -> Sequence:
     times = folder / "times.txt"
     if not times.is_file():
         raise SequenceError(f"{times}: missing; it comes with KITTI's calibration archive.")
-    stamps = np.rint(1e9 * np.loadtxt(times, ndmin=1)).astype(np.int64)
+    try:
+        stamps = np.rint(1e9 * np.loadtxt(times, ndmin=1)).astype(np.int64)
+    except ValueError as error:
+        raise SequenceError(f"{times}: {error}; expected one time [s] per line.") from None
+    pair = next(pair for pair in _PAIRS if (folder / pair[0]).is_dir())
+    names = [one for one in pair if (folder / one).is_dir()]
+    rows, paths, notes = _frames(folder, names, len(stamps))
     calibration = folder / "calib.txt"
-    matrices = _matrices(calibration)
-    rig = _rectified(_projection(matrices, "P0", calibration), _projection(matrices, "P1", calibration))
-    paths = _pairs(folder / "image_0", folder / "image_1", stamps)
+    lines, body_T_rectified = read_lines(calibration), SE3(np.array(SE3.identity_storage))
+    matrices = [matrix_of(lines, f"P{name[-1]}", (3, 4), calibration) for name in names]
+    rig = Rig([projecting(one, body_T_rectified, f"cam{k}") for k, one in enumerate(matrices)])
     name = folder.resolve().name
+    return Sequence(name, "kitti", rig, stamps[rows], paths, truth=_truth(folder, name, stamps), notes=notes)
+
+
+def _frames(
+    folder: Path, names: list[str], num_times: int
+) -> tuple[np.ndarray, tuple[tuple[Path, ...], ...], tuple[str, ...]]:
+    """Rows of times.txt that all cameras have an image of, these images, and what was left out."""
+    numbered = [
+        {int(one.stem): one for one in (folder / name).glob("*.png") if one.stem.isdigit()} for name in names
+    ]
+    rows = sorted(set.intersection(*(set(one) for one in numbered)))
+    if len(rows) < 2 or rows[-1] >= num_times:
+        raise SequenceError(
+            f"{folder}: {len(rows)} images of {' and '.join(names)}, numbered up to "
+            f"{rows[-1] if rows else 'nothing'}, for {num_times} times in times.txt."
+        )
+    most = max(len(one) for one in numbered)
+    notes = (
+        (f"{most - len(rows)} of {most} images have none of the other camera",) if most > len(rows) else ()
+    )
+    return np.array(rows), tuple(tuple(one[row] for one in numbered) for row in rows), notes
+
+
+def _truth(folder: Path, name: str, stamps: np.ndarray) -> StateTable | None:
     places = (folder.resolve().parent.parent / "poses" / f"{name}.txt", folder / "poses.txt")
     file = next((one for one in places if one.is_file()), None)
-    truth = None
-    if file is not None:
-        poses = read_kitti(file)
-        truth = _table(stamps[: len(poses)], poses[: len(stamps)])
-    rig = Rig(list(rig)[: len(paths[0])])
-    return Sequence(name, "kitti", rig, stamps[: len(paths)], paths, truth=truth)
-
-
-def _kitti_raw(folder: Path) -> Sequence:
-    calibration = folder.resolve().parent / "calib_cam_to_cam.txt"
-    if not calibration.is_file():
-        raise SequenceError(f"{calibration}: missing; unpack the calibration of that day beside the drives.")
-    matrices = _matrices(calibration)
-    left, right = (_projection(matrices, name, calibration) for name in ("P_rect_00", "P_rect_01"))
-    rig = _rectified(left, right)
-    stamps = _datetimes(folder / "image_00" / "timestamps.txt")
-    paths = _pairs(folder / "image_00" / "data", folder / "image_01" / "data", stamps)
-    rig = Rig(list(rig)[: len(paths[0])])
-    truth = _kitti_raw_truth(folder, matrices, stamps)
-    return Sequence(folder.resolve().name, "kitti", rig, stamps[: len(paths)], paths, truth=truth)
-
-
-def _datetimes(path: Path) -> np.ndarray:
-    """Stamps [ns] of lines such as 2011-09-30 12:40:25.074389760."""
-    if not path.is_file():
-        raise SequenceError(f"{path}: missing.")
-    lines = [one.strip().replace(" ", "T") for one in path.read_text().splitlines() if one.strip()]
-    return np.array(lines, "datetime64[ns]").astype(np.int64)
-
-
-def _kitti_raw_truth(folder: Path, cameras: dict[str, np.ndarray], stamps: np.ndarray) -> StateTable | None:
-    """Poses of the left camera from GPS and IMU: Mercator's projection, as in KITTI's development kit."""
-    files = sorted((folder / "oxts" / "data").glob("*.txt"))
-    parent = folder.resolve().parent
-    steps = [parent / name for name in ("calib_imu_to_velo.txt", "calib_velo_to_cam.txt")]
-    if not files or not all(one.is_file() for one in steps) or "R_rect_00" not in cameras:
+    if file is None:
         return None
-    rows = np.stack([np.loadtxt(one)[:6] for one in files])[: len(stamps)]
-    latitude, longitude, height, roll, pitch, yaw = rows.T
-    scale, radius = np.cos(np.deg2rad(latitude[0])), 6378137.0
-    east = scale * radius * np.deg2rad(longitude)
-    north = scale * radius * np.log(np.tan(np.deg2rad(90.0 + latitude) / 2.0))
-    position = np.stack([east, north, height], axis=1)
-    turn = [_axis_turn(axis, angle) for axis, angle in ((2, yaw), (1, pitch), (0, roll))]
-    world_T_imu = np.concatenate([position - position[0], np.zeros((len(rows), 4))], axis=1)
-    world_T_imu[:, 3:] = np.asarray(SO3.from_matrix(turn[0] @ turn[1] @ turn[2]).storage)
-    cam_T_imu = SE3(_IDENTITY)
-    for path in steps:
-        one = _matrices(path)
-        rows4 = np.eye(4)
-        rows4[:3, :3], rows4[:3, 3] = one["R"].reshape(3, 3), one["T"]
-        cam_T_imu = SE3(pose_of_matrix(rows4, str(path))) * cam_T_imu
-    rectified = np.eye(4)
-    rectified[:3, :3] = cameras["R_rect_00"].reshape(3, 3)
-    cam_T_imu = SE3(pose_of_matrix(rectified, "R_rect_00")) * cam_T_imu
-    return _table(stamps[: len(rows)], np.asarray((SE3(world_T_imu) * cam_T_imu.inverse()).storage))
-
-
-def _axis_turn(axis: int, angle: np.ndarray) -> np.ndarray:
-    """(n, 3, 3) rotations about a coordinate axis."""
-    result = np.tile(np.eye(3), (len(angle), 1, 1))
-    a, b = (axis + 1) % 3, (axis + 2) % 3
-    result[:, a, a] = result[:, b, b] = np.cos(angle)
-    result[:, a, b], result[:, b, a] = -np.sin(angle), np.sin(angle)
-    return result
+    poses = read_kitti(file)[: len(stamps)]
+    return StateTable(stamps[: len(poses)], poses, None, None, None)

@@ -3,10 +3,10 @@
     EuRoC    MH_01_easy/mav0/cam0/data/*.png, data.csv, sensor.yaml, imu0, state_groundtruth_estimate0
     TUM-VI   dataset-room1_512_16/mav0 with the same files, mocap0 as truth, dso/camchain.yaml, dso/imu_config
     KITTI    sequences/06/image_0, calib.txt, times.txt, and poses/06.txt;
-             raw: 2011_09_30_drive_0020_sync/image_00/data, with calib_cam_to_cam.txt beside it
+             raw: 2011_09_30/2011_09_30_drive_0020_sync/image_00/data, with calib_cam_to_cam.txt beside it
 
 `find_sequences` lists what lies below a root; `Sequence.images` loads one frame. The body is the IMU's frame,
-of KITTI the left camera's.
+of KITTI odometry the left camera's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 from graphopt.errors import OptionError
 from slam_bridge.readers.asl import IMAGES, open_asl
-from slam_bridge.readers.kitti import open_kitti
+from slam_bridge.readers.kitti import is_odometry, open_kitti
+from slam_bridge.readers.kitti_raw import is_drive
 from slam_bridge.readers.sequence import Sequence, SequenceError
 
 KINDS = ("euroc", "tumvi", "kitti")
@@ -34,9 +35,7 @@ def find_sequences(kind: str, root: str | Path, names: Iterable[str] | None = No
         raise SequenceError(f"{root}: no such folder.")
     found = (_find_kitti if kind == "kitti" else _find_asl)(root)
     if not found:
-        packed = sorted(
-            one.name for one in root.iterdir() if one.name.endswith((".zip", ".tar", ".tgz", ".bag"))
-        )
+        packed = sorted(one.name for one in root.iterdir() if one.name.endswith(_PACKED))
         hint = f" Unpack {', '.join(packed[:3])} there first." if packed else ""
         raise SequenceError(f"{root}: holds no sequence of {kind}. Expected {_EXPECTED[kind]}.{hint}")
     if names is None:
@@ -78,9 +77,7 @@ def _find_kitti(root: Path) -> dict[str, Path]:
     found = {}
     for folders in ([root], *(sorted(root.glob(pattern)) for pattern in ("*", "*/*", "*/*/*"))):
         for one in folders:
-            is_odometry = (one / "image_0").is_dir() and (one / "calib.txt").is_file()
-            is_raw = (one / "image_00" / "data").is_dir()
-            if is_odometry or is_raw:
+            if is_odometry(one) or is_drive(one):
                 found.setdefault(one.resolve().name, one)
     return found
 
@@ -88,4 +85,4 @@ def _find_kitti(root: Path) -> dict[str, Path]:
 def open_sequence(kind: str, folder: str | Path, calibration: str | Path | None = None) -> Sequence:
     """Read calibration, stamps, IMU and truth of a folder that `find_sequences` names."""
     folder = Path(folder)
-    return open_kitti(folder) if kind == "kitti" else open_asl(kind, folder, calibration)
+    return open_kitti(folder, calibration) if kind == "kitti" else open_asl(kind, folder, calibration)

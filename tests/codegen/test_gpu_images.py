@@ -62,8 +62,9 @@ def problem(request):
     assert runner.device.messages == []
 
 
-def test_schur_diagonal(problem):
-    """values -= sum of W M W' per camera."""
+@pytest.mark.parametrize("adds", [0, 1])
+def test_schur_diagonal(problem, adds):
+    """values -= sum of W M W' per camera, or +=."""
     case, runner = problem
     _, jacobians, _, weight = case.evaluate()
     omega = weight[:, None, None] * case.information
@@ -85,8 +86,9 @@ def test_schur_diagonal(problem):
         "inverse_offset1": offset,
     }
     arrays["values"] = np.zeros_like(arrays["values"])
-    [values] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["values"])
-    assert_close(values[3:], expected.ravel(), 10 * TOLERANCE[runner.arithmetic])
+    params = {**view_params(view), "adds": adds}
+    [values] = runner.run(kernel, arrays, params, view.num_tiles, ["values"])
+    assert_close(values[3:], (1 - 2 * adds) * expected.ravel(), 10 * TOLERANCE[runner.arithmetic])
 
 
 def test_packed_products(problem):

@@ -15,6 +15,7 @@ from pathlib import Path
 from graphopt.codegen.gpu import (
     EdgeSignature,
     GpuKernel,
+    chi2_by_vertex_kernel,
     chi2_kernel,
     linearize_kernel,
     oplus_kernel,
@@ -52,6 +53,7 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
     signature = EdgeSignature(kind, "diagonal", 1)
     last = signature.arity - 1
     yield chi2_kernel(signature, arithmetic)
+    yield chi2_by_vertex_kernel(signature, last, arithmetic)
     yield linearize_kernel(signature, last, True, arithmetic)
     yield packed_tiles_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
     if last:

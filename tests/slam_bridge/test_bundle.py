@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from simulation import (
     ACC_BIAS,
+    CAMERA,
     GYRO_BIAS,
     NOISE,
     disturb,
@@ -457,3 +458,19 @@ def test_misuse_is_named():
         sb.local_ba(bare, frames)
     with pytest.raises(sb.MapError, match="no keyframe 99"):
         sb.local_inertial_ba(world, [99])
+
+
+def test_observations_with_right_column_and_depth():
+    """Four numbers of one observation are judged together, here and for single frames."""
+    rng = np.random.default_rng(31)
+    world, _ = simulated_map(rng, 0.25 * np.arange(6), 60, pixels=0.5)
+    seen = world.observations
+    rows = world.keyframes.rows(seen["keyframe"])
+    points = world.landmarks["position"][world.landmarks.rows(seen["landmark"])]
+    seen["depth"][:] = CAMERA.in_camera(world.keyframes["world_T_body"][rows], points)[:, 2]
+    seen["depth_sigma"][:] = 0.05
+    seen["depth"][7] += 2.0
+    result = sb.global_ba(world, options=sb.SolveOptions(device="cpu", confidence=0.999, update=False))
+    assert result.is_usable and not result.inliers[7] and result.inliers.mean() > 0.97
+    frame = sb.keyframe_pose_optimization(world, int(seen["keyframe"][7]))
+    assert not frame.inliers[list(frame.observations).index(seen.ids[7])]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from simulation import (
@@ -76,6 +78,47 @@ def test_one_graph_gives_what_a_new_one_gives():
         kept = sb.pose_optimization(STEREO, start, seen, graph=graph).keyframes.world_T_body
         fresh = sb.pose_optimization(STEREO, start, seen).keyframes.world_T_body
         np.testing.assert_allclose(kept, fresh, atol=1e-12)
+
+
+@pytest.mark.parametrize("rig", [STEREO, FISHEYE], ids=["stereo", "two fisheyes"])
+def test_native_rounds_are_those_of_the_parts(rig, monkeypatch):
+    """Poses, inliers, chi2 of everybody and the number of rounds, with depths and a landmark behind."""
+    rng = np.random.default_rng(21)
+    for k in range(4):
+        pose = np.asarray(SE3.exp(rng.normal(size=6)).storage)
+        seen, _ = frame(rng, rig, pose, 150, wrong=0.2)
+        depth = np.full(len(seen), np.nan)
+        depth[::3] = [4.0 + 0.1 * k] * len(depth[::3])
+        behind = np.asarray((SE3(pose) * SE3(rig[0].body_T_cam)).act(np.array([0.0, 0.0, -3.0])))
+        points = np.concatenate([behind[None], seen.points[1:]])
+        seen = dataclasses.replace(seen, points=points, depth=depth, depth_sigma=np.ones(len(seen)))
+        start = perturbed(rng, pose[None], 0.03, 0.05)[0]
+        options = sb.SolveOptions(rounds=4, method=("lm", "gn", "dogleg", "lm")[k], iterations=6)
+        native = sb.pose_optimization(rig, start, seen, options)
+        with monkeypatch.context() as patch:
+            patch.setattr(sb.FrameGraph, "is_native", lambda *_: False)
+            parts = sb.pose_optimization(rig, start, seen, options)
+        np.testing.assert_allclose(
+            native.keyframes.world_T_body, parts.keyframes.world_T_body, rtol=0, atol=1e-9
+        )
+        np.testing.assert_array_equal(native.inliers, parts.inliers)
+        np.testing.assert_allclose(native.observation_chi2, parts.observation_chi2, rtol=1e-6, atol=1e-9)
+        assert native.rounds == parts.rounds
+        assert 0 < native.num_inliers < len(seen)
+
+
+def test_who_was_an_outlier_comes_back():
+    """From a far start one step leaves good matches outside; in the end they are inliers."""
+    rng = np.random.default_rng(22)
+    pose = np.asarray(SE3.exp(rng.normal(size=6)).storage)
+    seen, _ = frame(rng, STEREO, pose, 200)
+    start = perturbed(rng, pose[None], 0.03, 0.05)[0]
+    options = sb.SolveOptions(device="cpu", iterations=1, rounds=1, kernel=None)
+    early = sb.pose_optimization(STEREO, start, seen, options)
+    late = sb.pose_optimization(STEREO, start, seen, options.with_changes(rounds=8))
+    assert early.num_inliers < 0.8 * len(seen)
+    assert late.inliers.mean() > 0.9
+    assert np.isfinite(late.observation_chi2).all()
 
 
 def test_pose_optimization_is_a_minimum_and_agrees_with_scipy():

@@ -208,3 +208,16 @@ def test_row_table(threads, num):
         [np.repeat(offset, dims) + within, np.repeat(first, dims), np.repeat(dims, dims)], axis=1
     )
     np.testing.assert_array_equal(kernels.row_table(dims, offset), expected)
+
+
+def test_large_sums(threads):
+    """Above the bound per edge, or not a number, in order; places without edges are left out."""
+    rng = np.random.default_rng(4)
+    count = rng.integers(0, 4, MANY).astype(np.uint32)
+    sums = rng.exponential(size=MANY)
+    sums[[5, 77, MANY - 1]] = np.nan, np.inf, 1e300
+    count[[5, 77, MANY - 1]] = 1
+    first = np.concatenate([[0], np.cumsum(count)]).astype(np.uint32)
+    expected = np.flatnonzero((count > 0) & ~(sums <= 0.7 * count))
+    np.testing.assert_array_equal(kernels.large_sums(sums, first, 0.7), expected)
+    assert not len(kernels.large_sums(sums[:0], first[:1], 0.0))

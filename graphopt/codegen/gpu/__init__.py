@@ -22,7 +22,12 @@ vertex_kernels  oplus
 A device compiles a kernel with `device.generated(kernel)`.
 """
 
-from graphopt.codegen.gpu.edge_kernels import chi2_kernel, linearize_kernel, pair_kernel
+from graphopt.codegen.gpu.edge_kernels import (
+    chi2_by_vertex_kernel,
+    chi2_kernel,
+    linearize_kernel,
+    pair_kernel,
+)
 from graphopt.codegen.gpu.kernel import GpuKernel
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.codegen.gpu.schur_kernel import schur_diagonal_kernel
@@ -33,6 +38,7 @@ __all__ = [
     "TILE",
     "EdgeSignature",
     "GpuKernel",
+    "chi2_by_vertex_kernel",
     "chi2_kernel",
     "linearize_kernel",
     "narrow_record_dim",

@@ -72,6 +72,39 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
 
 
 @cache
+def chi2_by_vertex_kernel(
+    signature: EdgeSignature, slot: int, arithmetic: Arithmetic = "double"
+) -> GpuKernel:
+    """sums[d] = sum of rho over the edges of destination d, an accumulator; a workgroup per tile."""
+    _check_slot(signature, slot)
+    loads = edge_loads(signature, False, arithmetic)
+    body = edge_statements(chi2_program(signature), signature, ["rho"], ["rho"], loads, arithmetic)
+    interface = Interface(("num_tiles", "first_tile"))
+    declare_inputs(interface, signature)
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add("tiles", "INPUT(%, uint, tiles)")
+    interface.add("sums", "OUTPUT(%, accumulator, sums)")
+    chi2 = Total("rho", True)
+    main = [
+        *TILE_START,
+        chi2.start,
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(load_lines(signature, loads, body.used)),
+        *indent(body.lines),
+        f"  {chi2.add('to_real(' + body.outputs['rho'] + ')')}",
+        "}",
+        *tile_sums([chi2]),
+    ]
+    header = [
+        f"chi2 by vertex of slot {slot}, {argument_names(signature.edge_type)[slot]}",
+        *describe_type(signature),
+    ]
+    declarations = tile_declarations(1, ["sums.at[d] = total;"], parts=True)
+    name = _name(signature, f"chi2_by_vertex{slot}")
+    return compose(name, interface, header, main, arithmetic, body, TILE, 1, declarations)
+
+
+@cache
 def linearize_kernel(
     signature: EdgeSignature,
     slot: int,

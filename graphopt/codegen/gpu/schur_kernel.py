@@ -59,7 +59,7 @@ def schur_diagonal_kernel(
     arithmetic: Arithmetic = "double",
     parts: bool = False,
 ) -> GpuKernel:
-    """values[dest_block] -= sum of W M W' per destination of slot a; one workgroup per tile.
+    """values[dest_block] -= sum of W M W' per destination of slot a; one workgroup per tile. adds: +=.
 
     `inverse_offset{set}` has, by row of the other slot's vertex set, where M begins in `inverse`, or NOTHING:
     that vertex is not eliminated, and the edge has no part. parts: destinations are parts of longer ones; the
@@ -75,7 +75,7 @@ def schur_diagonal_kernel(
     inputs = inverse_names(dims[1])
     extra = [Load(name, "real", "") for name in inputs]
     body = edge_statements(program, signature, sums, sums, [*loads, extra], arithmetic, guided=(slot, other))
-    interface = Interface(("num_tiles", "first_tile"))
+    interface = Interface(("num_tiles", "first_tile", *(() if parts else ("adds",))))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
     interface.add(offset, f"INPUT(%, uint, {offset})")
@@ -96,7 +96,7 @@ def schur_diagonal_kernel(
     subtract = [
         "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
         f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",
-        "const real entry = AT(values, block, upper) - total;",
+        "const real entry = AT(values, block, upper) + (push.adds != 0 ? total : -total);",
         "AT(values, block, upper) = entry;",
         "if (i != j) AT(values, block, lower) = entry;",
     ]

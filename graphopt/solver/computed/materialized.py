@@ -23,7 +23,9 @@ from graphopt.device import open_device
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.solver.computed.chain import Chain
+from graphopt.solver.computed.device_solver import DeviceValuesSolver, device_values_solver
 from graphopt.solver.computed.inline import refuse_missing_values
+from graphopt.solver.computed.structure import outer_selection
 from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.linear_systems import PCG_TOLERANCE
@@ -31,46 +33,31 @@ from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.solver.working import WorkingEstimates
-from graphopt.types.computed import ComputedVertexType
 
 MOST_FORMED = 40_000_000
 """Multiplications of one product E' H_in E up to which H is formed and factorized."""
 
 
-def outer_selection(graph: Graph, selection: Selection) -> Selection:
-    """What is optimized: the vertices that selected edges name, and those that values follow from."""
-    computed = [isinstance(one.type, ComputedVertexType) for one in selection.vertex_sets]
-    active = tuple(
-        np.zeros(len(mask), bool) if is_computed else mask.copy()
-        for mask, is_computed in zip(selection.active, computed, strict=True)
-    )
-    for edge_set in graph.definitions():
-        sets, rows, _, _ = graph.edge_places(edge_set, None)
-        for slot, number in enumerate(sets):
-            if not computed[number]:
-                active[number][rows[:, slot]] = True
-    kinds = [one.type for one in selection.vertex_sets]
-    for one in graph.convolutions:
-        if not computed[number := kinds.index(one.source_type)]:
-            active[number][graph.rows_of(one)[0]] = True
-    return replace(selection, active=active, edges=(), whole=None, masks=())
+def check_values(graph: Graph, selection: Selection, options: SolverOptions) -> None:
+    """Raise where values cannot be kept in arrays."""
+    refuse_missing_values(graph, selection)
+    if options.schur not in ("auto", "off"):
+        raise OptionError(
+            f"schur is '{options.schur}': nothing is eliminated where values are kept in arrays. "
+            "Use computed='inline' or schur='off'."
+        )
+    for one in selection.vertex_sets:
+        if one.holds_components:
+            raise GraphError(
+                f"{one.type.tag} has vertices that hold components, which needs computed='inline'."
+            )
 
 
 class MaterializedSolver(TrialsByParts):
     """Implements `BlockSolver`; see the module's header."""
 
     def __init__(self, graph: Graph, selection: Selection, options: SolverOptions):
-        refuse_missing_values(graph, selection)
-        if options.schur not in ("auto", "off"):
-            raise OptionError(
-                f"schur is '{options.schur}': nothing is eliminated where values are kept in arrays. "
-                "Use computed='inline' or schur='off'."
-            )
-        for one in selection.vertex_sets:
-            if one.holds_components:
-                raise GraphError(
-                    f"{one.type.tag} has vertices that hold components, which needs computed='inline'."
-                )
+        check_values(graph, selection, options)
         self.structure = outer = Structure(outer_selection(graph, selection))
         self.dim = outer.dim
         inner_structure = Structure(selection)
@@ -271,10 +258,13 @@ class MaterializedSolver(TrialsByParts):
 
 def materialized_solver(
     graph: Graph, selection: Selection, options: SolverOptions, seconds: dict[str, float]
-) -> MaterializedSolver:
-    """A new solver; adds to `seconds["prepare"]`."""
+) -> MaterializedSolver | DeviceValuesSolver:
+    """A new solver, on the device where that can be; adds to `seconds["prepare"]`."""
     start = time.perf_counter()
-    solver = MaterializedSolver(graph, selection, options)
+    check_values(graph, selection, options)
+    solver = device_values_solver(graph, selection, options)
+    if solver is None:
+        solver = MaterializedSolver(graph, selection, options)
     seconds["prepare"] += time.perf_counter() - start
     return solver
 

@@ -29,7 +29,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.external import DeviceExternal
@@ -38,7 +38,7 @@ from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.kernels.pcg import Reduction
 from graphopt.solver.vulkan.kernels.reduction import matrix_free_reduction
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
-from graphopt.solver.vulkan.kernels.system import DampedSystem
+from graphopt.solver.vulkan.kernels.system import DampedSystem, MakeReduction
 from graphopt.solver.vulkan.plan.choice import (
     check_schur,
     choose_plan,
@@ -140,14 +140,8 @@ class ResidentBlockSolver:
         self._estimates = self._linearizer.estimates
         prepare = self._linearizer.prepare if linearizer is None else _nothing
         self._prepared: Future[None] = in_thread("graphopt-views", prepare)
-        from_edges = (self._prepared, self._linearizer, structure, configuration)
-        self.system = DampedSystem(
-            context,
-            storage.layout,
-            configuration,
-            None if storage.is_whole else partial(_reduction_from_edges, *from_edges),
-            host_writes=False,
-        )
+        reduction = self._reduction_maker(storage, self._prepared)
+        self.system = DampedSystem(context, storage.layout, configuration, reduction, host_writes=False)
         self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
         self._programs: dict[Hashable, Program] = {}
         self._known_chi2: dict[int, float] = {}
@@ -156,6 +150,12 @@ class ResidentBlockSolver:
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
         self._brought = time.perf_counter()
+
+    def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> MakeReduction | None:
+        """What makes the reduction from the equations, in a thread; None: the system itself."""
+        if storage.is_whole:
+            return None
+        return partial(_reduction_from_edges, prepared, self._linearizer, self.structure, self._configuration)
 
     @property
     def precision(self) -> str:
@@ -224,12 +224,12 @@ class ResidentBlockSolver:
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
-        self._wait_linearized()
+        self.wait_linearized()
         return self.system.largest_entries()[0]
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
-        self._wait_linearized()
+        self.wait_linearized()
         return self.system.largest_entries()[1]
 
     # ---------------------------------------------------------------- evaluation
@@ -243,11 +243,29 @@ class ResidentBlockSolver:
             self._known_chi2[current] = self._linearizer.chi2
         return self._known_chi2[current]
 
+    def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
+        """chi2 of a group's edges by the vertices of a slot, see `BlockSolver`."""
+        self._advance()
+        number, current = self.structure.groups.index(group), self._estimates.current
+        if slot not in self._linearizer.edges[number].views:
+            self._prepared.result()
+        sums = self._linearizer.sums_by_vertex(number, slot)
+        if sums is None:
+            self.finish()
+            return None
+        self._run(("sums", current, number, slot), self._record_sums, current, number, slot)
+        found = unpack_wide(sums.downloaded, self.precision == "double")
+        view = self._linearizer.edges[number].views[slot].view
+        return found if view.long is None else found[np.argsort(view.blocks)]
+
+    def _record_sums(self, program: Program, version: int, number: int, slot: int) -> None:
+        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot)
+
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
         chi2 = self.chi2()
         self._prepared.result()
-        self._wait_linearized()
+        self.wait_linearized()
         self._bring_now_and_then()
         self._estimates.hold()
         held = self._estimates.held
@@ -263,7 +281,8 @@ class ResidentBlockSolver:
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
         self.system.record_diagonal(program)
 
-    def _wait_linearized(self) -> None:
+    def wait_linearized(self) -> None:
+        """H, b and H's diagonal are there."""
         if self._linearizing is not None:
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
@@ -277,15 +296,23 @@ class ResidentBlockSolver:
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2 in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
-        self._advance()
-        source, target = self._estimates.current, self._estimates.free_version()
-        tail = self._program(("trial", source, target), self._record_tail, source, target)
+        target, tail = self.prepare_move()
         if not self.system.solve(damping, tail):
             return Trial(False, seconds=self._split(start, before))
+        moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
+        return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
+
+    def prepare_move(self) -> tuple[int, Program]:
+        """Before a trial: the version that `arrive` is told, and the program that follows a solution."""
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        return target, self._program(("trial", source, target), self._record_tail, source, target)
+
+    def arrive(self, target: int) -> Trial:
+        """After the program of `prepare_move` has run."""
         self._arrive(target)
         gain, step_size = unpack_wide(self._scalars.downloaded.copy(), self.precision == "double").tolist()
-        is_coarse = self.system.is_coarse(damping)
-        return Trial(True, self._known_chi2[target], gain, step_size, self._split(start, before), is_coarse)
+        return Trial(True, self._known_chi2[target], gain, step_size)
 
     def move(self) -> Trial:
         """Push, update by dx, and chi2 there, in one submission."""
@@ -362,6 +389,13 @@ class ResidentBlockSolver:
         if self._linearizer.refresh():
             self._known_chi2.clear()
         self.system.reset()
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
+        self._advance()
+        self._estimates.leave_remembered()
+        self._estimates.take(number, rows)
+        self._known_chi2.pop(self._estimates.current, None)
 
     def finish(self) -> None:
         """Bring the estimates into the graph; of a lost device those that were brought last stay there."""

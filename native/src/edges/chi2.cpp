@@ -1,6 +1,7 @@
 #include "edges/chi2.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "edges/evaluator.h"
 #include "edges/shares.h"
@@ -27,6 +28,22 @@ void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std:
       }
     }
   });
+}
+
+std::vector<std::int64_t> large_sums(const double* sums, const std::uint32_t* first,
+                                     std::int64_t num_destinations, double bound) {
+  const int shares = num_shares(num_destinations);
+  std::vector<std::vector<std::int64_t>> found(static_cast<std::size_t>(shares));
+  for_each_share(num_destinations, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t d = begin; d < end; ++d) {
+      const std::uint32_t count = first[d + 1] - first[d];
+      if (count > 0 && !(sums[d] <= bound * count)) found[static_cast<std::size_t>(t)].push_back(d);
+    }
+  });
+  for (int t = 1; t < shares; ++t)
+    found[0].insert(found[0].end(), found[static_cast<std::size_t>(t)].begin(),
+                    found[static_cast<std::size_t>(t)].end());
+  return std::move(found[0]);
 }
 
 }  // namespace graphopt::edges

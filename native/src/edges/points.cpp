@@ -16,17 +16,6 @@ constexpr double kAccept = 1e-3;            // actual over predicted gain of an 
 constexpr double kNothing = 1e-6;           // relative gain of a point that has arrived
 constexpr std::int64_t kChunk = 64;         // points that a thread moves at a time
 
-// x of M x = y for positive definite M, by its factors L D L'; not finite for others.
-void solve_positive(const double (&m)[6], const double (&y)[3], double (&x)[3]) {
-  const double ba = m[1] / m[0], ca = m[3] / m[0];
-  const double d = m[2] - m[1] * ba, e = m[4] - m[1] * ca, f = m[5] - m[3] * ca;
-  const double ed = e / d;
-  const double second = y[1] - ba * y[0];
-  x[2] = (y[2] - ca * y[0] - ed * second) / (f - e * ed);
-  x[1] = second / d - ed * x[2];
-  x[0] = y[0] / m[0] - ba * x[1] - ca * x[2];
-}
-
 // The damped step, and what it promises; no step where H or b is not finite or H is zero.
 double damped_step(const PointSystem& system, double lambda, double (&step)[3]) {
   const double(&h)[6] = system.h;

@@ -23,6 +23,18 @@ struct PointSystem {
   double b[3] = {};
 };
 
+// x of M x = y for positive definite M, its upper triangle by columns, by its factors L D L'; not finite for
+// others.
+inline void solve_positive(const double (&m)[6], const double (&y)[3], double (&x)[3]) {
+  const double ba = m[1] / m[0], ca = m[3] / m[0];
+  const double d = m[2] - m[1] * ba, e = m[4] - m[1] * ca, f = m[5] - m[3] * ca;
+  const double ed = e / d;
+  const double second = y[1] - ba * y[0];
+  x[2] = (y[2] - ca * y[0] - ed * second) / (f - e * ed);
+  x[1] = second / d - ed * x[2];
+  x[0] = y[0] / m[0] - ba * x[1] - ca * x[2];
+}
+
 struct PointRounds {
   int rounds = 0, iterations = 0;  // 0 rounds: points stay
   const double* bound = nullptr;  // (num_points,): those with a larger chi2 take part in the first round only

@@ -187,6 +187,24 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
   }
 }
 
+void Linearizer::set_weights(int index, const View<const double>& weight, double kernel_width) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_prepared();
+  group(index);  // checks the index
+  EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
+  CHECK(weight.size() == g.num_rows, "set_weights takes a weight for each edge of its group");
+  CHECK(g.information_dim == g.residual_dim,
+        "set_weights: the programs of the group are not for diagonal information");
+  for (std::int64_t c = 0; c < g.num_chunks; ++c) {
+    double* out = g.data.data() + (c * g.data_rows() + g.measurement_dim) * kLanes;
+    for (int l = 0; l < kLanes; ++l) {
+      const double one = weight.data[g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)]];
+      for (int k = 0; k < g.information_dim; ++k) out[k * kLanes + l] = one;
+    }
+    if (g.kernel) std::fill_n(out + g.information_dim * kLanes, kLanes, kernel_width);
+  }
+}
+
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   const std::lock_guard<std::mutex> lock(mutex_);
   CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");

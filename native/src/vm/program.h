@@ -39,4 +39,7 @@ void fill_constants(const Program& program, double* frame);
 // Run the program on at least the first num_lanes lanes (of kLanes) of a frame with its constants and inputs.
 void execute(const Program& program, double* frame, const RobustContext& robust, int num_lanes);
 
+// Outputs (n, num_outputs) at inputs (n, num_inputs) of a program without a ROBUST instruction.
+void run_rows(const Program& program, const double* inputs, std::int64_t n, double* outputs);
+
 }  // namespace graphopt::vm

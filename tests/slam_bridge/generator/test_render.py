@@ -10,7 +10,6 @@ from slam_bridge.cameras import Camera
 from slam_bridge.generator import Box, Face, ImageMaker, ImageOptions, Renderer, Scene, Texture, sensors
 from slam_bridge.generator.images import _TARGET
 from slam_bridge.generator.scene import FACE_AXES, scene_around
-from slam_bridge.generator.sequence import scaled_rig
 from slam_bridge.generator.texture import LEVELS
 from slam_bridge.generator.trajectory import Trajectory
 
@@ -125,7 +124,7 @@ def test_corners_appear_where_the_camera_projects_them(name, supersample):
 
 def test_depth_is_the_distance_to_the_faces():
     """Depth times ray, from the camera's place, lies on the face that the pixel names."""
-    rig = scaled_rig(sensors("tumvi").rig, 0.25)
+    rig = sensors("tumvi").rig.scaled(0.25)
     scene = checker_scene()
     pose = np.array([0.2, -0.1, 0.0, 0.0, 0.0, 0.0, 1.0])
     view = Renderer(rig[0], scene).render(pose)

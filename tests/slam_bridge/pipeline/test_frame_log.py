@@ -28,3 +28,27 @@ def test_frames_follow_their_keyframes():
     log.scale(2.0)
     world.transform(np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0]))
     np.testing.assert_allclose(log.poses(world)[1][1, :3], [2.0, 1.0, 0.0], atol=1e-12)
+
+
+def test_the_trajectory_passes_through_keyframes_that_were_moved_apart():
+    """Frames between two keyframes take their share of what moved the second one; rest stays rest."""
+    world, log = Map(), FrameLog()
+    first, second = world.add_keyframe(0, pose(0, 0, 0)), world.add_keyframe(40, pose(2, 0, 0))
+    log.add_keyframe(0, first)
+    log.add_keyframe(40, second)
+    log.add(0, first, pose(0, 0, 0))
+    for stamp, x in ((10, 0.0), (20, 0.0), (30, 1.0), (40, 2.0)):
+        log.add(stamp, first, pose(x, 0, 0))
+    log.add(50, second, pose(1, 0, 0))
+    np.testing.assert_allclose(log.poses(world)[1][:, 0], [0, 0, 0, 1, 2, 3], atol=1e-12)
+    turn = (0.0, 0.0, np.pi / 2)
+    world.keyframes["world_T_body"][1] = pose(3, 0, 0.4, turn)
+    poses = log.poses(world)[1]
+    np.testing.assert_allclose(poses[1:3, :3], 0.0, atol=1e-12)
+    np.testing.assert_allclose(poses[4], pose(3, 0, 0.4, turn), atol=1e-12)
+    np.testing.assert_allclose(poses[5, :3], [3, 1, 0.4], atol=1e-12)
+    assert 1.0 < poses[3, 0] < 2.0 and 0.1 < poses[3, 2] < 0.3
+    parent = np.array((SE3(pose(0, 0, 0)).inverse() * SE3(poses[4])).storage)
+    log.remove_keyframe(second, first, parent)
+    world.remove_keyframes([second])
+    np.testing.assert_allclose(log.poses(world)[1], poses, atol=1e-12)

@@ -164,33 +164,23 @@ def test_kitti_odometry(tmp_path):
     assert sequence.truth is not None and sequence.truth.world_T_body[:, 2].tolist() == [0.0, 1.0, 2.0]
 
 
-def test_kitti_raw(tmp_path):
-    """Stamps are dates, truth is GPS: driving north at 50 degrees moves along y of the first pose's world."""
-    day = tmp_path / "2011_09_30"
-    folder = day / "2011_09_30_drive_0020_sync"
-    for camera in ("image_00", "image_01"):
-        for number in range(2):
-            write_image(folder / camera / "data" / f"{number:010d}.png")
-        times = "2011-09-30 12:40:25.000000000\n2011-09-30 12:40:25.100000000\n"
-        (folder / camera / "timestamps.txt").write_text(times)
-    (folder / "oxts" / "data").mkdir(parents=True)
-    for number in range(2):
-        rest = " 0 0 1.5707963" + " 0" * 24
-        (folder / "oxts" / "data" / f"{number:010d}.txt").write_text(f"{50.0 + 1e-5 * number} 8 100{rest}")
-    projection = "700 0 32 {} 0 700 24 0 0 0 1 0"
-    turn = "R: 1 0 0 0 1 0 0 0 1\nT: 0 0 0\n"
-    (day / "calib_cam_to_cam.txt").write_text(
-        "calib_time: 09-Jan-2012 14:00:15\nR_rect_00: 1 0 0 0 1 0 0 0 1\n"
-        f"P_rect_00: {projection.format(0)}\nP_rect_01: {projection.format(-350)}\n"
-    )
-    (day / "calib_imu_to_velo.txt").write_text(turn)
-    (day / "calib_velo_to_cam.txt").write_text(turn)
-    name = "2011_09_30_drive_0020_sync"
-    sequence = open_sequence("kitti", find_sequences("kitti", tmp_path)[name])
-    assert np.diff(sequence.stamps).tolist() == [100_000_000]
-    assert sequence.truth is not None
-    moved = sequence.truth.world_T_body[1, :3] - sequence.truth.world_T_body[0, :3]
-    np.testing.assert_allclose(moved, [0.0, np.deg2rad(1e-5) * 6378137.0, 0.0], atol=1e-3)
+def test_kitti_odometry_in_colour_and_cut(tmp_path):
+    """image_2 and image_3 serve where the grey ones are missing; frames without a partner go, with a note."""
+    folder = write_kitti(tmp_path / "dataset")
+    matrix = "700 0 32 {} 0 700 24 0 0 0 1 0"
+    lines = (f"P{number}: {matrix.format(shift)}\n" for number, shift in ((2, 42), (3, -308)))
+    (folder / "calib.txt").write_text("".join(lines))
+    (folder / "image_0").rename(folder / "image_2")
+    (folder / "image_1").rename(folder / "image_3")
+    (folder / "image_3" / "000001.png").unlink()
+    sequence = open_sequence("kitti", find_sequences("kitti", tmp_path, ["06"])["06"])
+    assert [one.body_T_cam[0] for one in sequence.rig] == pytest.approx([-0.06, 0.44])
+    assert sequence.stamps.tolist() == [0, 200_000_000]
+    assert sequence.notes == ("1 of 3 images have none of the other camera",)
+    (folder / "image_3" / "000007.png").write_bytes(b"")
+    (folder / "image_2" / "000007.png").write_bytes(b"")
+    with pytest.raises(SequenceError, match=r"numbered up to 7, for 3 times"):
+        open_sequence("kitti", folder)
 
 
 @pytest.mark.parametrize("kind", ["euroc", "tumvi", "kitti"])

@@ -20,7 +20,7 @@ from graphopt.solver.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
-from graphopt.solver.vulkan.program import NOTHING, Context
+from graphopt.solver.vulkan.program import NOTHING, Context, Program
 from graphopt.solver.working import WorkingEstimates
 
 
@@ -76,6 +76,12 @@ class RecordSet:
             narrow[:, : self._dim] = values
             self.narrow.write_rows(rows, narrow)
 
+    def record_copy(self, program: Program, target: RecordSet) -> None:
+        """Copy all records."""
+        program.copy(self.wide.buffer, target.wide.buffer, self.wide.nbytes)
+        if self.narrow is not None and target.narrow is not None:
+            program.copy(self.narrow.buffer, target.narrow.buffer, self.narrow.nbytes)
+
     def read(self) -> np.ndarray:
         """(n, dim) float64 numbers."""
         return self.unpack(self.wide.read())
@@ -86,7 +92,7 @@ class DeviceParameters:
 
     def __init__(self, context: Context, structure: Structure):
         self._sets = structure.selection.parameter_sets
-        used = {number for group in structure.groups for number in group.parameter_sets}
+        used = {number for group in (*structure.groups, *structure.terms) for number in group.parameter_sets}
         self.records = {
             number: RecordSet(context, len(self._sets[number]), self._sets[number].type.storage_dim)
             for number in sorted(used)
@@ -110,7 +116,7 @@ class DeviceEstimates:
     def __init__(self, context: Context, structure: Structure):
         self._context = context
         sets = structure.selection.vertex_sets
-        groups = (*structure.groups, *structure.external)
+        groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
         self._sets = {number: sets[number] for number in self.numbers}
@@ -223,6 +229,17 @@ class DeviceEstimates:
         rows = rows[optimized]
         self.working[number].array[rows] = numbers[optimized]
         self.working[number].write(rows)
+
+    def leave_remembered(self) -> None:
+        """Go to a copy of the current version where that is remembered or held, since it is to be changed."""
+        if self.current not in (*self._stack, self.held):
+            return
+        source, which = self.current, self.free_version()
+        program = Program(self._context)
+        for number in self.moving:
+            self._versions[source][number].record_copy(program, self._versions[which][number])
+        program.run()
+        self.arrive(which, in_double=source in self._old_narrow)
 
     def take(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's numbers of some rows of a vertex set into the current version."""

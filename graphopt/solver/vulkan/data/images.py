@@ -89,7 +89,7 @@ def captured_handles(structure: Structure) -> set[int]:
     programs: list[Program] = [
         compiled_vertex(working_vertex_type(one.type)) for one in structure.selection.vertex_sets
     ]
-    for group in structure.groups:
+    for group in (*structure.groups, *structure.terms):
         compiled = compiled_edge(working_edge_type(group.edge_set.type), group.information, group.kernel)
         programs += [compiled.chi2, compiled.linearize]
         programs += [] if compiled.kernel is None else [compiled.kernel]
@@ -99,7 +99,7 @@ def captured_handles(structure: Structure) -> set[int]:
 def parameter_handles(structure: Structure) -> set[int]:
     """Planes of the image parameters that edges refer to, as they are now."""
     sets = structure.selection.parameter_sets
-    used = {number for group in structure.groups for number in group.parameter_sets}
+    used = {number for group in (*structure.groups, *structure.terms) for number in group.parameter_sets}
     images = [sets[number].values for number in used if sets[number].type.image is not None]
     return {int(handle) for values in images for handle in np.unique(values)}
 

@@ -270,6 +270,13 @@ class DeviceEdges:
         groups = -(-num // kernel.workgroup_size)
         return self._context.generated(kernel, buffers, params, groups, self.bytes_of(num))
 
+    def chi2_by_vertex_launches(self, slot: int, version: Version, sums: Any) -> list[Launch]:
+        """chi2 of each destination of a slot, an accumulator each."""
+        arrays, kernel = self.views[slot], gpu.chi2_by_vertex_kernel(self.signature, slot, self._arithmetic)
+        num_tiles = arrays.view.num_tiles
+        pieces = self._pieces(slot, (0, num_tiles), arrays.view.num_edges, reads_stored=False)
+        return self._in_pieces(kernel, self.buffers(arrays, version) | {"sums": sums}, {}, pieces)
+
     @property
     def num_chi2_partials(self) -> int:
         """Parts that `chi2_launch` leaves."""
@@ -393,24 +400,33 @@ class DeviceEdges:
         return self._shared_buffers(self.views[slot])
 
     def schur_diagonal_pass(
-        self, slot: int, other: int, version: Version, offsets: Mapping[int, Any], inverse: Any, values: Any
+        self,
+        slot: int,
+        other: int,
+        version: Version,
+        offsets: Mapping[int, Any],
+        inverse: Any,
+        values: Any,
+        *,
+        adds: bool = False,
     ) -> Pass:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
-        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M.
+        offsets: by vertex set, buffers of where each eliminated vertex has its inverse M. adds: to the blocks
+        of all destinations.
         """
         arrays = self.views[slot]
-        tiles = 0, arrays.view.num_kept_tiles
+        tiles = 0, arrays.view.num_tiles if adds else arrays.view.num_kept_tiles
         buffers = self.buffers(arrays, version) | {"inverse": inverse, "values": values}
         for k, number in enumerate(self.group.vertex_sets):
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, tiles):
             kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
-            direct = self._in_pieces(kernel, buffers, {}, pieces)
+            direct = self._in_pieces(kernel, buffers, {"adds": int(adds)}, pieces)
         kept = arrays.view.long_destinations(tiles)
         if arrays.long is not None and kept[0] < kept[1]:
             kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic, parts=True)
             parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
-            folds = [arrays.long.fold_schur_diagonal(self._context, values, kept)]
+            folds = [arrays.long.fold_schur_diagonal(self._context, values, kept, adds=adds)]
         return Pass(direct, parts, folds)

@@ -73,6 +73,10 @@ class Reduction(Protocol):
         """Everything that depends on the damping, and r."""
         ...
 
+    def record_blocks(self, program: Program) -> Any:
+        """Make the diagonal blocks of A without damping, see `reduction.DiagonalBlocks`."""
+        ...
+
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of A."""
         ...
@@ -110,7 +114,7 @@ class Pcg:
         self.q = context.reals(self.num_rows)
         self.dots_dq = context.accumulators(reduction.num_dots)
         self.dots_rs = context.accumulators(self.num_groups)
-        self._packing = reduction.packing
+        self.packing = reduction.packing
         self._jacobi = jacobi.buffer
         self._jacobi_rows = context.indices(row_table(dims, jacobi.offset))
         self.scalars = DeviceArray(context, _NUM_SCALARS, is_mapped=False)
@@ -145,8 +149,8 @@ class Pcg:
     def record_start(self, program: Program) -> None:
         """Set x = 0 and the first direction, from the residual in r[0]."""
         buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
-        places, packed = self._packing or (self._jacobi_rows, self.s)
-        packs, buffers = {1: int(self._packing is not None)}, (*buffers, places, packed)
+        places, packed = self.packing or (self._jacobi_rows, self.s)
+        packs, buffers = {1: int(self.packing is not None)}, (*buffers, places, packed)
         params = (self.num_rows, self.num_groups)
         program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
         program.step([self._start()])
@@ -199,7 +203,7 @@ class Pcg:
 
     def _direction(self, parity: int) -> Launch:
         state = (self.scalars.buffer, self.status.buffer)
-        places, packed = self._packing or (self._limits, self.dots_dq)
+        places, packed = self.packing or (self._limits, self.dots_dq)
         buffers = (self.dots_rs, *state, self.s, self.d, self._limits, places, packed)
-        params, packs = (self.num_rows, self.num_groups, parity), {1: int(self._packing is not None)}
+        params, packs = (self.num_rows, self.num_groups, parity), {1: int(self.packing is not None)}
         return self._context.launch("pcg_direction", buffers, params, self.num_groups, packs)

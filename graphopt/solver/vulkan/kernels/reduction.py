@@ -19,6 +19,7 @@ Products with H without its diagonal come from `edge_products`. H's diagonal blo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,15 @@ from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Launch, Program
 
 
+@dataclass(frozen=True, eq=False)
+class DiagonalBlocks:
+    """What block-Jacobi inverts, before the damping is added."""
+
+    buffer: Any
+    offset: np.ndarray
+    """(n,) int64: where each block begins."""
+
+
 class WholeReduction:
     """No elimination: A = H + D."""
 
@@ -65,6 +75,10 @@ class WholeReduction:
         """r = b."""
         context, layout = self._equations.context, self._equations.layout
         program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
+
+    def record_blocks(self, program: Program) -> DiagonalBlocks:
+        """The diagonal blocks of H; nothing is left to do."""
+        return DiagonalBlocks(self._equations.values, self._equations.layout.diagonal_offset)
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of H + D."""
@@ -169,19 +183,20 @@ class SchurReduction:
         program.step(step)
         program.step([self._reduction.residual_launch(equations.b, residual, status)])
 
+    def record_blocks(self, program: Program) -> DiagonalBlocks:
+        """The diagonal blocks of an implicit S, or of H_pp; after `record` nothing is left to do."""
+        if self.schur is None:
+            return DiagonalBlocks(self._equations.values, self._kept.diagonal_offset)
+        return DiagonalBlocks(self.schur.buffer, self.schur.offset)
+
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of S, or of H_pp; rounding may leave one of S indefinite."""
-        equations = self._equations
+        equations, blocks = self._equations, self.record_blocks(program).buffer
         assert self.jacobi is not None
-        if self.schur is None:
-            program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
-            return
-        # S has the damping in it
-        blocks = self.schur.buffer
+        damped = self._chosen.schur == "implicit"  # a formed S has the damping in it
+        spare = None if self.schur is None else equations.values
         program.step(
-            self.jacobi.launches(
-                blocks, equations.damping, equations.status, damped=False, spare=equations.values
-            )
+            self.jacobi.launches(blocks, equations.damping, equations.status, damped=damped, spare=spare)
         )
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
@@ -258,6 +273,12 @@ class MatrixFreeWhole:
         packing = self._products.pack_launches(self.direction)
         program.step([*self._products.estimate_launches(), *packing])
         program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
+
+    def record_blocks(self, program: Program) -> DiagonalBlocks:
+        """The diagonal blocks of H_pp; nothing is left to do."""
+        layout = self._equations.layout
+        places = layout.diagonal_offset[: layout.num_kept]
+        return DiagonalBlocks(self._equations.values, places)
 
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of H_pp + D."""
@@ -341,21 +362,25 @@ class MatrixFreeSchur(MatrixFreeWhole):
             number: context.indices(offset[blocks]) for number, blocks in enumerate(structure.vertex_blocks)
         }
 
+    def record_blocks(self, program: Program) -> DiagonalBlocks:
+        """The diagonal blocks of S or of H_pp."""
+        diagonal = self._schur_diagonal
+        if diagonal is None:
+            return super().record_blocks(program)
+        layout = self._equations.layout
+        size = int(layout.diagonal_offset[layout.num_kept]) * self._equations.context.real.itemsize
+        program.copy(self._equations.values, diagonal, size)
+        program.barrier()
+        inverse = self._inverse.buffer
+        for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
+            program.step(step)
+        return DiagonalBlocks(diagonal, layout.diagonal_offset[: layout.num_kept])
+
     def record_jacobi(self, program: Program) -> None:
         """Invert the diagonal blocks of S or of H_pp + D."""
-        equations, diagonal = self._equations, self._schur_diagonal
-        if diagonal is not None:
-            size = (
-                int(equations.layout.diagonal_offset[equations.layout.num_kept])
-                * equations.context.real.itemsize
-            )
-            program.copy(equations.values, diagonal, size)
-            program.barrier()
-            inverse = self._inverse.buffer
-            for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
-                program.step(step)
-        spare = None if diagonal is None else equations.values  # rounding may leave a block of S indefinite
-        blocks = diagonal or equations.values
+        equations, blocks = self._equations, self.record_blocks(program).buffer
+        # rounding may leave a block of S indefinite
+        spare = None if self._schur_diagonal is None else equations.values
         program.step(self.jacobi.launches(blocks, equations.damping, equations.status, spare=spare))
 
     def record(self, program: Program, residual: Any) -> None:

@@ -180,7 +180,8 @@ class SchurBlocks:
         """block_row, block_col: kept vertices of each block of S; hpp_block: H's block there, -1: none.
 
         pair_ptr: (num_blocks * len(landmark_dims) + 1,) pairs of each block and landmark dimension.
-        pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1. same: i = j everywhere.
+        pairs: buffers with the offsets of W_il and W_jl in values, and of H_ll^-1. same: i = j everywhere,
+        and the damping is left out.
         """
         self._context = context
         self._same = same
@@ -203,7 +204,8 @@ class SchurBlocks:
         partial_first = first_of_each(np.where(split, area[block], 0))
         self._partial = context.accumulators(int(np.where(split, area[block], 0).sum()))
         hpp = np.where(hpp_block >= 0, layout.block_offset[hpp_block], NOTHING)
-        damping = np.where(block_row == block_col, layout.scalar[block_row], NOTHING)
+        is_damped = (block_row == block_col) & (not same)
+        damping = np.where(is_damped, layout.scalar[block_row], NOTHING)
         target = np.where(split, partial_first | _IS_PARTIAL, self.offset[block])
         dims = (rows[block], cols[block], landmark_dims[segment % num_classes])
         packed = dims[0] + 256 * dims[1] + 65536 * dims[2]
@@ -351,7 +353,7 @@ def _find_blocks(kept: BlockLayout, reduced: BlockLayout) -> np.ndarray:
 
 
 def schur_diagonal(context: Context, layout: BlockLayout, inverse_offset: np.ndarray) -> SchurBlocks:
-    """The diagonal blocks of S only."""
+    """The diagonal blocks of S only, without damping."""
     landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
     if len(landmark_dims) == 1:
         lists = LandmarkLists(context, layout, inverse_offset)

@@ -151,10 +151,12 @@ class LongArrays:
             self._fold.launch(context, segments, (size, stride), stride, mode),
         ]
 
-    def fold_schur_diagonal(self, context: Context, values: Any, sums: tuple[int, int]) -> Launch:
-        """Subtract the parts that a Schur diagonal kernel has left."""
+    def fold_schur_diagonal(
+        self, context: Context, values: Any, sums: tuple[int, int], *, adds: bool = False
+    ) -> Launch:
+        """Subtract, or add, the parts that a Schur diagonal kernel has left."""
         size, buffers = self.dim**2, (self._parts, self._block, values)
-        return self._fold.launch(context, buffers, (0, size), size, SUBTRACT, sums)
+        return self._fold.launch(context, buffers, (0, size), size, ADD if adds else SUBTRACT, sums)
 
     def fold_product(
         self, context: Context, y: Any, sums: tuple[int, int], stop: tuple[Any, int | None], accumulate: bool

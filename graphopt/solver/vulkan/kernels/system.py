@@ -6,8 +6,9 @@
 
 The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
-the device) is reused. Where `auto` iterates with an S that is stored, and that takes longer than factoring S
-is expected to, the rest of the optimization factors it.
+the device) is reused. Where `auto` iterates with an S that is stored, the iterations of a solve that take
+longer than factoring S is expected to are given up, and the rest of the optimization factors it: the first
+steps of an optimization need few iterations, the last ones many.
 
 Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
 as the object exists: work queues, kernels and programs are prepared by a thread beside the first
@@ -49,7 +50,7 @@ LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
 WORTH_FACTORING = 1.5
 """Times the expected seconds of a factorization that they must take: the next solve may be an easier one."""
-_DISPATCHES = 4  # of an iteration with a stored S
+_DISPATCHES = 8  # that take as long as the four of an iteration with a stored S: vectors move meanwhile
 MakeReduction = Callable[[Equations], Reduction]
 
 
@@ -191,12 +192,18 @@ class DampedSystem:
         assert self._diagonal is not None
         return self._diagonal.host
 
+    @property
+    def diagonal_buffer(self) -> Any:
+        """Buffer of it."""
+        assert self._diagonal is not None
+        return self._diagonal.buffer
+
     def upload(self) -> None:
         """Call after writing `values` and `b`, which the host does where kernels do not."""
         self._values.commit()
         self._b.commit()
         if self.context.device.memory_scheme == "staged":
-            self._uploading = self._program("upload", self._record_upload).submit()
+            self._uploading = self.program("upload", self._record_upload).submit()
 
     def wait_upload(self) -> None:
         """Before `values` and `b` are written again: the copy of the last ones is done."""
@@ -215,15 +222,18 @@ class DampedSystem:
             if array is not None:
                 array.note_written()
 
-    def record_diagonal(self, program: Program) -> None:
-        """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H."""
+    def record_diagonal(self, program: Program, places: Any = None, values: Any = None) -> None:
+        """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H.
+
+        places, values: where its entries are, None: in H.
+        """
         context, dim, equations = self.context, self.layout.dim, self.equations
         assert self._diagonal is not None
         if self._places is None:
-            self._places = context.indices(self.layout.diagonal_scalars)
+            self._places = places or context.indices(self.layout.diagonal_scalars)
         groups = context.vector_groups(dim)
         partial = context.accumulators(2 * groups)
-        buffers = (self._places, equations.values, equations.b, self._diagonal.buffer, partial)
+        buffers = (self._places, values or equations.values, equations.b, self._diagonal.buffer, partial)
         program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups)])
         program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
         self._largest.record_download(program)
@@ -276,21 +286,26 @@ class DampedSystem:
         tail: runs after a solution, in the same submission where that can be.
         """
         self.wait_prepared()
-        kind = self._set_damping(damping)
+        kind = self.set_damping(damping)
         tail = tail or self._no_tail
-        if self.factorization is not None:
-            solved = self._solve_on_device(self.factorization, kind, tail)
-        elif self.host_solver is None:
+        solved = None
+        if self.factorization is None and self.host_solver is None:
             solved = self._solve_pcg(kind, tail, damping if isinstance(damping, Damping) else None)
-        elif self.reduction is None:
-            solved = self._solve_whole(self.host_solver, kind, tail, damping)
-        else:
-            solved = self._solve_reduced(self.host_solver, kind, tail)
+        if solved is None:
+            solved = self._solve_factored(kind, tail, damping)
         if solved:
             self.step.note_written()
         return solved
 
-    def _program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
+    def _solve_factored(self, kind: str, tail: Program, damping: float | np.ndarray | Damping) -> bool:
+        if self.factorization is not None:
+            return self._solve_on_device(self.factorization, kind, tail)
+        assert self.host_solver is not None
+        if self.reduction is None:
+            return self._solve_whole(self.host_solver, kind, tail, damping)
+        return self._solve_reduced(self.host_solver, kind, tail)
+
+    def program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
         """The program that record(program, *arguments) makes, recorded at its first use."""
         key = key, self._point
         if key not in self._programs:
@@ -300,11 +315,11 @@ class DampedSystem:
         return self._programs[key]
 
     def _run(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> None:
-        self._program(key, record, *arguments).run(self.device_seconds)
+        self.program(key, record, *arguments).run(self.device_seconds)
 
     # ---------------------------------------------------------------- damping
 
-    def _set_damping(self, damping: float | np.ndarray | Damping) -> str:
+    def set_damping(self, damping: float | np.ndarray | Damping) -> str:
         """Bring D's numbers or rule to the device; returns which of the programs makes it a vector."""
         if isinstance(damping, Damping):
             self._rule.staging[:] = damping.value, damping.floor, min(damping.ceiling, LARGEST_CEILING)
@@ -319,7 +334,8 @@ class DampedSystem:
         self._rule.commit()
         return kind
 
-    def _record_damping(self, program: Program, kind: str) -> None:
+    def record_damping(self, program: Program, kind: str) -> None:
+        """Make D of what `set_damping` has brought."""
         if kind == "vector":
             self._damping.record_upload(program)
             program.barrier()
@@ -344,7 +360,8 @@ class DampedSystem:
         tolerance = self.configuration.tolerance
         return tolerance if accuracy is None else max(accuracy**2, tolerance)
 
-    def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool:
+    def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool | None:
+        """None: it takes too long, and S is to be factored."""
         self._set_rules(damping)
         if isinstance(self.pcg, FactorPcg):
             return self._solve_by_factor(self.pcg, kind, tail)
@@ -354,6 +371,8 @@ class DampedSystem:
         outcome = self.pcg.outcome()
         is_done = outcome.stopped and may_stop
         while not outcome.stopped:
+            if self._factor_if_faster(outcome.iterations):
+                return None
             more = min(self._chunk, max(FEWEST_ITERATIONS, outcome.iterations))
             more += more % 2
             self._run(("more", more), self._record_more, more)
@@ -364,32 +383,34 @@ class DampedSystem:
         if self.configuration.absolute_tolerance:
             self._kept_threshold = 0.5 * outcome.squared_norm
         if not is_done:
-            self._run(("end", tail), self._record_end, tail)
+            self._run(("end", tail), self.record_end, tail)
         self._factor_if_faster(outcome.iterations)
         return True
 
-    def _factor_if_faster(self, iterations: int) -> None:
-        """Factor S from the next solve on, if these iterations are expected to be slower.
+    def _factor_if_faster(self, iterations: int) -> bool:
+        """Factor S from now on, if these iterations are expected to have been slower.
 
         Expected, not measured: every run on a device takes the same way.
         """
         reduction, device = self.reduction, self.context.device
         is_formed = self.configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
         if not (is_formed and self._planned.may_factor and isinstance(device, VulkanDevice)):
-            return
+            return False
         assert isinstance(reduction, SchurReduction)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(device), self.context.precision)
         if spent < LEAST_FACTORED:
-            return
+            return False
         if self._factor_seconds is None:
             self._factor_seconds = expected_seconds(device, reduction.reduced)
-        if spent > WORTH_FACTORING * self._factor_seconds:
-            self.configuration = replace(self.configuration, linear_solver="cholesky")
-            if self._direct is None:
-                self._make_direct()
-            else:
-                self.factorization, self.host_solver = self._direct
+        if spent <= WORTH_FACTORING * self._factor_seconds:
+            return False
+        self.configuration = replace(self.configuration, linear_solver="cholesky")
+        if self._direct is None:
+            self._make_direct()
+        else:
+            self.factorization, self.host_solver = self._direct
+        return True
 
     def _solve_by_factor(self, pcg: FactorPcg, kind: str, tail: Program) -> bool:
         """Conjugate gradients from a factor; a new one if that of before leads nowhere in time."""
@@ -437,21 +458,21 @@ class DampedSystem:
         """A whole trial, from lambda to what the host reads, as one program."""
         reduction = self.reduction
         assert reduction is not None
-        self._record_damping(program.phase("schur"), kind)
+        self.record_damping(program.phase("schur"), kind)
         self.pcg.record_reset(program)
         reduction.record(program, self.pcg.r[0])
         reduction.record_jacobi(program.phase("linear_solver"))
         self.pcg.record_start(program)
         self.pcg.record_iterations(program, iterations, reduction.record_product)
         if tail is not None:
-            self._record_end(program.barrier(), tail)
+            self.record_end(program.barrier(), tail)
 
     def _record_more(self, program: Program, count: int) -> None:
         assert self.reduction is not None
         self.reduction.record_again(program.phase("linear_solver"))
         self.pcg.record_iterations(program, count, self.reduction.record_product)
 
-    def _record_end(self, program: Program, tail: Program) -> None:
+    def record_end(self, program: Program, tail: Program) -> None:
         """Back-substitution and what follows."""
         program.phase("landmarks")
         if self.reduction is not None:
@@ -469,7 +490,7 @@ class DampedSystem:
     ) -> None:
         """A whole trial with a factorization of H + D, or of S."""
         equations, reduction = self.equations, self.reduction
-        self._record_damping(program.phase("schur"), kind)
+        self.record_damping(program.phase("schur"), kind)
         program.fill(equations.status).barrier()
         matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:
@@ -478,7 +499,7 @@ class DampedSystem:
             matrix, damping, rhs = reduction.schur.buffer, None, solver.residual
         solver.record(program.phase("linear_solver"), matrix, damping, rhs, equations.dx)
         solver.record_outcome(program, equations.status)
-        self._record_end(program, tail)
+        self.record_end(program, tail)
 
     # ---------------------------------------------------------------- Cholesky on the host
 
@@ -492,7 +513,7 @@ class DampedSystem:
 
     def _record_reduce(self, program: Program, solver: HostSolver, kind: str) -> None:
         assert self.reduction is not None
-        self._record_damping(program.phase("schur"), kind)
+        self.record_damping(program.phase("schur"), kind)
         program.fill(self._status.buffer).barrier()
         self.reduction.record(program, solver.residual.buffer)
         solver.record_readback(program)
@@ -500,7 +521,7 @@ class DampedSystem:
 
     def _record_substitute(self, program: Program, solver: HostSolver, tail: Program) -> None:
         solver.record_step(program.phase("landmarks"), self.step.buffer)
-        self._record_end(program, tail)
+        self.record_end(program, tail)
 
     def _solve_whole(
         self, solver: HostSolver, kind: str, tail: Program, damping: float | np.ndarray | Damping
@@ -520,7 +541,7 @@ class DampedSystem:
 
     def _record_damped_tail(self, program: Program, kind: str, tail: Program) -> None:
         self.step.record_upload(program.phase("landmarks"))
-        self._record_damping(program, kind)
+        self.record_damping(program, kind)
         program.append(tail)
 
     # ---------------------------------------------------------------- products with H

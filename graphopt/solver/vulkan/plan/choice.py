@@ -23,7 +23,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
-from graphopt.solver.linear_systems import PCG_TOLERANCE
+from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.solver.registry import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products, Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
@@ -38,8 +38,6 @@ from graphopt.solver.vulkan.plan.storage import describe_products, join_pin, spl
 from graphopt.solver.vulkan.program import MAX_QUEUE_ITEMS
 from graphopt.solver.vulkan.schedules import schedule
 
-MIXED_PCG_TOLERANCE = 1e-9
-"""float32 does not resolve more of r' J r."""
 COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 
@@ -120,7 +118,8 @@ def choose_plan(
 
     Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
     evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
-    for, unless it finds that a factorization of S is faster (`direct`).
+    for, unless it finds that a factorization of S is faster (`direct`): then S is stored, and iterated with
+    as long as that is faster still (`DampedSystem`).
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
@@ -165,8 +164,7 @@ def choose_plan(
         software, shape = device.info["kind"] == "cpu", reduced_shape(structure)
         figures = device_figures(device)
         if is_factored(found, shape, size, figures, precision, software=software, memory_limit=limit):
-            direct = replace(resolved, linear_solver="cholesky", schur="explicit")
-            return _factored(direct, structure, evaluations, merged)
+            return _factored(replace(resolved, schur="explicit"), structure, evaluations, merged)
     best = cheapest(of_winners(found, size, by_tag) or found, limit)
     others = other_summations(size, device_figures(device), precision, best)
     taken = best.schedule, best.products, best.evaluations, best.merged
@@ -176,7 +174,7 @@ def choose_plan(
 def _factored(
     resolved: Configuration, structure: Structure, evaluations: list[str], merged: frozenset[int]
 ) -> Plan:
-    """With a factorization: all blocks are stored."""
+    """With a factorization, now or later: all blocks are stored."""
     chosen: tuple[Evaluation, ...] = tuple("scatter" if one == "scatter" else "gather" for one in evaluations)
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)

@@ -1,0 +1,210 @@
+"""What a rank does for the conjugate gradients of `pcg`, between one message to the others and the next.
+
+    reduce       eliminate with a damping          -> parts of b_s and of the diagonal blocks of S
+    start        r, J = inv(blocks); s = J r       -> S_r s of shared rows, and the parts of r's and s'w
+    advance      w = A s; d, q, x, r; s = J r      -> the same
+    solution     x of the shared rows that this rank speaks for: the copies of all get these bits
+    substitute   the landmarks' part of the step
+
+The rank that speaks for a row has b and the damping of all ranks there, the others 0.
+
+A message has the shared rows (`interface`), then `TAIL` numbers: r's and s'w, each a sum and what float32 has
+lost of it, and how many ranks met a block that is not definite. Vectors are those of the rank's own kept
+vertices: rows that several ranks have hold the same numbers on all of them. Here on the CPU, with numpy;
+`resident` does it on a device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from graphopt.distributed.interface import Interface
+from graphopt.optimizer.vectors import dot
+from graphopt.solver.trial import Damping, Trial
+
+if TYPE_CHECKING:
+    from graphopt.distributed.part import HostPart
+
+TAIL = 5
+
+
+class Iterating(Protocol):
+    """See the module's header. Messages are float64."""
+
+    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
+        """Take b and diag(H) of all ranks, in the rank's own kept rows (kept_dim,)."""
+        ...
+
+    def largest_own(self) -> tuple[float, float]:
+        """Largest absolute entries of H's diagonal and of b among the rank's eliminated vertices."""
+        ...
+
+    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Eliminate; (shared rows + shared numbers of blocks + 1,), the last one: 1 where that failed.
+
+        damping: of the rank's eliminated vertices, a rule or (own_dim,). kept: (kept_dim,) of the others.
+        """
+        ...
+
+    def start(self, total: np.ndarray) -> np.ndarray:
+        """Take the sum of what `reduce` gave."""
+        ...
+
+    def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+        """Take the sum of the last message."""
+        ...
+
+    def solution(self) -> np.ndarray:
+        """(shared rows,)."""
+        ...
+
+    def substitute(self, total: np.ndarray) -> None:
+        """Take the sum of what `solution` gave; the whole step is in `part.solver.dx` then."""
+        ...
+
+    def substitute_and_move(self, total: np.ndarray) -> Trial:
+        """The same, then push, update and chi2; `gain` is this rank's part of it."""
+        ...
+
+
+class BlockInverses:
+    """The inverses of diagonal blocks, which are column-major, one after the other."""
+
+    def __init__(self, dims: np.ndarray):
+        dims = dims.astype(np.int64)
+        first, scalars = np.cumsum(dims**2) - dims**2, np.cumsum(dims) - dims
+        self._kinds = []
+        """Per size of blocks: places of their scalars in a vector (n, d), and of their numbers (n, d, d)."""
+        for size in np.unique(dims).tolist():
+            blocks = np.flatnonzero(dims == size)
+            numbers = first[blocks][:, None] + np.arange(size * size)
+            self._kinds.append((scalars[blocks][:, None] + np.arange(size), numbers.reshape(-1, size, size)))
+        self._inverses: list[np.ndarray] = []
+
+    def invert(self, numbers: np.ndarray, damping: np.ndarray, spare: np.ndarray) -> bool:
+        """Take blocks + damping; False: one is neither positive definite nor its spare diagonal."""
+        self._inverses = []
+        for scalars, places in self._kinds:
+            blocks = numbers[places]
+            diagonal = np.arange(blocks.shape[1])
+            blocks[:, diagonal, diagonal] += damping[scalars]
+            inverse = _inverted(blocks, spare[scalars])
+            if inverse is None:
+                return False
+            self._inverses.append(inverse)
+        return True
+
+    def apply(self, vector: np.ndarray) -> np.ndarray:
+        """Each block by itself."""
+        result = np.empty_like(vector)
+        for (scalars, _), inverse in zip(self._kinds, self._inverses, strict=True):
+            result[scalars] = np.einsum("nij,nj->ni", inverse, vector[scalars])
+        return result
+
+
+def _inverted(blocks: np.ndarray, spare: np.ndarray) -> np.ndarray | None:
+    """(n, d, d) inverses; None where one cannot be.
+
+    Subtraction may leave a block of S indefinite: then H's damped diagonal (n, d) takes its place, and the
+    iteration finds out itself whether S is definite.
+    """
+    if not np.isfinite(blocks).all():
+        return None
+    try:
+        np.linalg.cholesky(blocks)
+    except np.linalg.LinAlgError:
+        wrong = np.linalg.eigvalsh(blocks)[:, 0] <= 0.0
+        if not (spare[wrong] > 0.0).all():
+            return None
+        blocks = np.where(wrong[:, None, None], spare[:, :, None] * np.eye(blocks.shape[1]), blocks)
+    return np.linalg.inv(blocks)
+
+
+class HostIterating:
+    """On the CPU."""
+
+    def __init__(self, part: HostPart, shared: Interface, dims: np.ndarray, of_h: bool = False):
+        """dims: of the rank's kept blocks. of_h: block-Jacobi of H_pp instead of S."""
+        self._part, self._shared, self._of_h = part, shared, of_h
+        self._jacobi = BlockInverses(dims)
+        self._dim = int(dims.sum())
+        self._failed = False
+
+    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
+        """b where this rank speaks; H's diagonal, for blocks that are not definite."""
+        self._part.b[: self._dim] = np.where(self._shared.speaks, b, 0.0)
+        self._diagonal = diagonal
+
+    def largest_own(self) -> tuple[float, float]:
+        """Of the block solver's vectors."""
+        solver = self._part.solver
+        if solver is None:
+            return 0.0, 0.0
+        vectors = (np.asarray(one)[self._dim :] for one in (solver.diagonal, solver.b))
+        diagonal, b = (float(np.abs(one).max(initial=0.0)) for one in vectors)
+        return diagonal, b
+
+    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Eliminate; the rank that speaks for a row damps it."""
+        part, shared = self._part, self._shared
+        if isinstance(damping, Damping):
+            own = np.empty(0) if part.solver is None else np.asarray(part.solver.diagonal)[self._dim :]
+            damping = np.broadcast_to(damping.of(own), part.own_dim)
+        spoken = np.where(shared.speaks, kept, 0.0)
+        self._kept, self._damping = kept, np.concatenate([spoken, damping])
+        sizes = [shared.rows.size, shared.rows.size + shared.numbers.size]
+        if not part.reduce(self._damping):
+            return np.concatenate([np.zeros(sizes[1]), [1.0]])
+        self._r = np.array(part.reduced_b())
+        self._blocks = np.array(part.diagonal_blocks(self._of_h))
+        return np.concatenate([shared.rows.pack(self._r), shared.numbers.pack(self._blocks), [0.0]])
+
+    def start(self, total: np.ndarray) -> np.ndarray:
+        """Take b_s and the blocks of all ranks."""
+        rows = self._shared.rows
+        rows.unpack(total, self._r)
+        self._shared.numbers.unpack(total[rows.size :], self._blocks)
+        self._failed = not self._jacobi.invert(self._blocks, self._kept, self._diagonal + self._kept)
+        self._d, self._q, self._x = (np.zeros(self._dim) for _ in range(3))
+        return self._message()
+
+    def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+        """The vectors of an iteration."""
+        self._shared.rows.unpack(total, self._w)
+        self._d = self._s + beta * self._d
+        self._q = self._w + beta * self._q
+        self._x += alpha * self._d
+        self._r -= alpha * self._q
+        return self._message()
+
+    def _message(self) -> np.ndarray:
+        if self._failed:
+            return np.concatenate([np.zeros(self._shared.rows.size + TAIL - 1), [1.0]])
+        self._s = self._jacobi.apply(self._r)
+        self._w = np.array(self._part.product(self._s))
+        speaks = self._shared.speaks
+        rs, sw = dot(self._r[speaks], self._s[speaks]), dot(self._s, self._w)
+        return np.concatenate([self._shared.rows.pack(self._w), [rs, 0.0, sw, 0.0, 0.0]])
+
+    def solution(self) -> np.ndarray:
+        """What this rank speaks for."""
+        return self._shared.spoken.pack(self._x)
+
+    def substitute(self, total: np.ndarray) -> None:
+        """x_l."""
+        self._shared.rows.unpack(total, self._x)
+        step = self._part.back_substitute(self._x)
+        if self._part.solver is not None:
+            self._part.solver.dx = step
+
+    def substitute_and_move(self, total: np.ndarray) -> Trial:
+        """One after the other."""
+        self.substitute(total)
+        solver = self._part.solver
+        if solver is None:
+            return Trial(True, self._part.linearize()[0], 0.0, 0.0)
+        dx = np.asarray(solver.dx)
+        gain = float(np.sum(dx * (self._damping * dx + self._part.b)))
+        return Trial(True, solver.move().chi2, gain, float(np.abs(dx).max()))

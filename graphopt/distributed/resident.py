@@ -1,0 +1,302 @@
+"""A rank on a Vulkan device, which keeps everything but the messages.
+
+That is edges, estimates, H or what products need of it, inverses of H_ll, and all vectors of the conjugate
+gradients.
+
+    linearize    1 submission, and b and diag(H) of the kept vertices to the host
+    reduce       1, and the parts of b_s and of the diagonal blocks that other ranks share
+    start        1
+    advance      1 per iteration: sums up; vectors, s = J r, w = S_r s; shared rows of w down
+    solution, substitute_and_move   1 each: x of shared rows; landmarks, oplus, chi2
+
+Numbers come back into pinned memory that stays mapped. The block solver is that of one device
+(`solver.vulkan`): its schedule, its reduction and its products, on the rank's own edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphopt.distributed.interface import Interface, Places
+from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.part import RankPart, diagonal_places
+from graphopt.distributed.scattering import Share
+from graphopt.solver.registry import SolverOptions, create_block_solver
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.data.layout import first_of_each
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table
+from graphopt.solver.vulkan.kernels.pcg import INDEFINITE
+from graphopt.solver.vulkan.program import Launch, Program
+from graphopt.solver.vulkan.solver import ResidentBlockSolver
+
+
+class ResidentPart(RankPart):
+    """A rank's edges on a device, of which it multiplies with S_r."""
+
+    def __init__(self, share: Share, structure: Structure, solver: ResidentBlockSolver):
+        super().__init__(share, structure)
+        self.solver: Any = solver
+        self._share = share
+        self._sums = DeviceArray(solver.system.context, 2 * self.kept_dim, is_mapped=False)
+
+    @classmethod
+    def of(cls, share: Share, structure: Structure, options: SolverOptions) -> ResidentPart | None:
+        """None where this device, or one without a compiler, keeps nothing."""
+        schur = "implicit" if structure.has_schur else "off"
+        own = replace(options, linear_solver="pcg", schur=schur)
+        if schur == "off":
+            own = replace(own, preconditioner="hschur")
+        solver = create_block_solver(share.graph, structure, own)
+        return cls(share, structure, solver) if isinstance(solver, ResidentBlockSolver) else None
+
+    def in_double(self) -> ResidentPart | None:
+        """The same edges and estimates in float64; itself, where it computes so; None: it cannot."""
+        if self.solver.precision == "double":
+            return self
+        twin = self.solver.in_double()
+        return None if twin is None else ResidentPart(self._share, self._structure, twin)
+
+    def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
+        """On the device; the preconditioner is that of its reduction."""
+        return ResidentIterating(self, shared)
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """chi2, and b and H's diagonal of the kept vertices."""
+        solver, system = self.solver, self.solver.system
+        chi2 = solver.linearize()
+        system.program("ranks: linearized", self._record_sums).run()
+        solver.wait_linearized()
+        b, diagonal = np.split(self._sums.downloaded.astype(np.float64), 2)
+        return chi2, b, diagonal
+
+    def _record_sums(self, program: Program) -> None:
+        system = self.solver.system
+        nbytes = self.kept_dim * system.context.real.itemsize
+        program.copy(system.equations.b, self._sums.buffer, nbytes)
+        program.copy(system.diagonal_buffer, self._sums.buffer, nbytes, 0, nbytes).barrier()
+        self._sums.record_download(program)
+
+
+class ResidentIterating:
+    """Implements `iterating.Iterating` on a device."""
+
+    def __init__(self, part: ResidentPart, shared: Interface):
+        self._part, self._solver, self._shared = part, part.solver, shared
+        self._system = system = part.solver.system
+        system.wait_prepared()
+        self._context = context = system.context
+        self._reduction, self._pcg, self._equations = system.reduction, system.pcg, system.equations
+        self._dims = dims = self._reduction.dims
+        self._first = first = first_of_each(dims.astype(np.int64) ** 2)
+        self._dim = int(dims.sum())
+        self._groups = context.vector_groups(self._dim)
+
+        own = partial(DeviceArray, context)
+        rows, numbers = shared.rows.size, shared.numbers.size
+        self._sent, self._message, self._x = (
+            own(count, is_mapped=False) for count in (rows + numbers, rows + TAIL, max(rows, 1))
+        )
+        self._total, self._first_total = own(rows + 2), own(rows + numbers)
+        self._spoken_damping, self._kept_damping, self._diagonal = (own(self._dim) for _ in range(3))
+        self._places = {
+            one: (context.indices(one.own), context.indices(one.message))
+            for one in (shared.rows, shared.spoken, shared.numbers)
+        }
+        self._after_rows = context.indices(rows + shared.numbers.message)
+        self._speaks = context.indices(shared.speaks)
+        self._d, self._q = context.reals(self._dim), context.reals(self._dim)
+        self._dots = context.accumulators(self._groups)
+
+        size = int((dims.astype(np.int64) ** 2).sum())
+        self._blocks, self._spare = context.reals(size), context.reals(size)
+        self._all_numbers = context.indices(np.arange(size))
+        self._on_diagonal = context.indices(diagonal_places(dims))
+        self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
+        self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
+        cleared = (self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
+        system.program("ranks: clear", self._record_clear, cleared).run()
+
+    def _record_clear(self, program: Program, buffers: tuple[Any, ...]) -> None:
+        """Places of other ranks stay 0."""
+        for one in buffers:
+            program.fill(one)
+
+    # ---------------------------------------------------------------- parts of programs
+
+    def _copy(self, count: int, start: Any, end: Any, source: Any, target: Any) -> list[Launch]:
+        """target[end] = source[start]."""
+        if not count:
+            return []
+        context = self._context
+        groups = context.vector_groups(count)
+        return [context.launch("copy_entries", (start, end, source, target), (count, groups), groups)]
+
+    def _pack(self, places: Places, values: Any, message: Any) -> list[Launch]:
+        own, other = self._places[places]
+        return self._copy(len(places.own), own, other, values, message)
+
+    def _unpack(self, places: Places, message: Any, values: Any) -> list[Launch]:
+        own, other = self._places[places]
+        return self._copy(len(places.own), other, own, message, values)
+
+    def _record_message(self, program: Program) -> None:
+        """s = J r; w = S_r s; and what others have to know of it."""
+        context, pcg, status = self._context, self._pcg, self._equations.status
+        places, packed = self._reduction.packing or (self._speaks, self._dots)
+        vectors = (pcg.r[0], self._speaks, pcg.d, self._dots, places, packed)
+        buffers, rows = (self._jacobi_rows, self._jacobi.buffer, *vectors), (self._dim, self._groups)
+        packs = {1: int(self._reduction.packing is not None)}
+        program.phase("linear_solver")
+        program.step([context.launch("ranks_precondition", buffers, rows, self._groups, packs)])
+        self._reduction.record_product(program, pcg, 0)
+        program.barrier()
+        message = self._message.buffer
+        params = (self._shared.rows.size, self._groups, self._reduction.num_dots)
+        ends = context.launch("ranks_scalars", (self._dots, pcg.dots_dq, status, message), params, 1)
+        program.step([*self._pack(self._shared.rows, pcg.q, message), ends])
+        self._message.record_download(program)
+
+    # ---------------------------------------------------------------- Iterating
+
+    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
+        """b where this rank speaks, and H's diagonal for blocks that are not definite."""
+        spoken = np.where(self._shared.speaks, b, 0.0).astype(self._context.real)
+        self._system.context.device.write(self._equations.b, spoken)
+        self._diagonal.staging[:] = diagonal
+        self._diagonal.commit()
+
+    def largest_own(self) -> tuple[float, float]:
+        """Kept rows among them do no harm: none is larger than that of all ranks."""
+        self._system.program("ranks: largest", self._system.record_diagonal).run()
+        return self._system.largest_entries()
+
+    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Eliminate."""
+        self._target, self._tail = self._solver.prepare_move()
+        if isinstance(damping, Damping):
+            kind = self._system.set_damping(damping)
+        else:
+            kind = self._system.set_damping(np.concatenate([kept, damping]))
+        self._spoken_damping.staging[:] = np.where(self._shared.speaks, kept, 0.0)
+        self._spoken_damping.commit()
+        self._kept_damping.staging[:] = kept
+        self._kept_damping.commit()
+        self._system.program(("ranks: reduce", kind), self._record_reduce, kind).run()
+        failed = self._equations.state.downloaded[INDEFINITE] != 0
+        return np.concatenate([self._sent.downloaded.astype(np.float64), [float(failed)]])
+
+    def _record_reduce(self, program: Program, kind: str) -> None:
+        equations, shared, sent = self._equations, self._shared, self._sent.buffer
+        self._system.record_damping(program.phase("schur"), kind)
+        self._spoken_damping.record_upload(program)
+        program.fill(equations.status).barrier()
+        nbytes = self._dim * self._context.real.itemsize
+        program.copy(self._spoken_damping.buffer, equations.damping, nbytes).barrier()
+        self._reduction.record(program, self._pcg.r[0])
+        program.barrier()
+        found = self._reduction.record_blocks(program)
+        program.barrier()
+        start = self._context.indices(_block_places(self._dims, found.offset))
+        count = int((self._dims.astype(np.int64) ** 2).sum())
+        program.step(self._copy(count, start, self._all_numbers, found.buffer, self._blocks))
+        own, _ = self._places[shared.numbers]
+        blocks = self._copy(len(shared.numbers.own), own, self._after_rows, self._blocks, sent)
+        program.step([*self._pack(shared.rows, self._pcg.r[0], sent), *blocks])
+        self._sent.record_download(program)
+        equations.state.record_download(program)
+
+    def start(self, total: np.ndarray) -> np.ndarray:
+        """Take b_s and the blocks of all ranks."""
+        self._first_total.staging[:] = total[:-1]
+        self._first_total.commit()
+        self._system.program("ranks: start", self._record_start).run()
+        return self._received()
+
+    def _record_start(self, program: Program) -> None:
+        equations, shared, total = self._equations, self._shared, self._first_total.buffer
+        self._first_total.record_upload(program.phase("linear_solver"))
+        for one in (self._kept_damping, self._diagonal):
+            one.record_upload(program)
+        for vector in (self._d, self._q, self._pcg.x):
+            program.fill(vector)
+        program.barrier()
+        own, _ = self._places[shared.numbers]
+        blocks = self._copy(len(shared.numbers.own), self._after_rows, own, total, self._blocks)
+        rows = self._unpack(shared.rows, total, self._pcg.r[0])
+        every = self._all_numbers
+        diagonal = self._copy(self._dim, every, self._on_diagonal, self._diagonal.buffer, self._spare)
+        program.step([*rows, *blocks, *diagonal])
+        damping, spare = self._kept_damping.buffer, self._spare
+        program.step(self._jacobi.launches(self._blocks, damping, equations.status, spare=spare))
+        self._record_message(program)
+
+    def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
+        """One submission."""
+        staging, rows = self._total.staging, self._shared.rows.size
+        staging[:rows] = total[:rows]
+        staging[rows:] = alpha, beta
+        self._total.commit()
+        self._system.program("ranks: advance", self._record_advance).run()
+        return self._received()
+
+    def _record_advance(self, program: Program) -> None:
+        pcg, total, rows = self._pcg, self._total.buffer, self._shared.rows
+        self._total.record_upload(program.phase("linear_solver"))
+        program.barrier()
+        if rows.size:
+            program.step(self._unpack(rows, total, pcg.q))
+        buffers = (total, pcg.d, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
+        params = (self._dim, self._groups, rows.size)
+        program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
+        self._record_message(program)
+
+    def _received(self) -> np.ndarray:
+        """The message, as float64: mapped memory itself, where that is what the device computes in."""
+        return np.asarray(self._message.downloaded, np.float64)
+
+    def solution(self) -> np.ndarray:
+        """What this rank speaks for."""
+        if not self._shared.rows.size:
+            return np.empty(0)
+        self._system.program("ranks: solution", self._record_solution).run()
+        return self._x.downloaded.astype(np.float64)
+
+    def _record_solution(self, program: Program) -> None:
+        program.step(self._pack(self._shared.spoken, self._pcg.x, self._x.buffer))
+        self._x.record_download(program)
+
+    def substitute(self, total: np.ndarray) -> None:
+        """Without what follows."""
+        self._finish(total, None)
+
+    def substitute_and_move(self, total: np.ndarray) -> Trial:
+        """With what follows, in the same submission."""
+        self._finish(total, self._tail)
+        return self._solver.arrive(self._target)
+
+    def _finish(self, total: np.ndarray, tail: Program | None) -> None:
+        self._total.staging[: len(total)] = total
+        self._total.commit()
+        program = self._system.program(("ranks: finish", tail), self._record_finish, tail)
+        program.run(self._system.device_seconds)
+        self._system.step.note_written()
+
+    def _record_finish(self, program: Program, tail: Program | None) -> None:
+        self._total.record_upload(program.phase("landmarks"))
+        program.barrier()
+        if self._shared.rows.size:
+            program.step(self._unpack(self._shared.rows, self._total.buffer, self._pcg.x))
+        self._system.record_end(program, tail or Program(self._context))
+
+
+def _block_places(dims: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Places of the numbers of blocks that begin there, one block after the other."""
+    sizes = dims.astype(np.int64) ** 2
+    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.repeat(np.asarray(first, np.int64), sizes) + within

@@ -1,0 +1,129 @@
+"""Ranks on a Vulkan device keep all there but what others have to know, and find what one process does."""
+
+import numpy as np
+import pytest
+from rank_programs import PROBLEMS, adjustment, estimates
+
+import graphopt
+from graphopt.distributed import solver
+from graphopt.distributed.optimize import distributed_rules
+from graphopt.distributed.pcg import iterate
+from graphopt.distributed.resident import ResidentPart
+
+pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+
+EXACTLY = {"schur": "implicit", "pcg_tolerance": 1e-20}
+DEVICES = ["vulkan:0,vulkan:0", "vulkan:0,cpu,vulkan:0", "vulkan:0,vulkan:0,vulkan:0,vulkan:0"]
+
+
+def chi2_of(summary):
+    """After each iteration."""
+    return [one.chi2 for one in summary.iterations]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["adjustment", "free_adjustment", "mixed"])
+def test_ranks_take_the_steps_of_one_process(name, device):
+    """Chi2 per iteration to 1e-9, devices and cores together as well."""
+    graph = PROBLEMS[name]()
+    found = graphopt.optimize(graph, "lm", 6, device=device, **EXACTLY)
+    expected = graphopt.optimize(PROBLEMS[name](), "lm", 6, device="cpu", **EXACTLY)
+    np.testing.assert_allclose(chi2_of(found), chi2_of(expected), rtol=1e-9)
+    assert graph.chi2() == pytest.approx(expected.final_chi2, rel=1e-9)
+    assert (found.linear_solver, found.schur) == ("pcg", "implicit")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preconditioner": "hpp"},
+        {"schedule": "blocks"},
+        {"schedule": "matrix-free"},
+        {"schedule": "jacobians", "preconditioner": "hpp"},
+        {"method": "auto"},
+        {"method": "dogleg"},
+    ],
+)
+def test_ways_to_compute_it(options):
+    """What is stored, what preconditions, and algorithms that ask for vectors."""
+    device, options = options.copy(), {"method": "lm", **options}
+    found = graphopt.optimize(adjustment(), max_iterations=5, device=DEVICES[0], **EXACTLY, **options)
+    on_cpu = {name: value for name, value in options.items() if name != "schedule"}
+    if device.get("method") == "auto":
+        on_cpu["options"] = distributed_rules(graphopt.AutoOptions())
+    expected = graphopt.optimize(adjustment(), max_iterations=5, device="cpu", **EXACTLY, **on_cpu)
+    np.testing.assert_allclose(chi2_of(found), chi2_of(expected), rtol=1e-9)
+
+
+def test_mixed_precision_ends_as_on_one_device():
+    """And goes on in double where that decides."""
+    options = {"schur": "implicit", "precision": "mixed"}
+    found = graphopt.optimize(adjustment(), "lm", 20, device=DEVICES[0], **options)
+    expected = graphopt.optimize(adjustment(), "lm", 20, device="vulkan:0", **options)
+    assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+    assert found.precision == expected.precision
+    assert (found.switched_at is None) == (expected.switched_at is None)
+
+
+def test_the_same_bits_every_time():
+    """For a number of ranks."""
+    first, second = adjustment(), adjustment()
+    chi2 = [
+        chi2_of(graphopt.optimize(one, "lm", 6, device=DEVICES[2], schur="implicit"))
+        for one in (first, second)
+    ]
+    assert chi2[0] == chi2[1]
+    assert estimates(first) == estimates(second)
+
+
+def test_one_submission_per_iteration(monkeypatch):
+    """Vectors go up, and the product comes down, in one trip; a trial takes four more."""
+    submitted, iterations = [], []
+
+    def counting(comm, own, total, rule):
+        device = own._system.context.device
+        submit = device.submit
+        count = [0]
+
+        def counted(program):
+            count[0] += 1
+            return submit(program)
+
+        device.submit = counted
+        try:
+            number = iterate(comm, own, total, rule)
+        finally:
+            device.submit = submit
+        submitted.append(count[0])
+        iterations.append(number)
+        return number
+
+    monkeypatch.setattr(solver, "iterate", counting)
+    graphopt.optimize(adjustment(), "lm", 3, comm=None, device="vulkan:0", schur="implicit")
+    assert not iterations  # one device alone is no rank
+    run_alone("vulkan:0")
+    assert iterations and min(iterations) > 3
+    assert submitted == [number + 1 for number in iterations]
+
+
+def run_alone(device):
+    """One rank, in the code of several."""
+    from graphopt.distributed.communicator import ThreadCommunicator
+    from graphopt.distributed.optimize import Wanted, optimize_rank
+    from graphopt.solver.registry import SolverOptions
+
+    wanted = Wanted("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
+    return optimize_rank(adjustment(), ThreadCommunicator(), wanted)
+
+
+def test_auto_iterates_on_devices(monkeypatch):
+    """Where there are many kept vertices S is not formed, and the parts stay on their devices."""
+    made = []
+    plain = ResidentPart.of.__func__
+    monkeypatch.setattr(
+        ResidentPart, "of", classmethod(lambda cls, *given: made.append(plain(cls, *given)) or made[-1])
+    )
+    monkeypatch.setattr(solver, "ON_DEVICE", 30)
+    summary = graphopt.optimize(adjustment(), "lm", 3, device=DEVICES[0])
+    assert summary.schur == "implicit"
+    assert [type(one) for one in made] == [ResidentPart] * 2
