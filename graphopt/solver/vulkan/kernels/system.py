@@ -421,7 +421,7 @@ class DampedSystem:
         self.outcome, solved = outcome, pcg.is_good(outcome)
         pcg.note(solved=solved)
         if solved:
-            self._run(("end", tail), self._record_end, tail)
+            self._run(("end", tail), self.record_end, tail)
         return solved
 
     def _iterate_from(self, pcg: FactorPcg, kind: str) -> PcgOutcome:
