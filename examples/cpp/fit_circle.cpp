@@ -25,12 +25,13 @@ int main(int argc, char** argv) {
   graphopt_graph* graph = nullptr;
   graphopt_summary summary;
   double found[3];
-  const bool solved = graphopt_graph_new(argv[1], &graph) == GRAPHOPT_OK &&
-                      graphopt_add_vertices(graph, "VERTEX_CIRCLE", &circle, start, 1) == GRAPHOPT_OK &&
-                      graphopt_add_edges(graph, "EDGE_POINT_ON_CIRCLE", vertices.data(), nullptr,
-                                         points.data(), nullptr, "Huber", 0.01, num_points) == GRAPHOPT_OK &&
-                      graphopt_optimize(graph, nullptr, &summary) == GRAPHOPT_OK &&
-                      graphopt_get_estimates(graph, "VERTEX_CIRCLE", nullptr, found, 1) == GRAPHOPT_OK;
+  const bool solved =
+      graphopt_graph_new(argv[1], &graph) == GRAPHOPT_OK &&
+      graphopt_add_vertices(graph, "VERTEX_CIRCLE", &circle, start, 1) == GRAPHOPT_OK &&
+      graphopt_add_edges(graph, "EDGE_POINT_ON_CIRCLE", vertices.data(), nullptr, points.data(), nullptr,
+                         "Huber", 0.01, 0, num_points) == GRAPHOPT_OK &&
+      graphopt_optimize(graph, nullptr, &summary) == GRAPHOPT_OK &&
+      graphopt_get_estimates(graph, "VERTEX_CIRCLE", nullptr, found, 1) == GRAPHOPT_OK;
   if (solved)
     std::printf("centre %.6f %.6f, radius %.6f after %d iterations\n", found[0], found[1], found[2],
                 summary.num_iterations);

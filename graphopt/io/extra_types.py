@@ -207,3 +207,10 @@ PROJECTION_EDGE: dict[str, EdgeType] = {name: projection_types(name).edge for na
 """Camera model -> type of its observations."""
 CAMERA_VERTEX["LIBMV"] = _define_camera("LIBMV", ("f", "cx", "cy", "k1", "k2", "k3", "p1", "p2"))
 PROJECTION_EDGE["LIBMV"] = _define_projection("LIBMV", project_libmv, CAMERA_VERTEX["LIBMV"])
+ALL = (
+    EdgeBearingRange,
+    *CAMERA_VERTEX.values(),
+    *PROJECTION_EDGE.values(),
+    *(projection_types(name).rig_edge for name in COLMAP_MODELS),
+)
+"""What this module defines at once."""

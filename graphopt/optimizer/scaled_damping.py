@@ -28,7 +28,7 @@ RESUMED_LAMBDA = 1e-8
 _ACCEPT = 1e-3  # min_relative_decrease of Ceres
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 _ACCURACY = 0.3  # of conjugate gradients, times the root of chi2's last relative decrease
-_FINEST, _COARSEST = 1e-3, 0.1  # accuracy; 0.1 is eta of Ceres
+_FINEST, _COARSEST = 1e-3, 0.05  # accuracy; 0.1, eta of Ceres, takes as many iterations in more steps
 _WORTH = 0.1  # of the decrease that ends a run: what conjugate gradients may leave
 
 

@@ -107,11 +107,10 @@ def triangle_size(d: int) -> int:
 
 def triangle_to_matrix(triangle: Array, d: int) -> Array:
     """(n, d (d + 1) / 2) upper triangles row by row -> (n, d, d) symmetric matrices."""
-    matrix = np.empty((*triangle.shape[:-1], d, d))
     rows, cols = np.triu_indices(d)
-    matrix[..., rows, cols] = triangle
-    matrix[..., cols, rows] = triangle
-    return matrix
+    place = np.empty((d, d), np.int64)
+    place[rows, cols] = place[cols, rows] = np.arange(len(rows))
+    return triangle[..., place]
 
 
 def matrix_to_triangle(matrix: Array) -> Array:
@@ -133,11 +132,11 @@ def plain(num_tokens: int) -> VertexFile:
 def picked(order: Sequence[int], defaults: Sequence[float]) -> VertexFile:
     """Token i is stored number order[i]; the others get their default on reading and are lost on writing."""
     order, values = list(order), np.asarray(defaults, dtype=float)
+    place = np.arange(len(values)) + len(order)  # in the tokens, which the defaults follow
+    place[order] = np.arange(len(order))
 
     def decode(tokens: Array) -> Array:
-        storage = np.tile(values, (len(tokens), 1))
-        storage[:, order] = tokens
-        return storage
+        return np.concatenate([tokens, np.tile(values, (len(tokens), 1))], axis=-1)[:, place]
 
     return VertexFile(len(order), decode, lambda storage: np.asarray(storage)[:, order])
 

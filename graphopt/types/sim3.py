@@ -69,7 +69,7 @@ _FROM_FILE = [4, 5, 6, 0, 1, 2, 3, 7]
 
 
 def _decode_similarity(tokens: Array) -> Array:
-    storage = np.array(np.asarray(tokens)[:, _FROM_FILE])
+    storage = np.asanyarray(tokens)[:, _FROM_FILE].copy()
     length = np.linalg.norm(storage[:, 3:7], axis=-1, keepdims=True)
     storage[:, 3:7] = np.where(
         length > 0.0, storage[:, 3:7] / np.where(length > 0.0, length, 1.0), _NO_ROTATION
@@ -78,15 +78,15 @@ def _decode_similarity(tokens: Array) -> Array:
 
 
 def _encode_similarity(storage: Array) -> Array:
-    return np.asarray(storage)[:, _TO_FILE]
+    return np.asanyarray(storage)[:, _TO_FILE]
 
 
 def _decode_logarithm(tokens: Array) -> Array:
-    return sim3_exp(np.asarray(tokens)).inverse().storage
+    return sim3_exp(np.asanyarray(tokens)).inverse().storage
 
 
 def _encode_logarithm(storage: Array) -> Array:
-    return sim3_log(Sim3(np.asarray(storage)).inverse())
+    return sim3_log(Sim3(np.asanyarray(storage)).inverse())
 
 
 def _vertex_from(similarity: Array) -> Array:
@@ -125,7 +125,7 @@ def _fisheye_vertex() -> VertexFile:
 
     return VertexFile(
         23,
-        lambda tokens: pinholes.decode(np.asarray(tokens)[:, kept]),
+        lambda tokens: pinholes.decode(np.asanyarray(tokens)[:, kept]),
         encode,
         rounds=True,
         loses="the distortion of the two fisheye cameras is not kept (k1 to k4 each; edges that project see "
@@ -145,7 +145,7 @@ VertexSim3Expmap = register(
         VertexFile(
             8,
             lambda tokens: _vertex_from(_decode_similarity(tokens)),
-            lambda storage: _encode_similarity(np.asarray(storage)[:, :8]),
+            lambda storage: _encode_similarity(np.asanyarray(storage)[:, :8]),
             (
                 _logarithm_vertex(11),
                 _logarithm_vertex(15),

@@ -38,7 +38,7 @@ def tidy_quaternions(storage: Array) -> Array:
     Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its
     answers (chi2 of a solution to 5e-6) depend on these digits.
     """
-    storage = np.array(storage)
+    storage = np.array(storage, subok=True)
     q = storage[:, 3:7]
     length = np.linalg.norm(q, axis=-1, keepdims=True)
     scaled = q / np.where(np.abs(length - 1.0) < _FEW_DIGITS, 1.0, np.where(length > 0.0, length, 1.0))

@@ -49,11 +49,11 @@ def pose_from_euler(tokens: Array) -> Array:
 
 def euler_from_pose(storage: Array) -> Array:
     """(n, 7) x y z qx qy qz qw -> (n, 6) x y z roll pitch yaw."""
-    x, y, z, w = np.asarray(storage)[:, 3:7].T
+    x, y, z, w = np.asanyarray(storage)[:, 3:7].T
     roll = np.arctan2(2.0 * (w * x + y * z), 1.0 - 2.0 * (x * x + y * y))
     pitch = np.arcsin(np.clip(2.0 * (w * y - z * x), -1.0, 1.0))
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
-    return np.concatenate([np.asarray(storage)[:, :3], np.stack([roll, pitch, yaw], axis=-1)], axis=-1)
+    return np.concatenate([np.asanyarray(storage)[:, :3], np.stack([roll, pitch, yaw], axis=-1)], axis=-1)
 
 
 def _decode_edge2(tokens: Array) -> tuple[Array, Array]:

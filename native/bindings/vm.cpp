@@ -72,28 +72,12 @@ py::array_t<double> run(const Program& program, const Cast<double>& inputs) {
     fail("Program.run: inputs have shape " + shape_text(inputs) + ", expected (n, " +
          std::to_string(program.num_inputs()) + ")");
   if (program.uses_robust) fail("Program.run: this program needs a robust kernel; use a Linearizer");
-  const py::ssize_t n = inputs.shape(0), num_in = program.num_inputs(), num_out = program.num_outputs();
+  const py::ssize_t n = inputs.shape(0), num_out = program.num_outputs();
   py::array_t<double> outputs({n, num_out});
   const double* in = inputs.data();
   double* out = outputs.mutable_data();
   const py::gil_scoped_release release;
-  graphopt::vm::AlignedVector<double> frame(static_cast<std::size_t>(program.num_registers) * kLanes);
-  graphopt::vm::fill_constants(program, frame.data());
-  for (py::ssize_t first = 0; first < n; first += kLanes) {
-    const int lanes = static_cast<int>(std::min<py::ssize_t>(kLanes, n - first));
-    for (py::ssize_t k = 0; k < num_in; ++k) {
-      const std::int32_t r = program.input_registers[static_cast<std::size_t>(k)];
-      if (r < 0) continue;
-      for (py::ssize_t l = 0; l < kLanes; ++l)
-        frame[static_cast<std::size_t>(r * kLanes + l)] = in[std::min(first + l, n - 1) * num_in + k];
-    }
-    graphopt::vm::execute(program, frame.data(), {}, lanes);
-    for (py::ssize_t k = 0; k < num_out; ++k) {
-      const std::int32_t r = program.output_registers[static_cast<std::size_t>(k)];
-      for (int l = 0; l < lanes; ++l)
-        out[(first + l) * num_out + k] = frame[static_cast<std::size_t>(r * kLanes + l)];
-    }
-  }
+  graphopt::vm::run_rows(program, in, n, out);
   return outputs;
 }
 
@@ -158,6 +142,9 @@ void bind_vm(py::module_& m) {
       .def_property_readonly("num_outputs", &Program::num_outputs)
       .def_readonly("num_registers", &Program::num_registers)
       .def_readonly("num_instructions", &Program::num_instructions)
+      .def_property_readonly(
+          "is_machine_code", [](const Program& one) { return one.machine_code != nullptr; },
+          "It was compiled with the module; otherwise it is interpreted.")
       .def("run", &run, py::arg("inputs"), "Values (n, num_outputs) at inputs (n, num_inputs).");
 
   py::class_<Linearizer>(m, "Linearizer", "Evaluates all edges of a graph: chi2, H and b, oplus.")

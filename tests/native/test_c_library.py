@@ -3,97 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-from pathlib import Path
+from ctypes import byref, c_int64
 
 import numpy as np
 import pytest
+from c_library import EXAMPLES, ROOT, Handle, run
 
 import graphopt
 from graphopt.cli.main import main
 from graphopt.datasets.bundle_adjustment import ba
 from graphopt.errors import GraphError
-from graphopt.io.export import builtin_types_text, export_graph
-
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples" / "cpp"
-
-
-def run(*command: object, **options) -> str:
-    """Output of a command that has to succeed."""
-    done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=900, **options
-    )
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory, request) -> Path:
-    """Folder with the installed library and the examples, built by CMake and a compiler alone."""
-    if shutil.which("cmake") is None or shutil.which("c++") is None:
-        pytest.skip("needs cmake and a C++ compiler")
-    folder = tmp_path_factory.mktemp("c_library")
-    ready = os.environ.get("GRAPHOPT_C_LIBRARY")  # a folder that was built before, to save time by hand
-    prefix = Path(ready) if ready else folder / "prefix"
-    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    if not ready:
-        run("cmake", "-S", ROOT / "native", "-B", folder / "library", "-DGRAPHOPT_WERROR=ON", *launcher)
-        run("cmake", "--build", folder / "library", "--parallel", "2")
-        run("cmake", "--install", folder / "library", "--prefix", prefix)
-    run("cmake", "-S", EXAMPLES, "-B", prefix / "examples", f"-DCMAKE_PREFIX_PATH={prefix}", *launcher)
-    run("cmake", "--build", prefix / "examples")
-    return prefix
-
-
-@pytest.fixture(scope="module")
-def library(installed) -> ctypes.CDLL:
-    """The library, loaded."""
-    (path,) = installed.glob("lib*/**/libgraphopt.so")
-    loaded = ctypes.CDLL(str(path))
-    loaded.graphopt_last_error.restype = ctypes.c_char_p
-    loaded.graphopt_version.restype = ctypes.c_char_p
-    return loaded
-
-
-class Handle:
-    """A graph of the library."""
-
-    def __init__(self, library: ctypes.CDLL, types: Path | None = None):
-        self.library, self.pointer = library, ctypes.c_void_p()
-        name = None if types is None else str(types).encode()
-        self.status = library.graphopt_graph_new(name, ctypes.byref(self.pointer))
-
-    def call(self, name: str, *arguments) -> int:
-        """Status of graphopt_<name>(graph, ...)."""
-        converted = [
-            a.ctypes.data_as(ctypes.c_void_p)
-            if isinstance(a, np.ndarray)
-            else a.encode()
-            if isinstance(a, str)
-            else a
-            for a in arguments
-        ]
-        return getattr(self.library, f"graphopt_{name}")(self.pointer, *converted)
-
-    def chi2(self) -> float:
-        """Sum over all edges."""
-        value = ctypes.c_double()
-        assert self.call("chi2", ctypes.byref(value)) == 0, self.error()
-        return value.value
-
-    def error(self) -> str:
-        """The last sentence."""
-        return self.library.graphopt_last_error().decode()
-
-    def __del__(self):
-        self.library.graphopt_graph_free(self.pointer)
+from graphopt.io.export import export_graph
+from graphopt.io.export_types import builtin_types_text
 
 
 def test_the_carried_types_are_those_of_the_sources():
-    """Anew: python -c "from graphopt.io import export; print(export.builtin_types_text(), end='')"."""
+    """Anew: python -c "from graphopt.io import export_types as e; print(e.builtin_types_text(), end='')"."""
     assert (ROOT / "native/embed/builtin_types.txt").read_text() == builtin_types_text()
 
 
@@ -112,7 +37,7 @@ def test_a_g2o_file_ends_where_python_ends(installed, tmp_path):
         numbers = said.split()
         assert float(numbers[1]) == pytest.approx(initial, rel=1e-9)
         assert float(numbers[3]) == pytest.approx(summary.final_chi2, rel=1e-5)
-        assert out.read_text().startswith("graphopt graph 1\nvertices ")
+        assert out.read_text().startswith("graphopt graph 2\nvertices ")
 
 
 def test_a_residual_from_python_runs_in_cpp(installed, tmp_path):
@@ -153,41 +78,51 @@ def test_graphs_are_made_in_memory(library):
     """Vertices, edges with information, fixed and free, estimates set and read."""
     handle = Handle(library)
     ids = np.arange(3, dtype=np.int64)
-    assert handle.call("add_vertices", "VERTEX_SE2", ids, None, ctypes.c_int64(3)) == 0
-    assert handle.call("set_fixed", ids, ctypes.c_int64(1), 1) == 0
+    assert handle.call("add_vertices", "VERTEX_SE2", ids, None, c_int64(3)) == 0
+    assert handle.call("set_fixed", ids, c_int64(1), 1) == 0
     ends = np.array([[0, 1], [1, 2]], np.int64)
     steps = np.array([[1.0, 0.0, 0.5], [1.0, 0.0, 0.5]])
     information = np.tile(np.diag([1.0, 2.0, 3.0]), (2, 1, 1))
     none = ctypes.c_double(0.0)
-    arguments = ("EDGE_SE2", ends, None, steps, information, None, none, ctypes.c_int64(2))
-    assert handle.call("add_edges", *arguments) == 0, handle.error()
+    handle.done("add_edges", "EDGE_SE2", ends, None, steps, information, None, none, 0, c_int64(2))
     same = graphopt.Graph()
     same.add_vertices("VERTEX_SE2", ids)
     same.add_edges("EDGE_SE2", ends, steps, information)
     assert handle.chi2() == pytest.approx(same.chi2(), rel=1e-12)
     assert handle.call("optimize", None, None) == 0
     found = np.zeros((3, 3))
-    assert handle.call("get_estimates", "VERTEX_SE2", None, found, ctypes.c_int64(3)) == 0
+    assert handle.call("get_estimates", "VERTEX_SE2", None, found, c_int64(3)) == 0
     np.testing.assert_allclose(found[1], [1, 0, 0.5], atol=1e-6)
     np.testing.assert_allclose(found[2], [1 + np.cos(0.5), np.sin(0.5), 1.0], atol=1e-6)
     assert handle.chi2() < 1e-12
-    assert handle.call("set_estimate", ctypes.c_int64(1), np.zeros(3), 3) == 0
+    assert handle.call("set_estimate", c_int64(1), np.zeros(3), 3) == 0
     assert handle.chi2() > 1
-    count = ctypes.c_int64()
-    assert handle.call("count_edges", "EDGE_SE2", ctypes.byref(count)) == 0 and count.value == 2
+    count = c_int64()
+    assert handle.call("count_edges", "EDGE_SE2", byref(count)) == 0 and count.value == 2
     assert library.graphopt_version().decode() == graphopt.__version__
 
 
 def vertex(tag: str, name: int, estimate: np.ndarray | None = None) -> tuple:
     """Arguments for one vertex."""
-    return "add_vertices", tag, np.full(1, name, np.int64), estimate, 1
+    return "add_vertices", tag, np.full(1, name, np.int64), estimate, c_int64(1)
 
 
 def edge(
     other: int, information: np.ndarray | None = None, kernel: str | None = None, width: float = 1.0
 ) -> tuple:
     """Arguments for one edge from vertex 0."""
-    return "add_edges", "EDGE_SE2", np.array([0, other]), None, np.zeros(3), information, kernel, width, 1
+    return (
+        "add_edges",
+        "EDGE_SE2",
+        np.array([0, other]),
+        None,
+        np.zeros(3),
+        information,
+        kernel,
+        width,
+        0,
+        c_int64(1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +131,7 @@ def edge(
         (vertex("VERTEX_FOO", 1), 2, "no vertex type 'VERTEX_FOO'. Known: VERTEX_SE2"),
         (vertex("VERTEX_SE2", 0), 3, "VERTEX_SE2 0 is there already"),
         (vertex("VERTEX_SE2", 1, np.full(3, np.nan)), 1, "number 0 is not finite"),
-        (("add_vertices", "VERTEX_SE2", None, None, 1), 1, "an array is NULL"),
+        (("add_vertices", "VERTEX_SE2", None, None, c_int64(1)), 1, "an array is NULL"),
         (edge(9), 3, "There is no vertex 9"),
         (edge(5), 3, "vertex 1 is VERTEX_XY 5, expected a VERTEX_SE2"),
         (edge(0), 1, "has vertex 0 twice"),
@@ -204,33 +139,29 @@ def edge(
         (edge(1, None, "Huberr"), 2, "no robust kernel 'Huberr'. Known: None, Huber"),
         (edge(1, None, "Huber", -1.0), 1, "expected > 0"),
         (("graph_read", "/no/such/file.g2o"), 5, "/no/such/file.g2o: the file cannot be read"),
-        (("get_estimates", "VERTEX_SE2", None, np.zeros(3), 7), 1, "count is 7, the graph has 1"),
+        (("get_estimates", "VERTEX_SE2", None, np.zeros(3), c_int64(7)), 1, "count is 7, the graph has 1"),
         (("optimize", None, None), 1, "nothing to optimize"),
     ],
 )  # fmt: skip
 def test_errors_are_a_status_and_a_sentence(library, arguments, status, message):
     """And nothing has changed after one."""
     handle = Handle(library)
-    assert handle.call("add_vertices", "VERTEX_SE2", np.zeros(1, np.int64), None, ctypes.c_int64(1)) == 0
-    assert handle.call("add_vertices", "VERTEX_XY", np.full(1, 5, np.int64), None, ctypes.c_int64(1)) == 0
-    converted = [
-        ctypes.c_double(a) if isinstance(a, float) else ctypes.c_int64(a) if isinstance(a, int) else a
-        for a in arguments
-    ]
-    assert handle.call(*converted) == status, handle.error()
+    assert handle.call("add_vertices", "VERTEX_SE2", np.zeros(1, np.int64), None, c_int64(1)) == 0
+    assert handle.call("add_vertices", "VERTEX_XY", np.full(1, 5, np.int64), None, c_int64(1)) == 0
+    assert handle.call(*arguments) == status, handle.error()
     assert message in handle.error()
-    count = ctypes.c_int64()
-    assert handle.call("count_vertices", "VERTEX_SE2", ctypes.byref(count)) == 0 and count.value == 1
+    count = c_int64()
+    assert handle.call("count_vertices", "VERTEX_SE2", byref(count)) == 0 and count.value == 1
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("VERTEX_SE2 0 1 2\n", ":1: "),
-        ("VERTEX_SE2 0 1 2 3\nEDGE_FOO 0 1\n", ":2: 'EDGE_FOO' is no tag that this library reads"),
-        ("graphopt graph 1\nvertices VERTEX_SE2 2\n0 0 1 2 3\n", "expected an id, got the end of the file"),
-        ("graphopt graph 1\nvertices VERTEX_SE2 1\n0 0 1 x 3\n", ":3: expected a number, got 'x'"),
-        ("graphopt graph 2\n", "expected '1', got '2'"),
+        ("VERTEX_SE2 0 1 2 3\nEDGE_FOO 0 1\n", ":2: 'EDGE_FOO' is no tag that this library knows"),
+        ("graphopt graph 2\nvertices VERTEX_SE2 2\n0 0 0 1 2 3\n", "expected an id, got the end of the file"),
+        ("graphopt graph 2\nvertices VERTEX_SE2 1\n0 0 0 1 x 3\n", ":3: expected a number, got 'x'"),
+        ("graphopt graph 1\n", "expected '2', got '1'"),
     ],
 )
 def test_bad_files_are_named_with_their_line(library, tmp_path, text, message):
@@ -240,8 +171,8 @@ def test_bad_files_are_named_with_their_line(library, tmp_path, text, message):
     handle = Handle(library)
     assert handle.call("graph_read", str(path)) == 4, handle.error()
     assert handle.error().startswith(str(path)) and message in handle.error()
-    count = ctypes.c_int64()
-    assert handle.call("count_vertices", "VERTEX_SE2", ctypes.byref(count)) == 0 and count.value == 0
+    count = c_int64()
+    assert handle.call("count_vertices", "VERTEX_SE2", byref(count)) == 0 and count.value == 0
 
 
 def test_bad_types_are_refused(library, tmp_path):

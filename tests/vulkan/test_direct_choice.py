@@ -118,21 +118,25 @@ def plan_of(device, graph, schedule="auto", **options: Any):
 
 
 def test_chains_are_factored_and_compact_sets_are_not(large_gpu):
-    """Only where nobody asked for something else."""
+    """S is stored and may be factored, only where nobody asked for something else."""
     chain, compact = landmarks_along(1200, 3), landmarks_along(300, 250)
     plan = plan_of(large_gpu, chain)
-    assert plan.configuration.linear_solver == "cholesky" and plan.configuration.schur == "explicit"
-    assert set(plan.products) == {"blocks"} and plan.configuration.is_chosen
-    assert plan_of(large_gpu, compact).configuration.linear_solver == "pcg"
-    for options in ({"linear_solver": "pcg"}, {"schur": "implicit"}, {"pcg_iterations": 20}):
-        assert plan_of(large_gpu, chain, **options).configuration.linear_solver == "pcg"
-    assert plan_of(large_gpu, chain, "matrix-free").configuration.linear_solver == "pcg"
+    assert plan.configuration.schur == "explicit" and plan.configuration.may_factor
+    assert set(plan.products) == {"blocks"}
+    assert plan_of(large_gpu, compact).configuration.schur == "implicit"
+    asked: tuple[dict[str, Any], ...] = (
+        {"linear_solver": "pcg"}, {"schur": "implicit"}, {"pcg_iterations": 20},
+    )  # fmt: skip
+    for options in asked:
+        configuration = plan_of(large_gpu, chain, **options).configuration
+        assert not (configuration.schur == "explicit" and configuration.may_factor)
+    assert plan_of(large_gpu, chain, "matrix-free").configuration.schur == "implicit"
 
 
 def test_what_does_not_fit_is_not_factored(large_gpu, monkeypatch):
     """S and its queue need memory that conjugate gradients do not."""
     monkeypatch.setattr(choice, "device_memory", lambda device: 1e6)
-    assert plan_of(large_gpu, landmarks_along(1200, 3)).configuration.linear_solver == "pcg"
+    assert plan_of(large_gpu, landmarks_along(1200, 3)).configuration.schur == "implicit"
 
 
 def test_the_answer_is_that_of_the_cpu():
@@ -178,6 +182,26 @@ def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
         assert described["factorized_on"] == ("cpu" if is_software else described["factorized_on"]) != ""
     assert solves == ["pcg", "pcg"]
     assert chi2[0] == chi2[1] == pytest.approx(expected.final_chi2, rel=1e-9)
+
+
+def test_a_solve_that_takes_too_long_is_given_up(monkeypatch):
+    """The step is then a factorization's, and the rest of its iterations does not run."""
+    monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
+    monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
+    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
+    graph, steps, iterations = landmarks_along(80, 3), {}, {}
+    for name in ("auto", "pcg", "cholesky"):
+        options = SolverOptions("vulkan", linear_solver=name, schur="explicit")
+        solver: Any = create(graph, Structure(graph.select()), options, device=shared_device("address"))
+        solver.linearize()
+        assert solver.trial(Damping(1e-6)).solved
+        steps[name] = solver.dx.copy()
+        iterations[name] = solver.system.outcome.iterations if name == "pcg" else None
+        assert name != "auto" or solver.describe()["linear_solver"] == "cholesky"
+    assert iterations["pcg"] > 3 * system.FEWEST_ITERATIONS
+    largest = np.abs(steps["cholesky"]).max()
+    np.testing.assert_allclose(steps["auto"], steps["cholesky"], atol=1e-9 * largest)
 
 
 def test_who_asks_for_iterations_gets_them(monkeypatch):

@@ -54,6 +54,11 @@ void require_finite(const char* name, const double* values, std::int64_t count) 
             std::string(name) + ": number " + std::to_string(k) + " is not finite.");
 }
 
+void require_choice(const char* name, int value, int last) {
+  require(value >= 0 && value <= last, std::string(name) + " is " + std::to_string(value) +
+                                           ", expected 0 to " + std::to_string(last) + ".");
+}
+
 // The estimates of a type; null where the graph has no vertex of it.
 const VertexSet* set_of(const Graph& graph, const char* type) {
   const VertexType& known = graph.types->vertex(type);
@@ -99,8 +104,8 @@ graphopt_status graphopt_set_num_threads(int count) {
 graphopt_status graphopt_graph_new(const char* types, graphopt_graph** graph) {
   return guarded([&] {
     require(graph != nullptr, "graphopt_graph_new: graph is NULL.");
-    const std::string text = types == nullptr ? builtin_types_text() : read_file(types);
-    auto known = std::make_shared<const Types>(text, types == nullptr ? "built-in types" : types);
+    *graph = nullptr;
+    auto known = types == nullptr ? builtin_types() : std::make_shared<const Types>(read_file(types), types);
     *graph = new graphopt_graph{Graph(std::move(known))};
   });
 }
@@ -110,14 +115,28 @@ void graphopt_graph_free(graphopt_graph* graph) { delete graph; }
 graphopt_status graphopt_graph_read(graphopt_graph* graph, const char* path) {
   return guarded([&] {
     require(graph != nullptr && path != nullptr, "graphopt_graph_read: an argument is NULL.");
-    read_graph(graph->graph, read_file(path), path);
+    read_graph(graph->graph, read_file(path), path, {});
+  });
+}
+
+graphopt_status graphopt_graph_read_as(graphopt_graph* graph, const char* path, const char* dialect,
+                                       int64_t* num_unknown) {
+  return guarded([&] {
+    require(graph != nullptr && path != nullptr, "graphopt_graph_read_as: an argument is NULL.");
+    ReadRules rules;
+    rules.skip_unknown = num_unknown != nullptr;
+    if (dialect != nullptr) rules.dialect = dialect;
+    require(dialect == nullptr || rules.dialect == "g2o" || rules.dialect == "g2opy",
+            "dialect is '" + rules.dialect + "', expected g2o, g2opy or NULL.");
+    const std::int64_t unknown = read_graph(graph->graph, read_file(path), path, rules);
+    if (num_unknown != nullptr) *num_unknown = unknown;
   });
 }
 
 graphopt_status graphopt_graph_write(const graphopt_graph* graph, const char* path) {
   return guarded([&] {
     require(graph != nullptr && path != nullptr, "graphopt_graph_write: an argument is NULL.");
-    const std::string beside = std::string(path) + ".part", text = write_graph(graph->graph);
+    const std::string beside = std::string(path) + ".part", text = write_graph(graph->graph, path);
     bool good = false;
     {
       std::ofstream file(beside, std::ios::binary);
@@ -157,7 +176,7 @@ graphopt_status graphopt_add_parameters(graphopt_graph* graph, const char* type,
 graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type, const int64_t* vertices,
                                    const int64_t* parameters, const double* measurements,
                                    const double* information, const char* kernel, double kernel_width,
-                                   int64_t count) {
+                                   int level, int64_t count) {
   return guarded([&] {
     require(graph != nullptr && type != nullptr, "graphopt_add_edges: an argument is NULL.");
     const EdgeType& known = graph->graph.types->edge(type);
@@ -170,10 +189,16 @@ graphopt_status graphopt_add_edges(graphopt_graph* graph, const char* type, cons
     const int number = graph->graph.types->kernel(kernel);
     require(number == 0 || (std::isfinite(kernel_width) && kernel_width > 0.0),
             "kernel_width is " + std::to_string(kernel_width) + ", expected > 0.");
-    const std::vector<double> triangles = upper_triangles(information, known.residual_dim, count);
-    const std::vector<double> widths(static_cast<std::size_t>(count), number == 0 ? 1.0 : kernel_width);
-    graph->graph.add_edges(known, vertices, parameters, measurements, triangles.data(), number, widths.data(),
-                           count);
+    EdgeRows rows;
+    rows.vertices.assign(vertices, vertices + count * static_cast<std::int64_t>(known.vertices.size()));
+    if (!known.parameters.empty())
+      rows.parameters.assign(parameters,
+                             parameters + count * static_cast<std::int64_t>(known.parameters.size()));
+    if (known.measurement_dim > 0)
+      rows.measurement.assign(measurements, measurements + count * known.measurement_dim);
+    rows.information = upper_triangles(information, known.residual_dim, count);
+    rows.kernel_width.assign(static_cast<std::size_t>(count), number == 0 ? 1.0 : kernel_width);
+    graph->graph.add_edges({&known, number, level}, rows);
   });
 }
 
@@ -182,6 +207,15 @@ graphopt_status graphopt_set_fixed(graphopt_graph* graph, const int64_t* ids, in
     require(graph != nullptr, "graphopt_set_fixed: graph is NULL.");
     require_arrays("graphopt_set_fixed", count, {ids});
     graph->graph.set_fixed(ids, count, fixed != 0);
+  });
+}
+
+graphopt_status graphopt_set_marginalized(graphopt_graph* graph, const int64_t* ids, int64_t count,
+                                          int marginalized) {
+  return guarded([&] {
+    require(graph != nullptr, "graphopt_set_marginalized: graph is NULL.");
+    require_arrays("graphopt_set_marginalized", count, {ids});
+    graph->graph.set_marginalized(ids, count, marginalized != 0);
   });
 }
 
@@ -200,7 +234,7 @@ graphopt_status graphopt_count_edges(const graphopt_graph* graph, const char* ty
             "graphopt_count_edges: an argument is NULL.");
     const EdgeType& known = graph->graph.types->edge(type);
     int64_t sum = 0;
-    for (const EdgeSet& set : graph->graph.edge_sets) sum += set.type == &known ? set.size() : 0;
+    for (const EdgeSet& set : graph->graph.edge_sets) sum += set.kind.type == &known ? set.size() : 0;
     *count = sum;
   });
 }
@@ -210,6 +244,14 @@ graphopt_status graphopt_storage_dim(const graphopt_graph* graph, const char* ty
     require(graph != nullptr && type != nullptr && dim != nullptr,
             "graphopt_storage_dim: an argument is NULL.");
     *dim = graph->graph.types->vertex(type).storage_dim;
+  });
+}
+
+graphopt_status graphopt_tangent_dim(const graphopt_graph* graph, const char* type, int* dim) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr && dim != nullptr,
+            "graphopt_tangent_dim: an argument is NULL.");
+    *dim = graph->graph.types->vertex(type).tangent_dim;
   });
 }
 
@@ -241,15 +283,19 @@ graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const d
   });
 }
 
-graphopt_status graphopt_chi2(graphopt_graph* graph, double* chi2) {
+graphopt_status graphopt_chi2(const graphopt_graph* graph, int level, double* chi2) {
   return guarded([&] {
     require(graph != nullptr && chi2 != nullptr, "graphopt_chi2: an argument is NULL.");
-    *chi2 = embed::chi2(graph->graph);
+    *chi2 = embed::chi2(graph->graph, level);
   });
 }
 
 void graphopt_default_options(graphopt_options* options) {
-  if (options != nullptr) *options = {GRAPHOPT_LEVENBERG_MARQUARDT, 100, 1e-9, 0.0, 1e-12, 0.0};
+  if (options == nullptr) return;
+  *options = {};
+  options->max_num_iterations = 100;
+  options->function_tolerance = 1e-9;
+  options->step_tolerance = 1e-12;
 }
 
 graphopt_status graphopt_optimize(graphopt_graph* graph, const graphopt_options* options,
@@ -259,14 +305,34 @@ graphopt_status graphopt_optimize(graphopt_graph* graph, const graphopt_options*
     graphopt_options chosen;
     graphopt_default_options(&chosen);
     if (options != nullptr) chosen = *options;
-    require(chosen.method == GRAPHOPT_LEVENBERG_MARQUARDT || chosen.method == GRAPHOPT_GAUSS_NEWTON,
-            "method is " + std::to_string(chosen.method) + ", expected 0 or 1.");
+    require_choice("method", chosen.method, GRAPHOPT_DOGLEG);
+    require_choice("linear_solver", chosen.linear_solver, GRAPHOPT_PCG);
+    require_choice("schur", chosen.schur, GRAPHOPT_SCHUR_IMPLICIT);
+    require_choice("fix", chosen.fix, GRAPHOPT_FIX_NONE);
     require(chosen.max_num_iterations >= 0, "max_num_iterations is negative.");
-    for (const double tolerance :
-         {chosen.function_tolerance, chosen.gradient_tolerance, chosen.step_tolerance, chosen.initial_lambda})
-      require(tolerance >= 0.0 && std::isfinite(tolerance),
-              "a tolerance or initial_lambda is negative or not finite.");
+    for (const double number : {chosen.function_tolerance, chosen.gradient_tolerance, chosen.step_tolerance,
+                                chosen.initial_lambda, chosen.time_limit})
+      require(number >= 0.0 && std::isfinite(number),
+              "a tolerance, initial_lambda or time_limit is negative or not finite.");
     const graphopt_summary result = embed::optimize(graph->graph, chosen);
     if (summary != nullptr) *summary = result;
+  });
+}
+
+graphopt_status graphopt_covariances(const graphopt_graph* graph, int level, const int64_t* ids,
+                                     int64_t count, double* covariances, int64_t size) {
+  return guarded([&] {
+    require(graph != nullptr, "graphopt_covariances: graph is NULL.");
+    require_arrays("graphopt_covariances", count, {ids, covariances});
+    std::int64_t needed = 0;
+    for (std::int64_t k = 0; k < count; ++k) {
+      const Place place = graph->graph.vertex(ids[k]);
+      const std::int64_t dim =
+          graph->graph.vertex_sets[static_cast<std::size_t>(place.set)].type->tangent_dim;
+      needed += dim * dim;
+    }
+    require(size == needed, "graphopt_covariances: size is " + std::to_string(size) +
+                                ", these vertices need " + std::to_string(needed) + ".");
+    if (count > 0) embed::covariances(graph->graph, level, ids, count, covariances);
   });
 }

@@ -42,12 +42,17 @@ Place find(const std::unordered_map<std::int64_t, Place>& places, std::int64_t i
 }  // namespace
 
 void Graph::add_vertices(const VertexType& type, const std::int64_t* ids, const double* estimates,
-                         std::int64_t count) {
+                         std::int64_t count, const std::int64_t* sequence) {
   const int index = set_of(vertex_sets, type);
   VertexSet& set = vertex_sets[static_cast<std::size_t>(index)];
   note(vertex_places_, ids, count, index, static_cast<std::int64_t>(set.ids.size()), type.tag);
   append(set.ids, ids, count);
   set.fixed.resize(set.ids.size(), 0);
+  set.marginalized.resize(set.ids.size(), 0);
+  for (std::int64_t k = 0; k < count; ++k) {
+    set.sequence.push_back(sequence == nullptr ? next_sequence_ : sequence[k]);
+    next_sequence_ = std::max(next_sequence_, set.sequence.back() + 1);
+  }
   if (estimates != nullptr)
     append(set.estimate, estimates, count * type.storage_dim);
   else
@@ -84,33 +89,38 @@ void Graph::check_ends(const EdgeType& type, const std::int64_t* vertices,
   }
 }
 
-void Graph::add_edges(const EdgeType& type, const std::int64_t* vertices, const std::int64_t* parameters,
-                      const double* measurements, const double* information, int kernel,
-                      const double* kernel_width, std::int64_t count) {
-  const auto arity = static_cast<std::int64_t>(type.vertices.size());
-  const auto num_parameters = static_cast<std::int64_t>(type.parameters.size());
-  for (std::int64_t k = 0; k < count; ++k)
-    check_ends(type, vertices + k * arity, parameters + k * num_parameters);
-  const auto found = std::find_if(edge_sets.begin(), edge_sets.end(), [&](const EdgeSet& one) {
-    return one.type == &type && one.kernel == kernel;
-  });
+void Graph::add_edges(const EdgeKind& kind, const EdgeRows& rows) {
+  const std::size_t arity = kind.type->vertices.size(), num_parameters = kind.type->parameters.size();
+  for (std::size_t k = 0; k < rows.kernel_width.size(); ++k)
+    check_ends(*kind.type, rows.vertices.data() + k * arity, rows.parameters.data() + k * num_parameters);
+  const auto found =
+      std::find_if(edge_sets.begin(), edge_sets.end(), [&](const EdgeSet& one) { return one.kind == kind; });
   EdgeSet& set = found != edge_sets.end() ? *found : edge_sets.emplace_back();
-  set.type = &type;
-  set.kernel = kernel;
-  append(set.vertices, vertices, count * arity);
-  if (num_parameters > 0) append(set.parameters, parameters, count * num_parameters);
-  append(set.measurement, measurements, count * type.measurement_dim);
-  append(set.information, information, count * type.information_dim());
-  append(set.kernel_width, kernel_width, count);
+  set.kind = kind;
+  const auto join = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
+  join(set.vertices, rows.vertices);
+  join(set.parameters, rows.parameters);
+  join(set.measurement, rows.measurement);
+  join(set.information, rows.information);
+  join(set.kernel_width, rows.kernel_width);
 }
 
-void Graph::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed) {
+void Graph::set_flag(std::vector<char> VertexSet::*flag, const std::int64_t* ids, std::int64_t count,
+                     bool value) {
   for (std::int64_t k = 0; k < count; ++k) vertex(ids[k]);
   for (std::int64_t k = 0; k < count; ++k) {
     const Place place = vertex(ids[k]);
-    vertex_sets[static_cast<std::size_t>(place.set)].fixed[static_cast<std::size_t>(place.row)] =
-        fixed ? 1 : 0;
+    (vertex_sets[static_cast<std::size_t>(place.set)].*flag)[static_cast<std::size_t>(place.row)] =
+        value ? 1 : 0;
   }
+}
+
+void Graph::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed) {
+  set_flag(&VertexSet::fixed, ids, count, fixed);
+}
+
+void Graph::set_marginalized(const std::int64_t* ids, std::int64_t count, bool marginalized) {
+  set_flag(&VertexSet::marginalized, ids, count, marginalized);
 }
 
 Place Graph::vertex(std::int64_t id) const { return find(vertex_places_, id, "vertex"); }

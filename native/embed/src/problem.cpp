@@ -1,188 +1,198 @@
 #include "problem.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 
 #include "error.h"
-#include "linear/block_pattern.h"
-#include "linear/block_structure.h"
-#include "linear/sparse_cholesky.h"
-#include "vm/linearizer.h"
-#include "vm/small_loop.h"
 
 namespace graphopt::embed {
 namespace {
 
 template <class T>
-vm::View<T> view(T* data, std::int64_t rows, int columns) {
-  vm::View<T> result;
-  result.data = data;
-  result.rows = rows;
-  result.columns = columns;
+void copy_row(std::vector<T>& to, const std::vector<T>& from, std::size_t row, std::size_t size) {
+  to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(row * size),
+            from.begin() + static_cast<std::ptrdiff_t>((row + 1) * size));
+}
+
+// Distinct pseudo-random numbers, those of graphopt/solver/independent_set.py.
+std::uint64_t scramble(std::uint64_t number) {
+  number *= 0x9E3779B97F4A7C15u;
+  number ^= number >> 29;
+  number *= 0xBF58476D1CE4E5B9u;
+  return number ^ number >> 32;
+}
+
+// Of marginalized vertices that are free a set in which no two share an edge: smallest scrambled number
+// first.
+Flags choose_eliminated(const Graph& graph, const std::vector<Group>& groups, const Flags& free) {
+  std::vector<std::size_t> first{0};
+  for (const VertexSet& set : graph.vertex_sets) first.push_back(first.back() + set.ids.size());
+  std::vector<char> wanted(first.back(), 0);
+  for (std::size_t s = 0; s < graph.vertex_sets.size(); ++s)
+    for (std::size_t k = 0; k < graph.vertex_sets[s].ids.size(); ++k)
+      wanted[first[s] + k] = free[s][k] && graph.vertex_sets[s].marginalized[k] != 0;
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;  // both directions
+  for (const Group& group : groups)
+    for (std::size_t e = 0; e < static_cast<std::size_t>(group.size); ++e)
+      for (std::size_t i = 0; i < group.arity(); ++i)
+        for (std::size_t j = 0; j < group.arity(); ++j) {
+          const auto number = [&](std::size_t slot) {
+            return first[static_cast<std::size_t>(group.vertex_sets[slot])] +
+                   static_cast<std::size_t>(group.vertex_rows[e * group.arity() + slot]);
+          };
+          if (i != j && wanted[number(i)] != 0 && wanted[number(j)] != 0)
+            pairs.emplace_back(number(i), number(j));
+        }
+  std::sort(pairs.begin(), pairs.end());
+  std::vector<std::size_t> order;
+  for (std::size_t k = 0; k < pairs.size(); ++k)
+    if (k == 0 || pairs[k].first != pairs[k - 1].first) order.push_back(pairs[k].first);
+  std::sort(order.begin(), order.end(),
+            [](std::size_t a, std::size_t b) { return scramble(a) < scramble(b); });
+  for (const std::size_t one : order)
+    if (wanted[one] != 0)
+      for (auto at = std::lower_bound(pairs.begin(), pairs.end(), std::make_pair(one, std::size_t{0}));
+           at != pairs.end() && at->first == one; ++at)
+        wanted[at->second] = 0;
+  Flags result;
+  for (std::size_t s = 0; s < graph.vertex_sets.size(); ++s) {
+    const std::size_t count = graph.vertex_sets[s].ids.size();
+    result.push_back(std::make_unique<bool[]>(count + 1));
+    for (std::size_t k = 0; k < count; ++k) result.back()[k] = wanted[first[s] + k] != 0;
+  }
   return result;
 }
 
-// Edges of a set with a free vertex, by rows instead of ids.
-struct Group {
-  const EdgeSet* edges = nullptr;
-  std::int64_t size = 0;
-  std::vector<int> vertex_sets, parameter_sets;
-  std::vector<std::int32_t> vertex_rows, parameter_rows;
-  std::vector<double> measurement, information, width;
-  std::vector<std::int64_t> block_offset;
-  std::unique_ptr<bool[]> block_transposed;
-};
-
-class Problem {
- public:
-  // only_free: edges between fixed vertices are left out.
-  Problem(Graph& graph, bool only_free, std::int64_t held) : graph_(graph) {
-    choose_free(held);
-    for (const EdgeSet& edges : graph_.edge_sets) add_group(edges, only_free);
-    make_structure();
-    make_linearizer();
+Flags free_vertices(const Graph& graph, const std::vector<Place>& held) {
+  Flags free;
+  for (const VertexSet& set : graph.vertex_sets) {
+    free.push_back(std::make_unique<bool[]>(set.ids.size() + 1));
+    for (std::size_t k = 0; k < set.ids.size(); ++k) free.back()[k] = set.fixed[k] == 0;
   }
+  for (const Place& place : held)
+    free[static_cast<std::size_t>(place.set)][static_cast<std::size_t>(place.row)] = false;
+  return free;
+}
 
-  std::int64_t dim() const { return static_cast<std::int64_t>(b_.size()); }
-  double chi2() { return linearizer_.chi2(); }
-
-  template <class Method>
-  vm::LoopResult run(Method method, const vm::StopRules& rules) {
-    const auto pattern =
-        std::make_shared<const BlockPattern>(numbering_.dims, pattern_.col_ptr, pattern_.row_idx);
-    SparseCholesky cholesky(pattern, "auto");
-    std::vector<double> values(static_cast<std::size_t>(pattern->values_size()), 0.0);
-    std::vector<std::int64_t> diagonal;
-    for (int block = 0; block < pattern->num_blocks(); ++block)
-      for (int i = 0; i < pattern->block_dim(block); ++i)
-        diagonal.push_back(pattern->value_offset(pattern->diagonal(block)) +
-                           i * (pattern->block_dim(block) + 1));
-    vm::SmallSystem system;
-    system.linearizer = &linearizer_;
-    system.factorize = [&](const double* h, const double* damping) { return cholesky.factorize(h, damping); };
-    system.substitute = [&](const double* b, double* x) { cholesky.solve(b, x); };
-    system.values = view(values.data(), pattern->values_size(), 1);
-    system.b = view(b_.data(), dim(), 1);
-    system.dx = view(dx_.data(), dim(), 1);
-    system.diagonal = view<const std::int64_t>(diagonal.data(), dim(), 1);
-    vm::SmallLoop loop(std::move(system));
-    return loop.run(method, rules, [] { return false; });
-  }
-
- private:
-  void choose_free(std::int64_t held) {
-    for (const VertexSet& set : graph_.vertex_sets) {
-      const std::size_t count = set.ids.size();
-      auto flags = std::make_unique<bool[]>(count + 1);
-      for (std::size_t k = 0; k < count; ++k) flags[k] = set.fixed[k] == 0 && set.ids[k] != held;
-      free_.push_back(std::move(flags));
-      eliminated_.push_back(std::make_unique<bool[]>(count + 1));
-      block_.emplace_back(count, -1);
-      offset_.emplace_back(count, -1);
+Group select(const Graph& graph, const EdgeSet& edges, const Flags& free) {
+  Group group;
+  group.kind = edges.kind;
+  const EdgeType& type = *edges.kind.type;
+  const std::size_t arity = type.vertices.size(), num_parameters = type.parameters.size();
+  std::vector<Place> places(arity);
+  for (std::size_t k = 0; k < edges.kernel_width.size(); ++k) {
+    bool is_active = false;
+    for (std::size_t slot = 0; slot < arity; ++slot) {
+      places[slot] = graph.vertex(edges.vertices[k * arity + slot]);
+      is_active |=
+          free[static_cast<std::size_t>(places[slot].set)][static_cast<std::size_t>(places[slot].row)];
     }
-  }
-
-  void add_group(const EdgeSet& edges, bool only_free) {
-    Group group;
-    group.edges = &edges;
-    const EdgeType& type = *edges.type;
-    const std::size_t arity = type.vertices.size(), num_parameters = type.parameters.size();
-    const auto m = static_cast<std::size_t>(type.measurement_dim),
-               n = static_cast<std::size_t>(type.information_dim());
-    for (std::size_t k = 0; k < edges.kernel_width.size(); ++k) {
-      bool is_active = !only_free;
-      std::vector<Place> places;
-      for (std::size_t slot = 0; slot < arity; ++slot) {
-        places.push_back(graph_.vertex(edges.vertices[k * arity + slot]));
-        is_active |=
-            free_[static_cast<std::size_t>(places[slot].set)][static_cast<std::size_t>(places[slot].row)];
-      }
-      if (!is_active) continue;
-      ++group.size;
-      for (const Place& place : places) group.vertex_rows.push_back(static_cast<std::int32_t>(place.row));
-      for (std::size_t slot = 0; slot < num_parameters; ++slot)
-        group.parameter_rows.push_back(
-            static_cast<std::int32_t>(graph_.parameter(edges.parameters[k * num_parameters + slot]).row));
-      const auto copy = [](std::vector<double>& to, const std::vector<double>& from, std::size_t at,
-                           std::size_t size) {
-        to.insert(to.end(), from.begin() + static_cast<std::ptrdiff_t>(at * size),
-                  from.begin() + static_cast<std::ptrdiff_t>((at + 1) * size));
-      };
-      copy(group.measurement, edges.measurement, k, m);
-      copy(group.information, edges.information, k, n);
-      group.width.push_back(edges.kernel_width[k]);
-    }
-    if (group.size == 0) return;
-    for (std::size_t slot = 0; slot < arity; ++slot)
-      group.vertex_sets.push_back(graph_.vertex(edges.vertices[slot]).set);
+    if (!is_active) continue;
+    ++group.size;
+    for (const Place& place : places) group.vertex_rows.push_back(static_cast<std::int32_t>(place.row));
     for (std::size_t slot = 0; slot < num_parameters; ++slot)
-      group.parameter_sets.push_back(graph_.parameter(edges.parameters[slot]).set);
-    const std::size_t num_pairs = arity * (arity + 1) / 2 * static_cast<std::size_t>(group.size);
-    group.block_offset.resize(num_pairs);
-    group.block_transposed = std::make_unique<bool[]>(num_pairs);
-    groups_.push_back(std::move(group));
+      group.parameter_rows.push_back(
+          static_cast<std::int32_t>(graph.parameter(edges.parameters[k * num_parameters + slot]).row));
+    copy_row(group.measurement, edges.measurement, k, static_cast<std::size_t>(type.measurement_dim));
+    copy_row(group.information, edges.information, k, static_cast<std::size_t>(type.information_dim()));
+    group.width.push_back(edges.kernel_width[k]);
   }
+  if (group.size == 0) return group;
+  for (std::size_t slot = 0; slot < arity; ++slot)
+    group.vertex_sets.push_back(graph.vertex(edges.vertices[slot]).set);
+  for (std::size_t slot = 0; slot < num_parameters; ++slot)
+    group.parameter_sets.push_back(graph.parameter(edges.parameters[slot]).set);
+  const std::size_t num_pairs = arity * (arity + 1) / 2 * static_cast<std::size_t>(group.size);
+  group.block_offset.resize(num_pairs);
+  group.block_transposed = std::make_unique<bool[]>(num_pairs);
+  return group;
+}
 
-  void make_structure() {
-    std::vector<VertexFlags> flags;
-    for (std::size_t k = 0; k < graph_.vertex_sets.size(); ++k) {
-      const VertexSet& set = graph_.vertex_sets[k];
-      keep_used(k);
-      flags.push_back({static_cast<std::int64_t>(set.ids.size()), free_[k].get(), eliminated_[k].get(),
-                       set.ids.data(), set.type->tangent_dim, block_[k].data(), offset_[k].data()});
+}  // namespace
+
+std::vector<Group> select_edges(const Graph& graph, int level, const std::vector<Place>& held) {
+  const Flags free = free_vertices(graph, held);
+  std::vector<Group> groups;
+  for (const EdgeSet& edges : graph.edge_sets) {
+    if (edges.kind.level != level) continue;
+    Group group = select(graph, edges, free);
+    if (group.size > 0) groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+Problem::Problem(const Graph& graph, int level, const std::vector<Place>& held)
+    : groups(select_edges(graph, level, held)) {
+  choose_free(graph, held);
+  make_structure(graph);
+  make_linearizer(graph);
+}
+
+// Vertices without edges are no unknowns.
+void Problem::choose_free(const Graph& graph, const std::vector<Place>& held) {
+  free_ = free_vertices(graph, held);
+  std::vector<std::vector<char>> used;
+  for (const VertexSet& set : graph.vertex_sets) used.emplace_back(set.ids.size(), 0);
+  for (const Group& group : groups)
+    for (std::size_t k = 0; k < group.vertex_rows.size(); ++k)
+      used[static_cast<std::size_t>(group.vertex_sets[k % group.arity()])]
+          [static_cast<std::size_t>(group.vertex_rows[k])] = 1;
+  for (std::size_t s = 0; s < used.size(); ++s)
+    for (std::size_t k = 0; k < used[s].size(); ++k) free_[s][k] = free_[s][k] && used[s][k] != 0;
+  eliminated_ = choose_eliminated(graph, groups, free_);
+}
+
+void Problem::make_structure(const Graph& graph) {
+  std::vector<VertexFlags> flags;
+  blocks_.resize(graph.vertex_sets.size());
+  offsets_.resize(graph.vertex_sets.size());
+  for (std::size_t s = 0; s < graph.vertex_sets.size(); ++s) {
+    const VertexSet& set = graph.vertex_sets[s];
+    blocks_[s].assign(set.ids.size(), -1);
+    offsets_[s].assign(set.ids.size(), -1);
+    flags.push_back({static_cast<std::int64_t>(set.ids.size()), free_[s].get(), eliminated_[s].get(),
+                     set.ids.data(), set.type->tangent_dim, blocks_[s].data(), offsets_[s].data()});
+  }
+  numbering = number_blocks(flags);
+  std::vector<EdgeSlots> slots;
+  for (Group& group : groups) {
+    EdgeSlots one;
+    one.size = group.size;
+    one.arity = static_cast<int>(group.arity());
+    one.rows = group.vertex_rows.data();
+    for (const int set : group.vertex_sets)
+      one.table.push_back(blocks_[static_cast<std::size_t>(set)].data());
+    one.block_offset = group.block_offset.data();
+    one.block_transposed = group.block_transposed.get();
+    slots.push_back(std::move(one));
+  }
+  const Pattern found = block_pattern(numbering.dims, slots);
+  pattern = std::make_shared<const BlockPattern>(numbering.dims, found.col_ptr, found.row_idx);
+}
+
+void Problem::make_linearizer(const Graph& graph) {
+  estimates.resize(graph.vertex_sets.size());
+  for (std::size_t s = 0; s < graph.vertex_sets.size(); ++s) {
+    const VertexSet& set = graph.vertex_sets[s];
+    const auto count = static_cast<std::int64_t>(set.ids.size());
+    estimates[s] = set.estimate;
+    if (set.type->encode != nullptr) {
+      estimates[s].resize(set.ids.size() * static_cast<std::size_t>(set.type->working_dim));
+      vm::run_rows(*set.type->encode, set.estimate.data(), count, estimates[s].data());
     }
-    numbering_ = number_blocks(flags);
-    std::vector<EdgeSlots> slots;
-    for (Group& group : groups_) {
-      EdgeSlots one;
-      one.size = group.size;
-      one.arity = static_cast<int>(group.vertex_sets.size());
-      one.rows = group.vertex_rows.data();
-      for (const int set : group.vertex_sets)
-        one.table.push_back(block_[static_cast<std::size_t>(set)].data());
-      one.block_offset = group.block_offset.data();
-      one.block_transposed = group.block_transposed.get();
-      slots.push_back(one);
-    }
-    pattern_ = block_pattern(numbering_.dims, slots);
-    const auto dim = static_cast<std::size_t>(numbering_.offsets.back());
-    b_.assign(dim, 0.0);
-    dx_.assign(dim, 0.0);
+    linearizer.add_vertex_set(view(estimates[s].data(), count, set.type->working_dim), set.type->oplus,
+                              offsets_[s]);
   }
-
-  // Vertices without edges are no unknowns.
-  void keep_used(std::size_t set) {
-    std::vector<char> used(graph_.vertex_sets[set].ids.size(), 0);
-    for (const Group& group : groups_)
-      for (std::size_t slot = 0; slot < group.vertex_sets.size(); ++slot)
-        if (group.vertex_sets[slot] == static_cast<int>(set))
-          for (std::size_t k = slot; k < group.vertex_rows.size(); k += group.vertex_sets.size())
-            used[static_cast<std::size_t>(group.vertex_rows[k])] = 1;
-    for (std::size_t k = 0; k < used.size(); ++k) free_[set][k] = free_[set][k] && used[k] != 0;
-  }
-
-  void make_linearizer() {
-    for (std::size_t k = 0; k < graph_.vertex_sets.size(); ++k) {
-      VertexSet& set = graph_.vertex_sets[k];
-      linearizer_.add_vertex_set(
-          view(set.estimate.data(), static_cast<std::int64_t>(set.ids.size()), set.type->storage_dim),
-          set.type->oplus, offset_[k]);
-    }
-    for (const ParameterSet& set : graph_.parameter_sets)
-      linearizer_.add_parameter_set(view<const double>(
-          set.values.data(), static_cast<std::int64_t>(set.ids.size()), set.type->storage_dim));
-    for (const Group& group : groups_) linearizer_.add_edge_group(input_of(group));
-    linearizer_.prepare(pattern_.block_ptr.back(), dim());
-  }
-
-  vm::EdgeGroupInput input_of(const Group& group) const {
-    const EdgeType& type = *group.edges->type;
-    const int arity = static_cast<int>(group.vertex_sets.size()), num_pairs = arity * (arity + 1) / 2;
+  known_ = estimates;
+  for (const ParameterSet& set : graph.parameter_sets)
+    linearizer.add_parameter_set(view<const double>(
+        set.values.data(), static_cast<std::int64_t>(set.ids.size()), set.type->storage_dim));
+  for (const Group& group : groups) {
+    const EdgeType& type = *group.kind.type;
+    const int arity = static_cast<int>(group.arity()), num_pairs = arity * (arity + 1) / 2;
     vm::EdgeGroupInput input;
     input.chi2 = type.chi2;
     input.linearize = type.linearize;
-    input.kernel = graph_.types->kernels()[static_cast<std::size_t>(group.edges->kernel)].program;
+    input.kernel = graph.types->kernels()[static_cast<std::size_t>(group.kind.kernel)].program;
     input.vertex_sets = group.vertex_sets;
     input.parameter_sets = group.parameter_sets;
     input.vertex_rows = view(group.vertex_rows.data(), group.size, arity);
@@ -193,87 +203,27 @@ class Problem {
     input.kernel_width = view(group.width.data(), group.size, 1);
     input.block_offset = view(group.block_offset.data(), group.size, num_pairs);
     input.block_transposed = view<const bool>(group.block_transposed.get(), group.size, num_pairs);
-    return input;
+    linearizer.add_edge_group(std::move(input));
   }
-
-  Graph& graph_;
-  std::vector<std::unique_ptr<bool[]>> free_, eliminated_;  // by vertex set
-  std::vector<std::vector<std::int64_t>> block_, offset_;
-  std::vector<Group> groups_;
-  Numbering numbering_;
-  Pattern pattern_;
-  std::vector<double> b_, dx_;
-  vm::Linearizer linearizer_;
-};
-
-// The vertex to hold where nothing fixes the whole: no fixed vertex and no edge on a single one. Of those
-// with the largest tangent dimension the smallest id; -1: none.
-std::int64_t vertex_to_hold(const Graph& graph) {
-  for (const EdgeSet& edges : graph.edge_sets)
-    if (edges.size() > 0 && edges.type->vertices.size() == 1) return -1;
-  std::int64_t best = -1;
-  int largest = 0;
-  bool any = false;
-  for (const VertexSet& set : graph.vertex_sets) {
-    if (std::count(set.fixed.begin(), set.fixed.end(), 0) != static_cast<std::ptrdiff_t>(set.fixed.size()))
-      return -1;
-    for (const std::int64_t id : set.ids)
-      if (!any || set.type->tangent_dim > largest || (set.type->tangent_dim == largest && id < best)) {
-        best = id;
-        largest = set.type->tangent_dim;
-        any = true;
-      }
-  }
-  return best;
+  linearizer.prepare(pattern->values_size(), dim());
 }
 
-graphopt_termination termination_of(vm::LoopEnding ending) {
-  switch (ending) {
-    case vm::LoopEnding::kRules:
-      return GRAPHOPT_NO_CONVERGENCE;
-    case vm::LoopEnding::kConverged:
-      return GRAPHOPT_CONVERGENCE;
-    case vm::LoopEnding::kNoImprovement:
-      return GRAPHOPT_NO_IMPROVEMENT;
-    case vm::LoopEnding::kLinearSolverFailure:
-      return GRAPHOPT_LINEAR_SOLVER_FAILURE;
-    case vm::LoopEnding::kNonFinite:
-      return GRAPHOPT_NON_FINITE;
+void Problem::write_back(Graph& graph) {
+  for (std::size_t s = 0; s < graph.vertex_sets.size(); ++s) {
+    VertexSet& set = graph.vertex_sets[s];
+    const auto from = static_cast<std::size_t>(set.type->working_dim),
+               to = static_cast<std::size_t>(set.type->storage_dim);
+    for (std::size_t k = 0; k < set.ids.size(); ++k) {
+      const double* row = estimates[s].data() + k * from;
+      if (std::equal(row, row + from, known_[s].data() + k * from)) continue;
+      if (set.type->decode == nullptr)
+        std::copy(row, row + from, set.estimate.data() + k * to);
+      else
+        vm::run_rows(*set.type->decode, row, 1, set.estimate.data() + k * to);
+    }
   }
-  throw std::logic_error("an ending without a name");
 }
 
-}  // namespace
-
-double chi2(Graph& graph) { return Problem(graph, false, -1).chi2(); }
-
-graphopt_summary optimize(Graph& graph, const graphopt_options& options) {
-  const auto start = std::chrono::steady_clock::now();
-  graphopt_summary summary{};
-  summary.held_vertex = vertex_to_hold(graph);
-  Problem problem(graph, true, summary.held_vertex);
-  if (problem.dim() == 0)
-    throw Error(GRAPHOPT_INVALID_ARGUMENT,
-                "There is nothing to optimize: no edge has a vertex that is not fixed.");
-  vm::StopRules rules;
-  rules.max_iterations = options.max_num_iterations;
-  rules.function_tolerance = options.function_tolerance;
-  rules.gradient_tolerance = options.gradient_tolerance;
-  rules.step_tolerance = options.step_tolerance;
-  vm::LoopResult result;
-  if (options.method == GRAPHOPT_GAUSS_NEWTON) {
-    result = problem.run(vm::GaussNewton(), rules);
-  } else {
-    vm::Levenberg levenberg;
-    levenberg.initial_lambda = options.initial_lambda;
-    result = problem.run(levenberg, rules);
-  }
-  summary.termination = termination_of(result.ending);
-  summary.num_iterations = static_cast<int>(result.steps.size());
-  summary.initial_chi2 = result.initial_chi2;
-  summary.final_chi2 = result.steps.empty() ? result.initial_chi2 : result.steps.back().chi2;
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return summary;
-}
+double chi2(const Graph& graph, int level) { return Problem(graph, level, {}).linearizer.chi2(); }
 
 }  // namespace graphopt::embed

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "vm/program.h"
@@ -12,42 +11,42 @@ namespace graphopt::embed {
 
 using ProgramPtr = std::shared_ptr<const vm::Program>;
 
-// How the numbers of a .g2o line become stored ones.
-struct Entry {
-  enum Kind { kCopy, kNormalized, kConstant } kind = kCopy;
-  int token = 0;       // of kCopy and kNormalized
-  int quaternion = 0;  // first of four tokens whose norm divides
-  double value = 0.0;  // of kConstant
-};
+enum class Dialect { kAny, kPython, kCpp };  // of .g2o lines
 
+// How a line of a .g2o file holds the numbers of a type.
 struct Layout {
+  std::string tag;
+  Dialect dialect = Dialect::kAny;
   int num_tokens = 0;
-  std::vector<Entry>
-      entries;  // stored numbers; of edges the measurement, then the information's upper triangle
-
-  void decode(const double* tokens, double* numbers) const;
+  ProgramPtr decode;  // tokens -> stored numbers; of edges the measurement, then Omega's upper triangle
+  ProgramPtr encode;  // and back; null where a line like this is not written
 };
 
-struct VertexType {
-  std::string tag;
+// What every type has.
+struct Type {
+  std::string tag;                 // of edges of any arity "TAG/arity"
+  std::vector<std::string> names;  // in files, which have no arity; the first one is written
+  bool looks_alike = false;        // lines of one length mean different things in the dialects
+  std::vector<Layout> layouts;     // those written best first
+};
+
+struct VertexType : Type {
   int storage_dim = 0, tangent_dim = 0;
+  bool is_pose = false;
   std::vector<double> identity;
-  std::vector<Layout> layouts;  // empty: cannot stand in a .g2o file
-  ProgramPtr oplus;
+  int working_dim = 0;        // of the numbers that are optimized: storage_dim if there are no programs
+  ProgramPtr encode, decode;  // storage -> these numbers, and back; or null
+  ProgramPtr oplus;           // of these numbers
 };
 
-struct ParameterType {
-  std::string tag;
+struct ParameterType : Type {
   int storage_dim = 0;
-  std::vector<Layout> layouts;
 };
 
-struct EdgeType {
-  std::string tag;
+struct EdgeType : Type {
   std::vector<const VertexType*> vertices;
   std::vector<const ParameterType*> parameters;
   int measurement_dim = 0, residual_dim = 0;
-  std::vector<Layout> layouts;
   ProgramPtr chi2, linearize;  // with a robust kernel
 
   int information_dim() const { return residual_dim * (residual_dim + 1) / 2; }
@@ -58,29 +57,34 @@ struct RobustKernel {
   ProgramPtr program;
 };
 
+template <class T>
+using TypeList = std::vector<std::unique_ptr<T>>;
+
 class Types {
  public:
   // Throws Error with `name`:line.
   Types(const std::string& text, const std::string& name);
 
-  const VertexType& vertex(const std::string& tag) const;
-  const ParameterType& parameter(const std::string& tag) const;
-  const EdgeType& edge(const std::string& tag) const;
+  // By tag or another name; throw Error where there is none.
+  const VertexType& vertex(const std::string& name) const;
+  const ParameterType& parameter(const std::string& name) const;
+  const EdgeType& edge(const std::string& name) const;
   int kernel(const char* name) const;  // null: 0, no robust kernel
+
   const std::vector<RobustKernel>& kernels() const { return kernels_; }
-  const std::vector<std::unique_ptr<VertexType>>& vertices() const { return vertices_; }
-  const std::vector<std::unique_ptr<ParameterType>>& parameters() const { return parameters_; }
-  const std::vector<std::unique_ptr<EdgeType>>& edges() const { return edges_; }
+  const TypeList<VertexType>& vertices() const { return vertices_; }
+  const TypeList<ParameterType>& parameters() const { return parameters_; }
+  const TypeList<EdgeType>& edges() const { return edges_; }
 
  private:
-  std::vector<std::unique_ptr<VertexType>> vertices_;
-  std::vector<std::unique_ptr<ParameterType>> parameters_;
-  std::vector<std::unique_ptr<EdgeType>> edges_;
+  TypeList<VertexType> vertices_;
+  TypeList<ParameterType> parameters_;
+  TypeList<EdgeType> edges_;
   std::vector<RobustKernel> kernels_;
 };
 
-// The types that the library carries (builtin_types.txt).
-const std::string& builtin_types_text();
+// The types that the library carries (builtin_types.txt), read once.
+std::shared_ptr<const Types> builtin_types();
 
 // The whole file; Error where it cannot be read.
 std::string read_file(const std::string& path);

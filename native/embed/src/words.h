@@ -38,6 +38,14 @@ class Words {
       fail("expected '" + std::string(wanted) + "', got '" + got + "'");
   }
 
+  // Looks ahead, takes nothing.
+  bool next_is(const std::string& wanted) {
+    skip();
+    const auto left = static_cast<std::size_t>(end_ - at_);
+    return left > wanted.size() && std::memcmp(at_, wanted.data(), wanted.size()) == 0 &&
+           std::isspace(static_cast<unsigned char>(at_[wanted.size()])) != 0;
+  }
+
   std::int64_t integer(const char* what, std::int64_t least, std::int64_t most) {
     const std::string token = word(what);
     std::int64_t value = 0;
@@ -47,7 +55,7 @@ class Words {
            std::to_string(most) + ", got '" + token + "'");
     return value;
   }
-  int count(const char* what, int most = 1 << 24) { return static_cast<int>(integer(what, 0, most)); }
+  int count(const char* what, int most) { return static_cast<int>(integer(what, 0, most)); }
 
   double number(const char* what) {
     const std::string token = word(what);

@@ -119,7 +119,19 @@ struct Copy {
   std::int64_t offset = 0;  // in that partition's arena
 };
 
-class Linearizer {
+// What an optimization needs of whoever evaluates the edges: H and b, chi2, and a stack of estimates.
+class Evaluation {
+ public:
+  virtual ~Evaluation() = default;
+  virtual double linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size) = 0;
+  virtual double chi2() = 0;
+  virtual void oplus(const double* dx, std::int64_t size) = 0;
+  virtual void push() = 0;
+  virtual void pop() = 0;
+  virtual void discard_top() = 0;
+};
+
+class Linearizer final : public Evaluation {
  public:
   int add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset);
   int add_parameter_set(View<const double> values);
@@ -134,14 +146,14 @@ class Linearizer {
   // data has to be set afterwards.
   void choose_edges(const std::vector<View<const bool>>& masks);
 
-  double linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size);
-  double chi2();
+  double linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size) override;
+  double chi2() override;
   void edge_chi2(int group, double* out);
   void errors(int group, double* out);
-  void oplus(const double* dx, std::int64_t size);
-  void push();
-  void pop();
-  void discard_top();
+  void oplus(const double* dx, std::int64_t size) override;
+  void push() override;
+  void pop() override;
+  void discard_top() override;
   std::optional<std::pair<int, std::int64_t>> first_non_finite();
 
   const EdgeGroup& group(int index) const;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "vm/lanes.h"
+#include "vm/machine_code.h"
 #include "vm/opcodes.h"
 
 namespace graphopt::vm {
@@ -66,11 +67,33 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
     uses_robust |= opcode == OP_ROBUST;
     ++num_instructions;
   }
+  machine_code = find_machine_code(*this);
 }
 
 void fill_constants(const Program& program, double* frame) {
   for (std::size_t i = 0; i < program.constants.size(); ++i)
     std::fill_n(frame + i * kLanes, kLanes, program.constants[i]);
+}
+
+void run_rows(const Program& program, const double* inputs, std::int64_t n, double* outputs) {
+  const std::size_t num_in = program.input_registers.size(), num_out = program.output_registers.size();
+  AlignedVector<double> frame(static_cast<std::size_t>(program.num_registers) * kLanes);
+  fill_constants(program, frame.data());
+  for (std::int64_t first = 0; first < n; first += kLanes) {
+    const int lanes = static_cast<int>(std::min<std::int64_t>(kLanes, n - first));
+    const double* in = inputs + static_cast<std::size_t>(first) * num_in;
+    for (std::size_t k = 0; k < num_in; ++k)
+      if (const std::int32_t r = program.input_registers[k]; r >= 0)
+        for (int l = 0; l < kLanes; ++l)
+          frame[static_cast<std::size_t>(r * kLanes + l)] =
+              in[static_cast<std::size_t>(std::min(l, lanes - 1)) * num_in + k];
+    execute(program, frame.data(), {}, lanes);
+    double* out = outputs + static_cast<std::size_t>(first) * num_out;
+    for (std::size_t k = 0; k < num_out; ++k)
+      for (int l = 0; l < lanes; ++l)
+        out[static_cast<std::size_t>(l) * num_out + k] =
+            frame[static_cast<std::size_t>(program.output_registers[k] * kLanes + l)];
+  }
 }
 
 }  // namespace graphopt::vm

@@ -97,25 +97,46 @@ SmallLoop::SmallLoop(SmallSystem system) : system_(std::move(system)), dim_(syst
 
 double SmallLoop::linearize() {
   const Timer timer(result_->linearize_seconds);
-  return system_.linearizer->linearize(system_.values.data, system_.values.size(), system_.b.data, dim_);
+  return system_.edges->linearize(system_.values.data, system_.values.size(), system_.b.data, dim_);
 }
 
 double SmallLoop::chi2() {
   const Timer timer(result_->linearize_seconds);
-  return system_.linearizer->chi2();
+  return system_.edges->chi2();
 }
 
 bool SmallLoop::solve(double damping) {
-  const Timer timer(result_->solve_seconds);
   std::fill(damping_.begin(), damping_.end(), damping);
-  if (!system_.factorize(system_.values.data, damping == 0.0 ? nullptr : damping_.data())) return false;
+  return solve_damped();
+}
+
+bool SmallLoop::solve_damped() {
+  const Timer timer(result_->solve_seconds);
+  const bool is_damped = dim_ > 0 && damping_.front() != 0.0;
+  if (!system_.factorize(system_.values.data, is_damped ? damping_.data() : nullptr)) return false;
   system_.substitute(system_.b.data, system_.dx.data);
   return true;
 }
 
+// By what share a step that is hardly damped promises to lower chi2; 0 if there is none.
+double SmallLoop::promise() {
+  LoopResult timed;
+  result_ = &timed;
+  const double before = linearize();
+  for (const double value : {1e-16, 1e-14, 1e-12, 1e-10}) {
+    for (std::int64_t i = 0; i < dim_; ++i)
+      damping_[i] = value * system_.values.data[system_.diagonal.data[i]];
+    if (!solve_damped()) continue;
+    const double *dx = system_.dx.data, *b = system_.b.data;
+    const double gain = sum(dim_, [&](std::int64_t i) { return dx[i] * (damping_[i] * dx[i] + b[i]); });
+    return std::isfinite(gain) && gain > 0.0 && before > 0.0 ? gain / before : 0.0;
+  }
+  return 0.0;
+}
+
 void SmallLoop::update() {
   const Timer timer(result_->update_seconds);
-  system_.linearizer->oplus(system_.dx.data, dim_);
+  system_.edges->oplus(system_.dx.data, dim_);
 }
 
 void SmallLoop::multiply(const double* x, double* y) {
@@ -133,7 +154,8 @@ bool SmallLoop::converged(const LoopStep& step, double before, const StopRules& 
 }
 
 template <class Method>
-LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldStop& should_stop) {
+LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldStop& should_stop,
+                          const AfterStep& after) {
   LoopResult result;
   result_ = &result;
   double before = chi2();
@@ -155,15 +177,16 @@ LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldSt
     result.ending = step.outcome;
     if (result.ending == LoopEnding::kRules && converged(step, before, rules))
       result.ending = LoopEnding::kConverged;
+    if (after && !after(number, step)) break;
     if (result.ending != LoopEnding::kRules) break;
     before = step.chi2;
   }
   return result;
 }
 
-template LoopResult SmallLoop::run(GaussNewton&, const StopRules&, const ShouldStop&);
-template LoopResult SmallLoop::run(Levenberg&, const StopRules&, const ShouldStop&);
-template LoopResult SmallLoop::run(Dogleg&, const StopRules&, const ShouldStop&);
+template LoopResult SmallLoop::run(GaussNewton&, const StopRules&, const ShouldStop&, const AfterStep&);
+template LoopResult SmallLoop::run(Levenberg&, const StopRules&, const ShouldStop&, const AfterStep&);
+template LoopResult SmallLoop::run(Dogleg&, const StopRules&, const ShouldStop&, const AfterStep&);
 
 // -------------------------------------------------------------------- Gauss-Newton
 
@@ -179,15 +202,15 @@ LoopStep GaussNewton::step(SmallLoop& loop, int, const ShouldStop&) {
   const double size = largest(loop.system_.dx);
   done.outcome = LoopEnding::kNonFinite;
   if (!std::isfinite(size)) return done;
-  Linearizer& linearizer = *loop.system_.linearizer;
-  linearizer.push();
+  Evaluation& edges = *loop.system_.edges;
+  edges.push();
   loop.update();
   const double moved = loop.chi2();
   if (!std::isfinite(moved)) {
-    linearizer.pop();
+    edges.pop();
     return done;
   }
-  linearizer.discard_top();
+  edges.discard_top();
   done.chi2 = chi2 = moved;
   done.step_size = size;
   done.outcome = LoopEnding::kRules;
@@ -221,6 +244,16 @@ LoopStep Levenberg::step(SmallLoop& loop, int iteration, const ShouldStop& shoul
   return done;
 }
 
+bool Levenberg::loosen(SmallLoop& loop, double tolerance) {
+  const SmallSystem& system = loop.system_;
+  const auto entry = [&](std::int64_t i) { return system.values.data[system.diagonal.data[i]]; };
+  const double least = 1e-16 * largest(loop.dim_, entry);
+  if (lambda <= least || loop.promise() <= tolerance) return false;
+  initial_lambda = lambda = least;
+  nu = 2.0;
+  return true;
+}
+
 // Try the present damping: rho; chi2 becomes that after the step if it is accepted.
 double Levenberg::trial(SmallLoop& loop, double& current) {
   if (!loop.solve(lambda)) {
@@ -230,8 +263,8 @@ double Levenberg::trial(SmallLoop& loop, double& current) {
   const double *dx = loop.system_.dx.data, *b = loop.system_.b.data;
   const double predicted = sum(loop.dim_, [&](std::int64_t i) { return dx[i] * (lambda * dx[i] + b[i]); });
   const double scale = predicted + 1e-3;  // 1e-3 as in g2o: never zero
-  Linearizer& linearizer = *loop.system_.linearizer;
-  linearizer.push();
+  Evaluation& edges = *loop.system_.edges;
+  edges.push();
   loop.update();
   const double moved = loop.chi2();
   const double rho = (current - moved) / scale;
@@ -239,12 +272,12 @@ double Levenberg::trial(SmallLoop& loop, double& current) {
     const double alpha = std::min(1.0 - std::pow(2.0 * rho - 1.0, 3.0), upper_scale);
     lambda *= std::max(lower_scale, alpha);
     nu = 2.0;
-    linearizer.discard_top();
+    edges.discard_top();
     current = moved;
     return rho;
   }
   reject();
-  linearizer.pop();
+  edges.pop();
   return std::isfinite(rho) ? rho : -kInfinity;
 }
 
@@ -293,6 +326,12 @@ LoopStep Dogleg::step(SmallLoop& loop, int, const ShouldStop& should_stop) {
   return done;
 }
 
+bool Dogleg::loosen(SmallLoop& loop, double tolerance) {
+  if (delta >= initial_delta || loop.promise() <= tolerance) return false;
+  delta = initial_delta;
+  return true;
+}
+
 // Solve H dx = b, damped if H was ever indefinite; false beyond the largest damping.
 bool Dogleg::solve_gauss_newton(SmallLoop& loop) {
   constexpr double kMinLambda = 1e-12, kMaxLambda = 1e3;  // g2o's minLambda and maxLambda
@@ -318,18 +357,18 @@ bool Dogleg::trial(SmallLoop& loop, const std::vector<double>& step, double& cur
   loop.multiply(step.data(), product.data());
   double linear_gain = 2.0 * dot(loop.system_.b.data, step.data(), n) - dot(step.data(), product.data(), n);
   if (std::fabs(linear_gain) < 1e-12) linear_gain = 1e-12;
-  Linearizer& linearizer = *loop.system_.linearizer;
-  linearizer.push();
+  Evaluation& edges = *loop.system_.edges;
+  edges.push();
   std::copy(step.begin(), step.end(), loop.system_.dx.data);
   loop.update();
   const double moved = loop.chi2();
   const double rho = (current - moved) / linear_gain;
   const bool accepted = rho > 0.0;
   if (accepted) {
-    linearizer.discard_top();
+    edges.discard_top();
     current = moved;
   } else {
-    linearizer.pop();
+    edges.pop();
   }
   if (rho > 0.75)
     delta = std::max(delta, 3.0 * norm(step.data(), n));

@@ -14,7 +14,7 @@ namespace graphopt::vm {
 
 // What the loop works on: the arrays belong to a block solver.
 struct SmallSystem {
-  Linearizer* linearizer = nullptr;
+  Evaluation* edges = nullptr;
   std::function<bool(const double* values, const double* damping)> factorize;
   std::function<void(const double* b, double* x)> substitute;
   std::function<void(const double* values, const double* x, double* y)> multiply;  // only for dogleg
@@ -48,15 +48,20 @@ struct LoopResult {
 };
 
 using ShouldStop = std::function<bool()>;
+using AfterStep = std::function<bool(int number, const LoopStep&)>;  // false: stop
 
 class SmallLoop;
 
 struct GaussNewton {
+  bool loosen(SmallLoop&, double) { return false; }  // its steps are never held back
   LoopStep step(SmallLoop& loop, int iteration, const ShouldStop& should_stop);
   double chi2 = 0.0;
 };
 
 struct Levenberg {
+  // After an end by a small decrease of chi2: whether a step that damping hardly holds back promises more
+  // than `tolerance` of it. The next run then starts with such a damping.
+  bool loosen(SmallLoop& loop, double tolerance);
   double initial_lambda = 0.0, tau = 1e-5;
   int max_trials = 10;
   double lower_scale = 1.0 / 3.0, upper_scale = 2.0 / 3.0;
@@ -70,9 +75,10 @@ struct Levenberg {
 };
 
 struct Dogleg {
+  bool loosen(SmallLoop& loop, double tolerance);  // as Levenberg's: back to the first radius
   int max_trials = 100;
-  double lambda_factor = 10.0;
-  double delta = 1e4, lambda = 1e-7;
+  double lambda_factor = 10.0, initial_delta = 1e4;
+  double delta = initial_delta, lambda = 1e-7;
   bool was_positive_definite = true;
   double chi2 = 0.0;
   LoopStep step(SmallLoop& loop, int iteration, const ShouldStop& should_stop);
@@ -90,9 +96,8 @@ class SmallLoop {
   explicit SmallLoop(SmallSystem system);
 
   template <class Method>
-  LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop);
-
-  Linearizer& linearizer() { return *system_.linearizer; }
+  LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop,
+                 const AfterStep& after = {});
 
  private:
   friend struct GaussNewton;
@@ -102,6 +107,8 @@ class SmallLoop {
   double linearize();
   double chi2();
   bool solve(double damping);
+  bool solve_damped();  // by damping_
+  double promise();
   void update();
   void multiply(const double* x, double* y);
   bool converged(const LoopStep& step, double before, const StopRules& rules) const;

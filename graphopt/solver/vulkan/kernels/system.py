@@ -6,8 +6,9 @@
 
 The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
-the device) is reused. Where `auto` iterates with an S that is stored, and that takes longer than factoring S
-is expected to, the rest of the optimization factors it.
+the device) is reused. Where `auto` iterates with an S that is stored, the iterations of a solve that take
+longer than factoring S is expected to are given up, and the rest of the optimization factors it: the first
+steps of an optimization need few iterations, the last ones many.
 
 Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
 as the object exists: work queues, kernels and programs are prepared by a thread beside the first
@@ -48,7 +49,7 @@ LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
 WORTH_FACTORING = 1.5
 """Times the expected seconds of a factorization that they must take: the next solve may be an easier one."""
-_DISPATCHES = 4  # of an iteration with a stored S
+_DISPATCHES = 8  # that take as long as the four of an iteration with a stored S: vectors move meanwhile
 MakeReduction = Callable[[Equations], Reduction]
 
 
@@ -274,17 +275,22 @@ class DampedSystem:
         self.wait_prepared()
         kind = self.set_damping(damping)
         tail = tail or self._no_tail
-        if self.factorization is not None:
-            solved = self._solve_on_device(self.factorization, kind, tail)
-        elif self.host_solver is None:
+        solved = None
+        if self.factorization is None and self.host_solver is None:
             solved = self._solve_pcg(kind, tail, damping if isinstance(damping, Damping) else None)
-        elif self.reduction is None:
-            solved = self._solve_whole(self.host_solver, kind, tail, damping)
-        else:
-            solved = self._solve_reduced(self.host_solver, kind, tail)
+        if solved is None:
+            solved = self._solve_factored(kind, tail, damping)
         if solved:
             self.step.note_written()
         return solved
+
+    def _solve_factored(self, kind: str, tail: Program, damping: float | np.ndarray | Damping) -> bool:
+        if self.factorization is not None:
+            return self._solve_on_device(self.factorization, kind, tail)
+        assert self.host_solver is not None
+        if self.reduction is None:
+            return self._solve_whole(self.host_solver, kind, tail, damping)
+        return self._solve_reduced(self.host_solver, kind, tail)
 
     def program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
         """The program that record(program, *arguments) makes, recorded at its first use."""
@@ -341,7 +347,8 @@ class DampedSystem:
         tolerance = self.configuration.tolerance
         return tolerance if accuracy is None else max(accuracy**2, tolerance)
 
-    def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool:
+    def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool | None:
+        """None: it takes too long, and S is to be factored."""
         self._set_rules(damping)
         count, may_stop = self._iterations_at_once()
         first_tail = tail if may_stop else None
@@ -349,6 +356,8 @@ class DampedSystem:
         outcome = self.pcg.outcome()
         is_done = outcome.stopped and may_stop
         while not outcome.stopped:
+            if self._factor_if_faster(outcome.iterations):
+                return None
             more = min(self._chunk, max(FEWEST_ITERATIONS, outcome.iterations))
             more += more % 2
             self._run(("more", more), self._record_more, more)
@@ -363,28 +372,30 @@ class DampedSystem:
         self._factor_if_faster(outcome.iterations)
         return True
 
-    def _factor_if_faster(self, iterations: int) -> None:
-        """Factor S from the next solve on, if these iterations are expected to be slower.
+    def _factor_if_faster(self, iterations: int) -> bool:
+        """Factor S from now on, if these iterations are expected to have been slower.
 
         Expected, not measured: every run on a device takes the same way.
         """
         reduction, device = self.reduction, self.context.device
         is_formed = self.configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
         if not (is_formed and self._planned.may_factor and isinstance(device, VulkanDevice)):
-            return
+            return False
         assert isinstance(reduction, SchurReduction)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(device), self.context.precision)
         if spent < LEAST_FACTORED:
-            return
+            return False
         if self._factor_seconds is None:
             self._factor_seconds = expected_seconds(device, reduction.reduced)
-        if spent > WORTH_FACTORING * self._factor_seconds:
-            self.configuration = replace(self.configuration, linear_solver="cholesky")
-            if self._direct is None:
-                self._make_direct()
-            else:
-                self.factorization, self.host_solver = self._direct
+        if spent <= WORTH_FACTORING * self._factor_seconds:
+            return False
+        self.configuration = replace(self.configuration, linear_solver="cholesky")
+        if self._direct is None:
+            self._make_direct()
+        else:
+            self.factorization, self.host_solver = self._direct
+        return True
 
     def _set_rules(self, damping: Damping | None) -> None:
         limit = self.configuration.max_iterations or self.pcg.num_rows

@@ -118,7 +118,8 @@ def choose_plan(
 
     Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
     evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
-    for, unless it finds that a factorization of S is faster (`direct`).
+    for, unless it finds that a factorization of S is faster (`direct`): then S is stored, and iterated with
+    as long as that is faster still (`DampedSystem`).
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
@@ -162,8 +163,7 @@ def choose_plan(
         software, shape = device.info["kind"] == "cpu", reduced_shape(structure)
         figures = device_figures(device)
         if is_factored(found, shape, size, figures, precision, software=software, memory_limit=limit):
-            direct = replace(resolved, linear_solver="cholesky", schur="explicit")
-            return _factored(direct, structure, evaluations, merged)
+            return _factored(replace(resolved, schur="explicit"), structure, evaluations, merged)
     best = cheapest(of_winners(found, size, by_tag) or found, limit)
     others = other_summations(size, device_figures(device), precision, best)
     taken = best.schedule, best.products, best.evaluations, best.merged
@@ -173,7 +173,7 @@ def choose_plan(
 def _factored(
     resolved: Configuration, structure: Structure, evaluations: list[str], merged: frozenset[int]
 ) -> Plan:
-    """With a factorization: all blocks are stored."""
+    """With a factorization, now or later: all blocks are stored."""
     chosen: tuple[Evaluation, ...] = tuple("scatter" if one == "scatter" else "gather" for one in evaluations)
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)
