@@ -32,6 +32,7 @@ class Program:
 
     num_registers: int
     num_instructions: int
+    is_machine_code: bool
     def __init__(
         self,
         code: np.ndarray,
@@ -408,6 +409,9 @@ def block_numbers(
     out: np.ndarray,
 ) -> None: ...
 def pad_rows(values: np.ndarray, record: int, first_row: int, width: str, out: np.ndarray) -> None: ...
+def unpad_rows(
+    records: np.ndarray, record: int, width: str, chosen: np.ndarray, values: np.ndarray
+) -> None: ...
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray: ...
 def fingerprint(array: np.ndarray) -> bytes: ...
 def look_up(ids: np.ndarray, low: int, table: np.ndarray) -> tuple[np.ndarray, int]: ...
@@ -462,6 +466,9 @@ class ExpressionSet:
     def pack(
         self, like: np.ndarray, parameters: np.ndarray, num_sets: np.ndarray, strides: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+    def pack_fit(
+        self, like: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
     def fit(
         self,
         data: np.ndarray,

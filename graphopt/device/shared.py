@@ -32,6 +32,15 @@ def shared_device(which: int | str | None) -> VulkanDevice:
         return device
 
 
+def open_discrete() -> int | None:
+    """Index of an open discrete GPU that computes in float64, None if there is none."""
+    for (process, index, *_), device in list(_open.items()):
+        if process == os.getpid() and not device.is_lost and device.has_float64:
+            if device.info["kind"] == "discrete":
+                return index
+    return None
+
+
 def _index(which: int | str | None) -> int:
     """Drivers take long to list their devices: looked up once per process."""
     key = os.getpid(), which

@@ -32,8 +32,6 @@ MAX_BUILDERS = max(4, (os.cpu_count() or 4) // 2)
 """Kernels that are built at the same time."""
 T = TypeVar("T")
 _built: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()  # device -> names of sets of kernels
-_being_built: dict[tuple[int, str], threading.Event] = {}  # id of the device, name of the set
-_claiming = threading.Lock()
 
 
 def tier_choice() -> Choice:
@@ -51,7 +49,6 @@ class BuiltKernels:
     def __init__(self, device: Any, fingerprint: bytes):
         """fingerprint: of everything that determines the kernels; the device and its driver are added."""
         self._device = device
-        self._claimed: threading.Event | None = None
         digest = hashlib.sha256(fingerprint)
         digest.update(repr([device.info.get(k) for k in ("name", "driver", "driver_info")]).encode())
         self._name = digest.hexdigest()[:40]
@@ -62,30 +59,6 @@ class BuiltKernels:
         """Whether building them again only means to read them."""
         known = _built.get(self._device, set())
         return self._name in known or (self._file is not None and self._file.is_file())
-
-    def claim(self) -> bool:
-        """True: the caller builds them, and calls `release` in the end. False: another thread has done so.
-
-        While another one builds them this waits: twice the work would only keep both from getting ready.
-        """
-        key = id(self._device), self._name
-        while True:
-            with _claiming:
-                other = _being_built.get(key)
-                if other is None:
-                    if self._name in _built.get(self._device, set()):
-                        return False
-                    self._claimed = _being_built[key] = threading.Event()
-                    return True
-            other.wait()
-
-    def release(self) -> None:
-        """They are noted, or could not be built: whoever waits looks again. Without a claim nothing."""
-        if self._claimed is not None:
-            with _claiming:
-                del _being_built[id(self._device), self._name]
-            self._claimed.set()
-            self._claimed = None
 
     def note(self) -> None:
         """They are built now."""
@@ -130,8 +103,9 @@ class TieredKernel(Generic[T]):
     ):
         """interpreted, compiled: make what `active` is; called in the caller's thread.
 
-        kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread, where
-        it may claim `built`, which is noted and released in the end. choice: None: that of GRAPHOPT_TIER.
+        kernels: the `GpuKernel`s to build, with these specialization constants; called in the thread. A
+        device builds each once, whoever else asks for it meanwhile. built: is noted when all
+        are there. choice: None: that of GRAPHOPT_TIER.
         """
         self._device, self._constants = device, constants
         self._make_compiled = compiled
@@ -189,8 +163,5 @@ class TieredKernel(Generic[T]):
                 self._set.note()
         except Exception as error:  # raised in the caller's thread by `advance`
             self._error = error
-        finally:
-            if self._set is not None:
-                self._set.release()
         self.seconds["compiled"] = time.perf_counter() - self._start
         self._built.set()

@@ -3,16 +3,23 @@
 With landmarks to eliminate, an iteration is linear in the edges and a discrete GPU does it 20 to 100 times
 faster than a few cores. Large pose graphs are factorized there, up to ten times faster than on 16 cores
 where they fill space or a plane (`benchmarks/device_cholesky.py`), and about as fast along a random walk. But
-opening the device, kernels and uploads take some tenths of a second.
+opening the device, kernels and uploads take some tenths of a second. So a first call is the GPU's for large
+graphs only. A further call of the same structure (`device_for_more`) is, where the process has a GPU open,
+what an iteration costs the cores:
+
+    factorization   operations / (CORE_FLOPS cores) > GPU_FACTORED
+    elimination     edges EDGE_SECONDS / cores      > GPU_ELIMINATED
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError
 from graphopt.pyglslang import ShaderError
 from graphopt.solver.block_solver import BlockSolver
@@ -22,19 +29,50 @@ if TYPE_CHECKING:
     from graphopt.solver.registry import SolverOptions
 
 LARGE = 200_000
-"""Edges from which on a GPU pays."""
+"""Edges from which on a GPU pays in a first call."""
+
+
+CORE_FLOPS = 1e10
+"""Of a core that factorizes a pose graph with others, all told."""
+EDGE_SECONDS = 8e-7
+"""Of a core, per image and iteration: linearise, eliminate, update."""
+GPU_FACTORED, GPU_ELIMINATED = 4e-3, 5e-4
+"""What an iteration of a small problem takes on a GPU, by launches and round trips alone [s]."""
+LARGEST_BLOCK = 15
+"""Rows of a block that kernels hold; larger vertices are split where a device is named only."""
 
 
 def choose_device(structure: Structure, options: SolverOptions) -> str:
-    """The device: "cpu", "vulkan" where the options need a GPU, or "vulkan:N" for a large problem."""
+    """The device of a first call: "cpu", "vulkan" where the options need a GPU, "vulkan:N" for much work."""
     if options.schedule not in ("auto", "host") or options.precision == "mixed":
         return "vulkan"
-    if structure.num_edges < LARGE or (structure.has_schur and options.schur == "off"):
-        return "cpu"
-    if options.linear_solver in ("cholesky", "dense"):
+    if structure.num_edges < LARGE or not _may_move(structure, options):
         return "cpu"
     index = _discrete_gpu()
     return "cpu" if index is None else f"vulkan:{index}"
+
+
+def device_for_more(structure: Structure, options: SolverOptions, factor_flops: float) -> str:
+    """The device of further calls on a structure that "auto" has given to the CPU: "cpu" or "vulkan:N".
+
+    factor_flops: operations of one factorization.
+    """
+    cores = kernels.num_threads()
+    if structure.has_schur:
+        pays = structure.num_edges * EDGE_SECONDS / cores > GPU_ELIMINATED
+    else:
+        pays = factor_flops / (CORE_FLOPS * cores) > GPU_FACTORED
+    if not pays or options.schedule != "auto" or structure.external or not _may_move(structure, options):
+        return "cpu"
+    index = _open_gpu()
+    return "cpu" if index is None else f"vulkan:{index}"
+
+
+def _may_move(structure: Structure, options: SolverOptions) -> bool:
+    """What was asked for is nothing that the CPU does better, and kernels can hold the blocks."""
+    if options.linear_solver in ("cholesky", "dense") or (structure.has_schur and options.schur == "off"):
+        return False
+    return int(structure.dims.max()) <= LARGEST_BLOCK
 
 
 FAILURES = (DeviceError, ShaderError)
@@ -72,6 +110,12 @@ def open_ahead(device: str) -> None:
         from graphopt.device import shared
 
         shared.open_ahead(which or None)
+
+
+def _open_gpu() -> int | None:
+    """Index of a discrete GPU that computes in float64 and is open in this process."""
+    shared = sys.modules.get("graphopt.device.shared")  # it opens them, and loads slowly
+    return None if shared is None else shared.open_discrete()
 
 
 @cache

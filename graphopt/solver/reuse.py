@@ -2,7 +2,8 @@
 
 Analysis and compilation cost more than solving a small problem. A graph that is optimized again with the same
 vertices, edges, fixed and marginalized flags, levels, kernels and options gets its block solver back, with
-new estimates, measurements, information matrices and kernel widths.
+new estimates, measurements, information matrices and kernel widths. Where device "auto" has taken the CPU,
+this is where it may think again (`auto_device`).
 
 With `may_narrow` also if some edges have dropped out (SLAM systems switch off outliers) while all vertices
 still have edges: the structure stays that of all edges, and only the block solver knows who takes part.
@@ -11,7 +12,7 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
@@ -24,6 +25,7 @@ from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
+from graphopt.solver.auto_device import device_for_more
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -63,6 +65,8 @@ def prepared_solver(
     if last is not None:
         last = _adapted(last, graph, selection, options, may_narrow)
     if last is not None:
+        if options.device == "auto" and not may_narrow and last.masks is None:
+            _move_to_gpu(last, graph)
         last.solver.refresh()
         seconds["prepare"] += time.perf_counter() - start
         _last[graph] = last
@@ -85,6 +89,17 @@ def prepared_solver(
         solver,
     )
     return solver
+
+
+def _move_to_gpu(last: _Prepared, graph: Graph) -> None:
+    """Give further calls a GPU's block solver where that has become the better choice of "auto"."""
+    if not isinstance(last.solver, CpuBlockSolver):
+        return
+    flops = last.solver.factor_flops
+    device = device_for_more(last.structure, last.options, flops)
+    if device != "cpu":
+        options = replace(last.options, device=device)
+        last.solver = create_block_solver(graph, last.structure, options)
 
 
 def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:

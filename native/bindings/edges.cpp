@@ -159,6 +159,20 @@ void bound_pad_rows(const py::object& values, int record, std::int64_t first_row
   pad_rows(v.data(), static_cast<int>(v.shape(1)), record, first_row, num_rows, kind, target);
 }
 
+void bound_unpad_rows(const py::object& records, int record, const std::string& width,
+                      const py::object& chosen, const py::object& values) {
+  const auto r = exact<double>(records, "records", 1);
+  const auto c = exact<bool>(chosen, "chosen", 1);
+  auto v = exact<double>(values, "values", 2);
+  const Width kind = width_of(width);
+  require(kind != Width::kFloat32, "records are float64 or two floats");
+  require(record >= v.shape(1) && r.size() == v.shape(0) * record && c.size() == v.shape(0),
+          "there must be a record and a flag per row of values");
+  double* out = v.mutable_data();
+  const py::gil_scoped_release release;
+  unpad_rows(r.data(), record, kind, c.data(), c.size(), static_cast<int>(v.shape(1)), out);
+}
+
 Array<std::uint32_t> bound_row_table(const py::object& dims, const py::object& offset) {
   const auto d = exact<std::int32_t>(dims, "dims", 1);
   const auto o = exact<std::int64_t>(offset, "offset", 1);
@@ -418,6 +432,9 @@ void bind_edges(py::module_& m) {
   m.def("pad_rows", &bound_pad_rows, py::arg("values"), py::arg("record"), py::arg("first_row"),
         py::arg("width"), py::arg("out"),
         "Write rows of (n, k) numbers, each followed by zeros up to `record` numbers, into bytes.");
+  m.def("unpad_rows", &bound_unpad_rows, py::arg("records"), py::arg("record"), py::arg("width"),
+        py::arg("chosen"), py::arg("values"),
+        "Write the first numbers of each chosen record, 8 bytes each, to the row of (n, k) values.");
   m.def("row_table", &bound_row_table, py::arg("dims"), py::arg("offset"),
         "(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block.");
   m.def("fingerprint", &bound_fingerprint, py::arg("array"),

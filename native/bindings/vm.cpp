@@ -142,6 +142,9 @@ void bind_vm(py::module_& m) {
       .def_property_readonly("num_outputs", &Program::num_outputs)
       .def_readonly("num_registers", &Program::num_registers)
       .def_readonly("num_instructions", &Program::num_instructions)
+      .def_property_readonly(
+          "is_machine_code", [](const Program& one) { return one.machine_code != nullptr; },
+          "It was compiled with the module; otherwise it is interpreted.")
       .def("run", &run, py::arg("inputs"), "Values (n, num_outputs) at inputs (n, num_inputs).");
 
   py::class_<Linearizer>(m, "Linearizer", "Evaluates all edges of a graph: chi2, H and b, oplus.")

@@ -105,7 +105,7 @@ class Loops:
             local = [self._rig[0].in_camera(*one) for one in both]
             pairs = np.stack([theirs, mine], axis=1)
             return self._similar(now, old, local, old.pixel[rows_old], now.pixel[rows_now], pairs)
-        seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.sigma)
+        seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.detected_sigma)
         found = relocalize(self._rig, seen, min_inliers=self._enough)
         if not found.is_usable:
             return None
@@ -127,7 +127,7 @@ class Loops:
         """Sim3 between landmarks (k, 3) of both views, each in its own camera."""
         camera = self._rig[0]
         found = sim3_alignment(
-            local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.sigma
+            local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.detected_sigma
         )
         if not found.is_usable or found.num_inliers < self._enough:
             return None

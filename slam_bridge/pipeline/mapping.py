@@ -36,6 +36,7 @@ from slam_bridge.problems import (
     local_ba,
     local_inertial_ba,
 )
+from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.window import Window
 
 _REDUNDANT, _OTHERS = 0.9, 3
@@ -292,16 +293,30 @@ class Mapper:
             poses[:, :3] = cameras - arm / start.scale
         return poses[:, :3]
 
-    def finish(self) -> None:
-        """Wait for all keyframes, then optimize the whole map."""
+    def finish(self) -> str:
+        """Wait for all keyframes, then optimize the whole map; what the motion did not show, or nothing."""
         self.wait()
-        if self._options.final_ba and len(self._world.keyframes) > 2:
-            self._whole("final")
+        options, found = self._options, None
+        if options.final_ba and len(self._world.keyframes) > 2:
+            found = self._whole("final")
+        if options.is_inertial and not self._tracker.is_inertial:
+            tried = [one["refused"] for one in self.steps if one["step"] == "inertial initialization"]
+            return "the IMU was never initialized. " + (tried or ["There were too few keyframes for it."])[-1]
+        if not options.is_inertial or options.is_stereo or found is None:
+            return ""
+        deviation = self.steps[-1]["scale_deviation"] = scale_deviation(found)
+        if deviation <= options.max_scale_deviation:
+            return ""
+        return (
+            f"the motion shows lengths to {100.0 * deviation:.1f} % only (one standard deviation), allowed "
+            f"are {100.0 * options.max_scale_deviation:g} %. Move more, with accelerations and turns."
+        )
 
-    def _whole(self, step: str) -> None:
+    def _whole(self, step: str) -> Result:
         options = self._options.solve.with_changes(iterations=20)
         solve = full_inertial_ba if self._tracker.is_inertial else global_ba
         found = solve(self._world, options=options)
         self._drop(found)
         size = len(found.keyframes)
         self.steps.append({"step": step, "seconds": found.seconds["total"], "keyframes": size})
+        return found

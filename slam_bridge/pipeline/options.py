@@ -31,8 +31,10 @@ class PipelineOptions:
     back_tolerance: float = 0.5
     """Tracking a point there and back may end this far from the start, as VINS-Fusion."""
     sigma: float = 0.5
-    """Standard deviation of a tracked pixel: followed patches leave 0.2 to 0.4; corners that are
-    detected anew in each image, as ORB-SLAM3's, 1. A track that drifts by more has to count as wrong."""
+    """Standard deviation of a tracked pixel: followed patches leave 0.2 to 0.4, and a track that drifts by
+    more has to count as wrong."""
+    detected_sigma: float = 1.0
+    """... of a corner that was found in two images on its own, when places are recognised; as ORB-SLAM3."""
     min_parallax: float = 4.0
     """A landmark is made once the rays' angle is so many times their own error (sigma / focal length): its
     depth is then known to a third. ORB-SLAM3 asks for 1.1 degrees, about 9 times."""
@@ -58,6 +60,9 @@ class PipelineOptions:
     """The IMU is initialized from at least so many keyframes (ORB-SLAM3: 10)."""
     inertial_seconds: float = 1.5
     """... over at least this time; ORB-SLAM3: 1 s with stereo, 2 s without."""
+    max_scale_deviation: float = 0.05
+    """Of lengths, one standard deviation: a run with one camera and an IMU that knows them less well at its
+    end is refused. At the initialization 0.1 is enough."""
     refine_seconds: tuple[float, ...] = (5.0, 15.0)
     """After the initialization everything is optimized again at these times: ORB-SLAM3."""
     lost_seconds: float = 5.0

@@ -118,7 +118,7 @@ class Pipeline:
                 points = self.world.landmarks["position"][self.world.landmarks.rows(landmark)].copy()
             if len(mine) < self.options.min_inliers:
                 continue
-            seen = FrameObservations.of(points, here.pixel[mine], sigma=self.options.sigma)
+            seen = FrameObservations.of(points, here.pixel[mine], sigma=self.options.detected_sigma)
             pose = relocalize(self.sequence.rig, seen, min_inliers=self.options.min_inliers)
             if pose.is_usable:
                 good = pose.inliers
@@ -167,14 +167,17 @@ def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> P
     pipeline.mapper.wait()
     tracking = time.perf_counter() - started
     begin = time.perf_counter()
-    pipeline.mapper.finish()
+    refused = pipeline.mapper.finish()
     if len(pipeline.log):
         pipeline.tracker.look_back()
     phases["end"] = time.perf_counter() - begin
-    message = pipeline.message
-    if not len(pipeline.log):
-        message = "the map never started: " + Status.STARTING.value + "."
     stamps, poses = pipeline.log.poses(pipeline.world)
+    if not len(stamps):
+        refused = "the map never started: " + Status.STARTING.value + "."
+    elif refused and not pipeline.options.is_stereo:  # nothing else measures lengths
+        stamps, poses = stamps[:0], poses[:0]
+        refused += " There are no poses in metres; --mode mono gives some without."
+    message = " ".join(one for one in (pipeline.message, refused) if one)
     return PipelineResult(
         stamps,
         poses,

@@ -375,6 +375,8 @@ class Tracker:
         wide = found.inliers & (found.parallax > options.min_parallax * sigma)
         if wide.sum() < options.keyframe_features or found.inliers.mean() < 0.7:
             return None
+        if np.median(found.parallax[found.inliers]) < options.keyframe_parallax / 460.0:
+            return None  # so little shows a depth to a few times itself: the map's unit would drift
         distance = float(np.median(np.linalg.norm(found.points[wide], axis=1)))
         motion = found.b_T_a.copy()
         motion[:3] /= distance

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.geometry import SE3
+from graphopt.errors import SolverError
+from graphopt.geometry import SE3, SO3
+from slam_bridge.problems.result import Result
 from slam_bridge.selection import Selection
 
 
@@ -45,3 +47,22 @@ def kept(before: Selection, after: Selection) -> Selection:
 def _centres(s: Selection, lever: np.ndarray) -> np.ndarray:
     """(k, 3) of the camera, `lever` (3,) from the body."""
     return np.asarray(SE3(s.world_T_body).act(np.tile(lever, (len(s.keyframes), 1))))
+
+
+def scale_deviation(result: Result) -> float:
+    """Standard deviation of a length in a result, as a fraction of it; infinite where nothing measures it.
+
+    That of the distance from the first keyframe to the farthest one, of their marginal covariance.
+    """
+    poses = result.keyframes.world_T_body
+    ways = poses[:, :3] - poses[0, :3]
+    distances = np.linalg.norm(ways, axis=1)
+    far = int(np.argmax(distances))
+    keyframe = int(result.keyframes.ids[far])
+    try:
+        covariance = result.covariance([keyframe])[("keyframe", keyframe)][:3, :3]
+    except SolverError:
+        return float("inf")
+    along = np.asarray(SO3(poses[far, 3:]).inverse().act(ways[far])) / distances[far] ** 2
+    variance = float(along @ covariance @ along)
+    return float(np.sqrt(variance)) if variance >= 0.0 else float("inf")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import graphopt
 from graphopt import datasets
 from graphopt.solver import auto_device
-from graphopt.solver.auto_device import choose_device
+from graphopt.solver.auto_device import choose_device, device_for_more
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
@@ -44,3 +45,40 @@ def test_without_a_gpu_it_is_the_cpu(monkeypatch):
     monkeypatch.setattr(auto_device, "_discrete_gpu", lambda: None)
     monkeypatch.setattr(auto_device, "LARGE", 1)
     assert choose_device(Structure(datasets.sphere(5, 30).select()), SolverOptions()) == "cpu"
+
+
+MORE = {
+    "images": (lambda: datasets.ba(8, 400), 0.0, {}, "vulkan:1"),
+    "few images": (lambda: datasets.ba(4, 30), 0.0, {}, "cpu"),
+    "dense poses": (lambda: datasets.sphere(5, 30), 1e9, {}, "vulkan:1"),
+    "a chain": (lambda: datasets.sphere(5, 30), 1e6, {}, "cpu"),
+    "a factorization asked for": (lambda: datasets.ba(8, 400), 0.0, {"linear_solver": "cholesky"}, "cpu"),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_further_calls_go_to_an_open_gpu_where_the_cores_take_longer(name, monkeypatch):
+    """By operations of the factorization, or images to eliminate; never where no GPU is open."""
+    make, flops, asked, expected = MORE[name]
+    structure, options = Structure(make().select()), SolverOptions(**asked)
+    monkeypatch.setattr(auto_device.kernels, "num_threads", lambda: 1)
+    monkeypatch.setattr(auto_device, "_open_gpu", lambda: 1)
+    assert device_for_more(structure, options, flops) == expected
+    monkeypatch.setattr(auto_device, "_open_gpu", lambda: None)
+    assert device_for_more(structure, options, flops) == "cpu"
+
+
+def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
+    """The first call stays on the CPU, the next ones do not, and reach the same minimum."""
+    monkeypatch.setattr(auto_device, "GPU_ELIMINATED", 0.0)
+    monkeypatch.setattr(auto_device, "_open_gpu", lambda: 0)
+    graph = datasets.ba(5, 40)
+    start = [one.estimate.copy() for one in graph.vertex_sets]
+    found = []
+    for _ in range(3):
+        for one, values in zip(graph.vertex_sets, start, strict=True):
+            one.estimate[...] = values
+        found.append(graphopt.optimize(graph))
+    assert [one.device for one in found] == ["cpu", "vulkan:0", "vulkan:0"]
+    chi2 = [one.final_chi2 for one in found]
+    assert chi2[1] == chi2[2] == pytest.approx(chi2[0], rel=1e-9)

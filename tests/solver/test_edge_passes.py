@@ -196,6 +196,19 @@ def test_rows_are_padded(threads):
             np.testing.assert_array_equal(out[:, :3, 1], rest.astype(np.float32))
 
 
+@pytest.mark.parametrize("width", ["float64", "two_floats"])
+def test_rows_come_back(threads, width):
+    """Chosen ones, without what pads them; the others stay."""
+    rng = np.random.default_rng(0)
+    sent, values = rng.normal(size=(MANY, 3)), rng.normal(size=(MANY, 3))
+    records = np.empty(MANY * 4)
+    kernels.pad_rows(sent, 4, 0, width, records.view(np.uint8))
+    chosen = rng.random(MANY) < 0.7
+    expected = np.where(chosen[:, None], sent, values)
+    kernels.unpad_rows(records, 4, width, chosen, values)
+    np.testing.assert_allclose(values, expected, rtol=0.0 if width == "float64" else 1e-14)
+
+
 @pytest.mark.parametrize("num", [0, 1, MANY])
 def test_row_table(threads, num):
     """Offset, first scalar row and dimension of the block, for every scalar row."""

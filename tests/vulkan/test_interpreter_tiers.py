@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphopt.device import ShaderError
+from graphopt.device.built import BuiltOnce
 from graphopt.device.tiers import BuiltKernels, Choice, TieredKernel, build_kernels, tier_choice
 from graphopt.errors import OptionError
 
@@ -19,11 +20,16 @@ class SlowDevice:
         self.info: dict[str, str] = {}
         self.may_go_on = threading.Semaphore(0)
         self.built: list[str] = []
+        self._kernels: BuiltOnce[None] = BuiltOnce()
 
     def save_pipeline_cache(self):
         """There is none."""
 
     def generated(self, kernel, constants=None):
+        """Each kernel once, as a device does."""
+        self._kernels.get(kernel, lambda: self._build(kernel))
+
+    def _build(self, kernel):
         """Wait for the test's permission, then note the kernel."""
         assert self.may_go_on.acquire(timeout=30)
         if kernel == "wrong":
@@ -31,13 +37,16 @@ class SlowDevice:
         self.built.append(kernel)
 
 
-def tiered(device, kernels=("a", "b"), choice: Choice | None = "auto") -> TieredKernel[str]:
+def tiered(
+    device, kernels=("a", "b"), choice: Choice | None = "auto", built: BuiltKernels | None = None
+) -> TieredKernel[str]:
     return TieredKernel(
         device,
         interpreted=lambda: "interpreted",
         kernels=lambda: iter(kernels),
         compiled=lambda: f"compiled {'+'.join(sorted(device.built))}",
         choice=choice,
+        built=built,
     )
 
 
@@ -83,24 +92,6 @@ def test_kernels_are_built_while_others_are_written():
     build_kernels(SimpleNamespace(generated=build), iter(("first", "second")))
 
 
-def of_set(device, kernels, built, asked) -> TieredKernel[str]:
-    """One that claims its set of kernels, as a solver's thread does, and notes that it made their text."""
-
-    def texts():
-        if built.claim():
-            asked.append(built)
-            yield from kernels
-
-    return TieredKernel(
-        device,
-        interpreted=lambda: "interpreted",
-        kernels=texts,
-        compiled=lambda: "compiled",
-        choice="auto",
-        built=built,
-    )
-
-
 def test_a_set_is_known_once_all_its_kernels_are_there(monkeypatch):
     """And not where one of them failed."""
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "")
@@ -108,36 +99,30 @@ def test_a_set_is_known_once_all_its_kernels_are_there(monkeypatch):
         device = SlowDevice()
         device.may_go_on.release(2)
         built = BuiltKernels(device, b"some kernels")
-        one = of_set(device, kernels, built, [])
-        one.wait()
+        tiered(device, kernels, built=built).wait()
         assert built.are_there() == expected
 
 
-def test_a_set_is_built_once_for_all_who_want_it_at_the_same_time(monkeypatch):
-    """The second waits for the first; where that one fails it tries itself; another set does not wait."""
-    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", "")
-    for kernels in (("a", "b"), ("a", "wrong")):
-        device, asked = SlowDevice(), []
-        sets = [BuiltKernels(device, b"the same") for _ in range(2)]
-        first = of_set(device, kernels, sets[0], asked)
-        device.may_go_on.release()
-        while "a" not in device.built:
-            pass
-        second = of_set(device, kernels, sets[1], asked)
-        other = of_set(device, ("c",), BuiltKernels(device, b"another"), [])
-        device.may_go_on.release(4)
-        for one in (first, second, other):
-            one.wait()
-        assert other.advance() and other.active == "compiled"
-        if "wrong" in kernels:
-            assert len(asked) == 2
-            for one in (first, second):
-                with pytest.raises(ShaderError):
-                    one.advance()
-        else:
-            assert asked == [sets[0]]
-            assert sorted(device.built) == ["a", "b", "c"]
-            assert second.advance() and second.active == "compiled"
+@pytest.mark.parametrize("kernels", [("a", "b"), ("a", "wrong")])
+def test_kernels_are_built_once_for_all_who_want_them_at_the_same_time(kernels):
+    """A window that moves on meets the thread of the one before; where that one fails it tries itself."""
+    device = SlowDevice()
+    first = tiered(device, kernels)
+    device.may_go_on.release()
+    while "a" not in device.built:
+        pass
+    second, other = tiered(device, kernels), tiered(device, ("c",))
+    device.may_go_on.release(4)
+    for one in (first, second, other):
+        one.wait()
+    assert other.advance() and other.tier == "compiled"
+    if "wrong" in kernels:
+        for one in (first, second):
+            with pytest.raises(ShaderError):
+                one.advance()
+    else:
+        assert sorted(device.built) == ["a", "b", "c"]
+        assert first.advance() and second.advance()
 
 
 def test_tiers_can_be_forced(monkeypatch):

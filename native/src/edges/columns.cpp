@@ -111,6 +111,22 @@ void pad_rows(const double* values, int columns, int record, std::int64_t first_
   });
 }
 
+void unpad_rows(const void* records, int record, Width width, const bool* chosen, std::int64_t num_rows,
+                int columns, double* values) {
+  const auto run = [&](const auto& number) {
+    for_each_share(num_rows * columns, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = (begin + columns - 1) / columns; row * columns < end; ++row)
+        if (chosen[row])
+          for (int k = 0; k < columns; ++k) values[row * columns + k] = number(row * record + k);
+    });
+  };
+  if (width == Width::kFloat64)
+    return run([from = static_cast<const double*>(records)](std::int64_t at) { return from[at]; });
+  run([from = static_cast<const float*>(records)](std::int64_t at) {
+    return static_cast<double>(from[2 * at]) + static_cast<double>(from[2 * at + 1]);
+  });
+}
+
 void row_table(const std::int32_t* dims, const std::int64_t* offset, std::int64_t num_blocks,
                std::uint32_t* out) {
   std::vector<std::int64_t> first(static_cast<std::size_t>(num_blocks) + 1, 0);

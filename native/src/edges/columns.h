@@ -33,6 +33,11 @@ void block_numbers(const std::vector<Columns<double>>& sources, const std::uint3
 void pad_rows(const double* values, int columns, int record, std::int64_t first_row, std::int64_t num_rows,
               Width width, void* out);
 
+// The other way round: the first `columns` numbers of each record of float64 or two floats; rows that are not
+// chosen stay as they are.
+void unpad_rows(const void* records, int record, Width width, const bool* chosen, std::int64_t num_rows,
+                int columns, double* values);
+
 // Of every scalar row of blocks one after the other: offset of the row, first scalar row of its block, and
 // the block's dimension; offset: of each block's first row. Writes (sum of dims, 3).
 void row_table(const std::int32_t* dims, const std::int64_t* offset, std::int64_t num_blocks,

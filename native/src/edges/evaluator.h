@@ -57,7 +57,7 @@ class Evaluator {
       std::int32_t row[kLanes];
       for (int l = 0; l < kLanes; ++l) row[l] = rows[edges[l] * arity + slot];
       const Table& table = tables[static_cast<std::size_t>(slot)];
-      vm::rows_to_lanes(table.data, table.columns, row, input, frame_.data());
+      vm::rows_to_lanes(table.data, table.columns, row, input, frame_.data(), vm::kLanes);
       input += table.columns;
     }
   }

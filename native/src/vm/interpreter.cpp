@@ -1,10 +1,10 @@
 // The interpreter: one instruction at a time on all lanes of a chunk, or on the first vector of lanes.
-#include <cmath>
 #include <cstdint>
 
 #include "vm/lane_math.h"
 #include "vm/lanes.h"
 #include "vm/opcodes.h"
+#include "vm/operations.h"
 #include "vm/planes.h"
 #include "vm/program.h"
 
@@ -31,18 +31,6 @@ template <int kWidth, class F>
 inline void map3(double* d, const double* a, const double* b, const double* c, F f) {
   for (int i = 0; i < kWidth; i += kVectorLanes) store(d + i, f(load(a + i), load(b + i), load(c + i)));
 }
-
-template <int kWidth, class F>
-inline void scalar1(double* d, const double* a, F f) {
-  for (int i = 0; i < kWidth; ++i) d[i] = f(a[i]);
-}
-
-template <int kWidth, class F>
-inline void scalar2(double* d, const double* a, const double* b, F f) {
-  for (int i = 0; i < kWidth; ++i) d[i] = f(a[i], b[i]);
-}
-
-inline Vec truth(IntVec mask) { return mask ? broadcast(1.0) : broadcast(0.0); }
 
 // Signed sum of products and terms; `s` is the code after the destination.
 template <int kWidth>
@@ -171,50 +159,41 @@ void run(const Program& program, double* frame, const RobustContext& robust) {
   const std::uint16_t* pc = program.code.data();
   const auto reg = [&](int k) { return frame + static_cast<std::size_t>(pc[k]) * kLanes; };
 #define NEXT goto* labels[*pc]
-#define MAP1(name, expression)                                                       \
-  do_##name : map1<kWidth>(reg(1), reg(2), [](Vec x) -> Vec { return expression; }); \
-  pc += 3;                                                                           \
+#define MAP1(name)                                                                     \
+  do_##name : map1<kWidth>(reg(1), reg(2), [](Vec x) -> Vec { return op_##name(x); }); \
+  pc += 3;                                                                             \
   NEXT;
-#define MAP2(name, expression)                                                                      \
-  do_##name : map2<kWidth>(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return expression; }); \
-  pc += 4;                                                                                          \
+#define MAP2(name)                                                                                       \
+  do_##name : map2<kWidth>(reg(1), reg(2), reg(3), [](Vec x, Vec y) -> Vec { return op_##name(x, y); }); \
+  pc += 4;                                                                                               \
   NEXT;
-#define MAP3(name, expression)                                                                               \
-  do_##name                                                                                                  \
-      : map3<kWidth>(reg(1), reg(2), reg(3), reg(4), [](Vec x, Vec y, Vec z) -> Vec { return expression; }); \
-  pc += 5;                                                                                                   \
-  NEXT;
-#define SCALAR1(name, expression)                                                             \
-  do_##name : scalar1<kWidth>(reg(1), reg(2), [](double x) -> double { return expression; }); \
-  pc += 3;                                                                                    \
+#define MAP3(name)                                                                         \
+  do_##name : map3<kWidth>(reg(1), reg(2), reg(3), reg(4),                                 \
+                           [](Vec x, Vec y, Vec z) -> Vec { return op_##name(x, y, z); }); \
+  pc += 5;                                                                                 \
   NEXT;
 #define LANES1(name, function)                  \
   do_##name : function<kWidth>(reg(1), reg(2)); \
   pc += 3;                                      \
   NEXT;
-#define SCALAR2(name, expression)                                                                         \
-  do_##name                                                                                               \
-      : scalar2<kWidth>(reg(1), reg(2), reg(3), [](double x, double y) -> double { return expression; }); \
-  pc += 4;                                                                                                \
-  NEXT;
 
   NEXT;
-  MAP2(ADD, x + y)
-  MAP2(SUB, x - y)
-  MAP2(MUL, x * y)
-  MAP1(NEG, -x)
-  MAP3(FMA, fma(x, y, z))
-  MAP3(FMS, fma(x, y, -z))
-  MAP3(FNMA, fnma(x, y, z))
+  MAP2(ADD)
+  MAP2(SUB)
+  MAP2(MUL)
+  MAP1(NEG)
+  MAP3(FMA)
+  MAP3(FMS)
+  MAP3(FNMA)
 do_DOT2:
   for (int i = 0; i < kWidth; i += kVectorLanes)
-    store(reg(1) + i, fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i)));
+    store(reg(1) + i, op_DOT2(load(reg(2) + i), load(reg(3) + i), load(reg(4) + i), load(reg(5) + i)));
   pc += 6;
   NEXT;
 do_DOT3:
   for (int i = 0; i < kWidth; i += kVectorLanes)
-    store(reg(1) + i, fma(load(reg(6) + i), load(reg(7) + i),
-                          fma(load(reg(4) + i), load(reg(5) + i), load(reg(2) + i) * load(reg(3) + i))));
+    store(reg(1) + i, op_DOT3(load(reg(2) + i), load(reg(3) + i), load(reg(4) + i), load(reg(5) + i),
+                              load(reg(6) + i), load(reg(7) + i)));
   pc += 8;
   NEXT;
 do_SUM:
@@ -223,17 +202,17 @@ do_SUM:
 do_BLOCK:
   pc = run_block<kWidth>(frame, pc + 1);
   NEXT;
-  MAP1(RECIP, 1.0 / x)
-  SCALAR1(SQRT, std::sqrt(x))
+  MAP1(RECIP)
+  MAP1(SQRT)
   LANES1(SIN, lanes_sin)
   LANES1(COS, lanes_cos)
 do_SINCOS:
   lanes_sincos<kWidth>(reg(1), reg(2), reg(3));
   pc += 4;
   NEXT;
-  SCALAR1(TAN, std::tan(x))
-  SCALAR1(ASIN, std::asin(x))
-  SCALAR1(ACOS, std::acos(x))
+  MAP1(TAN)
+  MAP1(ASIN)
+  MAP1(ACOS)
   LANES1(ATAN, lanes_atan)
 do_ATAN2:
   lanes_atan2<kWidth>(reg(1), reg(2), reg(3));
@@ -241,20 +220,19 @@ do_ATAN2:
   NEXT;
   LANES1(EXP, lanes_exp)
   LANES1(LOG, lanes_log)
-  SCALAR2(POW, std::pow(x, y))
-  MAP1(ABS, x < 0.0 ? -x : x + 0.0)
-  MAP1(SIGN, x > 0.0 ? broadcast(1.0) : x < 0.0 ? broadcast(-1.0) : x)
-  SCALAR1(FLOOR, std::floor(x))
-  // like np.minimum and np.maximum: NaN where either is
-  MAP2(MIN, (x <= y) | (x != x) ? x : y)
-  MAP2(MAX, (x >= y) | (x != x) ? x : y)
-  MAP2(LT, truth(x < y))
-  MAP2(LE, truth(x <= y))
-  MAP2(EQ, truth(x == y))
-  MAP2(AND, truth((x != 0.0) & (y != 0.0)))
-  MAP2(OR, truth((x != 0.0) | (y != 0.0)))
-  MAP1(NOT, truth(x == 0.0))
-  MAP3(SELECT, x != 0.0 ? y : z)
+  MAP2(POW)
+  MAP1(ABS)
+  MAP1(SIGN)
+  MAP1(FLOOR)
+  MAP2(MIN)
+  MAP2(MAX)
+  MAP2(LT)
+  MAP2(LE)
+  MAP2(EQ)
+  MAP2(AND)
+  MAP2(OR)
+  MAP1(NOT)
+  MAP3(SELECT)
 do_ROBUST:
   run_robust<kWidth>(robust, reg(1), reg(2), reg(3));
   pc += 4;
@@ -273,8 +251,15 @@ do_END:
 
 }  // namespace
 
+int lanes_of(const Program& program, int num_lanes) {
+  const int whole = (num_lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+  return program.machine_code != nullptr || whole == kVectorLanes ? whole : kLanes;
+}
+
 void execute(const Program& program, double* frame, const RobustContext& robust, int num_lanes) {
-  if (num_lanes <= kVectorLanes)
+  if (program.machine_code != nullptr)
+    program.machine_code(frame, robust, num_lanes);
+  else if (num_lanes <= kVectorLanes)
     run<kVectorLanes>(program, frame, robust);
   else
     run<kLanes>(program, frame, robust);

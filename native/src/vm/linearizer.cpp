@@ -122,11 +122,12 @@ void Linearizer::for_each_partition(const std::function<void(int)>& task) {
 void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk,
                             double* frame) const {
   const std::int32_t* input = program.input_registers.data();
+  const int lanes = lanes_of(program, g.num_lanes(chunk));
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
     if (std::all_of(rows + 1, rows + kLanes, [&](std::int32_t row) { return row == rows[0]; }))
-      row_to_lanes(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame);
+      row_to_lanes(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame, lanes);
     else
-      rows_to_lanes(base, columns, rows, input, frame);
+      rows_to_lanes(base, columns, rows, input, frame, lanes);
     input += columns;
   };
   const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
@@ -143,7 +144,7 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
   for (int k = 0; k < g.measurement_dim + g.information_dim; ++k, ++input, data += kLanes) {
     if (*input < 0) continue;
     double* out = frame + static_cast<std::size_t>(*input) * kLanes;
-    for (int l = 0; l < kLanes; l += kVectorLanes) store(out + l, load(data + l));
+    for (int l = 0; l < lanes; l += kVectorLanes) store(out + l, load(data + l));
   }
 }
 
@@ -200,7 +201,7 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
             }
             return;
           }
-          lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride);
+          lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
           for (int l = 0; l < count; ++l) {
             if (l + kPrefetchDistance < count)
               for (int p = 0; p < num_pieces; ++p) {

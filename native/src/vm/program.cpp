@@ -5,6 +5,7 @@
 #include <string>
 
 #include "vm/lanes.h"
+#include "vm/machine_code.h"
 #include "vm/opcodes.h"
 
 namespace graphopt::vm {
@@ -66,6 +67,7 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
     uses_robust |= opcode == OP_ROBUST;
     ++num_instructions;
   }
+  machine_code = find_machine_code(*this);
 }
 
 void fill_constants(const Program& program, double* frame) {

@@ -6,6 +6,11 @@
 
 namespace graphopt::vm {
 
+struct RobustContext;
+
+// Runs a program on at least the first num_lanes lanes of a frame.
+using RunProgram = void (*)(double* frame, const RobustContext& robust, int num_lanes);
+
 struct Program {
   std::vector<std::uint16_t> code;
   std::vector<double> constants;              // the first registers
@@ -14,6 +19,7 @@ struct Program {
   int num_registers = 0;
   int num_instructions = 0;  // filled by the constructor
   bool uses_robust = false;  // has a ROBUST instruction
+  RunProgram machine_code = nullptr;
 
   Program() = default;
   // Throws std::invalid_argument where the code is malformed: after this, running it touches its registers
@@ -32,6 +38,9 @@ struct RobustContext {
   double* frame = nullptr;          // its registers, constants filled in
   const double* width = nullptr;    // [kLanes]
 };
+
+// Lanes that `execute` works on where so many are wanted.
+int lanes_of(const Program& program, int num_lanes);
 
 // Put the constants into a frame of num_registers * kLanes doubles.
 void fill_constants(const Program& program, double* frame);

@@ -40,12 +40,14 @@ inline void transpose_tile(Vec* rows) {
 #endif
 }
 
+// `lanes` below: how many are wanted, in whole vectors.
+
 // rows[l * stride + k] = frame[registers[k] * kLanes + l] for k < count; stride is a multiple of kVectorLanes
 // and at least count; what lies between count and stride is overwritten.
 inline void lanes_to_rows(const double* frame, const std::int32_t* registers, int count, double* rows,
-                          int stride) {
+                          int stride, int lanes) {
   for (int k = 0; k < count; k += kVectorLanes)
-    for (int l = 0; l < kLanes; l += kVectorLanes) {
+    for (int l = 0; l < lanes; l += kVectorLanes) {
       Vec tile[kVectorLanes];
       for (int i = 0; i < kVectorLanes; ++i) {
         const std::int32_t r = registers[k + i < count ? k + i : count - 1];
@@ -58,10 +60,10 @@ inline void lanes_to_rows(const double* frame, const std::int32_t* registers, in
 
 // frame[registers[k] * kLanes + l] = base[rows[l] * columns + k]; register -1: not wanted.
 inline void rows_to_lanes(const double* base, int columns, const std::int32_t* rows,
-                          const std::int32_t* registers, double* frame) {
+                          const std::int32_t* registers, double* frame, int lanes) {
   for (int k = 0; k < columns; k += kVectorLanes) {
     const int count = columns - k < kVectorLanes ? columns - k : kVectorLanes;
-    for (int l = 0; l < kLanes; l += kVectorLanes) {
+    for (int l = 0; l < lanes; l += kVectorLanes) {
       Vec tile[kVectorLanes];
       for (int i = 0; i < kVectorLanes; ++i)
         tile[i] = load_partial(base + static_cast<std::int64_t>(rows[l + i]) * columns + k, count);
@@ -74,11 +76,12 @@ inline void rows_to_lanes(const double* base, int columns, const std::int32_t* r
 }
 
 // The same where all lanes take the same row.
-inline void row_to_lanes(const double* row, int columns, const std::int32_t* registers, double* frame) {
+inline void row_to_lanes(const double* row, int columns, const std::int32_t* registers, double* frame,
+                         int lanes) {
   for (int k = 0; k < columns; ++k) {
     if (registers[k] < 0) continue;
     double* out = frame + static_cast<std::size_t>(registers[k]) * kLanes;
-    for (int l = 0; l < kLanes; l += kVectorLanes) store(out + l, broadcast(row[k]));
+    for (int l = 0; l < lanes; l += kVectorLanes) store(out + l, broadcast(row[k]));
   }
 }
 

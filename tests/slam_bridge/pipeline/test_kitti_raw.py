@@ -166,3 +166,13 @@ def test_records_out_of_order_and_pauses_are_put_right_and_noted(archives, tmp_p
     assert "2 records are not after the one before" in notes[0] and "1 pauses of up to 0.51 s" in notes[1]
     sequence = open_sequence("kitti", folder.parent)
     assert len(sequence.truth) < len(sequence)
+
+
+def test_what_the_data_do_not_support_is_refused(archives):
+    """One camera, two seconds of which one at rest: no map, no poses; stereo without its IMU says so."""
+    (folder,) = find_sequences("kitti", archives / "extract").values()
+    sequence = open_sequence("kitti", folder).first(25)
+    found = run(sequence, PipelineOptions(mode="mono-inertial", single_thread=True))
+    assert len(found.stamps) == 0 and "the map never started" in found.message
+    found = run(sequence, PipelineOptions(mode="stereo-inertial", single_thread=True))
+    assert len(found.stamps) == 25 and "the IMU was never initialized" in found.message

@@ -1,6 +1,7 @@
 """Real images, from pixels to trajectory errors; one thread gives the same answer twice; the report."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +103,16 @@ def test_one_failed_sequence_does_not_stop_the_others(euroc_clip, tmp_path, caps
     assert "no calibration" in entries["bad"]["error"]
     assert [key for key, entry in entries.items() if "error" not in entry] == [euroc_clip.name]
     assert "bad: SequenceError" in capsys.readouterr().err
+
+
+def test_a_scale_that_the_motion_hardly_shows_is_refused(euroc_clip):
+    """The deviation of lengths is known and small here; a stricter limit refuses the same run."""
+    sequence = open_sequence("euroc", euroc_clip).first(110)
+    options = PipelineOptions(mode="mono-inertial", single_thread=True)
+    found = run(sequence, options)
+    deviation = found.steps[-1]["scale_deviation"]
+    assert found.message == "" and 0.0 < deviation < 0.05
+    strict = replace(options, max_scale_deviation=0.5 * deviation)
+    refused = run(sequence, strict)
+    assert len(refused.stamps) == 0
+    assert f"{100.0 * deviation:.1f} % only" in refused.message and "--mode mono" in refused.message

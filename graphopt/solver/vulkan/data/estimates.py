@@ -29,6 +29,7 @@ class RecordSet:
 
     def __init__(self, context: Context, num_rows: int, dim: int):
         self._has_float64 = context.device.has_float64
+        self._width: Width = "float64" if self._has_float64 else "two_floats"
         self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
         self.wide = DeviceArray(context, num_rows * self._record, WIDE)
         self.digest = b""
@@ -45,9 +46,13 @@ class RecordSet:
     def write(self, values: np.ndarray, digest: bytes) -> None:
         """Take (n, dim) numbers, made from numbers of the graph with this digest."""
         self.digest = digest
-        self._fill(self.wide, values, self._record, "float64" if self._has_float64 else "two_floats")
+        self._fill(self.wide, values, self._record, self._width)
         if self.narrow is not None:
             self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+
+    def is_of(self, values: np.ndarray) -> bool:
+        """These were made from such numbers of the graph."""
+        return self.digest != b"" and self.digest == digest_of(values)
 
     def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
         values = np.ascontiguousarray(values, np.float64)
@@ -82,9 +87,9 @@ class RecordSet:
         if self.narrow is not None and target.narrow is not None:
             program.copy(self.narrow.buffer, target.narrow.buffer, self.narrow.nbytes)
 
-    def read(self) -> np.ndarray:
-        """(n, dim) float64 numbers."""
-        return self.unpack(self.wide.read())
+    def bring(self, words: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
+        """Take what `wide.read` has brought into the chosen rows (n,) of float64 numbers (n, dim)."""
+        kernels.unpad_rows(words, self._record, self._width, chosen, values)
 
 
 class DeviceParameters:
@@ -211,14 +216,11 @@ class DeviceEstimates:
 
     def download(self) -> None:
         """Bring the current version into the working arrays of the host, all of it or nothing."""
-        downloaded = {number: self._versions[self.current][number].read() for number in self.moving}
-        for number, numbers in downloaded.items():
-            records, array = self._versions[self.current][number], self.working[number].array
-            optimized = self._is_optimized[number]
-            if optimized.all():
-                array[...] = numbers
-            else:
-                array[optimized] = numbers[optimized]
+        here = self._versions[self.current]
+        brought = {number: here[number].wide.read() for number in self.moving}
+        for number, words in brought.items():
+            records, array = here[number], self.working[number].array
+            records.bring(words, self._is_optimized[number], array)
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
             own = own and self.current not in self._old_narrow
             records.digest = digest_of(array) if own else b""
@@ -251,7 +253,7 @@ class DeviceEstimates:
     def finish(self) -> None:
         """Bring the estimates into the graph, where they are not there."""
         here = self._versions[self.current]
-        if any(here[number].digest != digest_of(self._sets[number].estimate) for number in self.moving):
+        if not all(here[number].is_of(self._sets[number].estimate) for number in self.moving):
             self.download()
             for number in self.moving:
                 self.working[number].write()

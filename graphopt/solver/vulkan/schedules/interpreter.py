@@ -116,7 +116,6 @@ class TieredLinearizer(DeviceLinearizer):
         merged: as `DeviceLinearizer`; the interpreter sums edge set after edge set.
         """
         super().__init__(context, structure, storage, merged)
-        self._built = built
         self._views_made = threading.Event()
         self._tiers: TieredKernel[InterpretedLinearizer | None] = TieredKernel(
             context.device,
@@ -128,17 +127,11 @@ class TieredLinearizer(DeviceLinearizer):
         )
 
     def _all_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """Everything that the compiled linearisation runs; in the thread.
-
-        Nothing, once another solver of the same types has built it: a window that moves on meets the thread
-        of the one before.
-        """
+        """Everything that the compiled linearisation runs; in the thread."""
         try:
             super().prepare()
         finally:
             self._views_made.set()
-        if self._built is not None and not self._built.claim():
-            return
         yield from super().kernels()
         yield from self.oplus_kernels()
 

@@ -1,0 +1,211 @@
+"""Programs as C++ functions: `python -m graphopt.codegen.machine_code LIST FOLDER`, run by the build.
+
+LIST has a line per edge type, variant of its information, and whether it has a robust kernel, and the line
+"robust kernels"; FOLDER gets a file of programs (chi2 and linearize) for each, and `table.cpp`. Values stay
+in processor registers where the interpreter keeps them in memory; instructions, their order and so all digits
+are the same. At run time a program finds its function by the fingerprint of its bytecode
+(native/src/vm/machine_code.h), so a type that was edited since is interpreted.
+
+Needs numpy, no native module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.edge import compile_edge, compile_robust_kernel
+from graphopt.codegen.program import Program
+from graphopt.types import BUILTIN_TYPES, EdgeType
+from graphopt.types.base import working_edge_type
+from graphopt.types.robust_kernels import KERNELS
+
+_HEAD = """// Written by graphopt.codegen.machine_code.
+#include "vm/operations.h"
+
+namespace graphopt::vm {
+"""
+_TAIL = "}  // namespace graphopt::vm\n"
+_MASK = (1 << 64) - 1
+
+
+def fingerprint(program: Program) -> int:
+    """FNV-1a over the words of code, constants and registers, as native/src/vm/machine_code.cpp takes it."""
+    words: list[int] = []
+    for values in (program.code, program.constants, program.input_registers, program.output_registers):
+        words.append(len(values))
+        if values.dtype == np.float64:
+            words += np.ascontiguousarray(values).view(np.uint64).tolist()
+        else:
+            words += values.tolist()
+    words.append(program.num_registers)
+    result = 0xCBF29CE484222325
+    for word in words:
+        result = ((result ^ (word & _MASK)) * 0x100000001B3) & _MASK
+    return result
+
+
+def function(program: Program, name: str) -> str:
+    """A C++ function that runs the program on a frame, a vector of lanes at a time."""
+    values = _Values(program)
+    lines = [line for one in program.instructions for line in values.statements(one)]
+    body = "".join(f"    {line}\n" for line in [*lines, *values.stores()])
+    return (
+        f"// {program.name}\n"
+        f"void {name}(double* frame, [[maybe_unused]] const RobustContext& robust, int num_lanes) {{\n"
+        "  for (int at = 0; at < num_lanes; at += kVectorLanes) {\n"
+        "    [[maybe_unused]] double* const f = frame + at;\n"
+        f"{body}"
+        "  }\n"
+        "}\n"
+    )
+
+
+class _Values:
+    """Which C++ variable has what a register holds now."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._inputs = {register for register in program.input_registers.tolist() if register >= 0}
+        self._names: dict[int, str] = {}
+        self._loads: list[str] = []
+        self._count = 0
+
+    def statements(self, one: Instruction) -> Iterator[str]:
+        """Statements of an instruction, loads of inputs first."""
+        sources = [self._source(register) for register in one.sources]
+        loads, self._loads = self._loads, []
+        yield from loads
+        if one.name in ("BLOCK", "SUM"):
+            sums = _block(one, sources) if one.name == "BLOCK" else [_sum(one, sources)]
+            for register, value in zip(one.destinations, sums, strict=True):
+                yield f"const Vec v{self._count} = {value};"
+                self._names[register] = f"v{self._count}"
+                self._count += 1
+            return
+        results = [f"v{self._count + k}" for k in range(len(one.destinations))]
+        self._count += len(results)
+        if len(results) == 1:
+            yield f"const Vec {results[0]} = op_{one.name}({', '.join(sources)});"
+        else:
+            context = ["robust", "at"] if one.name == "ROBUST" else []
+            yield f"Vec {', '.join(results)};"
+            yield f"op_{one.name}({', '.join([*context, *sources, *results])});"
+        self._names.update(zip(one.destinations, results, strict=True))
+
+    def stores(self) -> Iterator[str]:
+        """Statements that store the outputs."""
+        for register in dict.fromkeys(self._program.output_registers.tolist()):
+            if register in self._names and self._names[register][0] == "v":
+                yield f"store(f + {register} * kLanes, {self._names[register]});"
+
+    def _source(self, register: int) -> str:
+        if register < len(self._program.constants):
+            return f"broadcast({_literal(float(self._program.constants[register]))})"
+        if register not in self._names:
+            assert register in self._inputs, "a register is read before it is written"
+            self._names[register] = f"in{register}"
+            self._loads.append(f"const Vec in{register} = load(f + {register} * kLanes);")
+        return self._names[register]
+
+
+def _sum(one: Instruction, sources: list[str]) -> str:
+    assert one.counts is not None
+    num_pos, num_neg, num_plus, _ = one.counts
+    pairs = [(sources[2 * k], sources[2 * k + 1]) for k in range(num_pos + num_neg)]
+    terms = sources[2 * (num_pos + num_neg) :]
+    total = terms[0] if num_plus else "Vec{}"
+    for k, (a, b) in enumerate(pairs):
+        total = f"{'fma' if k < num_pos else 'fnma'}({a}, {b}, {total})"
+    for k, term in enumerate(terms[1 if num_plus else 0 :], 1 if num_plus else 0):
+        total = f"({total} {'+' if k < num_plus else '-'} {term})"
+    return total
+
+
+def _block(one: Instruction, sources: list[str]) -> Iterator[str]:
+    assert one.counts is not None
+    rows, columns, num_pos, num_neg = one.counts
+    length = num_pos + num_neg
+    sides = [sources[k * length : (k + 1) * length] for k in range(rows + columns)]
+    for row in sides[:rows]:
+        for column in sides[rows:]:
+            total = "Vec{}"
+            for k, (a, b) in enumerate(zip(row, column, strict=True)):
+                total = f"{'fma' if k < num_pos else 'fnma'}({a}, {b}, {total})"
+            yield total
+
+
+def _literal(value: float) -> str:
+    if not np.isfinite(value):
+        return '__builtin_nan("")' if np.isnan(value) else f"{'-' if value < 0 else ''}__builtin_inf()"
+    return value.hex()
+
+
+def programs_of(line: str) -> list[Program]:
+    """chi2 and linearize of a line of the list, or all robust kernels."""
+    if line == "robust kernels":
+        functions = dict.fromkeys(kernel.function for kernel in KERNELS)
+        return [compile_robust_kernel(function) for function in functions]
+    name, information, kernel = line.split()
+    found = [one for one in BUILTIN_TYPES if isinstance(one, EdgeType) and one.name == name]
+    if len(found) != 1 or kernel not in ("robust", "plain"):
+        raise ValueError(f"{line!r}: expected an edge type, its information, and 'robust' or 'plain'.")
+    robust = KERNELS[1].function if kernel == "robust" else None
+    compiled = compile_edge(working_edge_type(found[0]), information=information, robust=robust)
+    return [compiled.chi2, compiled.linearize]
+
+
+def lines_of(path: Path) -> list[str]:
+    """Lines of the list, without comments."""
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def write_functions(lines: list[str], folder: Path) -> None:
+    """Write one file per line and the table; files that would not change are left alone."""
+    table: list[tuple[int, str]] = []
+    for number, line in enumerate(lines):
+        functions = []
+        for k, program in enumerate(programs_of(line)):
+            name = f"run_{number}_{k}"
+            functions.append(f"void {name}(double*, const RobustContext&, int);\n\n{function(program, name)}")
+            table.append((fingerprint(program), name))
+        _write(folder / f"program_{number}.cpp", f"{_HEAD}\n" + "\n".join(functions) + f"\n{_TAIL}")
+    declared = "".join(f"void {name}(double*, const RobustContext&, int);\n" for _, name in table)
+    rows = "".join(f"    {{{value:#x}, &{name}}},\n" for value, name in table) + "    {0, nullptr},\n"
+    text = (
+        '// Written by graphopt.codegen.machine_code.\n#include "vm/machine_code.h"\n\n'
+        f"namespace graphopt::vm {{\n\n{declared}\n"
+        f"const MachineCode kMachineCode[] = {{\n{rows}}};\n"
+        f"const int kNumMachineCode = {len(table)};\n\n{_TAIL}"
+    )
+    _write(folder / "table.cpp", text)
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and path.read_text() == text:
+        return
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    os.replace(temporary, path)
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        prog="python -m graphopt.codegen.machine_code", description="Programs as C++ functions."
+    )
+    parser.add_argument("list", type=Path, help="which programs")
+    parser.add_argument("folder", type=Path, help="where the files go")
+    arguments = parser.parse_args()
+    os.environ["GRAPHOPT_CACHE"] = "off"  # a build leaves nothing in the user's folder
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    write_functions(lines_of(arguments.list), arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

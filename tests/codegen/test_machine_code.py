@@ -1,0 +1,74 @@
+"""Programs that are compiled into the CPU modules are found there and give the interpreter's digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulation import disturb, simulated_map
+
+import slam_bridge as sb
+from graphopt.codegen.machine_code import fingerprint, lines_of, programs_of
+from graphopt.codegen.program import Program
+from graphopt.cpu_kernels import kernels
+from graphopt.solver import cpu
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from slam_bridge.selection import select
+
+LINES = lines_of(Path(__file__).parents[2] / "native" / "machine_code.txt")
+
+
+def interpreted(program):
+    """The same program with a register more: none that was compiled."""
+    return kernels.Program(
+        program.code,
+        program.constants,
+        program.input_registers,
+        program.output_registers,
+        program.num_registers + 1,
+    )
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_program_has_the_interpreters_digits(line):
+    """For one lane, a vector, some vectors and more than a chunk; also for numbers that are none."""
+    rng = np.random.default_rng(0)
+    for program in programs_of(line):
+        assert program.native.is_machine_code, f"{program.name}: build the native modules again"
+        assert not interpreted(program).is_machine_code
+        if "robust" in program.name:
+            continue  # below
+        for count in (1, 8, 21, 70):
+            inputs = rng.uniform(0.1, 1.5, (count, program.num_inputs)) * rng.choice([-1.0, 1.0], (count, 1))
+            inputs[::5, ::3] = rng.choice([0.0, np.inf, np.nan, -1e300, 1e-300])
+            np.testing.assert_array_equal(program.run(inputs), interpreted(program).run(inputs))
+
+
+def test_programs_differ():
+    """No two have one fingerprint."""
+    every = [program for line in LINES for program in programs_of(line)]
+    assert len({fingerprint(one) for one in every}) == len({one.code.tobytes() for one in every})
+
+
+@pytest.mark.parametrize("sigma", [1.0, 0.7], ids=["identity", "diagonal"])
+def test_a_window_with_kernels_has_the_interpreters_digits(sigma, monkeypatch):
+    """chi2, H and b of a visual-inertial window with robust kernels, bit by bit."""
+    world, _ = simulated_map(np.random.default_rng(3), 0.25 * np.arange(5), 80, pixels=2.0)
+    disturb(world, np.random.default_rng(4))
+    world.observations["sigma"][:] = sigma
+    ids = world.keyframes.ids
+    graph = sb.Window().load(select(world, ids[1:], ids[:1], inertial=ids), sb.SolveOptions())
+
+    def linearized():
+        cpu.compiled_edge.cache_clear()
+        solver = cpu.CpuBlockSolver(graph, Structure(graph.select()), SolverOptions(device="cpu"))
+        return solver.linearize(), solver.chi2(), solver.values.copy(), solver.b.copy()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "native", property(interpreted))
+        expected = linearized()
+    found = linearized()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
