@@ -2,7 +2,8 @@
 
     python -m benchmarks.expression_batches            # benchmarks 1 to 3, sweeps over points, counts, sizes
     python -m benchmarks.expression_batches --quick    # benchmark 2 only
-    python -m benchmarks.expression_batches --device vulkan    # values and sums on a GPU
+    python -m benchmarks.expression_batches --device vulkan    # on a GPU
+    python -m benchmarks.expression_batches --fits             # fits from 1 to 100 starts each
 
 Roth's benchmarks: 250,000 or 10,000 expressions of two variables from an exhaustive search (+ - * / ^ abs
 log exp 1/x sqrt, about two parameters), 362 or 10,860 points, 100 evaluations with new parameters, float32.
@@ -79,16 +80,37 @@ def row(
             cells.append(f"{seconds:8.3f}")
             del out
         starts = parameters[:, :1]
-        fitted = best_of(1, lambda b=batch, d=data, t=target, s=starts: graphopt.fit_batch(b, d, t, s))
+        fitted = best_of(
+            repeats, lambda b=batch, d=data, t=target, s=starts: graphopt.fit_batch(b, d, t, s, device=device)
+        )
         cells.append(f"{fitted:8.3f}")
     print(f"{name:12} {num_expressions:8} {num_points:7} {num_sets:5} {tokens:6}", *cells, flush=True)
+
+
+def print_fits(num_expressions: int, num_points: int, num_sets: int, device: str) -> None:
+    """One line: seconds of fits from several starts, and how they ended."""
+    for dtype in (np.float32, np.float64):
+        texts, data, starts, target = problem(num_expressions, num_points, num_sets, 12, dtype)
+        batch = graphopt.ExpressionBatch(texts, 2)
+        fits = graphopt.fit_batch(batch, data, target, starts[:, :1], device=device)  # kernels are made
+        begin = time.perf_counter()
+        fits = graphopt.fit_batch(batch, data, target, starts, device=device)
+        seconds = time.perf_counter() - begin
+        usable, steps = np.mean(fits.status <= 1), np.mean(fits.num_iterations)
+        print(
+            f"fits, {np.dtype(dtype).name}: {num_expressions} expressions from {num_sets} starts, "
+            f"{num_points} points: {seconds:.3f} s, {steps:.1f} steps on average, "
+            f"{100.0 * usable:.1f} % usable",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="benchmark 2 only")
-    parser.add_argument("--device", default="cpu", help="for values and sums; fits run on the CPU")
+    parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:NUMBER; default: cpu")
+    parser.add_argument("--fits", action="store_true", help="fits from several starts only")
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     print(
@@ -99,6 +121,10 @@ def main() -> None:
         f"{'':12} {'expr.':>8} {'points':>7} {'sets':>5} {'tokens':>6} {'read[us]':>8} {'f32 val.':>8} "
         f"{'f32 sums':>8} {'f32 fits':>8} {'f64 val.':>8} {'f64 sums':>8} {'f64 fits':>8}"
     )
+    if arguments.fits:
+        for sets in (1, 10, 100):
+            print_fits(10000, 362, sets, arguments.device)
+        return
     row("benchmark 2", 10000, 362, 100, 12, arguments.repeats, arguments.device)
     if arguments.quick:
         return

@@ -466,6 +466,9 @@ class ExpressionSet:
     def pack(
         self, like: np.ndarray, parameters: np.ndarray, num_sets: np.ndarray, strides: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+    def pack_fit(
+        self, like: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
     def fit(
         self,
         data: np.ndarray,

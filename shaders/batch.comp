@@ -15,7 +15,6 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 #include "reduce.glsl"
-#include "batch_opcodes.glsl"
 layout(constant_id = 1) const uint NUM_REGISTERS = 16;
 layout(constant_id = 2) const uint SUMS = 0;  // 1: sums of squares
 PARAMETERS(uint first_item; uint num_points; uint stride; uint num_columns; uint num_blocks;)
@@ -27,60 +26,11 @@ INPUT(4, real, target)    // (num_points,)
 INPUT(5, real, scalars)
 OUTPUT(6, real, result)
 
-real registers[NUM_REGISTERS];
-uint point, scalar_base, kinds;
-
-real value_of(accumulator s) { return value(s); }  // below, a local has its name
-real truth(bool x) { return x ? ONE : ZERO; }
-real vector_value(uint index) {
-  return index < push.num_columns ? data.at[index * push.stride + point] : registers[index - push.num_columns];
-}
-real operand(uint k, uint index) {
-  return bitfieldExtract(kinds, int(8 + k), 1) != 0 ? scalars.at[scalar_base + index] : vector_value(index);
-}
-
-void run(uint begin, uint end) {
-  for (uint at = begin; at < end; ++at) {
-    const uvec4 w = code.at[at];
-    kinds = w.x;
-    const uint op = w.x & 0xffu;
-    const real x = operand(0, w.y & 0xffffu);
-    const real y = op < OP_NEG || op == OP_SELECT ? operand(1, w.y >> 16) : ZERO;
-    real z = ZERO;
-    switch (op) {
-      case OP_ADD: z = x + y; break;
-      case OP_SUB: z = x - y; break;
-      case OP_MUL: z = x * y; break;
-      case OP_DIV: z = x / y; break;
-      case OP_POW: z = math_pow(x, y); break;
-      case OP_ATAN2: z = math_atan2(x, y); break;
-      case OP_MIN: z = math_min(x, y); break;
-      case OP_MAX: z = math_max(x, y); break;
-      case OP_LT: z = truth(x < y); break;
-      case OP_LE: z = truth(x <= y); break;
-      case OP_EQ: z = truth(x == y); break;
-      case OP_AND: z = truth(x != ZERO && y != ZERO); break;
-      case OP_OR: z = truth(x != ZERO || y != ZERO); break;
-      case OP_NEG: z = -x; break;
-      case OP_ABS: z = abs(x); break;
-      case OP_SIGN: z = math_sign(x); break;
-      case OP_FLOOR: z = floor(x); break;
-      case OP_NOT: z = truth(x == ZERO); break;
-      case OP_SQRT: z = sqrt(x); break;
-      case OP_EXP: z = math_exp(x); break;
-      case OP_LOG: z = math_log(x); break;
-      case OP_SIN: z = math_sin(x); break;
-      case OP_COS: z = math_cos(x); break;
-      case OP_TAN: z = math_tan(x); break;
-      case OP_ASIN: z = math_asin(x); break;
-      case OP_ACOS: z = math_acos(x); break;
-      case OP_ATAN: z = math_atan(x); break;
-      case OP_SELECT: z = x != ZERO ? y : operand(2, w.z); break;
-      default: z = real(FLOAT_NAN); break;  // no operation
-    }
-    registers[(w.x >> 16) - push.num_columns] = z;
-  }
-}
+uint point, scalar_base;
+#define FIRST_REGISTER push.num_columns
+#define VECTOR(index) data.at[(index) * push.stride + point]
+#define SCALAR(index) scalars.at[scalar_base + (index)]
+#include "batch_run.glsl"
 
 void main() {
   const uint item = push.first_item + WORKGROUP / push.num_blocks, block = WORKGROUP % push.num_blocks;

@@ -61,6 +61,7 @@ def fit_batch(
     start: Any,
     *,
     variables: Sequence[str] | None = None,
+    device: str = "cpu",
     max_num_iterations: int = 100,
     function_tolerance: float = 1e-8,
     parameter_tolerance: float = 1e-8,
@@ -72,8 +73,10 @@ def fit_batch(
     expressions are residuals themselves. max_num_iterations: steps tried. Tolerances: relative decrease of
     the sum, relative length of a step, cosine of the angle between the residual and a column of the Jacobian.
 
+    device: "cpu" (by all threads), or "vulkan", "vulkan:1", ...: an iteration of all fits is one submission.
+
     A fit that fails is marked in `status`, and never the `best` one. Raises ExpressionError, ShapeError,
-    OptionError.
+    OptionError, DeviceError.
     """
     tolerances = function_tolerance, parameter_tolerance, gradient_tolerance
     if max_num_iterations < 0 or not all(0.0 <= t < 1.0 for t in tolerances):
@@ -87,11 +90,17 @@ def fit_batch(
     found = sets.values.copy()
     sums, status = np.empty(sets.total), np.empty(sets.total, np.int8)
     iterations = np.empty(sets.total, np.int32)
-    with interruptible():
-        batch.native.fit(
-            points.data, points.num_points, points.target, sets.values, sets.num_sets, sets.strides,
-            max_num_iterations, tolerances, found, sums, status, iterations,
-        )  # fmt: skip
+    if device == "cpu":
+        with interruptible():
+            batch.native.fit(
+                points.data, points.num_points, points.target, sets.values, sets.num_sets, sets.strides,
+                max_num_iterations, tolerances, found, sums, status, iterations,
+            )  # fmt: skip
+    else:
+        from graphopt.expressions.fit_on_device import fit_on_device
+
+        results = found, sums, status, iterations
+        fit_on_device(device, batch, points, sets, max_num_iterations, tolerances, results)
     return BatchFit(
         _split(found, sets),
         sets.shaped(sums),

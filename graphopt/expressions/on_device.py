@@ -49,12 +49,7 @@ def evaluate_on_device(
     per_set = points.num_points if points.target is None else num_blocks
     result_bytes = sets.total * per_set * points.data.itemsize
     code, table, scalars, registers = batch.native.pack(points.data, sets.values, sets.num_sets, sets.strides)
-    largest = max(result_bytes, code.nbytes, scalars.nbytes, points.data.nbytes)
-    if largest >= _LARGEST:
-        raise DeviceError(
-            f"The batch needs a buffer of {largest} bytes on the device, expected less than {_LARGEST}. "
-            "Evaluate fewer expressions or sets at a time, or pass a target."
-        )
+    refuse_large(code, scalars, points.data, nbytes=result_bytes)
     classes = _register_classes(registers)
     items = np.concatenate([one for _, one in classes]).astype(np.uint32)
     target = points.data[:1] if points.target is None else points.target
@@ -86,6 +81,16 @@ def evaluate_on_device(
         device.read([(result, 0, rows)])
     else:
         rows[:] = device.download(result, points.data.dtype, rows.size)
+
+
+def refuse_large(*arrays: np.ndarray, nbytes: int = 0) -> None:
+    """DeviceError where an array, or a result of `nbytes`, is larger than kernels can count."""
+    largest = max(nbytes, *(one.nbytes for one in arrays))
+    if largest >= _LARGEST:
+        raise DeviceError(
+            f"The batch needs a buffer of {largest} bytes on the device, expected less than {_LARGEST}. "
+            "Take fewer expressions or sets at a time, or pass a target where values are evaluated."
+        )
 
 
 def _precision(points: Points) -> Any:

@@ -155,22 +155,12 @@ class ExpressionSet {
     std::vector<std::uint32_t> words, table;
     std::vector<T> scalars;
     std::vector<std::int32_t> registers;
-    const auto number = [](std::size_t x) { return static_cast<std::uint32_t>(x); };
-    const auto add = [&](const std::vector<Instruction>& code) {
-      for (const Instruction& one : code) {
-        words.push_back(number(static_cast<std::size_t>(one.op)) | std::uint32_t{one.scalars} << 8 |
-                        std::uint32_t{one.destination} << 16);
-        words.push_back(one.operands[0] | std::uint32_t{one.operands[1]} << 16);
-        words.push_back(one.operands[2]);
-        words.push_back(0);
-      }
-      return number(words.size() / 4);
-    };
     const Points<T> none{like.data(), nullptr, 0, 0, num_columns_};
     for (std::size_t e = 0; e < size(); ++e) {
       const Compiled& code = all[e];
       const Parameters& sets = rows.parameters[e];
-      const std::uint32_t begin = number(words.size() / 4), both = add(code.by_data), end = add(code.by_both);
+      const std::uint32_t begin = number(words.size() / 4), both = add_code(code.by_data, words),
+                          end = add_code(code.by_both, words);
       const Operand output = code.outputs[0];
       table.insert(table.end(), {begin, both, end, output.index | (output.is_scalar ? 1u << 16 : 0u),
                                  number(static_cast<std::size_t>(code.num_scalars())), number(scalars.size()),
@@ -184,14 +174,54 @@ class ExpressionSet {
         scalars.insert(scalars.end(), runner.scalars(), runner.scalars() + count * code.num_scalars());
       }
     }
-    const auto array = [](const auto& values) {
-      using Value = typename std::decay_t<decltype(values)>::value_type;
-      return Array<Value>(static_cast<py::ssize_t>(values.size()), values.data());
-    };
-    return py::make_tuple(array(words), array(table), array(scalars), array(registers));
+    return py::make_tuple(array_of(words), array_of(table), array_of(scalars), array_of(registers));
+  }
+
+  // What shaders/include/batch_fit.glsl takes: code (n, 4), table (expressions, 12), constants, words; by
+  // expression the registers, scalars and parameters.
+  template <class T>
+  py::tuple pack_fit(const Array<T>&) {
+    const std::vector<Compiled>& all = codes(true);
+    std::vector<std::uint32_t> code, table, words;
+    std::vector<T> constants;
+    std::vector<std::int32_t> sizes;
+    for (const Compiled& one : all) {
+      const std::uint32_t begin = number(code.size() / 4), data = add_code(one.by_parameter, code),
+                          both = add_code(one.by_data, code), end = add_code(one.by_both, code);
+      const std::uint32_t first = number(constants.size()), shared = number(words.size());
+      for (const double value : one.constants) constants.push_back(static_cast<T>(value));
+      words.insert(words.end(), one.shared.begin(), one.shared.end());
+      table.insert(table.end(), {begin, data, both, end, number(one.constants.size()),
+                                 number(one.shared.size()), first, shared, number(words.size()), 0, 0, 0});
+      for (const Operand& output : one.outputs)
+        words.push_back(output.index | (output.is_scalar ? 1u << 16 : 0u));
+      sizes.insert(sizes.end(), {std::max(one.num_registers, one.num_parameter_registers), one.num_scalars(),
+                                 one.num_parameters});
+    }
+    return py::make_tuple(array_of(code), array_of(table), array_of(constants), array_of(words),
+                          array_of(sizes));
   }
 
  private:
+  static std::uint32_t number(std::size_t x) { return static_cast<std::uint32_t>(x); }
+
+  // Instructions as the device has them; where they end.
+  static std::uint32_t add_code(const std::vector<Instruction>& code, std::vector<std::uint32_t>& words) {
+    for (const Instruction& one : code) {
+      words.push_back(number(static_cast<std::size_t>(one.op)) | std::uint32_t{one.scalars} << 8 |
+                      std::uint32_t{one.destination} << 16);
+      words.push_back(one.operands[0] | std::uint32_t{one.operands[1]} << 16);
+      words.push_back(one.operands[2]);
+      words.push_back(0);
+    }
+    return number(words.size() / 4);
+  }
+
+  template <class Value>
+  static Array<Value> array_of(const std::vector<Value>& values) {
+    return Array<Value>(static_cast<py::ssize_t>(values.size()), values.data());
+  }
+
   struct One {
     Graph graph;
     Id root = 0;
@@ -301,6 +331,7 @@ void bind_type(py::class_<ExpressionSet>& set) {
           py::arg("strides").noconvert(), py::arg("out"));
   set.def("pack", &ExpressionSet::pack<T>, py::arg("like").noconvert(), py::arg("parameters").noconvert(),
           py::arg("num_sets").noconvert(), py::arg("strides").noconvert());
+  set.def("pack_fit", &ExpressionSet::pack_fit<T>, py::arg("like").noconvert());
   set.def("fit", &ExpressionSet::fit<T>, py::arg("data").noconvert(), py::arg("num_points"),
           py::arg("target").noconvert(), py::arg("starts").noconvert(), py::arg("num_sets").noconvert(),
           py::arg("strides").noconvert(), py::arg("max_num_iterations"), py::arg("tolerances"),
