@@ -56,17 +56,11 @@ def _in_parts(args: argparse.Namespace, comm: Any, leads: bool) -> int:
     """Read, solve and write without the whole graph on any rank."""
     import graphopt.distributed
     from graphopt.cli import optimize, output
-    from graphopt.distributed.writing import check_kind
     from graphopt.io.files import write_bytes
 
     for name in ("plot", "initialize", "checkpoint", "resume"):
         if getattr(args, name) is not None:
             raise agreed(OptionError(f"--{name} needs the whole graph on rank 0: leave out --read-in-parts."))
-    if args.output is not None:
-        try:
-            check_kind(args.input, args.output)
-        except OptionError as error:
-            raise agreed(error) from None
     started = time.perf_counter()
     parted = graphopt.distributed.read(args.input, comm)
     seconds = time.perf_counter() - started

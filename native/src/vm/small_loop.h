@@ -99,8 +99,6 @@ class SmallLoop {
   LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop,
                  const AfterStep& after = {});
 
-  Linearizer& linearizer() { return *system_.linearizer; }
-
  private:
   friend struct GaussNewton;
   friend struct Levenberg;

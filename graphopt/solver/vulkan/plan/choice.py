@@ -154,7 +154,8 @@ def choose_plan(
         raise _needs_whole(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
     linear_solver = configuration.choose_linear_solver(structure.kept_dim if eliminates else None)
-    if linear_solver != "pcg":
+    needs_blocks = replace(configuration, linear_solver=linear_solver).needs_blocks
+    if needs_blocks:
         schur = "explicit" if eliminates else "off"
     else:
         schur = configuration.schur if eliminates else "off"
@@ -166,7 +167,7 @@ def choose_plan(
         asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
     if asked == "host":
         return Plan(_for_host(resolved, structure, eliminates), "host")
-    if linear_solver != "pcg":
+    if needs_blocks:
         if set(pins) - {"auto", "blocks"}:
             raise _needs_products(asked, resolved)
         return _factored(resolved, structure, evaluations, merged)
