@@ -37,6 +37,7 @@ from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse
 
+_MOST_RUNS = 250  # timestamps of a program, less one
 DEFAULT = (
     "dense-441 dense-1000 dense-2000 dense-4000 dense-8721 dense-16002 sphere-2500 manhattan-10000 "
     "torus-5000 grid2d-100000 manhattan-100000 grid3d-8000 sphere-100000"
@@ -128,13 +129,18 @@ class Counting:
 
 
 class Profile(Counting):
-    """Gives every run between two barriers timestamps of its own, by the names of its kernels."""
+    """Gives every run between two barriers timestamps of its own, by the names of its kernels.
 
-    def __init__(self, recorder: Any):
-        super().__init__(recorder)
-        self.names: list[str] = []
+    A program has room for 256: there are several.
+    """
+
+    def __init__(self, device: Any):
+        super().__init__(device.record().timestamp())
+        self._device = device
         self._current: list[str] = []
-        recorder.timestamp()
+        self.programs: list[tuple[Any, list[str]]] = []
+        """Programs, and what runs between their timestamps."""
+        self._names: list[str] = []
 
     def dispatch(self, kernel: Any, *arguments: Any) -> None:
         """Note the kernel's name."""
@@ -145,8 +151,16 @@ class Profile(Counting):
         """End a run."""
         super().barrier()
         self._recorder.timestamp()
-        self.names.append("+".join(sorted(set(self._current))) or "fill")
+        self._names.append("+".join(sorted(set(self._current))) or "fill")
         self._current = []
+        if len(self._names) == _MOST_RUNS:
+            self.finish()
+            self._recorder = self._device.record().timestamp()
+
+    def finish(self) -> None:
+        """End the present program."""
+        self.programs.append((self._recorder.finish(), self._names))
+        self._names = []
 
 
 class DeviceCase:
@@ -195,17 +209,18 @@ class DeviceCase:
 
     def profile(self) -> dict[str, tuple[int, float]]:
         """Milliseconds by kind of step."""
-        recorder = self.device.record()
-        watch = Profile(recorder)
+        watch = Profile(self.device)
         self.solver.record_factorize(watch, self.values)
-        program = recorder.finish()
+        watch.finish()
         for _ in range(3):
-            self.device.submit(program).wait()
-        stamps = program.timestamps()
+            for program, _ in watch.programs:
+                self.device.submit(program).wait()
         found: dict[str, tuple[int, float]] = {}
-        for name, begin, end in zip(watch.names, stamps[:-1], stamps[1:], strict=True):
-            num, spent = found.get(name, (0, 0.0))
-            found[name] = num + 1, spent + 1e-6 * (end - begin)
+        for program, names in watch.programs:
+            stamps = program.timestamps()
+            for name, begin, end in zip(names, stamps[:-1], stamps[1:], strict=True):
+                num, spent = found.get(name, (0, 0.0))
+                found[name] = num + 1, spent + 1e-6 * (end - begin)
         return found
 
 

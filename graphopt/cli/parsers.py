@@ -21,7 +21,7 @@ METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_MODES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = ("hschur", "hpp")
+PRECONDITIONERS = ("hschur", "hpp", "factor", "clusters")
 INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",
@@ -211,7 +211,10 @@ def add_optimize(commands: Any) -> None:
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     _add_schedule(parser, "what of H a GPU stores, see graphopt explain")
     parser.add_argument(
-        "--preconditioner", choices=PRECONDITIONERS, default="hschur", help="of pcg with --schur implicit"
+        "--preconditioner",
+        choices=PRECONDITIONERS,
+        default="hschur",
+        help="of pcg: block-Jacobi of S or H_pp, or a Cholesky factor, older or of clusters",
     )
     parser.add_argument(
         "--pcg-tolerance",

@@ -9,13 +9,13 @@ from graphopt.distributed import reading, writing
 from graphopt.distributed.communicator import Communicator, RankError
 from graphopt.distributed.mpi import MpiCommunicator
 from graphopt.distributed.optimize import optimize
-from graphopt.distributed.reading import PartedGraph
+from graphopt.distributed.tables import PartedGraph
 
 __all__ = ["Communicator", "PartedGraph", "RankError", "optimize", "read", "write"]
 
 
 def read(path: str | os.PathLike[str], comm: Any) -> PartedGraph:
-    """Read a BAL text or .npz in parts, each rank of an mpi4py communicator its own; see `reading`."""
+    """Read BAL, .g2o or COLMAP in parts, each rank of an mpi4py communicator its own; see `reading`."""
     return reading.read(path, MpiCommunicator(comm))
 
 

@@ -30,11 +30,11 @@ from graphopt.distributed.devices import assign_device, rank_devices, threads_of
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
-from graphopt.distributed.reading import PartedGraph
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Share, scatter
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.distributed.solver import make_solver
+from graphopt.distributed.tables import PartedGraph
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.optimizer.algorithm import Algorithm
@@ -231,7 +231,9 @@ def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:
             raise OptionError(f"{name} needs the whole graph on rank 0; this one was read in parts.")
     if wanted.solver.schur == "off":
         raise OptionError("schur='off' needs the whole graph on rank 0; this one was read in parts.")
-    return Summary(parted.num_vertices, parted.num_edges, wanted.method), parted.share
+    summary = Summary(parted.num_vertices, parted.num_edges, wanted.method)
+    summary.fixed_by_gauge = list(parted.held)
+    return summary, parted.share
 
 
 def _own_summary(comm: Communicator, whole: _Whole | None) -> Summary:

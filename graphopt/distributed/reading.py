@@ -1,256 +1,150 @@
-"""Bundle adjustment files (BAL text, .npz) read by all ranks, each a part: no rank holds the whole graph.
+"""Files read by all ranks, each a part: no rank holds the whole graph.
 
-1. Every rank reads an equal piece of the file and turns it into numbers.
-2. Cameras go to all: they are the kept vertices.
-3. Points are dealt as by `partition`'s slabs: cameras stand in a row along the longest axis of their centres,
-   a point has the mean place of the cameras that see it, and the row of points is cut into equal numbers of
-   observations. That needs two sums of one number per point.
-4. Observations and points go to their ranks.
-
-Other formats are read by rank 0, whose graph is then dealt (`scattering`).
+BAL text and .npz (`reading_bal`), COLMAP models (`reading_colmap`) and .g2o. Every rank reads an equal piece
+and turns it into tables, which are dealt (`tables`). Other formats are read by rank 0, whose graph is then
+dealt (`scattering`).
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-import zipfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.partition import cut
-from graphopt.distributed.scattering import Share
-from graphopt.errors import FormatError
-from graphopt.geometry import SO3
-from graphopt.graph import Graph
-from graphopt.io.bal import CAMERA, OBSERVATION, POINT
-from graphopt.io.bal_problem import CAMERA_DIM
+from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.reading_bal import read_bal
+from graphopt.distributed.reading_colmap import read_colmap
+from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
+from graphopt.errors import FormatError, OptionError
+from graphopt.io.build import GraphBuilder
+from graphopt.io.colmap import is_model
+from graphopt.io.dialect_choice import (
+    CPP,
+    compare,
+    depends_on_dialect,
+    marked,
+    readings_are_equal,
+    reread,
+    token_evidence,
+)
+from graphopt.io.dialects import DIALECTS, Dialect
+from graphopt.io.g2o_file import FIX, add_group, tag_table
+from graphopt.io.read_report import ReadReport
+from graphopt.io.tagged import TaggedText, read_tagged
 
-SMALL = 1 << 16
-"""Bytes of a text up to which one rank reads it all."""
-
-
-@dataclass(eq=False)
-class PartedGraph:
-    """A graph of which this rank has its share; `graphopt.optimize(parted, comm=comm)` takes it."""
-
-    path: str
-    share: Share
-    num_vertices: int
-    """Of all ranks."""
-    num_edges: int
-    num_points: int
-
-
-@dataclass(eq=False)
-class _Piece:
-    """What one rank has read."""
-
-    counts: tuple[int, int, int]
-    """Cameras, points, observations of the whole file."""
-    rows: np.ndarray
-    """(k, 4) camera, point, x, y of its observations."""
-    cameras: np.ndarray
-    """Its numbers of the cameras, one camera after the other."""
-    first_point_number: int
-    points: np.ndarray
-    """Its numbers of the points, from that one on."""
+PACKED = (".gz", ".bz2", ".xz")
 
 
 def read(path: str | os.PathLike[str], comm: Communicator) -> PartedGraph:
-    """Read a BAL problem in parts. Collective.
+    """Read a BAL problem, a COLMAP model or a .g2o file in parts. Collective.
 
-    Cameras are vertices 0, 1, ..., points follow, as `graphopt.read` numbers them. `FormatError` or `OSError`
-    on all ranks where a file is damaged or of another kind.
+    Vertices have the numbers that `graphopt.read` gives them. `FormatError`, `OptionError` or `OSError` on
+    all ranks where a file is damaged or of another kind.
     """
     name = os.fspath(path)
-    if name.endswith(".npz"):
-        piece = together(comm, lambda: _read_archive(name, comm))
-    else:
-        piece = _read_text(name, comm)
-    num_cameras, num_points, num_observations = piece.counts
-    cameras = np.concatenate(comm.share(piece.cameras)).reshape(num_cameras, CAMERA_DIM)
-    together(comm, lambda: _check(name, piece, cameras))
-    ranks = _rank_of_points(comm, piece, cameras)
-    rows = _sent(comm, piece.rows, ranks[piece.rows[:, 1].astype(np.int64)])
-    numbers = piece.first_point_number + np.arange(len(piece.points))
-    places = np.stack([numbers, piece.points], axis=1)
-    places = _sent(comm, places, ranks[numbers // 3])
-    seen = np.zeros(num_cameras)
-    seen[rows[:, 0].astype(np.int64)] = 1.0
-    kept = np.flatnonzero(comm.sum(seen)).astype(np.int64)
-    graph = _graph(num_cameras, cameras, rows, places)
-    dims = np.full(len(kept), CAMERA_DIM, np.int32)
-    copies = int(comm.sum(np.array([float(np.count_nonzero(seen))]))[0])
-    share = Share(graph, False, kept, dims, "slabs along the cameras", copies)
-    points = comm.sum(np.array([float(_num_points(graph))]))[0]
-    return PartedGraph(name, share, len(kept) + int(points), num_observations, num_points)
+    if name.endswith(PACKED):
+        raise agreed(OptionError(f"{name}: parts of a packed file cannot be read alone: unpack it first."))
+    if name.endswith(".g2o"):
+        return _read_g2o(name, comm)
+    if together(comm, lambda: is_model(name)):
+        return read_colmap(name, comm)
+    return read_bal(name, comm)
 
 
-def _num_points(graph: Graph) -> int:
-    return sum(len(one) for one in graph.vertex_sets if one.type.tag == POINT)
+# -------------------------------------------------------------------- .g2o
 
 
-def _check(path: str, piece: _Piece, cameras: np.ndarray) -> None:
-    """`FormatError` for numbers that cannot be."""
-    for what, column, count in (("camera", 0, piece.counts[0]), ("point", 1, piece.counts[1])):
-        index = piece.rows[:, column]
-        wrong = np.flatnonzero(~((index >= 0) & (index < count) & (index == np.floor(index))))
-        if len(wrong):
-            raise FormatError(
-                f"{path}: an observation names {what} {index[wrong[0]]:g}, expected 0 to {count - 1} "
-                f"({count} {what}s)"
-            )
-    for what, values in (("observations", piece.rows), ("cameras", cameras), ("points", piece.points)):
-        if not np.isfinite(values).all():
-            raise FormatError(f"{path}: a number of the {what} is not finite")
+def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
+    """Equal pieces of the bytes, cut between lines.
+
+    Points are eliminated where there are more of them than of other vertices, as `graphopt optimize` does.
+    """
+    data = together(comm, lambda: lines_of(path, comm.rank, comm.size))
+    before = sum(comm.share(data.count(b"\n"))[: comm.rank])
+    head = comm.share(marked(data))[0]
+    if any(comm.share(re.search(rb"^#[ \t]*kernel:", data, re.MULTILINE) is not None)):
+        raise agreed(
+            OptionError(f"{path}: its comments name robust kernels by line: let rank 0 read the file.")
+        )
+    current: Dialect = head or DIALECTS["g2opy"]
+    types, rules = tag_table()
+    text = together(comm, lambda: read_tagged(data, path, rules))
+    tables = together(comm, lambda: _tables_of(path, text, types, current, before))
+    _fix(comm, path, tables, text)
+    _eliminate(comm, tables)
+    held = hold_first(comm, tables)
+    if not sum(comm.share(sum(len(one.order) for one in tables.edges))):
+        raise agreed(FormatError(f"{path}: no line is an edge of a known type."))
+    parted = deal(comm, path, tables)
+    parted.held, parted.dialect = held, (head.name if head is not None else None)
+    if head is None:
+        _settle(comm, parted, current, [one.dialect.name for one in token_evidence(text.groups)])
+    return parted
 
 
-def _rank_of_points(comm: Communicator, piece: _Piece, cameras: np.ndarray) -> np.ndarray:
-    """(num_points,) int64."""
-    rotation = SO3.exp(cameras[:, :3])
-    centers = -np.asarray(rotation.inverse().act(cameras[:, 3:6]))
-    centered = centers - centers.mean(axis=0)
-    axis = np.linalg.eigh(centered.T @ centered)[1][:, -1]
-    place = np.argsort(np.argsort(centered @ axis, kind="stable"), kind="stable").astype(float)
-    index = piece.rows[:, :2].astype(np.int64)
-    count = piece.counts[1]
-    edges = comm.sum(np.bincount(index[:, 1], minlength=count).astype(float))
-    sums = comm.sum(np.bincount(index[:, 1], weights=place[index[:, 0]], minlength=count))
-    row = np.argsort(sums / np.maximum(edges, 1.0), kind="stable")
-    ranks = np.empty(count, np.int64)
-    ranks[row] = cut(edges[row], comm.size)
-    return ranks
-
-
-def _sent(comm: Communicator, rows: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Rows (n, k) to the ranks that they are for; what this one gets, in the order of ranks and rows."""
-    order = np.argsort(ranks, kind="stable")
-    bounds = np.searchsorted(ranks[order], np.arange(comm.size + 1))
-    pieces = [rows[order[bounds[one] : bounds[one + 1]]] for one in range(comm.size)]
-    return np.concatenate(comm.exchange(pieces))
-
-
-def _graph(num_cameras: int, cameras: np.ndarray, rows: np.ndarray, places: np.ndarray) -> Graph:
-    """This rank's cameras, points and observations; places: (k, 2) number of a coordinate and its value."""
-    graph = Graph()
-    if not len(rows):
-        return graph
-    order = np.argsort(places[:, 0], kind="stable")
-    numbers = places[order, 0].astype(np.int64).reshape(-1, 3)[:, 0] // 3
-    estimates = places[order, 1].reshape(-1, 3)
-    index = rows[:, :2].astype(np.int64)
-    own, seen = np.unique(index[:, 0]), np.isin(numbers, index[:, 1])
-    graph.add_vertices(CAMERA, own, cameras[own])
-    graph.add_vertices(POINT, num_cameras + numbers[seen], estimates[seen], marginalized=True)
-    vertices = np.stack([index[:, 0], num_cameras + index[:, 1]], axis=1)
-    graph.add_edges(OBSERVATION, vertices, rows[:, 2:])
-    return graph
-
-
-# -------------------------------------------------------------------- text
-
-
-def _read_text(path: str, comm: Communicator) -> _Piece:
-    """Equal pieces of the bytes; numbers are counted together."""
-    numbers = together(comm, lambda: _numbers_of(path, comm.rank, comm.size))
-    first = sum(comm.share(len(numbers))[: comm.rank])
-    total = sum(comm.share(len(numbers)))
-    header = comm.share(numbers[:3])[0]
-    counts = (int(header[0]), int(header[1]), int(header[2])) if len(header) == 3 else (-1, 0, 0)
-    ends = np.cumsum([3, 4 * counts[2], CAMERA_DIM * counts[0], 3 * counts[1]])
-
-    def check() -> None:
-        if min(counts) < 0 or ends[-1] != total:
-            raise FormatError(
-                f"{path}: not a BAL text: its first numbers {list(map(float, header))} ask for "
-                f"{int(ends[-1])} numbers, it has {total}"
-            )
-
-    together(comm, check)
-    parts = [numbers[max(a - first, 0) : max(b - first, 0)] for a, b in itertools.pairwise(ends)]
-    rows = _whole_rows(comm, parts[0], max(first - 3, 0))
-    return _Piece(counts, rows, parts[1], max(first - int(ends[2]), 0), parts[2])
-
-
-def _numbers_of(path: str, rank: int, size: int) -> np.ndarray:
-    """The numbers that begin in this rank's piece of a text."""
+def lines_of(path: str, rank: int, size: int) -> bytes:
+    """The lines that begin in this rank's piece of a text."""
     length = Path(path).stat().st_size
-    pieces = size if length > SMALL * size else 1
-    begin, end = (min(one, pieces) * length // pieces for one in (rank, rank + 1))
-    if begin == end:
-        return np.empty(0)
+    begin, end = (one * length // size for one in (rank, rank + 1))
     with open(path, "rb") as file:
         file.seek(max(begin - 1, 0))
-        data = file.read(end - max(begin - 1, 0))
-        rest = b"x"
-        while data and not data[-1:].isspace() and rest and not rest[-1:].isspace():  # the last number's end
-            rest = file.read(1)
-            data += rest
-    if begin:  # a number that began before is the other rank's
-        found = re.search(rb"\s", data)
-        data = data[found.start() :] if found else b""
-    try:
-        return np.array(data.split(), np.float64)
-    except ValueError as error:
-        raise FormatError(f"{path}: {error} (bytes {begin} to {end})") from error
+        if begin:
+            file.readline()  # the rank before has it
+        first = file.tell()
+        return file.read(end - first) + file.readline() if first < end else b""
 
 
-def _whole_rows(comm: Communicator, numbers: np.ndarray, first: int) -> np.ndarray:
-    """(k, 4) rows, after what belongs to the row that began on the rank before has gone there."""
-    missing = min(-first % 4, len(numbers)) if comm.rank else 0
-    sent: list[Any] = [np.empty(0)] * comm.size
-    if comm.rank:
-        sent[comm.rank - 1] = numbers[:missing]
-    received = comm.exchange(sent)
-    return np.concatenate([numbers[missing:], *received]).reshape(-1, 4)
+def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, before: int) -> Tables:
+    builder = GraphBuilder(path, ReadReport(path, "g2o"))
+    for group in text.groups:
+        if group.tag != FIX:
+            add_group(builder, types[group.tag], group._replace(lines=group.lines + before), dialect)
+    tables = Tables()
+    for one in builder.vertex_rows:
+        flags = np.zeros((2, len(one.ids)), bool)
+        tables.vertices.append(VertexRows(one.type, one.ids, one.values, *flags, one.lines))
+    tables.parameters = [(one.type, one.ids, one.values, one.lines) for one in builder.parameter_rows]
+    for one in builder.edge_rows:
+        columns = (one.vertices, one.measurement, one.information, one.parameters, one.lines)
+        tables.edges.append(EdgeRows(one.type, *columns))
+    return tables
 
 
-# -------------------------------------------------------------------- .npz
+def _fix(comm: Communicator, path: str, tables: Tables, text: TaggedText) -> None:
+    own = [group.ids.ravel() for group in text.with_tag(FIX)]
+    fixed = np.concatenate([np.empty(0, np.int64), *(one for part in comm.share(own) for one in part)])
+    for one in tables.vertices:
+        one.fixed = np.isin(one.ids, fixed)
 
 
-def _read_archive(path: str, comm: Communicator) -> _Piece:
-    """Equal numbers of rows of each array; members that are not compressed are read where they are."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            camera, point, pixel, cameras, points = (
-                _rows_of(archive, path, name, comm.rank, comm.size)
-                for name in ("camera_index", "point_index", "observations", "cameras", "points")
-            )
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
-        raise FormatError(f"{path}: not a readable .npz archive of a BAL problem ({error})") from error
-    rows = np.column_stack([camera[1], point[1], pixel[1]])
-    counts = (cameras[0], points[0], camera[0])
-    first = 3 * (comm.rank * points[0] // comm.size)
-    if rows.shape[1:] != (4,) or cameras[1].shape[1:] != (CAMERA_DIM,) or points[1].shape[1:] != (3,):
-        raise FormatError(f"{path}: the arrays have wrong shapes for a BAL problem")
-    return _Piece(counts, rows, cameras[1].ravel(), first, points[1].ravel())
+def _eliminate(comm: Communicator, tables: Tables) -> None:
+    """Mark points, unless there are few or some share an edge."""
+    of_points = [one for one in tables.vertices if one.type.role == "point"]
+    numbers = sum(len(one.ids) for one in of_points), sum(len(one.ids) for one in tables.vertices)
+    points, every = np.sum(comm.share(numbers), axis=0)
+    apart = all(sum(kind.role == "point" for kind in one.type.vertices) <= 1 for one in tables.edges)
+    if points > every - points and all(comm.share(apart)):
+        for one in of_points:
+            one.gone = ~one.fixed
 
 
-def _rows_of(archive: zipfile.ZipFile, path: str, name: str, rank: int, size: int) -> tuple[int, np.ndarray]:
-    """Number of rows of an array, and this rank's of them."""
-    with archive.open(f"{name}.npy") as file:
-        shape, dtype = _header(file)
-        if dtype.hasobject or dtype.kind not in "iuf" or not shape:
-            raise FormatError(f"{path}: {name} holds {dtype} of shape {shape}, expected numbers")
-        first, last = (one * shape[0] // size for one in (rank, rank + 1))
-        bytes_per_row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        file.seek(file.tell() + first * bytes_per_row)
-        data = file.read((last - first) * bytes_per_row)
-    if len(data) != (last - first) * bytes_per_row:
-        raise FormatError(f"{path}: {name} ends early")
-    return shape[0], np.frombuffer(data, dtype).reshape(last - first, *shape[1:]).astype(np.float64)
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
-    version = np.lib.format.read_magic(file)
-    reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, is_fortran, dtype = reader(file)
-    if is_fortran and len(shape) > 1:
-        raise ValueError("arrays in Fortran order")
-    return shape, dtype
+def _settle(comm: Communicator, parted: PartedGraph, current: Dialect, named: list[str]) -> None:
+    """Read all parts in the dialect that lines or most parts speak for, see `io.dialect_choice`."""
+    graph = parted.share.graph
+    matters = graph.num_edges > 0 and depends_on_dialect(graph) and not readings_are_equal(graph)
+    verdict = compare(graph, current) if matters else None
+    told = None if verdict is None else (verdict.is_certain, verdict.dialect.name)
+    by_lines = {name for part in comm.share(named) for name in part}
+    votes = [one for one in comm.share(told) if one is not None]
+    if not any(comm.share(matters)) and not by_lines:
+        return
+    certain = [name for is_certain, name in votes if is_certain] or [name for _, name in votes]
+    if len(by_lines) == 1:
+        chosen = DIALECTS[by_lines.pop()]
+    else:
+        chosen = DIALECTS[max(set(certain), key=certain.count)] if certain else CPP
+    parted.dialect = chosen.name
+    if chosen is not current:
+        reread(graph, current, chosen)

@@ -28,6 +28,7 @@ from graphopt.distributed.system import FactorizedSystem, ReducedSystem
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.solver.external import ExternalPart, ExternalPlaces
+from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE, ReducedSize, too_large_to_form
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
@@ -389,6 +390,13 @@ def make_solver(
     share: Share, options: SolverOptions, comm: Communicator
 ) -> FormedBlockSolver | IteratingBlockSolver:
     """The block solver for what `options` say and what is cheaper. Collective."""
+    if options.preconditioner in FACTOR_PRECONDITIONERS:
+        raise agreed(
+            OptionError(
+                f"preconditioner '{options.preconditioner}' works on one device, not over several ranks. "
+                "Use preconditioner='hschur', or linear_solver='cholesky'."
+            )
+        )
     structure = together(comm, lambda: _structure(share))
     forms, exact = _ways(comm, share, structure, options)
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))

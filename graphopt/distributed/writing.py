@@ -1,7 +1,8 @@
 """The result of a problem that was read in parts, written by rank 0 in pieces, whole or not at all.
 
-Observations are copied from the input, a buffer at a time; cameras and points come from one rank after the
-other. So no rank has more than the vertices.
+BAL and .g2o: what is not a vertex is copied from the input, a buffer at a time; vertices come from one rank
+after the other, so no rank has more than these. COLMAP models, and files of another format than the input,
+are made by rank 0 of the whole.
 """
 
 from __future__ import annotations
@@ -17,24 +18,88 @@ from typing import IO
 
 import numpy as np
 
+from graphopt import io
 from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.gathering import each_rank, own_pieces
-from graphopt.distributed.reading import PartedGraph
-from graphopt.errors import FormatError, OptionError
+from graphopt.distributed.gathering import Piece, each_rank, own_pieces
+from graphopt.distributed.tables import PartedGraph
+from graphopt.errors import FormatError
 from graphopt.io.bal import CAMERA
 from graphopt.io.bal_problem import parse_bal
+from graphopt.io.dialects import DIALECTS
+from graphopt.io.g2o_file import tag_table
+from graphopt.io.g2o_write import vertex_lines
 from graphopt.io.numbers import format_table
+from graphopt.io.tagged import read_tagged
+from graphopt.types import VertexType
 
 _BUFFER = 1 << 22
 
 
 def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Communicator) -> None:
-    """Write the present estimates as a file of the input's kind. Collective.
+    """Write the present estimates. Collective.
 
-    `OptionError` where the name is of another kind, `OSError` where it cannot be written, on all ranks.
+    `FormatError` where the format cannot hold the graph, `OSError` where it cannot be written, on all ranks.
     """
     target = os.fspath(path)
-    together(comm, lambda: check_kind(parted.path, target))
+    kinds = {_kind(one) for one in (parted.path, target)}
+    if kinds == {"text"} or kinds == {"npz"}:
+        _write_bal(parted, target, comm)
+        return
+    found = [piece for pieces in each_rank(comm, own_pieces(comm, parted.share)) for piece in pieces]
+    fill = _write_g2o if kinds == {"g2o"} else _write_whole
+    together(comm, lambda: fill(parted, target, found) if comm.rank == 0 else None)
+
+
+def _kind(path: str) -> str:
+    """How a file is written."""
+    if path.endswith((".npz", ".g2o")):
+        return path[-3:]
+    return "text" if path.endswith((".bal", ".txt")) else "other"
+
+
+def _write_whole(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:
+    graph = io.read(parted.path, dialect=parted.dialect)
+    for piece in pieces:
+        piece.write(graph)
+    io.write(graph, target)
+
+
+def _write_g2o(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:
+    """The input with other numbers behind its vertices."""
+    types, rules = tag_table()
+    dialect = DIALECTS[parted.dialect or "g2o"]
+    known = {}
+    for tag in {one.tag for one in pieces}:
+        ids, estimates = (
+            np.concatenate([getattr(one, name) for one in pieces if one.tag == tag])
+            for name in ("ids", "estimates")
+        )
+        order = np.argsort(ids)
+        known[tag] = ids[order], estimates[order]
+
+    def changed(data: bytes) -> bytes:
+        lines = data.split(b"\n")
+        for group in read_tagged(data, parted.path, rules).groups:
+            kind = types.get(group.tag)
+            if not isinstance(kind, VertexType) or kind.tag not in known:
+                continue
+            ids, estimates = known[kind.tag]
+            at = np.minimum(np.searchsorted(ids, group.ids[:, 0]), len(ids) - 1)
+            mine = np.flatnonzero(ids[at] == group.ids[:, 0])
+            text = vertex_lines(kind, ids[at[mine]], estimates[at[mine]], dialect).split(b"\n")
+            for line, new in zip((group.lines[mine] - 1).tolist(), text, strict=False):
+                lines[line] = new
+        return b"\n".join(lines)
+
+    def fill(file: IO[bytes]) -> None:
+        with open(parted.path, "rb") as given:
+            while data := given.read(_BUFFER):
+                file.write(changed(data + given.readline()))
+
+    _whole_or_not(target, fill)
+
+
+def _write_bal(parted: PartedGraph, target: str, comm: Communicator) -> None:
     vertices = together(comm, lambda: _start_of(parted) if comm.rank == 0 else None)
     for pieces in each_rank(comm, own_pieces(comm, parted.share)):
         assert vertices is not None
@@ -45,15 +110,6 @@ def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Communicator)
             else:
                 points[piece.ids - len(cameras)] = piece.estimates
     together(comm, lambda: None if vertices is None else _write(parted.path, target, *vertices))
-
-
-def check_kind(source: str, target: str) -> None:
-    """`OptionError` where the result would be of another format than the input."""
-    if source.endswith(".npz") != target.endswith(".npz") or target.endswith((".g2o", ".gz", ".bz2", ".xz")):
-        raise OptionError(
-            f"{target}: what was read in parts is written in the input's format ({Path(source).suffix}). "
-            "Convert it afterwards, or let rank 0 read the file."
-        )
 
 
 def _start_of(parted: PartedGraph) -> tuple[np.ndarray, np.ndarray]:

@@ -105,6 +105,21 @@ class GraphBuilder:
         self._unparsed += lines
         self.report.unknown_tags.update(tag_of(text) for _, text in lines)
 
+    @property
+    def vertex_rows(self) -> list[_Rows]:
+        """What was added, for those who make a graph of it themselves: no check has been made."""
+        return self._vertices
+
+    @property
+    def parameter_rows(self) -> list[_Rows]:
+        """Likewise."""
+        return self._parameters
+
+    @property
+    def edge_rows(self) -> list[_EdgeRows]:
+        """Likewise."""
+        return self._edges
+
     def build(self) -> Graph:
         """Make the graph.
 

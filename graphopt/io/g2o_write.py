@@ -19,7 +19,7 @@ from graphopt.io.dialects import ATTACHMENT, Dialect, differs_between_dialects, 
 from graphopt.io.g2o_kernels import kernel_lines
 from graphopt.io.numbers import format_table
 from graphopt.io.tagged import format_rows
-from graphopt.types import registry
+from graphopt.types import VertexType, registry
 
 G2O_TAGS = frozenset(
     """
@@ -86,13 +86,18 @@ def _parameter_block(one: ParameterSet) -> Block:
 
 
 def _vertex_block(one: VertexSet, dialect: Dialect) -> Block:
-    tokens = _vertex_layout(one, dialect).encode(one.estimate)
-    return Block(1, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+    return Block(1, one.sequence, vertex_lines(one.type, one.ids, one.estimate, dialect))
 
 
-def _vertex_layout(one: VertexSet, dialect: Dialect) -> Any:
-    layout = dialect.layout(one.type, one.type.tag)
-    return layout.lossless(one.estimate) if layout.alternatives else layout
+def vertex_lines(kind: VertexType, ids: np.ndarray, estimate: np.ndarray, dialect: Dialect) -> bytes:
+    """A line for each of some vertices of a type; ids (n,), estimate (n, storage_dim)."""
+    tokens = _vertex_layout(kind, estimate, dialect).encode(estimate)
+    return format_rows(kind.tag, ids[:, None], tokens)
+
+
+def _vertex_layout(kind: VertexType, estimate: np.ndarray, dialect: Dialect) -> Any:
+    layout = dialect.layout(kind, kind.tag)
+    return layout.lossless(estimate) if layout.alternatives else layout
 
 
 def _edge_layout(one: EdgeSet, dialect: Dialect) -> Any:
@@ -122,7 +127,10 @@ def ignored_numbers(graph: Graph, dialect: Dialect) -> list[str]:
     for one in (*graph.vertex_sets, *graph.edge_sets):
         if len(one) == 0 or one.type.tag not in G2O_TAGS:
             continue
-        chosen = _vertex_layout(one, dialect) if isinstance(one, VertexSet) else _edge_layout(one, dialect)
+        if isinstance(one, VertexSet):
+            chosen = _vertex_layout(one.type, one.estimate, dialect)
+        else:
+            chosen = _edge_layout(one, dialect)
         extra = chosen.num_tokens - dialect.layout(one.type, one.type.tag).num_tokens
         if extra > 0:
             found.append(

@@ -76,6 +76,8 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's present estimates, measurements, information and kernel widths."""
         self.take_all_estimates()
         self.take_edge_data()
+        if self._system.pcg is not None:
+            self._system.pcg.reset()  # every optimization takes the same way
 
     def take_all_estimates(self) -> None:
         """Take the graph's present estimates."""

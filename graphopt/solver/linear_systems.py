@@ -15,7 +15,15 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
+from graphopt.solver.linear import (
+    BlockPattern,
+    DenseCholesky,
+    FactorPcg,
+    Pcg,
+    SchurComplement,
+    SparseCholesky,
+)
+from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
@@ -25,6 +33,7 @@ _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
 _WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
+Solver = SparseCholesky | DenseCholesky | Pcg | FactorPcg
 PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 MIXED_PCG_TOLERANCE = 1e-9  # float32 does not resolve more of it
 
@@ -40,7 +49,7 @@ class LinearSystem(Protocol):
         ...
 
     @property
-    def pcg(self) -> Pcg | None:
+    def pcg(self) -> Pcg | FactorPcg | None:
         """The conjugate gradients, if it is them."""
         ...
 
@@ -55,7 +64,7 @@ class Whole:
 
     schur = "off"
 
-    def __init__(self, name: str, solver: SparseCholesky | DenseCholesky | Pcg):
+    def __init__(self, name: str, solver: Solver):
         self.linear_solver = name
         self._solver = solver
 
@@ -72,9 +81,9 @@ class Whole:
         return float(getattr(self._solver, "flops", 0.0))
 
     @property
-    def pcg(self) -> Pcg | None:
+    def pcg(self) -> Pcg | FactorPcg | None:
         """The solver, if it iterates."""
-        return self._solver if isinstance(self._solver, Pcg) else None
+        return self._solver if isinstance(self._solver, Pcg | FactorPcg) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -87,7 +96,7 @@ class Explicit:
 
     schur = "explicit"
 
-    def __init__(self, schur: SchurComplement, name: str, solver: SparseCholesky | DenseCholesky | Pcg):
+    def __init__(self, schur: SchurComplement, name: str, solver: Solver):
         self.linear_solver = name
         self._schur = schur
         self._solver = solver
@@ -102,9 +111,9 @@ class Explicit:
         return True
 
     @property
-    def pcg(self) -> Pcg | None:
+    def pcg(self) -> Pcg | FactorPcg | None:
         """The solver of S, if it iterates."""
-        return self._solver if isinstance(self._solver, Pcg) else None
+        return self._solver if isinstance(self._solver, Pcg | FactorPcg) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -162,7 +171,7 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
         if whole.flops < elimination_flops(structure):
             return Whole("cholesky", whole)
     implicit = options.schur == "implicit"
-    if options.schur == "auto":
+    if options.schur == "auto" and options.preconditioner not in FACTOR_PRECONDITIONERS:
         implicit = options.linear_solver in ("auto", "pcg") and too_large_to_form(ReducedSize.of(structure))
     if implicit:
         return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
@@ -201,13 +210,14 @@ def _may_cost_more_than_it_saves(structure: Structure) -> bool:
     return flops > _WORTH_A_COUNT and elimination_flops(structure, of_kept=True) < 0.5 * flops
 
 
-def solver_for(
-    pattern: BlockPattern, options: SolverOptions
-) -> tuple[str, SparseCholesky | DenseCholesky | Pcg]:
+def solver_for(pattern: BlockPattern, options: SolverOptions) -> tuple[str, Solver]:
     """The solver that is asked for, on a pattern."""
     name = options.linear_solver
     if name == "dense" or (name == "auto" and _is_dense(pattern)):
         return "dense", DenseCholesky(pattern)
+    if options.preconditioner in FACTOR_PRECONDITIONERS:
+        tolerance = options.pcg_tolerance or PCG_TOLERANCE
+        return "pcg", FactorPcg(pattern, tolerance, options.pcg_iterations, options.preconditioner)
     if name == "pcg":
         return "pcg", _pcg(pattern, options)
     sparse = SparseCholesky(pattern)

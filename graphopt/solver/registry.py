@@ -15,12 +15,14 @@ from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
 from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.linear.pcg import PRECONDITIONERS
+from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
+from graphopt.solver.linear.pcg import PRECONDITIONERS as JACOBI_PRECONDITIONERS
 from graphopt.solver.structure import Structure
 
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
 PRECISIONS = ("auto", "double", "mixed")
+PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
 Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
 """What is stored of H for products, see `vulkan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)
@@ -60,7 +62,9 @@ class SolverOptions:
     "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By vertex type's
     tag: "merged" (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
-    """Of pcg with implicit Schur complement: block-Jacobi of S, or "hpp": of H_pp, cheaper and weaker."""
+    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker), or a
+    Cholesky factor: "factor", of an older damping or linearization; "clusters", of the blocks within groups
+    of neighbours. See `solver.linear.factor_pcg`."""
     pcg_tolerance: float | None = None
     """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
     pcg_iterations: int | None = None
@@ -89,6 +93,14 @@ class SolverOptions:
             raise OptionError(
                 f"preconditioner 'hpp' is for schur='implicit', got schur='{self.schur}': elsewhere the "
                 "diagonal blocks of the matrix itself are at hand."
+            )
+        if self.preconditioner in FACTOR_PRECONDITIONERS and (
+            self.linear_solver != "pcg" or self.schur == "implicit"
+        ):
+            raise OptionError(
+                f"preconditioner '{self.preconditioner}' is for linear_solver='pcg' and a matrix that is "
+                f"formed, got linear_solver='{self.linear_solver}', schur='{self.schur}'. Use "
+                "linear_solver='pcg' with schur='explicit' or 'off'."
             )
         if self.pcg_tolerance is not None and not 0.0 < self.pcg_tolerance < 1.0:
             raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")

@@ -159,8 +159,9 @@ py::tuple run_rounds_bound(BoundLoop& bound, const Method& method, const py::obj
                       vector_view<const std::int32_t>(observation, "observation")});
   const JudgedObservations seen{vector_view<const bool>(holds, "holds"),
                                 writable_view<bool>(inliers, "inliers"), writable_view<double>(chi2, "chi2")};
+  Linearizer& linearizer = bound.linearizer.cast<Linearizer&>();
   RoundsResult result = asking(should_stop, patience, [&](const ShouldStop& ask) {
-    return run_rounds(*bound.loop, method, rules, judged, round_rules, seen, ask);
+    return run_rounds(*bound.loop, linearizer, method, rules, judged, round_rules, seen, ask);
   });
   return py::make_tuple(std::move(result.last), result.rounds);
 }

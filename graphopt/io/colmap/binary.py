@@ -23,11 +23,11 @@ from graphopt.errors import FormatError
 from graphopt.io.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.io.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 
-_KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
-_TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])
+KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
+TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])
 _CAMERA = struct.Struct("<IiQQ")
-_IMAGE = struct.Struct("<I7dI")
-_POINT = struct.Struct("<Q3d3BdQ")
+IMAGE = struct.Struct("<I7dI")
+POINT = struct.Struct("<Q3d3BdQ")
 _RIG = struct.Struct("<II")
 _SENSOR = struct.Struct("<iI")
 _FRAME = struct.Struct("<II7dI")
@@ -102,14 +102,14 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
     """Read images.bin."""
     cursor = _Cursor(data, path)
     heads, names, keypoints = [], [], []
-    for _ in range(cursor.count("images", _IMAGE.size)):
-        heads.append(cursor.take(_IMAGE, "an image"))
+    for _ in range(cursor.count("images", IMAGE.size)):
+        heads.append(cursor.take(IMAGE, "an image"))
         names.append(cursor.text(f"the name of image {heads[-1][0]}"))
         what = f"keypoints of image {heads[-1][0]}"
-        keypoints.append(cursor.array(_KEYPOINT, cursor.count(what, _KEYPOINT.itemsize), what))
+        keypoints.append(cursor.array(KEYPOINT, cursor.count(what, KEYPOINT.itemsize), what))
     cursor.end()
     table = np.array(heads, np.float64).reshape(-1, 9)
-    every = np.concatenate(keypoints) if keypoints else np.empty(0, _KEYPOINT)
+    every = np.concatenate(keypoints) if keypoints else np.empty(0, KEYPOINT)
     return ColmapImages(
         ids=table[:, 0].astype(np.int64),
         quaternion=table[:, 1:5].copy(),
@@ -126,14 +126,14 @@ def parse_points(data: bytes, path: str) -> ColmapPoints:
     """Read points3D.bin."""
     cursor = _Cursor(data, path)
     heads, tracks = [], []
-    for _ in range(cursor.count("points", _POINT.size)):
-        head = cursor.take(_POINT, "a point")
+    for _ in range(cursor.count("points", POINT.size)):
+        head = cursor.take(POINT, "a point")
         if head[0] >= 1 << 63:
             raise FormatError(f"{path}: point id {head[0]} does not fit into 63 bits")
         heads.append(head)
-        tracks.append(cursor.array(_TRACK, head[8], f"the track of point {head[0]}"))
+        tracks.append(cursor.array(TRACK, head[8], f"the track of point {head[0]}"))
     cursor.end()
-    every = np.concatenate(tracks) if tracks else np.empty(0, _TRACK)
+    every = np.concatenate(tracks) if tracks else np.empty(0, TRACK)
     return ColmapPoints(
         ids=np.array([head[0] for head in heads], np.int64),
         xyz=np.array([head[1:4] for head in heads], np.float64).reshape(-1, 3),
@@ -192,11 +192,11 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
 def format_images(images: ColmapImages) -> bytes:
     """Content of images.bin."""
     parts = [struct.pack("<Q", len(images.ids))]
-    keypoints = np.empty(len(images.xy), _KEYPOINT)
+    keypoints = np.empty(len(images.xy), KEYPOINT)
     keypoints["x"], keypoints["y"], keypoints["point_id"] = images.xy[:, 0], images.xy[:, 1], images.point_ids
     for row, image_id in enumerate(images.ids.tolist()):
         pose = [*images.quaternion[row].tolist(), *images.translation[row].tolist()]
-        parts.append(_IMAGE.pack(image_id, *pose, int(images.camera_ids[row])))
+        parts.append(IMAGE.pack(image_id, *pose, int(images.camera_ids[row])))
         parts.append(images.names[row].encode("utf-8", "surrogateescape") + b"\0")
         begin, end = images.keypoint_start[row : row + 2].tolist()
         parts.append(struct.pack("<Q", end - begin) + keypoints[begin:end].tobytes())
@@ -206,12 +206,12 @@ def format_images(images: ColmapImages) -> bytes:
 def format_points(points: ColmapPoints) -> bytes:
     """Content of points3D.bin."""
     parts = [struct.pack("<Q", len(points.ids))]
-    track = np.empty(len(points.track), _TRACK)
+    track = np.empty(len(points.track), TRACK)
     track["image"], track["keypoint"] = points.track[:, 0], points.track[:, 1]
     for row, point_id in enumerate(points.ids.tolist()):
         begin, end = points.track_start[row : row + 2].tolist()
         values = (*points.xyz[row].tolist(), *points.rgb[row].tolist(), float(points.error[row]))
-        parts.append(_POINT.pack(point_id, *values, end - begin) + track[begin:end].tobytes())
+        parts.append(POINT.pack(point_id, *values, end - begin) + track[begin:end].tobytes())
     return b"".join(parts)
 
 

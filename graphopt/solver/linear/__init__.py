@@ -4,6 +4,7 @@
     SparseCholesky, DenseCholesky    direct: factorize(values, damping), solve(b), marginals(block_pairs)
     SchurComplement                  eliminates mutually independent blocks (landmarks)
     Pcg                              conjugate gradients on a pattern or on the implicit Schur complement
+    FactorPcg                        the same on a pattern, preconditioned by a Cholesky factor
 
 Structure is analysed once per pattern; numbers may change any number of times and nothing is allocated
 after the first. Results are bitwise reproducible for a fixed number of threads. Long calls release the GIL;
@@ -11,8 +12,9 @@ one object serves one call at a time. Arrays are C-contiguous float64; anything 
 """
 
 from graphopt.solver.linear.cholesky import DenseCholesky, SparseCholesky
+from graphopt.solver.linear.factor_pcg import FactorPcg
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.pcg import Pcg
 from graphopt.solver.linear.schur import SchurComplement
 
-__all__ = ["BlockPattern", "DenseCholesky", "Pcg", "SchurComplement", "SparseCholesky"]
+__all__ = ["BlockPattern", "DenseCholesky", "FactorPcg", "Pcg", "SchurComplement", "SparseCholesky"]

@@ -18,6 +18,7 @@ from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.schur import SchurComplement
 
 PRECONDITIONERS = ("hschur", "hpp")
+"""Block-Jacobi; `factor_pcg` has the others."""
 
 
 class Pcg(kernels.Pcg):

@@ -84,10 +84,9 @@ void weigh(Linearizer& linearizer, const std::vector<JudgedEdges>& edges, const 
 }  // namespace
 
 template <class Method>
-RoundsResult run_rounds(SmallLoop& loop, const Method& fresh, const StopRules& rules,
+RoundsResult run_rounds(SmallLoop& loop, Linearizer& linearizer, const Method& fresh, const StopRules& rules,
                         const std::vector<JudgedEdges>& edges, const RoundRules& round_rules,
                         const JudgedObservations& seen, const ShouldStop& should_stop) {
-  Linearizer& linearizer = loop.linearizer();
   check(linearizer, edges, round_rules, seen);
   RoundsResult result;
   for (int round = 0; round < round_rules.rounds; ++round) {
@@ -108,13 +107,14 @@ RoundsResult run_rounds(SmallLoop& loop, const Method& fresh, const StopRules& r
   return result;
 }
 
-template RoundsResult run_rounds(SmallLoop&, const GaussNewton&, const StopRules&,
+template RoundsResult run_rounds(SmallLoop&, Linearizer&, const GaussNewton&, const StopRules&,
                                  const std::vector<JudgedEdges>&, const RoundRules&,
                                  const JudgedObservations&, const ShouldStop&);
-template RoundsResult run_rounds(SmallLoop&, const Levenberg&, const StopRules&,
+template RoundsResult run_rounds(SmallLoop&, Linearizer&, const Levenberg&, const StopRules&,
                                  const std::vector<JudgedEdges>&, const RoundRules&,
                                  const JudgedObservations&, const ShouldStop&);
-template RoundsResult run_rounds(SmallLoop&, const Dogleg&, const StopRules&, const std::vector<JudgedEdges>&,
-                                 const RoundRules&, const JudgedObservations&, const ShouldStop&);
+template RoundsResult run_rounds(SmallLoop&, Linearizer&, const Dogleg&, const StopRules&,
+                                 const std::vector<JudgedEdges>&, const RoundRules&,
+                                 const JudgedObservations&, const ShouldStop&);
 
 }  // namespace graphopt::vm

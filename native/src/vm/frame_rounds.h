@@ -35,9 +35,10 @@ struct RoundsResult {
   int rounds = 0;   // that ran
 };
 
-// A round ends the rounds if nobody changes sides after it, unless it was robust and another one is not.
+// loop works on the linearizer's edges. A round ends the rounds if nobody changes sides after it, unless it
+// was robust and another one is not.
 template <class Method>
-RoundsResult run_rounds(SmallLoop& loop, const Method& fresh, const StopRules& rules,
+RoundsResult run_rounds(SmallLoop& loop, Linearizer& linearizer, const Method& fresh, const StopRules& rules,
                         const std::vector<JudgedEdges>& edges, const RoundRules& round_rules,
                         const JudgedObservations& seen, const ShouldStop& should_stop);
 

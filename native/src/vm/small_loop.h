@@ -99,9 +99,6 @@ class SmallLoop {
   LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop,
                  const AfterStep& after = {});
 
-  // Of a loop over edges that this process evaluates; std::bad_cast for others.
-  Linearizer& linearizer() { return dynamic_cast<Linearizer&>(*system_.edges); }
-
  private:
   friend struct GaussNewton;
   friend struct Levenberg;

@@ -26,7 +26,7 @@ import numpy as np
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
-from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.analysis import NOWHERE, Analysis, analyse
 from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
 from graphopt.solver.vulkan.cholesky.work import (
@@ -69,8 +69,12 @@ class DeviceCholesky:
         ordering: str = "auto",
         analysis: Analysis | None = None,
         narrow_numbers: bool = False,
+        taken: np.ndarray | None = None,
     ):
-        """narrow_numbers: matrix, damping, right-hand sides and solutions are float32 in any precision."""
+        """narrow_numbers: matrix, damping, right-hand sides and solutions are float32 in any precision.
+
+        taken: places of the pattern's numbers among those of a larger matrix, which is handed in instead.
+        """
         if method not in ("llt", "ldlt"):
             raise OptionError(f"method is {method!r}, expected 'llt' or 'ldlt'.")
         self.device, self.pattern, self.method = device, pattern, method
@@ -83,7 +87,7 @@ class DeviceCholesky:
         self.memory_bytes = sum(memory.predict(self.analysis, self.real.itemsize).values())
         """Device memory, predicted."""
         self.work = Work(self.analysis)
-        self._upload_structure()
+        self._upload_structure(taken)
         self._reserve()
         self._solves: dict[int, Solves] = {}
         self._host: Any = None
@@ -91,7 +95,7 @@ class DeviceCholesky:
 
     # ---------------------------------------------------------------- structure and memory
 
-    def _upload_structure(self) -> None:
+    def _upload_structure(self, taken: np.ndarray | None) -> None:
         own, symbolic = self.analysis, self.analysis.symbolic
         first, bounds = tile_bounds(own)
         fronts = np.zeros((max(1, len(own.level)), 12), np.uint32)
@@ -106,7 +110,12 @@ class DeviceCholesky:
         self.rows = self._indices(symbolic.rows)
         self.words = self._indices(self.work.words)
         self._bounds = self._indices(bounds)
-        self._places = self._indices(symbolic.places(own.factor_offset[:-1]))
+        places = symbolic.places(own.factor_offset[:-1])
+        if taken is not None:
+            all_places = np.full(int(taken.max(initial=-1)) + 1, NOWHERE, np.uint32)
+            all_places[taken] = places
+            places = all_places
+        self._num_values, self._places = len(places), self._indices(places)
         self._diagonal = self._indices(own.diagonal_places())
         self.source = self._indices(symbolic.scalar_source)
 
@@ -156,7 +165,7 @@ class DeviceCholesky:
         recorder.barrier()
         if own.dim == 0:
             return
-        size = self.pattern.values_size
+        size = self._num_values
         scatter = self.shader("scatter", 3, 2, {0: _VECTOR})
         buffers = (self._places, values, self.factor)
         for first in range(0, size, MAX_GROUPS * _VECTOR):

@@ -151,9 +151,9 @@ class Pcg:
         buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
         places, packed = self.packing or (self._jacobi_rows, self.s)
         packs, buffers = {1: int(self.packing is not None)}, (*buffers, places, packed)
-        params, state = (self.num_rows, self.num_groups), (self.scalars.buffer, self.status.buffer)
+        params = (self.num_rows, self.num_groups)
         program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
-        program.step([self._context.launch("pcg_start", (self.dots_rs, *state), (self.num_groups,), 1)])
+        program.step([self._start()])
 
     def record_iterations(
         self, program: Program, count: int, record_product: Callable[[Program, Pcg, int], None]
@@ -167,8 +167,15 @@ class Pcg:
             for parity in (0, 1):
                 record_product(program, self, parity)
                 program.barrier().step([self._update(parity)]).step([self._direction(parity)])
+        self._record_state(program)
+
+    def _record_state(self, program: Program) -> None:
         self.status.record_download(program)
         self.scalars.record_download(program)
+
+    def _start(self) -> Launch:
+        buffers = (self.dots_rs, self.scalars.buffer, self.status.buffer)
+        return self._context.launch("pcg_start", buffers, (self.num_groups,), 1)
 
     def outcome(self) -> PcgOutcome:
         """The state after the last program."""

@@ -33,6 +33,7 @@ from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.blocks import record_stored_product
 from graphopt.solver.vulkan.kernels.equations import Equations
+from graphopt.solver.vulkan.kernels.factor_pcg import AT_ONCE, FactorPcg
 from graphopt.solver.vulkan.kernels.factorize import HostSolver
 from graphopt.solver.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, iterations_per_submission
 from graphopt.solver.vulkan.kernels.reduction import SchurReduction, WholeReduction
@@ -140,11 +141,20 @@ class DampedSystem:
             self.reduction = WholeReduction(equations)
         if chosen.linear_solver == "pcg":
             assert self.reduction is not None
-            self.pcg = Pcg(equations, self.reduction)
+            self.pcg = self._make_pcg(self.reduction)
             self._chunk = iterations_per_submission(self.context, self.reduction.bytes_per_product)
         else:
             self._make_direct()
         self.prepare_seconds = time.perf_counter() - start
+
+    def _make_pcg(self, reduction: Reduction) -> Pcg:
+        kind, equations = self.configuration.preconditioner, self.equations
+        if kind not in ("factor", "clusters"):
+            return Pcg(equations, reduction)
+        if isinstance(reduction, SchurReduction):
+            assert reduction.schur is not None
+            return FactorPcg(equations, reduction, reduction.reduced, (reduction.schur.buffer, None), kind)
+        return FactorPcg(equations, reduction, self.layout, (equations.values, equations.damping), kind)
 
     def _make_direct(self) -> None:
         """Cholesky on the device, or where `auto` finds that faster on the host."""
@@ -259,6 +269,9 @@ class DampedSystem:
         if self._overlap_told:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
         self._kept_threshold = 0.0
+        pcg = getattr(self, "pcg", None) if self._ready.done() else None
+        if isinstance(pcg, FactorPcg):
+            pcg.forget()
         if self.configuration != self._planned:  # every optimization takes the same way
             self._direct = self.factorization, self.host_solver
             self.configuration, self.factorization, self.host_solver = self._planned, None, None
@@ -350,6 +363,8 @@ class DampedSystem:
     def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool | None:
         """None: it takes too long, and S is to be factored."""
         self._set_rules(damping)
+        if isinstance(self.pcg, FactorPcg):
+            return self._solve_by_factor(self.pcg, kind, tail)
         count, may_stop = self._iterations_at_once()
         first_tail = tail if may_stop else None
         self._run(("trial", kind, count, first_tail), self._record_trial, kind, count, first_tail)
@@ -396,6 +411,28 @@ class DampedSystem:
         else:
             self.factorization, self.host_solver = self._direct
         return True
+
+    def _solve_by_factor(self, pcg: FactorPcg, kind: str, tail: Program) -> bool:
+        """Conjugate gradients from a factor; a new one if that of before leads nowhere in time."""
+        outcome = self._iterate_from(pcg, kind)
+        if not (outcome.stopped and pcg.is_good(outcome)) and not pcg.is_due:
+            pcg.is_due = True
+            outcome = self._iterate_from(pcg, kind)
+        self.outcome, solved = outcome, pcg.is_good(outcome)
+        pcg.note(solved=solved)
+        if solved:
+            self._run(("end", tail), self.record_end, tail)
+        return solved
+
+    def _iterate_from(self, pcg: FactorPcg, kind: str) -> PcgOutcome:
+        """Until the end, or until a factor of before is given up."""
+        count = 2 if pcg.is_due else AT_ONCE
+        self._run(("trial", kind, count, None, pcg.is_due), self._record_trial, kind, count, None)
+        outcome = pcg.outcome()
+        while not outcome.stopped and not pcg.takes_too_long(outcome):
+            self._run(("more", AT_ONCE), self._record_more, AT_ONCE)
+            outcome = pcg.outcome()
+        return outcome
 
     def _set_rules(self, damping: Damping | None) -> None:
         limit = self.configuration.max_iterations or self.pcg.num_rows

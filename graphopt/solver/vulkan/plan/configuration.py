@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt.errors import OptionError
+from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES
 from graphopt.solver.vulkan.data.layout import BlockLayout
 
@@ -20,7 +21,8 @@ class Configuration:
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
-    """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only)."""
+    """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only); or a
+    Cholesky factor, see `solver.linear.factor_pcg`."""
     work_queues: str = "auto"
     """Pairs of an explicit S: listed by the "cpu", by the "gpu", or found at each use ("lookup")."""
     tolerance: float = 1e-6
@@ -47,6 +49,11 @@ class Configuration:
             raise OptionError(f"tolerance is {self.tolerance}, must be between 0 and 1.")
 
     @property
+    def needs_blocks(self) -> bool:
+        """The matrix must be formed: to factor it, or some of it for a preconditioner."""
+        return self.linear_solver != "pcg" or self.preconditioner in FACTOR_PRECONDITIONERS
+
+    @property
     def may_factor(self) -> bool:
         """Nobody asked for conjugate gradients, or for something that only they have."""
         return (
@@ -71,7 +78,8 @@ class Configuration:
         is_chosen = self.is_chosen or self.linear_solver == "auto"
         schur = self.schur if eliminates else "off"
         if schur == "auto":
-            schur = "explicit" if linear_solver != "pcg" or _explicit_is_cheaper(layout) else "implicit"
+            needs_blocks = replace(self, linear_solver=linear_solver).needs_blocks
+            schur = "explicit" if needs_blocks or _explicit_is_cheaper(layout) else "implicit"
         return replace(self, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
 
 

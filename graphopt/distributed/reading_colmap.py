@@ -1,0 +1,178 @@
+"""A binary COLMAP model read by all ranks: each takes an equal number of points with their tracks.
+
+Cameras, rigs, frames and the poses of images are on all ranks; of the keypoints a rank takes those of its
+tracks.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
+from graphopt.errors import FormatError, OptionError
+from graphopt.io.colmap import ColmapImages, ColmapModel, ColmapPoints, binary
+from graphopt.io.colmap.graph import graph_of
+from graphopt.io.read_report import ReadReport
+
+_PARTS = ("cameras", "images", "points3D")
+
+
+def read_colmap(folder: str, comm: Communicator) -> PartedGraph:
+    """Read a model in parts. Collective. `FormatError` on all ranks for a damaged one."""
+    missing = [part for part in _PARTS if not (Path(folder) / f"{part}.bin").is_file()]
+    if any(comm.share(bool(missing))):
+        names = ", ".join(f"{part}.bin" for part in missing)
+        raise agreed(OptionError(f"{folder}: {names} is missing; only binary models are read in parts."))
+    model, first, total = together(comm, lambda: _part(folder, comm.rank, comm.size))
+    tables = together(comm, lambda: _tables(model, folder, first, total, comm.rank == 0))
+    elements = comm.share(len(model.points.track))
+    for one in tables.edges:
+        one.order += total + sum(elements[: comm.rank])
+    held = hold_first(comm, tables)
+    parted = deal(comm, folder, tables)
+    parted.held = held
+    return parted
+
+
+def _tables(model: ColmapModel, folder: str, first: int, total: int, leads: bool) -> Tables:
+    """Tables of a model whose points are those from number `first` on of `total`."""
+    graph = graph_of(model, folder, ReadReport(folder, "colmap"))
+    own = len(model.images.ids) + len(model.cameras)
+    num_vertices = own + len(model.points.ids)
+    tables = Tables()
+    for one in graph.vertex_sets:
+        gone = one.marginalized
+        if leads or gone.any():
+            ids = one.ids + first * gone
+            tables.vertices.append(VertexRows(one.type, ids, one.estimate, one.fixed, gone, ids))
+    for one in graph.edge_sets:
+        vertices = one.vertices + first * ((one.vertices >= own) & (one.vertices < num_vertices))
+        columns = (vertices, one.measurement, one.information, one.parameters, one.sequence - num_vertices)
+        tables.edges.append(EdgeRows(one.type, *columns))
+    if leads:
+        sets = [one for one in graph.parameter_sets if len(one)]
+        tables.parameters = [(one.type, one.ids, one.values, one.sequence) for one in sets]
+    return tables
+
+
+def _part(folder: str, rank: int, size: int) -> tuple[ColmapModel, int, int]:
+    """A model with the rank's points; number of its first one, and of all vertices of the whole model."""
+    base = Path(folder)
+    cameras = binary.parse_cameras((base / "cameras.bin").read_bytes(), str(base / "cameras.bin"))
+    points, first, num_points = _points(base / "points3D.bin", rank, size)
+    images, track = _images(base / "images.bin", points.track)
+    points.track = track
+    model = ColmapModel(cameras, images, points)
+    rigs, frames = (base / f"{one}.bin" for one in ("rigs", "frames"))
+    if rigs.is_file() and frames.is_file():
+        model.rigs = binary.parse_rigs(rigs.read_bytes(), str(rigs))
+        model.frames = binary.parse_frames(frames.read_bytes(), str(frames))
+    model.check(folder)
+    return model, first, len(images.ids) + len(cameras) + num_points
+
+
+class _Mapped:
+    """The bytes of a file, of which only what is looked at is read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._file = open(path, "rb")
+        self.data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def __enter__(self) -> _Mapped:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.data.close()
+        self._file.close()
+
+    def take(self, layout: struct.Struct, at: int, what: str) -> tuple:
+        if at + layout.size > len(self.data):
+            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {at}")
+        return layout.unpack_from(self.data, at)
+
+    def array(self, dtype: np.dtype, count: int, at: int, what: str) -> np.ndarray:
+        """A copy."""
+        if at + count * dtype.itemsize > len(self.data):
+            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {at}")
+        return np.frombuffer(self.data[at : at + count * dtype.itemsize], dtype)
+
+
+_COUNT = struct.Struct("<Q")
+
+
+def _points(path: Path, rank: int, size: int) -> tuple[ColmapPoints, int, int]:
+    """An equal number of points; the number of the first one, and of all. Entries differ in length."""
+    heads, tracks = [], []
+    with _Mapped(path) as mapped:
+        (count,) = mapped.take(_COUNT, 0, "the number of points")
+        first, last = (one * count // size for one in (rank, rank + 1))
+        at, to_length = _COUNT.size, binary.POINT.size - _COUNT.size
+        for number in range(last):
+            (length,) = mapped.take(_COUNT, at + to_length, "a point")
+            if number >= first:
+                heads.append(mapped.take(binary.POINT, at, "a point"))
+                begin = at + binary.POINT.size
+                tracks.append(mapped.array(binary.TRACK, length, begin, f"the track of point {heads[-1][0]}"))
+            at += binary.POINT.size + length * binary.TRACK.itemsize
+    every = np.concatenate([np.empty(0, binary.TRACK), *tracks])
+    found = ColmapPoints(
+        ids=np.array([one[0] for one in heads], np.int64),
+        xyz=np.array([one[1:4] for one in heads], np.float64).reshape(-1, 3),
+        rgb=np.array([one[4:7] for one in heads], np.uint8).reshape(-1, 3),
+        error=np.array([one[7] for one in heads], np.float64),
+        track_start=np.cumsum([0] + [len(one) for one in tracks]),
+        track=np.stack([every["image"], every["keypoint"]], axis=1).astype(np.int64),
+    )
+    return found, first, int(count)
+
+
+def _images(path: Path, track: np.ndarray) -> tuple[ColmapImages, np.ndarray]:
+    """All images, with the keypoints (image id, number) of a track only; and these, as they stand there."""
+    order = np.lexsort((track[:, 1], track[:, 0]))
+    wanted, starts = np.unique(track[order, 0], return_index=True)
+    rows_of = dict(zip(wanted.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+    taken = track.copy()
+    heads, names, keypoints = [], [], []
+    with _Mapped(path) as mapped:
+        (count,) = mapped.take(_COUNT, 0, "the number of images")
+        at = _COUNT.size
+        for _ in range(count):
+            heads.append(mapped.take(binary.IMAGE, at, "an image"))
+            identifier, begin = heads[-1][0], at + binary.IMAGE.size
+            end = mapped.data.find(b"\0", begin)
+            if end < 0:
+                raise FormatError(f"{path}: ends in the middle of the name of image {identifier}")
+            names.append(mapped.data[begin:end].decode("utf-8", "surrogateescape"))
+            what = f"keypoints of image {identifier}"
+            (number,) = mapped.take(_COUNT, end + 1, what)
+            at = end + 1 + _COUNT.size
+            rows = rows_of.pop(identifier, np.empty(0, np.int64))
+            if len(rows):
+                asked = track[rows, 1]
+                if asked.max() >= number:
+                    raise FormatError(f"{path}: image {identifier} has no keypoint {asked.max()}")
+                keypoints.append(mapped.array(binary.KEYPOINT, number, at, what)[asked])
+                taken[rows, 1] = np.arange(len(rows))
+            else:
+                keypoints.append(np.empty(0, binary.KEYPOINT))
+            at += number * binary.KEYPOINT.itemsize
+    if rows_of:
+        raise FormatError(f"{path}: a track names image {min(rows_of)}, which does not exist")
+    table, every = np.array(heads, np.float64).reshape(-1, 9), np.concatenate(keypoints)
+    images = ColmapImages(
+        ids=table[:, 0].astype(np.int64),
+        quaternion=table[:, 1:5].copy(),
+        translation=table[:, 5:8].copy(),
+        camera_ids=table[:, 8].astype(np.int64),
+        names=names,
+        keypoint_start=np.cumsum([0] + [len(one) for one in keypoints]),
+        xy=np.stack([every["x"], every["y"]], axis=1),
+        point_ids=every["point_id"].astype(np.int64),
+    )
+    return images, taken

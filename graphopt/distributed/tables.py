@@ -1,0 +1,281 @@
+"""Vertices and edges of which each rank has read some, dealt so that every rank gets a part of the graph.
+
+1. Kept vertices go to all ranks, and stay where an edge needs them.
+2. Kept vertices stand in a row (`place`; by ascending id, unless the reader knows better). An eliminated
+   vertex has the mean place of those it shares edges with, and an edge between kept vertices that of its own.
+3. The row is cut into as many pieces as there are ranks, with equal numbers of edges: `partition`'s slabs.
+   That needs two sums of one number per eliminated vertex, and one of a histogram.
+4. Eliminated vertices and edges go to the ranks of their places.
+
+Nothing is fixed for its gauge by who reads a part; `hold_first` does it where a file fixes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphopt.distributed.communicator import Communicator, together
+from graphopt.distributed.partition import cut
+from graphopt.distributed.scattering import Share
+from graphopt.errors import FormatError, GraphError
+from graphopt.graph import Graph
+from graphopt.types import EdgeType, VertexType
+from graphopt.types.poses import POSE_ROLES
+
+_BINS = 1 << 16  # of the row of places
+
+
+@dataclass(eq=False)
+class VertexRows:
+    """Vertices of one type."""
+
+    type: VertexType
+    ids: np.ndarray
+    """(n,) int64."""
+    estimate: np.ndarray
+    """(n, storage_dim)."""
+    fixed: np.ndarray
+    """(n,) bool."""
+    gone: np.ndarray
+    """(n,) bool: eliminated, and on one rank only."""
+    order: np.ndarray
+    """(n,) int64: of the file."""
+
+
+@dataclass(eq=False)
+class EdgeRows:
+    """Edges of one type."""
+
+    type: EdgeType
+    vertices: np.ndarray
+    """(m, arity) int64 ids."""
+    measurement: np.ndarray
+    information: np.ndarray
+    """(m, d, d)."""
+    parameters: np.ndarray
+    """(m, num_parameters) int64 ids."""
+    order: np.ndarray
+
+
+@dataclass(eq=False)
+class Tables:
+    """What one rank has read."""
+
+    vertices: list[VertexRows] = field(default_factory=list)
+    edges: list[EdgeRows] = field(default_factory=list)
+    parameters: list[tuple[Any, np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    """Type, ids (n,), values (n, d) and order (n,)."""
+
+
+@dataclass(eq=False)
+class PartedGraph:
+    """A graph of which this rank has its share; `graphopt.optimize(parted, comm=comm)` takes it."""
+
+    path: str
+    share: Share
+    num_vertices: int
+    """Of all ranks."""
+    num_edges: int
+    num_points: int
+    """Points of the file, those without edges too."""
+    held: list[int] = field(default_factory=list)
+    """Vertices that are held for the gauge."""
+    dialect: str | None = None
+
+
+Row = TypeVar("Row", VertexRows, EdgeRows)
+
+
+def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None = None) -> PartedGraph:
+    """This rank's part of what all ranks have read. Collective.
+
+    place: (kept vertices of all ranks,) places in the row, by ascending id. `FormatError` on all ranks for
+    an edge whose vertex is nowhere.
+    """
+    kept = _joined([_rows(one, ~one.gone) for part in comm.share(tables.vertices) for one in part])
+    ids = np.concatenate([np.empty(0, np.int64), *(one.ids for one in kept)])
+    order = np.argsort(ids, kind="stable")
+    if place is None:
+        place = np.arange(len(ids), dtype=float)
+    own_points = [_rows(one, one.gone) for one in tables.vertices]
+    points = np.sort(np.concatenate([np.empty(0, np.int64), *_all_ids(comm, own_points)]))
+    together(comm, lambda: _check_ids(path, ids[order], points))
+    found = together(comm, lambda: [_found(path, one, ids[order], points) for one in tables.edges])
+    ranks_of_points, ranks_of_edges = _ranks(comm, found, place, len(points))
+    edges = _exchanged(comm, tables.edges, ranks_of_edges)
+    places = [np.searchsorted(points, one.ids) for one in own_points]
+    mine = _exchanged(comm, own_points, [ranks_of_points[one] for one in places])
+    used = np.unique(np.concatenate([np.empty(0, np.int64), *(one.vertices.ravel() for one in edges)]))
+    chosen = [_rows(one, np.isin(one.ids, used)) for one in (*kept, *mine)]
+    every = [one for part in comm.share(tables.parameters) for one in part]
+    graph = together(comm, lambda: _graph(chosen, edges, every))
+    return _parted(comm, path, graph, kept, len(points))
+
+
+def _all_ids(comm: Communicator, rows: Sequence[VertexRows]) -> list[np.ndarray]:
+    return comm.share(np.concatenate([np.empty(0, np.int64), *(one.ids for one in rows)]))
+
+
+def _rows(table: Row, chosen: np.ndarray) -> Row:
+    """Some rows of a table; all of them without a copy."""
+    if chosen.dtype == bool and chosen.all():
+        return table
+    columns = [getattr(table, one.name) for one in fields(table)[1:]]
+    return type(table)(table.type, *(one[chosen] for one in columns))
+
+
+def _joined(tables: Sequence[Row]) -> list[Row]:
+    """One table per type."""
+    found = []
+    for kind in {one.type.tag: one.type for one in tables}.values():
+        alike = [one for one in tables if one.type.tag == kind.tag and one.type == kind]
+        names = [one.name for one in fields(alike[0])[1:]]
+        columns = (np.concatenate([getattr(one, name) for one in alike]) for name in names)
+        found.append(type(alike[0])(kind, *columns))
+    return found
+
+
+def _check_ids(path: str, kept: np.ndarray, points: np.ndarray) -> None:
+    every = np.sort(np.concatenate([kept, points]))
+    twice = np.flatnonzero(every[1:] == every[:-1])
+    if len(twice):
+        raise FormatError(f"{path}: vertex id {every[twice[0]]} is used twice")
+
+
+def _found(path: str, edges: EdgeRows, kept: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Per edge and slot the number of its kept vertex, -1: none; and (m,) that of its point, -1: none."""
+    slots, point = np.full(edges.vertices.shape, -1), np.full(len(edges.vertices), -1)
+    for slot, ids in enumerate(edges.vertices.T):
+        at_kept, at_point = _where(kept, ids), _where(points, ids)
+        missing = np.flatnonzero((at_kept < 0) & (at_point < 0))
+        if len(missing):
+            raise FormatError(f"{path}: {edges.type.tag}: vertex {ids[missing[0]]} does not exist")
+        slots[:, slot] = at_kept
+        point = np.where(at_point >= 0, at_point, point)
+    return slots, point
+
+
+def _where(known: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Places among ascending numbers, -1 where there is none."""
+    if not len(known):
+        return np.full(len(ids), -1)
+    at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+    return np.where(known[at] == ids, at, -1)
+
+
+def _ranks(
+    comm: Communicator, found: Sequence[tuple[np.ndarray, np.ndarray]], place: np.ndarray, num_points: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Rank of each point of all, and of each of this rank's edges."""
+    sums, counts, weight = np.zeros(num_points), np.zeros(num_points), np.zeros(num_points)
+    means = []
+    for slots, point in found:
+        seen = slots >= 0
+        total = np.where(seen, place[slots], 0.0).sum(axis=1)
+        number = seen.sum(axis=1)
+        has = point >= 0
+        sums += np.bincount(point[has], weights=total[has], minlength=num_points)
+        counts += np.bincount(point[has], weights=number[has], minlength=num_points)
+        weight += np.bincount(point[has], minlength=num_points)
+        means.append(total / np.maximum(number, 1))
+    sums, counts, weight = comm.sum(sums), comm.sum(counts), comm.sum(weight)
+    # points with the same mean are told apart by their numbers
+    of_points = sums / np.maximum(counts, 1.0) + np.arange(num_points) / max(num_points, 1)
+    width = max(float(place.max(initial=0.0)), 0.0) + 2.0
+
+    def bins(values: np.ndarray) -> np.ndarray:
+        return np.minimum((values * (_BINS / width)).astype(np.int64), _BINS - 1)
+
+    alone = [mean[point < 0] for mean, (_, point) in zip(means, found, strict=True)]
+    histogram = np.zeros(_BINS)
+    for one in alone:
+        histogram += np.bincount(bins(one), minlength=_BINS)
+    histogram = comm.sum(histogram) + np.bincount(bins(of_points), weights=weight, minlength=_BINS)
+    rank_of_bin = cut(histogram, comm.size)
+    ranks_of_points = rank_of_bin[bins(of_points)] if num_points else np.empty(0, np.int64)
+    ranks_of_edges = []
+    for mean, (_, point) in zip(means, found, strict=True):
+        ranks = rank_of_bin[bins(mean)]
+        has = point >= 0
+        ranks[has] = ranks_of_points[point[has]]
+        ranks_of_edges.append(ranks)
+    return ranks_of_points, ranks_of_edges
+
+
+def _exchanged(comm: Communicator, tables: Sequence[Row], ranks: Sequence[np.ndarray]) -> list[Row]:
+    """Rows to the ranks that they are for; what this one gets, by type, in the order of ranks and rows."""
+    sent: list[list[Row]] = [[] for _ in range(comm.size)]
+    for table, of_rows in zip(tables, ranks, strict=True):
+        order = np.argsort(of_rows, kind="stable")
+        bounds = np.searchsorted(of_rows[order], np.arange(comm.size + 1))
+        for rank in range(comm.size):
+            sent[rank].append(_rows(table, order[bounds[rank] : bounds[rank + 1]]))
+    received = [one for part in comm.exchange(sent) for one in part]
+    return [one for one in _joined(received) if len(one.order)]
+
+
+def _graph(vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters: Sequence[Any]) -> Graph:
+    """This rank's vertices and edges; parameters of all ranks."""
+    graph = Graph()
+    for one in vertices:
+        if not len(one.ids):
+            continue
+        order = np.argsort(one.order, kind="stable")
+        row = _rows(one, order)
+        flags = {"fixed": row.fixed, "marginalized": row.gone}
+        graph.add_vertices(row.type, row.ids, row.estimate, order=row.order, **flags)
+    for kind, ids, values, order in parameters:
+        graph.add_parameters(kind, ids, values, order=order)
+    for one in edges:
+        row = _rows(one, np.argsort(one.order, kind="stable"))
+        given = row.parameters if row.parameters.shape[1] else None
+        try:
+            graph.add_edges(
+                row.type, row.vertices, row.measurement, row.information, parameters=given, order=row.order
+            )
+        except GraphError as error:
+            raise FormatError(str(error)) from error
+    return graph
+
+
+def _parted(
+    comm: Communicator, path: str, graph: Graph, kept: Sequence[VertexRows], num_points: int
+) -> PartedGraph:
+    free = [(one.ids[~one.fixed], one.type.tangent_dim) for one in kept]
+    ids = np.concatenate([np.empty(0, np.int64), *(one for one, _ in free)])
+    dims = np.concatenate([np.empty(0, np.int32), *(np.full(len(one), dim, np.int32) for one, dim in free)])
+    order = np.argsort(ids, kind="stable")
+    ids, dims = ids[order], dims[order]
+    own = [one.ids[~one.fixed & ~one.marginalized] for one in graph.vertex_sets]
+    seen = np.zeros(len(ids))
+    seen[np.searchsorted(ids, np.concatenate([np.empty(0, np.int64), *own]))] = 1.0
+    has = comm.sum(seen) > 0.0
+    points = sum(int(one.marginalized.sum()) for one in graph.vertex_sets)
+    copies, points, edges = comm.sum(np.array([seen.sum(), points, graph.num_edges])).astype(int).tolist()
+    share = Share(graph, False, ids[has], dims[has], "slabs along the file", copies)
+    return PartedGraph(path, share, int(has.sum()) + points, edges, num_points)
+
+
+def hold_first(comm: Communicator, tables: Tables) -> list[int]:
+    """Fix the pose that g2o's files begin with, where nothing is fixed or measured absolutely. Collective.
+
+    The graph counts as one part; `Graph.components` of a whole one would know better. Returns its id.
+    """
+    is_held = any(one.fixed.any() for one in tables.vertices)
+    is_held |= any(one.vertices.shape[1] == 1 and len(one.vertices) > 0 for one in tables.edges)
+    if any(comm.share(is_held)):
+        return []
+    poses = [one for one in tables.vertices if one.type.role in POSE_ROLES and len(one.ids)]
+    told = comm.share([(one.type.tangent_dim, int(one.ids.min())) for one in poses])
+    candidates = [one for part in told for one in part]
+    if not candidates:
+        return []
+    most = max(dim for dim, _ in candidates)
+    first = min(identifier for dim, identifier in candidates if dim == most)
+    for one in tables.vertices:
+        one.fixed = one.fixed | (one.ids == first)
+    return [first]
