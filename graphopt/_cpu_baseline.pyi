@@ -437,6 +437,15 @@ def sum_chi2(
     order: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray: ...
+def edge_outputs(
+    program: Program,
+    vertices: Sequence[np.ndarray],
+    vertex_rows: np.ndarray,
+    parameters: Sequence[np.ndarray],
+    parameter_rows: np.ndarray,
+    data: Sequence[tuple[np.ndarray, Sequence[int]]],
+    rows: np.ndarray | None,
+) -> np.ndarray: ...
 def viewing_rays(
     edges: tuple[Any, ...], points: np.ndarray, spread: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...

@@ -109,7 +109,7 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import sequences
+    from graphopt.eval import optional, sequences
 
     _check_configurations(args.config)
     options = {
@@ -131,8 +131,14 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
             raise OptionError(
                 f"--live shows one run at a time, --jobs is {args.jobs}. Leave one of them out."
             )
-        print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
+        if isinstance(args.live, int):
+            print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
+        else:
+            optional.load("rerun", "rerun-sdk")
     units = sequences.units(args.kind, found, modes, args.config, options, folder, args.live)
+    num_runs = len(units) * options["runs"]
+    if isinstance(args.live, str) and args.live.endswith(".rrd") and num_runs > 1:
+        raise OptionError(f"--live {args.live} records one run, these are {num_runs}. Add --runs 1.")
     return units, {**options, "modes": modes, "configurations": args.config}
 
 

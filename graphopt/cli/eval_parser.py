@@ -30,6 +30,15 @@ def names(text: str) -> list[str]:
     return found
 
 
+def live_target(text: str) -> int | str:
+    """Parse a port, "rerun" or the name of a recording."""
+    if text == "rerun" or text.endswith(".rrd"):
+        return text
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"'{text}' is no port (1 to 65535), rerun, or FILE.rrd")
+    return int(text)
+
+
 def chosen_from(known: tuple[str, ...]) -> Callable[[str], list[str]]:
     """A parser of names separated by commas, all of them known."""
 
@@ -117,11 +126,12 @@ def _add_sequences(parser: Any, types: Any) -> None:
     )
     parser.add_argument(
         "--live",
-        type=types.positive_int,
+        type=live_target,
         nargs="?",
         const=8123,
-        metavar="PORT",
-        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123)",
+        metavar="PORT|rerun|FILE.rrd",
+        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123), "
+        "or in the rerun viewer where it is installed; or record it for that",
     )
     _add_alignment(parser, types, None)
     _add_output(parser, types)

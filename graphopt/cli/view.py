@@ -49,6 +49,7 @@ def _graph_page(source: Path, before: str | None) -> str:
 
 def _result_page(source: Path) -> str:
     from graphopt.eval.results import load
+    from graphopt.report.thumbnails import embedded
     from graphopt.report.viewer import trajectory_page
 
     entries = {key: entry for key, entry in load(source).entries.items() if entry.get("curve")}
@@ -60,4 +61,7 @@ def _result_page(source: Path) -> str:
     folder = source if source.is_dir() else source.parent
     maps = [folder / entry["points_file"] for entry in entries.values() if "points_file" in entry]
     points = [np.load(one) for one in maps if one.is_file()]
-    return trajectory_page(curves, source.resolve().name, np.concatenate(points) if points else None)
+    images = embedded(
+        {key: folder / one["images_file"] for key, one in entries.items() if "images_file" in one}
+    )
+    return trajectory_page(curves, source.resolve().name, np.concatenate(points) if points else None, images)

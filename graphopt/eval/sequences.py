@@ -1,6 +1,6 @@
 """Image sequences: EuRoC, TUM-VI, KITTI, run by the pipeline of `slam_bridge`.
 
-The runner calls `slam_bridge.pipeline.evaluate:evaluate` by its name; this package imports nothing of it.
+The runner calls `slam_bridge.evaluation.entry:evaluate` by its name; this package imports nothing of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphopt.errors import OptionError
 from graphopt.eval.published import published
 from graphopt.eval.runner import Unit
 
-MODULE = "slam_bridge.pipeline.evaluate"
+MODULE = "slam_bridge.evaluation.entry"
 MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
 
 
@@ -38,7 +38,7 @@ def units(
     configurations: list[str],
     options: dict[str, Any],
     folder: Path,
-    live: int | None = None,
+    live: int | str | None = None,
 ) -> list[Unit]:
     """One unit per sequence, mode and configuration; keys name what there is more than one of."""
     found = []

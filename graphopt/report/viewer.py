@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from graphopt.errors import GraphError
 from graphopt.graph.residuals import edge_chi2
 from graphopt.report.scene import Scene, scene
+from graphopt.report.thumbnails import frustum_rows
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
 
 MAX_EDGES = 1_000_000
 """Edges drawn at most; of more, those with the largest chi2."""
-MAX_FRUSTA = 150
-"""Of one trajectory."""
 
 
 def graph_page(
@@ -75,10 +74,22 @@ def graph_page(
 
 
 def trajectory_page(
-    curves: Mapping[str, Mapping[str, Any]], title: str, points: NDArray[np.float64] | None = None
+    curves: Mapping[str, Mapping[str, Any]],
+    title: str,
+    points: NDArray[np.float64] | None = None,
+    images: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """The page of trajectories with their truths: `trajectory_document` in the page."""
-    return filled(trajectory_document(curves, title, points))
+    """The page of trajectories with their truths: `trajectory_document` in the page.
+
+    images: by name of a curve, small ones inside of its frusta, as `thumbnails.embedded` makes them.
+    """
+    document = trajectory_document(curves, title, points)
+    starts = dict(zip(curves, document["truth_breaks"], strict=True))
+    document["images"] = [
+        {**atlas, "poses": [starts[name] + row for row in atlas["rows"]]}
+        for name, atlas in (images or {}).items()
+    ]
+    return filled(document)
 
 
 def trajectory_document(
@@ -128,8 +139,7 @@ def _cameras(curves: Mapping[str, Mapping[str, Any]]) -> tuple[NDArray[np.float6
     for one in curves.values():
         count = len(one["estimate"])
         turns.append(np.asarray(one.get("world_R_cam", np.tile([0.0, 0.0, 0.0, 1.0], (count, 1))), float))
-        is_one = np.arange(count) % max(1, count // MAX_FRUSTA) == 0
-        drawn.append(is_one & ("world_R_cam" in one))
+        drawn.append(np.isin(np.arange(count), frustum_rows(count)) & ("world_R_cam" in one))
     return np.concatenate(turns), np.concatenate(drawn)
 
 

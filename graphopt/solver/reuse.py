@@ -108,12 +108,15 @@ def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
     From the graph's last block solver where that is the CPU's and the graph has not changed since; edges that
     took no part in it, and on other devices all, by the compiled error program of their type.
     """
+    last = _last.get(graph)
+    if last is None or last.version != graph.version or not isinstance(last.solver, CpuBlockSolver):
+        return _computed_errors(graph, edge_set, None)
     found = np.empty((len(edge_set), edge_set.type.residual_dim))
     known = np.zeros(len(edge_set), bool)
-    last = _last.get(graph)
-    if last is not None and last.version == graph.version and isinstance(last.solver, CpuBlockSolver):
-        for group, values in last.solver.errors_of(edge_set):
-            found[group.rows], known[group.rows] = values, True
+    for group, values in last.solver.errors_of(edge_set):
+        if len(group.rows) == len(found):
+            return values
+        found[group.rows], known[group.rows] = values, True
     rows = np.flatnonzero(~known)
     if len(rows):
         found[rows] = _computed_errors(graph, edge_set, rows)
@@ -125,21 +128,28 @@ def _error_program(kind: EdgeType) -> Program:
     return compile_errors(working_edge_type(kind))
 
 
-def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
-    """(k, residual_dim) errors of these rows at the graph's estimates."""
+def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -> np.ndarray:
+    """(k, residual_dim) errors of these rows, None: all, at the graph's estimates, by all threads."""
     program = _error_program(edge_set.type)
     if sampled_runs(program):  # images are no inputs of a program
-        return errors(graph, edge_set, rows)
+        return errors(graph, edge_set, np.arange(len(edge_set)) if rows is None else rows)
     vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
-    inputs = []
-    for slot, (number, vertex) in enumerate(zip(vertex_sets, edge_set.type.vertices, strict=True)):
+    tables = []
+    for number, vertex in zip(vertex_sets, edge_set.type.vertices, strict=True):
         estimate = graph.vertex_sets[number].estimate
         if vertex.working is not None:
             estimate = np.asarray(vertex.working.encode(estimate))
-        inputs.append(np.take(estimate, vertex_rows[:, slot], axis=0))
-    for slot, number in enumerate(parameter_sets):
-        inputs.append(np.take(graph.parameter_sets[number].values, parameter_rows[:, slot], axis=0))
-    return program.run(np.concatenate([*inputs, edge_set.measurement[rows]], axis=1))
+        tables.append(np.ascontiguousarray(estimate))
+    measured = np.ascontiguousarray(edge_set.measurement)
+    return kernels.edge_outputs(
+        program.native,
+        tables,
+        np.ascontiguousarray(vertex_rows),
+        [np.ascontiguousarray(graph.parameter_sets[number].values) for number in parameter_sets],
+        np.ascontiguousarray(parameter_rows),
+        [(measured, list(range(measured.shape[1])))] if measured.shape[1] else [],
+        rows,
+    )
 
 
 def forget(graph: Graph) -> None:

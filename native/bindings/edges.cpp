@@ -328,6 +328,20 @@ Array<double> bound_sum_chi2(const Program& program, const Program* kernel,
   return out;
 }
 
+Array<double> bound_edge_outputs(const Program& program, const std::vector<py::object>& vertices,
+                                 const py::object& vertex_rows, const std::vector<py::object>& parameters,
+                                 const py::object& parameter_rows, const Sources& data,
+                                 const py::object& rows) {
+  const EdgeInputs inputs =
+      inputs_of(program, nullptr, vertices, vertex_rows, parameters, parameter_rows, data, rows);
+  const py::ssize_t count = py::len(vertex_rows);
+  Array<double> out({count, static_cast<py::ssize_t>(program.num_outputs())});
+  double* numbers = out.mutable_data();
+  const py::gil_scoped_release release;
+  edge_outputs(program, inputs, count, numbers);
+  return out;
+}
+
 // Program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, and the outputs
 // where H and b begin.
 using PointArguments =
@@ -480,6 +494,9 @@ void bind_edges(py::module_& m) {
         "See native/src/edges/rays.h.");
   m.def("large_sums", &bound_large_sums, py::arg("sums"), py::arg("first"), py::arg("bound"),
         "Destinations with edges whose sum is above `bound` per edge, or not a number.");
+  m.def("edge_outputs", &bound_edge_outputs, py::arg("program"), py::arg("vertices"), py::arg("vertex_rows"),
+        py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"), py::arg("rows"),
+        "What a program returns for each edge, (num_edges, num_outputs).");
   m.def("sum_chi2", &bound_sum_chi2, py::arg("program"), py::arg("kernel"), py::arg("vertices"),
         py::arg("vertex_rows"), py::arg("parameters"), py::arg("parameter_rows"), py::arg("data"),
         py::arg("rows"), py::arg("order"), py::arg("first"),

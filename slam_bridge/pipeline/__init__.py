@@ -3,10 +3,9 @@
     features       corners, KLT, ORB                      two_view   geometry on rays
     tracking       where each frame is                    keyframes  landmarks by stereo and by motion
     mapping        bundle adjustment, culling, IMU        places, loops  places seen before
-    system         all of it: `run`                       live       a page that shows a run
-    evaluate       one entry of `graphopt eval`
+    trajectory     poses of all frames                    system     all of it: `run`
 
-Folders of EuRoC, TUM-VI and KITTI are read by `slam_bridge.readers`.
+Folders of EuRoC, TUM-VI and KITTI are read by `slam_bridge.readers`; `slam_bridge.evaluation` measures.
 
 It is the subject of `graphopt eval euroc|tumvi|kitti`, and meant to be read. Needs OpenCV (extra `slam`).
 """

@@ -13,6 +13,7 @@ import graphopt
 from graphopt.cli.main import main
 from graphopt.errors import GraphError
 from graphopt.eval.results import Results
+from graphopt.report import thumbnails
 from graphopt.report.viewer import graph_page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -173,3 +174,65 @@ def test_typos(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["view", str(tmp_path / "none.g2o"), "-o", str(tmp_path / "x.html")]) == 2
     assert main(["view", str(tmp_path), "-o", str(tmp_path / "x.txt")]) == 2
     assert "must end in .html" in capsys.readouterr().err
+
+
+def test_frusta_hold_the_images_that_were_taken_there(tmp_path: Path) -> None:
+    """Seen along the camera's axis, the frustum's far side shows the image the right way up and round."""
+    curve = {
+        "times_s": [0.0, 1.0],
+        "estimate": [[0.0, 0.0, 0.0], [9.0, 0.0, 0.0]],
+        "truth": [],
+        "error_m": [0.0, 0.0],
+        "world_R_cam": [[-0.5, 0.5, -0.5, 0.5]] * 2,  # looks along x, y of the world to its left, z up
+    }
+    image = np.zeros((30, 40, 3), np.uint8)
+    image[:15, :20], image[:15, 20:], image[15:] = [255, 0, 0], [0, 255, 0], [0, 0, 255]
+    atlas = np.zeros((30, 80, 3), np.uint8)
+    atlas[:, :40] = image
+    (tmp_path / "maps").mkdir()
+    pictures = pytest.importorskip("PIL.Image")
+    pictures.fromarray(atlas).save(tmp_path / "maps" / "a.jpg", quality=95)
+    layout = {"rows": [0], "columns": 2, "width": 40, "height": 30}
+    (tmp_path / "maps" / "a.json").write_text(json.dumps(layout))
+    Results(
+        "euroc", {}, "graphopt eval", "now", {}, {"a": {"curve": curve, "images_file": "maps/a.jpg"}}
+    ).save(tmp_path)
+    assert main(["view", str(tmp_path), "-o", str(tmp_path / "page.html")]) == 0
+    assert "http" not in (tmp_path / "page.html").read_text()
+    script = """
+const colours_at = () => {
+  const matrix = cameraMatrix(), shown = corner(after, 0, 30 / 40);
+  const mixed = (u, v) => [0, 1, 2].map((k) =>
+    (1 - v) * ((1 - u) * shown[0][k] + u * shown[1][k]) + v * ((1 - u) * shown[3][k] + u * shown[2][k]));
+  return [[0.2, 0.4], [0.8, 0.4], [0.4, 0.8]].map(([u, v]) => {
+    const p = [...mixed(u, v), 1];
+    const along = (r) => p.reduce((sum, one, k) => sum + one * matrix[4 * k + r], 0);
+    const [x, y] = [along(0) / along(3), along(1) / along(3)], pixel = new Uint8Array(4);
+    const at = [(x + 1) * canvas.width / 2, (y + 1) * canvas.height / 2];
+    gl.readPixels(...at, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
+    return [...pixel];
+  });
+};
+ready.then(() => {
+  Object.assign(look, { centre: corner(after, 0, 0.75)[2], distance: 2, turn: Math.PI, tilt: 0 });
+  for (const name of ["show-poses", "show-edges"]) document.getElementById(name).checked = false;
+  paint();
+  const right = corner(after, 0, 0.75)[0][1] > corner(after, 0, 0.75)[1][1];
+  document.title = JSON.stringify({ colours: colours_at(), right, error: gl.getError() });
+});
+"""
+    found = dump(tmp_path / "page.html", tmp_path, script)
+    assert found["error"] == 0 and found["right"]
+    for colour, channel in zip(found["colours"], range(3), strict=True):
+        assert int(np.argmax(colour[:3])) == channel and colour[channel] > 200, found
+
+
+def test_images_of_a_page_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frusta are at most 150 per trajectory; what does not fit into the page's images is left out."""
+    assert [len(thumbnails.frustum_rows(count)) for count in (0, 1, 150, 151, 40_000)] == [0, 1, 150, 76, 150]
+    files = {name: tmp_path / f"{name}.jpg" for name in ("a", "b", "c")}
+    for path in files.values():
+        path.write_bytes(b"x" * 100)
+        path.with_suffix(".json").write_text('{"rows": [0], "columns": 1, "width": 1, "height": 1}')
+    monkeypatch.setattr(thumbnails, "MAX_BYTES", 250)
+    assert list(thumbnails.embedded({**files, "gone": tmp_path / "gone.jpg"})) == ["a", "b"]

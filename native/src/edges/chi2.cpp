@@ -30,6 +30,24 @@ void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std:
   });
 }
 
+void edge_outputs(const vm::Program& program, const EdgeInputs& inputs, std::int64_t num_edges, double* out) {
+  const int count_out = program.num_outputs();
+  for_each_share(num_edges, num_shares(num_edges * kLanes), [&](int, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    Evaluator evaluator({&program, nullptr}, inputs);
+    for (std::int64_t at = begin; at < end; at += kLanes) {
+      const int count = static_cast<int>(std::min<std::int64_t>(kLanes, end - at));
+      std::uint32_t edges[kLanes];
+      for (int l = 0; l < count; ++l) edges[l] = static_cast<std::uint32_t>(at + l);
+      evaluator.run(edges, count);
+      for (int k = 0; k < count_out; ++k) {
+        const double* lanes = evaluator.output(k);
+        for (int l = 0; l < count; ++l) out[(at + l) * count_out + k] = lanes[l];
+      }
+    }
+  });
+}
+
 std::vector<std::int64_t> large_sums(const double* sums, const std::uint32_t* first,
                                      std::int64_t num_destinations, double bound) {
   const int shares = num_shares(num_destinations);

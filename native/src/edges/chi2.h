@@ -33,6 +33,9 @@ struct EdgeInputs {
 void sum_chi2(const EdgePrograms& programs, const EdgeInputs& inputs, const std::uint32_t* order,
               const std::uint32_t* first, std::int64_t num_destinations, double* out);
 
+// out (num_edges, number of outputs): what a program without robust kernel returns for edges 0, 1, ...
+void edge_outputs(const vm::Program& program, const EdgeInputs& inputs, std::int64_t num_edges, double* out);
+
 // Destinations d with sums[d] above bound times their number of edges, first[d + 1] - first[d], or not a
 // number, in order; those without edges are left out.
 std::vector<std::int64_t> large_sums(const double* sums, const std::uint32_t* first,

@@ -5,6 +5,7 @@ The numbers of an entry are those of the run with the median error; `runs` has a
 
 from __future__ import annotations
 
+import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from graphopt.errors import OptionError
 from graphopt.eval.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
+from graphopt.report.thumbnails import COLUMNS, WIDTH, frustum_rows
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
@@ -42,11 +44,12 @@ def evaluate(
     configuration: str | None = None,
     device: str = "auto",
     published: dict[str, Any] | None = None,
-    live: int | None = None,
+    live: int | str | None = None,
 ) -> dict[str, Any]:
     """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
 
-    live: port of a page that shows the run (`graphopt.report.live`); None: none.
+    live: port of a page that shows the run (`graphopt.report.live`), "rerun" for that viewer, a file for a
+    recording of it; None: nothing.
     """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
     options = PipelineOptions(
@@ -82,15 +85,21 @@ def evaluate(
     }
 
 
-def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
-    """One run, on a page of its own while it lasts where `live` is a port."""
+def _shown(sequence: Sequence, options: PipelineOptions, live: int | str | None, name: str) -> PipelineResult:
+    """One run, shown while it lasts where `live` asks for it."""
     if live is None:
         return run(sequence, options)
+    title = f"{name} ({options.mode})"
+    if isinstance(live, str):
+        from slam_bridge.evaluation.rerun import RerunView
+
+        with RerunView(live, title) as viewer:
+            return run(sequence, options, viewer)
     from graphopt.report.live import LiveView
-    from slam_bridge.pipeline.live import Watch
+    from slam_bridge.evaluation.live import Watch
 
     with LiveView(live) as view:
-        return run(sequence, options, Watch(view, f"{name} ({options.mode})"))
+        return run(sequence, options, Watch(view, title))
 
 
 def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
@@ -133,15 +142,19 @@ def _errors(
         name: compare(estimate, reference, align=name, **rules)
         for name in ("se3", "sim3", "yaw")  # type: ignore[arg-type]
     }
+    drawn = curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:])
     _write_points(points, found.world, errors.alignment)
+    images = points.with_suffix(".jpg")
+    _write_images(images, sequence, errors.times[0] + np.array(drawn["times_s"]))
     rmse = {name: float(np.sqrt(np.mean(one.absolute**2))) for name, one in others.items()}
     return {
         **statistics,
         "scale": others["sim3"].scale,
         "ate_of_path": statistics["ate_rmse_m"] / max(errors.path_length, 1e-12),
         "ate_by_alignment_m": rmse,
-        "curve": curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:]),
+        "curve": drawn,
         "points_file": f"{points.parent.name}/{points.name}",
+        "images_file": f"{images.parent.name}/{images.name}",
     }
 
 
@@ -153,6 +166,23 @@ def _write_points(path: Path, world: Map, alignment: tuple[float, np.ndarray, np
     np.save(buffer, placed.astype(np.float32))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, buffer.getvalue())
+
+
+def _write_images(path: Path, sequence: Sequence, times: np.ndarray) -> None:
+    """Left images at some of a curve's times [s], small ones in one file (`graphopt.report.thumbnails`)."""
+    rows = list(frustum_rows(len(times)))
+    frames = np.searchsorted(sequence.stamps, np.rint(1e9 * times[rows] - 1e6).astype(np.int64))
+    shown = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
+    height = round(WIDTH * shown[0].shape[0] / shown[0].shape[1])
+    atlas = np.zeros((-(-len(rows) // COLUMNS) * height, COLUMNS * WIDTH), np.uint8)
+    cv2 = opencv()
+    for k, image in enumerate(shown):
+        top, left = k // COLUMNS * height, k % COLUMNS * WIDTH
+        small = cv2.resize(image, (WIDTH, height), interpolation=cv2.INTER_AREA)
+        atlas[top : top + height, left : left + WIDTH] = small
+    layout = {"rows": rows, "columns": COLUMNS, "width": WIDTH, "height": height}
+    write_bytes(path, cv2.imencode(".jpg", atlas, (cv2.IMWRITE_JPEG_QUALITY, 75))[1].tobytes())
+    write_bytes(path.with_suffix(".json"), json.dumps(layout).encode())
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:
