@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         parameter_type,
         robust_kernel_type,
         sum_type,
+        variadic_edge_type,
         vertex_type,
     )
 
@@ -122,6 +123,8 @@ _HOME = {
     "graphopt.types": (
         "computed_type",
         "edge_type",
+        "variadic_edge_type",
+        "variadic_edge_type",
         "group_type",
         "image_type",
         "parameter_type",
@@ -208,6 +211,7 @@ __all__ = [
     "to_device",
     "types",
     "unique",
+    "variadic_edge_type",
     "vertex_type",
     "write",
 ]

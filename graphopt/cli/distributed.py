@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from typing import Any
 
 from graphopt.distributed.communicator import agreed
 from graphopt.errors import GraphOptError, OptionError
-
-_LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
-"""What mpirun says how many ranks there are with."""
 
 
 def refuse(args: argparse.Namespace) -> None:
@@ -22,7 +18,9 @@ def refuse(args: argparse.Namespace) -> None:
             raise OptionError(
                 f"--{option} needs --distributed, which also works without mpirun, as one rank."
             )
-    size = max((int(os.environ.get(name, "1") or 1) for name in _LAUNCHERS), default=1)
+    from graphopt.distributed.mpi import started_ranks
+
+    size = started_ranks()
     if size > 1:
         raise OptionError(
             f"{size} ranks were started, and without --distributed each would do all the work and write the "

@@ -9,13 +9,18 @@ from pathlib import Path
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
 
+BUILTIN = "builtin"
+
 
 def run(args: argparse.Namespace) -> int:
     """Write types.txt and graph.txt; return 0."""
-    from graphopt.io.export import export_graph
+    from graphopt.io.export import export_builtin_types, export_graph
 
+    if args.problem == BUILTIN:
+        print(f"{export_builtin_types(args.output, args.device)}: every built-in type of .g2o files")
+        return 0
     graph = problem_graph(args.problem)
-    types, data = export_graph(graph, args.output)
+    types, data = export_graph(graph, args.output, args.device)
     print(f"{types}: programs of {len(graph.edge_sets)} edge and {len(graph.vertex_sets)} vertex types")
     print(f"{data}: {graph.num_vertices} vertices, {graph.num_edges} edges")
     return 0

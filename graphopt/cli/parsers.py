@@ -380,9 +380,17 @@ def add_export(commands: Any) -> None:
         "the C library (docs/embedding.md) loads.",
     )
     parser.add_argument(
-        "problem", metavar="PROBLEM", help="graph file, or Python program with a variable 'graph'"
+        "problem",
+        metavar="PROBLEM",
+        help="graph file, Python program with a variable 'graph', or 'builtin': every built-in type",
     )
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "vulkan"),
+        default="cpu",
+        help="vulkan: kernels as SPIR-V, too (%(default)s)",
+    )
 
 
 def _add_generate_common(parser: Any) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from graphopt.codegen.bytecode import Instruction
 from graphopt.codegen.program import Program
@@ -27,7 +27,7 @@ class Statement(NamedTuple):
     """One operation; `counts` as in `bytecode.Instruction`, of sums only."""
 
     operation: str
-    """Name of an instruction; neither BLOCK nor ROBUST."""
+    """Name of an instruction; not BLOCK, and ROBUST only where `assign` leaves it as a call."""
     targets: tuple[str, ...]
     sources: tuple[Source, ...]
     counts: tuple[int, int, int, int] | None = None
@@ -123,7 +123,7 @@ class _Naming:
         return f"#{self.count}"
 
     def walk(
-        self, program: Program, inputs: Sequence[Source], kernel: Program | None, width: str
+        self, program: Program, inputs: Sequence[Source], kernel: Program | Literal["call"] | None, width: str
     ) -> list[Source]:
         """Append a program's statements and return its outputs."""
         registers: dict[int, Source] = {r: float(c) for r, c in enumerate(program.constants)}
@@ -135,9 +135,18 @@ class _Naming:
         return [registers[int(r)] for r in program.output_registers]
 
     def _instruction(
-        self, i: Instruction, sources: tuple[Source, ...], kernel: Program | None, width: str
+        self,
+        i: Instruction,
+        sources: tuple[Source, ...],
+        kernel: Program | Literal["call"] | None,
+        width: str,
     ) -> Sequence[Source]:
+        if i.name == "ROBUST" and kernel == "call":
+            targets = (self.fresh(), self.fresh())
+            self.statements.append(Statement(i.name, targets, (sources[0], width)))
+            return targets
         if i.name == "ROBUST":
+            assert kernel != "call"
             return [sources[0], 1.0] if kernel is None else self.walk(kernel, [sources[0], width], None, "")
         if i.name == "BLOCK":
             assert i.counts is not None
@@ -168,13 +177,14 @@ def assign(
     program: Program,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    kernel: Program | None = None,
+    kernel: Program | Literal["call"] | None = None,
     width: str = "width",
 ) -> Assignment:
     """Single assignment form of a program whose inputs and outputs have these names.
 
     Other values are called t1, t2, ... in the order of the statements. `kernel` is the robust kernel's
-    program, `width` the name of its second input; without it rho = chi2 and the weight is 1.
+    program, `width` the name of its second input; without it rho = chi2 and the weight is 1. "call" leaves a
+    statement ROBUST (rho, weight) <- (chi2, width).
     """
     if len(inputs) != program.num_inputs or len(outputs) != program.num_outputs:
         raise ShapeError(

@@ -3,7 +3,8 @@
 Values have one of three types: `wide` (estimates, residuals, chi2), `real` (Jacobians, H, b) and `bool`. In
 the arithmetic "double" both numbers are float64; in "mixed" wide is float64 and real float32; in "two_float",
 for devices without float64, wide is a float32 pair (shaders/include/two_float.glsl) and operations on it are
-function calls. The functions math_* are in shaders/include/generated_math.glsl, sample_* in sampling.glsl.
+function calls. The functions math_* are in shaders/include/generated_math.glsl, sample_* in sampling.glsl;
+robust(chi2, width, rho, weight) is the caller's.
 """
 
 from __future__ import annotations
@@ -131,10 +132,11 @@ class _Writer:
         kind = "wide" if not self.wide.isdisjoint(statement.targets) else "real"
         for t in statement.targets:
             self.types[t] = kind
-        if name == "SINCOS":
-            sine, cosine = statement.targets
-            argument = self.source(statement.sources[0], kind)
-            self.lines += [f"{kind} {sine}, {cosine};", f"math_sincos({argument}, {sine}, {cosine});"]
+        if name == "SINCOS" or name == "ROBUST":
+            function = "math_sincos" if name == "SINCOS" else "robust"
+            arguments = [self.source(s, kind) for s in statement.sources]
+            self.lines.append(f"{kind} {', '.join(statement.targets)};")
+            self.lines.append(f"{function}({', '.join([*arguments, *statement.targets])});")
             return
         if name in _SAMPLES:
             arguments = [self.source(s, kind) for s in statement.sources]

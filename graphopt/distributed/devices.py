@@ -4,6 +4,8 @@
     vulkan                 the ranks of a host take its GPUs in order, one each
     vulkan:0,vulkan:1,cpu  the ranks of a host take these in order; a device that is named twice is shared
 
+In order: that of the launcher's local ranks (SLURM_LOCALID and others), else of the ranks.
+
 Two ranks on one GPU are slower than one, so that is an error unless it was asked for by naming it twice.
 """
 
@@ -18,6 +20,14 @@ from dataclasses import dataclass
 from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, agreed
 from graphopt.errors import DeviceError, OptionError
+
+LOCAL_RANKS = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+)
+"""Where Open MPI, MPICH and Intel MPI, MVAPICH and Slurm say which rank of its host a process is."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +50,14 @@ def rank_devices(device: str) -> list[str]:
 
 def assign_device(comm: Communicator, device: str) -> Assignment:
     """This rank's device; collective. `DeviceError` on all ranks where there are not enough."""
-    hosts = comm.share((comm.host_of(), _cores()))
-    host = comm.host_of()
+    host = comm.host_of() + node_of_launcher()
+    hosts = comm.share((host, _cores()))
+    locals_ = comm.share(local_rank_of_launcher())
     mates = [rank for rank, (name, _) in enumerate(hosts) if name == host]
     place = mates.index(comm.rank)
+    told_places = [locals_[rank] for rank in mates]
+    if sorted(one for one in told_places if one is not None) == list(range(len(mates))):
+        place = told_places[place]
     names = rank_devices(device)
     error = _complaint(names, mates, host)
     told = next((one for one in comm.share(error) if one is not None), None)
@@ -53,6 +67,20 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
     if name == "vulkan":
         name = f"vulkan:{_gpus()[place]}"
     return Assignment("cpu" if name == "auto" else name, _threads(hosts, mates))
+
+
+def local_rank_of_launcher() -> int | None:
+    """Which of its host's ranks the launcher says that this process is; None: it says nothing."""
+    for name in LOCAL_RANKS:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return None
+
+
+def node_of_launcher() -> str:
+    """Tells hosts of one name apart (containers): " (node 3)" under Slurm."""
+    node = os.environ.get("SLURM_NODEID", "")
+    return f" (node {node})" if node else ""
 
 
 def _complaint(names: Sequence[str], mates: Sequence[int], host: str) -> str | None:

@@ -12,6 +12,7 @@ once (Allgather), and each rank adds them.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -136,12 +137,31 @@ class _Pieces:
         return total
 
 
+TASKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Where launchers say how many ranks they have started."""
+
+
+def started_ranks() -> int:
+    """What the launcher says; 1 where there was none."""
+    told = (os.environ.get(name, "") for name in TASKS)
+    return max((int(one) for one in told if one.isdigit()), default=1)
+
+
 def world() -> Any:
-    """`MPI.COMM_WORLD`; `OptionError` where mpi4py or MPI is missing."""
+    """`MPI.COMM_WORLD`.
+
+    `OptionError` where mpi4py or MPI is missing, or where the ranks that were started do not find each other.
+    """
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # mpi4py's ABI stubs raise RuntimeError without a library
         raise OptionError(f"{MISSING} ({error})") from error
+    started = started_ranks()
+    if started > 1 and MPI.COMM_WORLD.size == 1:
+        raise OptionError(
+            f"{started} ranks were started, but the MPI library finds one only: its launcher is another one. "
+            "Use the mpirun beside that library, or srun --mpi=pmix (srun --mpi=list shows what there is)."
+        )
     return MPI.COMM_WORLD
 
 

@@ -11,7 +11,7 @@ shared by vertices of all types; parameters have ids of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -216,6 +216,37 @@ class Graph(GraphComputed):
         """Add one vertex and return it."""
         self.add_vertices(vertex_type, [vertex_id], estimate, fixed=fixed, marginalized=marginalized)
         return Vertex(self, int(vertex_id))
+
+    def add_variadic_edges(
+        self,
+        edge_type: VariadicEdgeType | str,
+        vertices: Sequence[Sequence[int]],
+        measurements: Sequence[Any] | None = None,
+        information: Sequence[Any] | None = None,
+        **properties: Any,
+    ) -> dict[int, slice]:
+        """Add edges of differing numbers of vertices; return, by that number, their rows in its set.
+
+        `vertices`: the ids of each edge; `measurements` and `information`: an array per edge, None as in
+        `add_edges`; `properties` as there, the same for all. Edges keep their order in files.
+        """
+        resolved = resolved_edge_type(edge_type)
+        if not isinstance(resolved, VariadicEdgeType):
+            raise GraphError(f"{resolved.tag} has {len(resolved.vertices)} vertices always: use add_edges.")
+        for what, given in (("measurements", measurements), ("information", information)):
+            if given is not None and len(given) != len(vertices):
+                raise ShapeError(
+                    f"{resolved.tag}: {len(given)} {what} for {len(vertices)} edges, expected one each."
+                )
+        first, counts = self.next_order(), np.array([len(one) for one in vertices], int)
+        arrays, found = (measurements, information), {}
+        for num in np.unique(counts).tolist():
+            rows = np.flatnonzero(counts == num)
+            chosen = rows.tolist()
+            ids = np.array([list(vertices[k]) for k in chosen])
+            own = [one if one is None else np.array([one[k] for k in chosen]) for one in arrays]
+            found[num] = self.add_edges(resolved, ids, *own, **properties, order=first + rows)
+        return found
 
     def add_edge(
         self,

@@ -19,33 +19,53 @@ from typing import Any
 import numpy as np
 
 from graphopt.disk_cache import write_atomically
-from graphopt.errors import GraphError
+from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
-from graphopt.io.export_types import exported_tag, types_text
-from graphopt.types import ComputedVertexType
+from graphopt.io.export_spirv import spirv_files
+from graphopt.io.export_types import builtin_kinds, exported_tag, types_text
+from graphopt.types import ComputedVertexType, EdgeType
 from graphopt.types.robust_kernels import KERNELS, RobustKernel, robust_kernel
 
+DEVICES = ("cpu", "vulkan")
 
-def export_graph(graph: Graph, folder: str | Path) -> tuple[Path, Path]:
+
+def export_graph(graph: Graph, folder: str | Path, device: str = "cpu") -> tuple[Path, Path]:
     """Write `types.txt` and `graph.txt` of a graph; returns their paths.
 
-    folder: made if it is not there. Lines of unknown tags are not part of it. Raises GraphError for what the
-    library does not have: computed values, held components, images, edges that are evaluated elsewhere,
-    numbers that are not finite.
+    folder: made if it is not there. device: "cpu", or "vulkan": the types' kernels as SPIR-V, too. Lines of
+    unknown tags are not part of it. Raises GraphError for what the library does not have: computed values,
+    held components, images, edges that are evaluated elsewhere, numbers that are not finite; ShaderError for
+    SPIR-V without a GLSL compiler.
     """
     _refuse(graph)
     used = {int(number) for edge_set in graph.edge_sets for number in np.unique(edge_set.kernel)}
     kernels = [*KERNELS, *(robust_kernel(number) for number in sorted(used) if number >= len(KERNELS))]
     every = (*graph.vertex_sets, *graph.parameter_sets, *graph.edge_sets)
-    contents = {
-        "types.txt": types_text([one.type for one in every if len(one)], kernels),
-        "graph.txt": graph_text(graph, kernels),
-    }
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in contents.items():
-        write_atomically(folder / name, text.encode())
-    return folder / "types.txt", folder / "graph.txt"
+    kinds = [one.type for one in every if len(one)]
+    files = _files(kinds, kernels, device)
+    _write(folder, {**files, "graph.txt": graph_text(graph, kernels).encode()})
+    return Path(folder) / "types.txt", Path(folder) / "graph.txt"
+
+
+def export_builtin_types(folder: str | Path, device: str = "vulkan") -> Path:
+    """Write `types.txt` of all built-in types that .g2o files hold; its path. Arguments as `export_graph`."""
+    _write(folder, _files(builtin_kinds(), KERNELS, device))
+    return Path(folder) / "types.txt"
+
+
+def _files(kinds: Sequence[Any], kernels: Sequence[RobustKernel], device: str) -> dict[str, bytes]:
+    """types.txt, after the files that it names."""
+    if device not in DEVICES:
+        raise OptionError(f"device is {device!r}, expected one of {', '.join(DEVICES)}.")
+    edges = {exported_tag(one): one for one in kinds if isinstance(one, EdgeType)}
+    spirv = spirv_files(edges, kernels) if device == "vulkan" else {}
+    return {**spirv, "types.txt": types_text(kinds, kernels, bool(spirv)).encode()}
+
+
+def _write(folder: str | Path, files: dict[str, bytes]) -> None:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(Path(folder) / name, content)
 
 
 def _refuse(graph: Graph) -> None:

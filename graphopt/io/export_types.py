@@ -6,7 +6,7 @@
     vertex TAG storage_dim tangent_dim is_pose identity
                                       names, layouts, working_dim (0, or encode and decode), oplus
     edge TAG measurement_dim residual_dim  n vertex tags  n parameter tags
-                                      names, layouts, chi2, linearize
+                                      names, layouts, chi2, linearize, spirv (0, or 2 files of `export_spirv`)
 
 A file is words; `native/embed/src/types.cpp` reads it. A program is its name, number of registers, lengths of
 its arrays, constants (bits of a double in hexadecimal), input registers, output registers, words of code.
@@ -33,6 +33,7 @@ from graphopt.codegen.workspace import workspace
 from graphopt.errors import GraphError
 from graphopt.io import extra_types
 from graphopt.io.dialects import DIALECTS, SAME_TOKENS
+from graphopt.io.export_spirv import file_name
 from graphopt.symbolic import Expr, as_exprs, variables
 from graphopt.types import BUILTIN_TYPES, EdgeType, ParameterType, VariadicEdgeType, VertexType, registry
 from graphopt.types.base import working_edge_type, working_vertex_type
@@ -47,12 +48,20 @@ Kind = VertexType | ParameterType | EdgeType
 
 def builtin_types_text() -> str:
     """Content of native/embed/builtin_types.txt: every type that is built in, which .g2o files hold."""
-    return types_text((*BUILTIN_TYPES, *extra_types.ALL), KERNELS)
+    return types_text(builtin_kinds(), KERNELS)
 
 
-def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel]) -> str:
-    """Types as text, with the vertices and parameters of the edges among them."""
-    kinds = [one for kind in kinds for one in _instances(kind)]
+def builtin_kinds() -> list[Any]:
+    """Every type that is built in, which .g2o files hold; edges of any arity with 2 to 6 vertices."""
+    return [one for kind in (*BUILTIN_TYPES, *extra_types.ALL) for one in _instances(kind)]
+
+
+def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel], has_spirv: bool = False) -> str:
+    """Types as text, with the vertices and parameters of the edges among them.
+
+    has_spirv: name the files of `export_spirv`, which stand in the same folder.
+    """
+    kinds = list(kinds)
     edges = [kind for kind in kinds if isinstance(kind, EdgeType)]
     ends = [one for edge in edges for one in (*edge.vertices, *edge.parameters)]
     every = dict.fromkeys([*kinds, *ends])
@@ -70,7 +79,14 @@ def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel]) -> str:
         for one in every:
             if isinstance(one, kind):
                 lines += write(one)  # type: ignore[operator]
+                if isinstance(one, EdgeType):
+                    lines.append(_spirv_line(one, has_spirv))
     return "\n".join(lines) + "\n"
+
+
+def _spirv_line(edge: EdgeType, has_spirv: bool) -> str:
+    tag = exported_tag(edge)
+    return f"spirv 2 {file_name(tag, 'chi2')} {file_name(tag, 'linearize')}" if has_spirv else "spirv 0"
 
 
 def exported_tag(kind: Any) -> str:

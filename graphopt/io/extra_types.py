@@ -9,12 +9,14 @@
 MODEL is one of COLMAP's camera models, or LIBMV: f cx cy k1 k2 k3 p1 p2 with OpenCV's distortion. As COLMAP
 does by default, the update of the intrinsics moves focal lengths and distortion and leaves the principal
 point, which is badly determined, where it is. `projection_types` makes the types of other choices; their tags
-end in _F, _C, _D for the focal lengths, the principal point, the distortion that move.
+end in _F, _C, _D for the focal lengths, the principal point, the distortion that move. `define` makes them
+for a file that has them.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,7 +25,7 @@ import numpy as np
 from graphopt.geometry import SE3
 from graphopt.geometry.arrays import Array, components, normalize_angle, stack
 from graphopt.geometry.cameras import CAMERA_MODELS, perspective, radial_tangential
-from graphopt.types import EdgeType, VertexType, edge_type, vertex_type
+from graphopt.types import EdgeType, VertexType, edge_type, registry, vertex_type
 from graphopt.types.sba import oplus_expmap
 
 POSE_TAG = "VERTEX_SE3:EXPMAP"
@@ -169,7 +171,8 @@ def _projection_types(model: str, refined: Refined) -> ProjectionTypes:
 def free_rig_edge(model: str, refined: Refined = AS_COLMAP) -> EdgeType:
     """Observations from a place on a rig that is estimated, too: pose, point, intrinsics, sensor_T_rig.
 
-    Made on first use: files do not have it. Tags: EDGE_PROJECT_<MODEL>_SENSOR, VERTEX_SENSOR_SE3.
+    Made on first use, also by a file that has it (`define`). Tags: EDGE_PROJECT_<MODEL>_SENSOR,
+    VERTEX_SENSOR_SE3.
     """
     moves = any(refined.moves(name) for name in CAMERA_MODELS[model].parameter_names)
     project, refined = CAMERA_MODELS[model].project, refined if moves else AS_COLMAP
@@ -199,6 +202,26 @@ def sensor_vertex() -> VertexType:
         tag=SENSOR_TAG, tangent_dim=6, storage_dim=7, wrap=SE3, identity=SE3.identity_storage, pose=None
     )
     return define(oplus_expmap)
+
+
+_MADE = re.compile(
+    f"(VERTEX_CAMERA|EDGE_PROJECT)_({'|'.join(sorted(COLMAP_MODELS, key=len, reverse=True))})"
+    "(_RIG|_SENSOR)?(?:_(F?C?D?))?"
+)
+
+
+def define(tag: str) -> bool:
+    """Define the type of a tag that a file may have and that is made on first use; False: there is none."""
+    if tag == SENSOR_TAG:
+        sensor_vertex()
+        return True
+    found = _MADE.fullmatch(tag)
+    if found is None:
+        return False
+    _, model, place, letters = found.groups()
+    refined = AS_COLMAP if letters is None else Refined(*(letter in letters for letter in "FCD"))
+    free_rig_edge(model, refined) if place == "_SENSOR" else projection_types(model, refined)
+    return registry.find(tag) is not None
 
 
 CAMERA_VERTEX: dict[str, VertexType] = {name: projection_types(name).camera for name in COLMAP_MODELS}

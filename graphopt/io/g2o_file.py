@@ -20,7 +20,7 @@ import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
-from graphopt.io import extra_types  # noqa: F401 - registers the types
+from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
 from graphopt.io.dialect_choice import marked, settle, token_evidence
 from graphopt.io.dialects import ATTACHMENT, DIALECTS, Dialect, look_up
@@ -79,6 +79,10 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
     dialect = asked or named or DIALECTS["g2opy"]
     types, rules = tag_table()
     text = read_tagged(data, path, rules)
+    tags = dict.fromkeys(tag_of(line) for _, line in text.unknown)
+    if any([extra_types.define(tag) for tag in tags]):
+        types, rules = tag_table()
+        text = read_tagged(data, path, rules)
     report.num_lines = text.num_lines
     report.warnings += text.warnings
     builder = GraphBuilder(path, report)

@@ -21,6 +21,7 @@ from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.groups import group_type
 from graphopt.types.images import ImageFormat, image_type
 from graphopt.types.robust_kernels import robust_kernel_type
+from graphopt.types.variadic import variadic_edge_type
 
 BUILTIN_TYPES = tuple(registry.all_types())
 """The types that this package defines; the registry has those of other packages and users as well."""
@@ -55,6 +56,7 @@ __all__ = [
     "slam3d",
     "sum_type",
     "unwrapped",
+    "variadic_edge_type",
     "vertex_type",
     "visual_inertial",
 ]

@@ -165,47 +165,68 @@ def edge_type(
     `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
     measurement) -> estimate}, give start values (`EdgeType`).
     """
+    given = dict(locals())
+    return lambda function: registry.register(made_edge_type(function, **given))
+
+
+def made_edge_type(
+    function: Callable[..., Array],
+    *,
+    vertices: Sequence[str | VertexType],
+    measurement_dim: int = 0,
+    residual_dim: int | None = None,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: Callable[..., tuple[Array, ...]] | None = None,
+    wrap_measurement: Callable[[Array], Any] | None = None,
+    file: EdgeFile | None = None,
+    aliases: Sequence[str] = (),
+    name: str | None = None,
+    check: bool = True,
+    sees: Callable[..., Array] | None = None,
+    tag: str | None = None,
+    relative_pose: Callable[..., Any] | None = None,
+    predict: Mapping[int, Callable[..., Array]] | None = None,
+    measure: Callable[..., Any] | None = None,
+) -> EdgeType:
+    """The type that `edge_type` registers."""
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
     parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)
     wrap = wrap_measurement or (scalar if measurement_dim == 1 else unwrapped)
 
-    def define(function: Callable[..., Array]) -> EdgeType:
-        label = name or function.__name__
-        taken = function if measurement_dim else _without_measurement(function)
-        samples = _samples(vertex_kinds, parameter_kinds, measurement_dim)
-        shape = _residual_shape(label, taken, vertex_kinds, parameter_kinds, wrap, samples)
-        residual, dim = (taken, shape[0]) if shape else (_scalar_to_vector(taken), 1)
-        _expect(
-            residual_dim in (None, dim),
-            f"residual of edge type {label} has {dim} numbers, expected residual_dim = {residual_dim}.",
-        )
-        layout = file or measurement_then_information(plain(measurement_dim), dim)
-        kind = EdgeType(
-            label,
-            tag or default_tag(label, "EDGE"),
-            vertex_kinds,
-            parameter_kinds,
-            measurement_dim,
-            dim,
-            residual,
-            jacobian,
-            wrap,
-            layout,
-            tuple(aliases),
-            doc=_doc(function),
-            home=home_of(function),
-            relative_pose=relative_pose,
-            predict=dict(predict or {}),
-            measure=measure,
-        )
-        if check and jacobian is not None:
-            refuse_wrong_jacobian(kind, samples)
-        seen = sees if sees is None or measurement_dim else _without_measurement(sees)
-        kind = replace(kind, is_batched=works_on_batches(kind, samples), sees=seen)
-        _expect_truth(kind, samples)
-        return registry.register(kind)
-
-    return define
+    label = name or function.__name__
+    taken = function if measurement_dim else _without_measurement(function)
+    samples = _samples(vertex_kinds, parameter_kinds, measurement_dim)
+    shape = _residual_shape(label, taken, vertex_kinds, parameter_kinds, wrap, samples)
+    residual, dim = (taken, shape[0]) if shape else (_scalar_to_vector(taken), 1)
+    _expect(
+        residual_dim in (None, dim),
+        f"residual of edge type {label} has {dim} numbers, expected residual_dim = {residual_dim}.",
+    )
+    layout = file or measurement_then_information(plain(measurement_dim), dim)
+    kind = EdgeType(
+        label,
+        tag or default_tag(label, "EDGE"),
+        vertex_kinds,
+        parameter_kinds,
+        measurement_dim,
+        dim,
+        residual,
+        jacobian,
+        wrap,
+        layout,
+        tuple(aliases),
+        doc=_doc(function),
+        home=home_of(function),
+        relative_pose=relative_pose,
+        predict=dict(predict or {}),
+        measure=measure,
+    )
+    if check and jacobian is not None:
+        refuse_wrong_jacobian(kind, samples)
+    seen = sees if sees is None or measurement_dim else _without_measurement(sees)
+    kind = replace(kind, is_batched=works_on_batches(kind, samples), sees=seen)
+    _expect_truth(kind, samples)
+    return kind
 
 
 def default_tag(name: str, prefix: str) -> str:

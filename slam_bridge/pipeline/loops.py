@@ -87,54 +87,63 @@ class Loops:
         return self._options.loop_inliers // (2 if self._options.mode == "mono" else 1)
 
     def _verified(self, now: Place, old: Place) -> Loop | None:
-        rows_now, rows_old = common(now, old)
-        mine, theirs = self.landmarks_of(now)[rows_now], self.landmarks_of(old)[rows_old]
-        has = theirs >= 0
         if self._options.mode == "mono":
-            has &= mine >= 0
-        if int(has.sum()) < self._enough:
+            return self._similar(now, old)
+        found = self.pose_among(now, old, self._enough)
+        if found is None:
             return None
-        rows_now, rows_old, mine, theirs = rows_now[has], rows_old[has], mine[has], theirs[has]
-        with self._world.lock:
-            frames, landmarks = self._world.keyframes, self._world.landmarks
-            pose_now, pose_old = frames["world_T_body"][frames.rows([now.keyframe, old.keyframe])]
-            points_old = landmarks["position"][landmarks.rows(theirs)].copy()
-            points_now = landmarks["position"][landmarks.find(mine)].copy()
-        if self._options.mode == "mono":
-            both = (pose_old, points_old), (pose_now, points_now)
-            local = [self._rig[0].in_camera(*one) for one in both]
-            pairs = np.stack([theirs, mine], axis=1)
-            return self._similar(now, old, local, old.pixel[rows_old], now.pixel[rows_now], pairs)
-        seen = FrameObservations.of(points_old, now.pixel[rows_now], sigma=self._options.detected_sigma)
-        found = relocalize(self._rig, seen, min_inliers=self._enough)
-        if not found.is_usable:
-            return None
-        pose = found.keyframes.world_T_body[0]
-        relative = np.asarray((SE3(pose_old).inverse() * SE3(pose)).storage)
-        same = found.inliers & (mine >= 0) & (mine != theirs)
+        pose, rows, theirs = found
+        mine = self.landmarks_of(now)[rows]
+        relative = np.asarray((SE3(self._pose(old)).inverse() * SE3(pose)).storage)
+        same = (mine >= 0) & (mine != theirs)
         pairs = np.stack([theirs[same], mine[same]], axis=1)
         return Loop(old.keyframe, now.keyframe, np.append(relative, 1.0), pairs)
 
-    def _similar(
-        self,
-        now: Place,
-        old: Place,
-        local: list[np.ndarray],
-        pixel_old: np.ndarray,
-        pixel_now: np.ndarray,
-        pairs: np.ndarray,
-    ) -> Loop | None:
-        """Sim3 between landmarks (k, 3) of both views, each in its own camera."""
-        camera = self._rig[0]
-        found = sim3_alignment(
-            local[0], local[1], (camera, camera), pixel_old, pixel_now, sigma=self._options.detected_sigma
-        )
+    def pose_among(
+        self, now: Place, old: Place, least: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Where a view is, from an old one's landmarks: world_T_body (7,), and rows and landmarks that agree.
+
+        None where these are fewer than `least`.
+        """
+        rows, rows_old = common(now, old)
+        with self._world.lock:
+            landmark = self.landmarks_of(old)[rows_old]
+            rows, landmark = rows[landmark >= 0], landmark[landmark >= 0]
+            points = self._world.landmarks["position"][self._world.landmarks.rows(landmark)].copy()
+        if len(rows) < least:
+            return None
+        seen = FrameObservations.of(points, now.pixel[rows], sigma=self._options.detected_sigma)
+        found = relocalize(self._rig, seen, min_inliers=least)
+        if not found.is_usable:
+            return None
+        return found.keyframes.world_T_body[0], rows[found.inliers], landmark[found.inliers]
+
+    def _similar(self, now: Place, old: Place) -> Loop | None:
+        """Sim3 between both views' landmarks, each in its own camera, which is the body of a mono map."""
+        rows_now, rows_old = common(now, old)
+        camera, landmarks = self._rig[0], self._world.landmarks
+        with self._world.lock:
+            mine, theirs = self.landmarks_of(now)[rows_now], self.landmarks_of(old)[rows_old]
+            has = (mine >= 0) & (theirs >= 0)
+            first, second = (
+                camera.in_camera(self._pose(view), landmarks["position"][landmarks.rows(ids[has])])
+                for view, ids in ((old, theirs), (now, mine))
+            )
+        if int(has.sum()) < self._enough:
+            return None
+        pixels, sigma = (old.pixel[rows_old[has]], now.pixel[rows_now[has]]), self._options.detected_sigma
+        found = sim3_alignment(first, second, (camera, camera), pixels[0], pixels[1], sigma=sigma)
         if not found.is_usable or found.num_inliers < self._enough:
             return None
-        similarity = found.extra["first_S_second"]
+        pairs = np.stack([theirs[has], mine[has]], axis=1)
         same = found.inliers & (pairs[:, 0] != pairs[:, 1])
-        # of mono maps the camera is the body
-        return Loop(old.keyframe, now.keyframe, similarity, pairs[same])
+        return Loop(old.keyframe, now.keyframe, found.extra["first_S_second"], pairs[same])
+
+    def _pose(self, place: Place) -> np.ndarray:
+        with self._world.lock:
+            frames = self._world.keyframes
+            return frames["world_T_body"][frames.rows(place.keyframe)].copy()
 
     def landmarks_of(self, place: Place) -> np.ndarray:
         """(n,) ids of the landmarks that a place's corners show now, -1: none."""

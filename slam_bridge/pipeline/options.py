@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from graphopt.errors import OptionError
 from slam_bridge.options import SolveOptions
@@ -81,13 +81,14 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(MODES)}.")
-        for name in ("max_features", "window", "local_keyframes", "min_inliers", "max_queue"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be at least 1.")
-        positive = ("sigma", "back_tolerance", "quality", "min_parallax", "keyframe_parallax", "lost_seconds")
-        for name in positive:
-            if not getattr(self, name) > 0.0:
-                raise OptionError(f"PipelineOptions.{name} is {getattr(self, name)}, must be > 0.")
+        for one in fields(self):
+            least = {"int": 1, "float": 0.0}.get(str(one.type))
+            value = getattr(self, one.name)
+            if least is not None and not (value >= least and value > 0.0):
+                rule = "at least 1" if least else "> 0"
+                raise OptionError(f"PipelineOptions.{one.name} is {value}, must be {rule}.")
+        if sorted(self.refine_seconds) != list(self.refine_seconds):
+            raise OptionError(f"PipelineOptions.refine_seconds is {self.refine_seconds}, must ascend.")
 
     @property
     def is_inertial(self) -> bool:

@@ -55,55 +55,37 @@ class PlaceIndex:
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
+        self._samples: dict[int, np.ndarray] = {}
+        """(SAMPLE, 32) of each that has tracks; some more than once where there are fewer."""
         self._lock = threading.Lock()
-        self._samples = np.zeros((0, SAMPLE, 32), np.uint8)
-        self._sizes = np.zeros(0, int)
-        self._keyframes = np.zeros(0, np.int64)
 
     def add(self, place: Place) -> None:
         """Add a keyframe."""
-        known = replace(place, descriptor=place.tracks, pixel=place.pixel[: place.num_tracks])
-        one = _sample(place.tracks, SAMPLE)
-        padded = np.zeros((1, SAMPLE, 32), np.uint8)
-        padded[0, : len(one)] = one
         with self._lock:
-            self._append(known, padded, len(one))
-
-    def _append(self, place: Place, padded: np.ndarray, size: int) -> None:
-        self.places[place.keyframe] = place
-        self._samples = np.concatenate([self._samples, padded])
-        self._sizes = np.append(self._sizes, size)
-        self._keyframes = np.append(self._keyframes, place.keyframe)
+            self.places[place.keyframe] = replace(
+                place, descriptor=place.tracks, pixel=place.pixel[: place.num_tracks]
+            )
+            if place.num_tracks:
+                rows = np.linspace(0, place.num_tracks - 1, SAMPLE).astype(int)
+                self._samples[place.keyframe] = place.tracks[rows]
 
     def remove(self, keyframe: int) -> None:
         """Forget a keyframe."""
         with self._lock:
-            if self.places.pop(keyframe, None) is not None:
-                mask = self._keyframes != keyframe
-                self._samples, self._sizes = self._samples[mask], self._sizes[mask]
-                self._keyframes = self._keyframes[mask]
+            self.places.pop(keyframe, None)
+            self._samples.pop(keyframe, None)
 
     def query(self, descriptor: np.ndarray, before: int, most: int = 3) -> list[Place]:
         """Keyframes up to `before` [ns] that most of a view's descriptors speak for, best first."""
         with self._lock:
-            return self._best(descriptor, before, most)
-
-    def _best(self, descriptor: np.ndarray, before: int, most: int) -> list[Place]:
-        stamps = np.array([self.places[one].stamp for one in self._keyframes.tolist()], np.int64)
-        rows = np.flatnonzero(stamps <= before)
-        wanted = _sample(descriptor, 8 * SAMPLE)
-        if not len(rows) or not len(wanted):
-            return []
-        table = hamming(wanted, self._samples[rows].reshape(-1, 32)).reshape(len(wanted), len(rows), SAMPLE)
-        table = np.where(np.arange(SAMPLE) < self._sizes[rows][:, None], table, 256)
-        votes = (table.min(axis=2) <= CLOSE).sum(axis=0)
-        order = np.argsort(-votes, kind="stable")[:most]
-        return [self.places[int(self._keyframes[rows[k]])] for k in order if votes[k] >= 4]
-
-
-def _sample(descriptor: np.ndarray, most: int) -> np.ndarray:
-    count = len(descriptor)
-    return descriptor[np.unique(np.linspace(0, max(count - 1, 0), min(most, count)).astype(int))]
+            old = [one for one in self._samples if self.places[one].stamp <= before]
+            if not old or not len(descriptor):
+                return []
+            wanted = descriptor[:: -(-len(descriptor) // (8 * SAMPLE))]
+            table = hamming(wanted, np.concatenate([self._samples[one] for one in old]))
+            votes = (table.reshape(len(wanted), len(old), SAMPLE).min(axis=2) <= CLOSE).sum(axis=0)
+            order = np.argsort(-votes, kind="stable")[:most]
+            return [self.places[old[k]] for k in order if votes[k] >= 4]
 
 
 def common(now: Place, old: Place) -> tuple[np.ndarray, np.ndarray]:

@@ -27,10 +27,8 @@ from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.mapping import Mapper
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.places import common
 from slam_bridge.pipeline.tracking import Status, Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
-from slam_bridge.problems import FrameObservations, relocalize
 from slam_bridge.readers.sequence import Sequence, SequenceError, opencv
 
 _AHEAD = 4
@@ -111,19 +109,11 @@ class Pipeline:
         """Look for the frame among the keyframes; tracking goes on from there."""
         here = self.loops.look(images[0], -1, stamp, np.zeros((0, 2)))
         for old in self.loops.index.query(here.descriptor, stamp):
-            mine, theirs = common(here, old)
-            with self.world.lock:
-                landmark = self.loops.landmarks_of(old)[theirs]
-                mine, landmark = mine[landmark >= 0], landmark[landmark >= 0]
-                points = self.world.landmarks["position"][self.world.landmarks.rows(landmark)].copy()
-            if len(mine) < self.options.min_inliers:
-                continue
-            seen = FrameObservations.of(points, here.pixel[mine], sigma=self.options.detected_sigma)
-            pose = relocalize(self.sequence.rig, seen, min_inliers=self.options.min_inliers)
-            if pose.is_usable:
-                good = pose.inliers
-                tracks = self.tracker.maker.tracks_of(here.pixel[mine[good]], landmark[good])
-                return self.tracker.relocalized(stamp, images, pose.keyframes.world_T_body[0], tracks)
+            found = self.loops.pose_among(here, old, self.options.min_inliers)
+            if found is not None:
+                pose, rows, landmark = found
+                tracks = self.tracker.maker.tracks_of(here.pixel[rows], landmark)
+                return self.tracker.relocalized(stamp, images, pose, tracks)
         return None
 
 
@@ -197,8 +187,7 @@ def _frames(sequence: Sequence, in_line: bool) -> Iterator[tuple[int, list[np.nd
     """Stamps and images; read ahead in another thread unless `in_line`."""
     stamps = sequence.stamps.tolist()
     if in_line:
-        for row, stamp in enumerate(stamps):
-            yield stamp, sequence.images(row)
+        yield from zip(stamps, map(sequence.images, range(len(stamps))), strict=True)
         return
     with ThreadPoolExecutor(1) as pool:
         waiting = [pool.submit(sequence.images, row) for row in range(min(_AHEAD, len(stamps)))]

@@ -66,7 +66,8 @@ class Options(Structure):
         ("method", c_int), ("max_num_iterations", c_int), ("function_tolerance", c_double),
         ("gradient_tolerance", c_double), ("step_tolerance", c_double), ("initial_lambda", c_double),
         ("time_limit", c_double), ("linear_solver", c_int), ("schur", c_int), ("fix", c_int),
-        ("level", c_int), ("callback", Callback), ("callback_data", c_void_p),
+        ("level", c_int), ("device", c_char_p), ("validation", c_int), ("callback", Callback),
+        ("callback_data", c_void_p),
     ]  # fmt: skip
 
 
@@ -75,8 +76,10 @@ class Summary(Structure):
 
     _fields_ = [
         ("termination", c_int), ("num_iterations", c_int), ("initial_chi2", c_double),
-        ("final_chi2", c_double), ("seconds", c_double), ("linear_solver", c_int),
-        ("schur", c_int), ("num_held_vertices", c_int), ("held_vertex", c_int64),
+        ("final_chi2", c_double), ("seconds", c_double), ("seconds_evaluating", c_double),
+        ("seconds_solving", c_double), ("linear_solver", c_int),
+        ("schur", c_int), ("num_held_vertices", c_int), ("device", ctypes.c_char * 256),
+        ("held_vertex", c_int64),
     ]  # fmt: skip
 
 
@@ -114,16 +117,23 @@ class Handle:
 
     def optimize(self, method: str = "lm", **options) -> tuple[Summary, list[float]]:
         """Summary, and chi2 after each iteration. Options as graphopt_options; without tolerances."""
-        chosen, summary, chi2 = Options(), Summary(), []
-        self.library.graphopt_default_options(byref(chosen))
-        chosen.method = METHODS.index(method)
-        chosen.function_tolerance = chosen.step_tolerance = 0.0
-        for name, value in options.items():
-            setattr(chosen, name, value)
+        chosen, summary, chi2 = self._options(method=METHODS.index(method), **options), Summary(), []
         if "callback" not in options:
             chosen.callback = Callback(lambda done, data: chi2.append(done[0].chi2) or 0)
         self.done("optimize", byref(chosen), byref(summary))
         return summary, chi2
+
+    def fails_to_optimize(self, **options) -> int:
+        """The status."""
+        return self.call("optimize", byref(self._options(**options)), None)
+
+    def _options(self, **options) -> Options:
+        chosen = Options()
+        self.library.graphopt_default_options(byref(chosen))
+        chosen.function_tolerance = chosen.step_tolerance = 0.0
+        for name, value in options.items():
+            setattr(chosen, name, value)
+        return chosen
 
     def error(self) -> str:
         """The last sentence."""

@@ -79,7 +79,13 @@ EXACT = [
 ]
 """Problem and options of runs with exact solves."""
 
-ON_DEVICE = [("adjustment", {"method": "lm"}), ("sphere", {"method": "gn"}), ("triangle", {"method": "gn"})]
+ON_DEVICE = [
+    ("adjustment", {"method": "lm"}),
+    ("adjustment", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
+    ("mixed", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
+    ("sphere", {"method": "gn"}),
+    ("triangle", {"method": "gn"}),
+]
 
 ITERATED = [
     ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
@@ -117,7 +123,7 @@ def cases() -> list:
 
 
 def on_device() -> list:
-    """Some runs with exact solves on a device that all ranks share."""
+    """Some runs on a device that all ranks share."""
     comm = _world()
     device = ",".join(["vulkan:0"] * comm.size)
     return [_solved(comm, name, {**options, "device": device}) for name, options in ON_DEVICE]

@@ -45,6 +45,7 @@ from graphopt.solver.vulkan.plan.choice import (
     choose_precision,
     configuration_of,
     in_double,
+    pays_in_mixed,
 )
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
@@ -55,6 +56,10 @@ from graphopt.solver.working import WorkingEstimates
 
 FACTORIZED_IN_DOUBLE = (
     "Computed in double: the CPU factorizes the whole H in float64, so float32 would only round it before."
+)
+AS_FAST_IN_DOUBLE = (
+    "Computed in double: on this device an iteration of this size takes about as long in float64, and what "
+    "float32 finds would be checked in float64."
 )
 BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
 """What bringing the estimates into the graph takes, at most."""
@@ -77,12 +82,17 @@ def create(
     """
     device = device or open_device(options.device)
     precision = choose_precision(device, options.precision)
-    configuration = configuration or configuration_of(options, precision)
-    check_schur(configuration, structure)
-    plan = choose_plan(options.schedule, device, structure, configuration, precision)
+    wanted = configuration or configuration_of(options, precision)
+    check_schur(wanted, structure)
+    plan = choose_plan(options.schedule, device, structure, wanted, precision)
     note = ""
-    if precision == "mixed" and device.has_float64 and not plan.uses_float32:
-        precision, note = "double", FACTORIZED_IN_DOUBLE
+    if precision == "mixed" and device.has_float64:
+        if not plan.uses_float32:
+            precision, note = "double", FACTORIZED_IN_DOUBLE
+        elif configuration is None and not pays_in_mixed(plan, device, structure):
+            precision, note = "double", AS_FAST_IN_DOUBLE
+            wanted = configuration_of(options, precision)
+            plan = choose_plan(options.schedule, device, structure, wanted, precision)
     if plan.schedule == "host":
         options = replace(options, precision=precision)
         solver: Any = HostLinearizedSolver(

@@ -7,6 +7,9 @@
 #include "graph.h"
 #include "parallel/thread_pool.h"
 #include "problem.h"
+#ifdef GRAPHOPT_HAS_VULKAN
+#include "vulkan/error.h"
+#endif
 
 using namespace graphopt;
 using namespace graphopt::embed;
@@ -33,6 +36,9 @@ graphopt_status guarded(Call call) {
     last_error = "Out of memory.";
   } catch (const std::exception& error) {
     last_error = error.what();
+#ifdef GRAPHOPT_HAS_VULKAN
+    if (dynamic_cast<const vulkan::DeviceError*>(&error) != nullptr) status = GRAPHOPT_DEVICE_ERROR;
+#endif
   }
   return status;
 }
@@ -309,6 +315,9 @@ graphopt_status graphopt_optimize(graphopt_graph* graph, const graphopt_options*
     require_choice("linear_solver", chosen.linear_solver, GRAPHOPT_PCG);
     require_choice("schur", chosen.schur, GRAPHOPT_SCHUR_IMPLICIT);
     require_choice("fix", chosen.fix, GRAPHOPT_FIX_NONE);
+    const std::string device = chosen.device == nullptr ? "cpu" : chosen.device;
+    require(device == "cpu" || device == "vulkan" || device.rfind("vulkan:", 0) == 0,
+            "device is '" + device + "', expected cpu, vulkan, or vulkan: and an index or a name.");
     require(chosen.max_num_iterations >= 0, "max_num_iterations is negative.");
     for (const double number : {chosen.function_tolerance, chosen.gradient_tolerance, chosen.step_tolerance,
                                 chosen.initial_lambda, chosen.time_limit})

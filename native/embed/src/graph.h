@@ -48,6 +48,13 @@ struct Place {
   std::int64_t row = 0;
 };
 
+// A Vulkan device that stays open with the graph (device_edges.cpp).
+struct OpenDevice {
+  virtual ~OpenDevice() = default;
+  std::string asked;
+  bool validation = false;
+};
+
 class Graph {
  public:
   explicit Graph(std::shared_ptr<const Types> known) : types(std::move(known)) {}
@@ -68,6 +75,7 @@ class Graph {
   std::vector<VertexSet> vertex_sets;
   std::vector<ParameterSet> parameter_sets;
   std::vector<EdgeSet> edge_sets;
+  std::shared_ptr<OpenDevice> device;  // or null
 
  private:
   void check_ends(const EdgeType& type, const std::int64_t* vertices, const std::int64_t* parameters) const;

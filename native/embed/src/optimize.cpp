@@ -1,7 +1,9 @@
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
+#include "device_edges.h"
 #include "error.h"
 #include "linear/pcg.h"
 #include "linear/sparse_cholesky.h"
@@ -44,8 +46,8 @@ int termination_of(vm::LoopEnding ending) {
 // The iterations of one call.
 class Run {
  public:
-  Run(Problem& problem, LinearSystem& system, const graphopt_options& options, graphopt_summary& summary,
-      Clock::time_point start)
+  Run(Problem& problem, vm::Evaluation& edges, LinearSystem& system, const graphopt_options& options,
+      graphopt_summary& summary, Clock::time_point start)
       : options_(options),
         summary_(summary),
         start_(start),
@@ -55,7 +57,7 @@ class Run {
         diagonal_(diagonal_places(*problem.pattern)),
         product_(problem.pattern) {
     vm::SmallSystem small;
-    small.edges = &problem.linearizer;
+    small.edges = &edges;
     small.factorize = [this, &system](const double* h, const double* damping) {
       return system.factorize(h, damping, b_.data());
     };
@@ -86,6 +88,8 @@ class Run {
           [this](int, const vm::LoopStep& step) { return tell(step); });
       if (is_first) summary_.initial_chi2 = summary_.final_chi2 = result.initial_chi2;
       summary_.termination = termination_of(result.ending);
+      summary_.seconds_evaluating += result.linearize_seconds;
+      summary_.seconds_solving += result.solve_seconds;
       if (!result.steps.empty()) summary_.final_chi2 = result.steps.back().chi2;
       rules.max_iterations -= static_cast<int>(result.steps.size());
       const bool is_settled =
@@ -145,7 +149,12 @@ graphopt_summary optimize(Graph& graph, const graphopt_options& options) {
   const std::unique_ptr<LinearSystem> system = make_system(problem, options.linear_solver, options.schur);
   summary.linear_solver = system->linear_solver;
   summary.schur = system->schur;
-  Run run(problem, *system, options, summary, start);
+  const std::string device = options.device == nullptr ? "cpu" : options.device;
+  std::unique_ptr<DeviceEdges> on_device;
+  if (device != "cpu") on_device = make_device_edges(device, options.validation != 0, graph, problem);
+  std::snprintf(summary.device, sizeof summary.device, "%s", on_device ? on_device->name().c_str() : "cpu");
+  vm::Evaluation& edges = on_device ? static_cast<vm::Evaluation&>(*on_device) : problem.linearizer;
+  Run run(problem, edges, *system, options, summary, start);
   if (options.method == GRAPHOPT_GAUSS_NEWTON) {
     run.go(vm::GaussNewton());
   } else if (options.method == GRAPHOPT_DOGLEG) {

@@ -108,6 +108,13 @@ void read_edge(Words& words, const Types& types, EdgeType& type) {
   read_names(words, type, num_data);
   type.chi2 = read_program(words, "chi2", num_inputs, 2 + type.residual_dim, true);
   type.linearize = read_program(words, "linearize", num_inputs, 1 + num_sums, true);
+  words.expect("spirv");
+  const int num_files = words.count("a number of files", 2);
+  if (num_files == 1) words.fail("expected 0 or 2 files");
+  if (num_files == 2) {
+    type.chi2_kernel = words.word("a file");
+    type.linearize_kernel = words.word("a file");
+  }
 }
 
 template <class T>
@@ -135,6 +142,7 @@ T& add(Words& words, TypeList<T>& types, const std::string& tag) {
 }  // namespace
 
 Types::Types(const std::string& text, const std::string& name) {
+  folder_ = name.substr(0, name.rfind('/') + 1);
   Words words(text, name);
   for (const char* one : {"graphopt", "types", "2"}) words.expect(one);
   while (!words.at_end()) {
@@ -172,6 +180,13 @@ int Types::kernel(const char* name) const {
   }
   throw Error(GRAPHOPT_UNKNOWN_TYPE,
               "There is no robust kernel '" + std::string(name) + "'. Known: " + known + ".");
+}
+
+std::string Types::file(const std::string& name) const {
+  if (name.find('/') != std::string::npos)
+    throw Error(GRAPHOPT_FORMAT_ERROR,
+                "types.txt names the file '" + name + "', expected one in its own folder.");
+  return read_file(folder_ + name);
 }
 
 std::string read_file(const std::string& path) {

@@ -47,7 +47,8 @@ struct EdgeType : Type {
   std::vector<const VertexType*> vertices;
   std::vector<const ParameterType*> parameters;
   int measurement_dim = 0, residual_dim = 0;
-  ProgramPtr chi2, linearize;  // with a robust kernel
+  ProgramPtr chi2, linearize;                 // with a robust kernel
+  std::string chi2_kernel, linearize_kernel;  // files of SPIR-V, or ""
 
   int information_dim() const { return residual_dim * (residual_dim + 1) / 2; }
 };
@@ -71,6 +72,9 @@ class Types {
   const EdgeType& edge(const std::string& name) const;
   int kernel(const char* name) const;  // null: 0, no robust kernel
 
+  // Content of a file beside types.txt.
+  std::string file(const std::string& name) const;
+
   const std::vector<RobustKernel>& kernels() const { return kernels_; }
   const TypeList<VertexType>& vertices() const { return vertices_; }
   const TypeList<ParameterType>& parameters() const { return parameters_; }
@@ -81,6 +85,7 @@ class Types {
   TypeList<ParameterType> parameters_;
   TypeList<EdgeType> edges_;
   std::vector<RobustKernel> kernels_;
+  std::string folder_;  // with a / behind it, or ""
 };
 
 // The types that the library carries (builtin_types.txt), read once.

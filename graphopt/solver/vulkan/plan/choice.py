@@ -42,6 +42,13 @@ COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 
 
+MIXED_SHARE = 0.6
+"""Of the time in float64 that an iteration in float32 may take: its result is checked, and made up for, in
+float64."""
+WEAK_FLOAT64 = 0.25
+"""Of the rate in float32: below, float64 is what an iteration waits for at any size."""
+
+
 def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> Precision:
     """What "auto" stands for; `DeviceError` where the device cannot do what was asked."""
     if asked == "auto":
@@ -60,10 +67,29 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
         options.linear_solver,
         options.schur,
         options.preconditioner,
+        options.work_queues,
         tolerance=options.pcg_tolerance or tolerance,
         absolute_tolerance=False,
         max_iterations=options.pcg_iterations or 0,
     )
+
+
+def pays_in_mixed(plan: Plan, device: VulkanDevice | KomputeDevice, structure: Structure) -> bool:
+    """Whether a plan in mixed precision is expected to be faster than one in double, checks included.
+
+    Not for small problems, whose iterations take as long as their launches, nor where a factorization in
+    float64 is no slower. Software drivers are taken at their word.
+    """
+    figures = device_figures(device)
+    if device.info["kind"] != "discrete" or plan.schedule == "host":
+        return True
+    if figures.float64_flops < WEAK_FLOAT64 * figures.float32_flops:
+        return True
+    if not plan.predictions:  # factored
+        return False
+    double = predict(problem_size(structure, "double"), figures, "double", {})
+    fastest = [min(one.total for one in found) for found in (plan.predictions, double)]
+    return fastest[0] < MIXED_SHARE * fastest[1]
 
 
 def in_double(configuration: Configuration) -> Configuration:

@@ -38,7 +38,8 @@ typedef enum graphopt_status {
   GRAPHOPT_FILE_ERROR = 5,       /* a file cannot be opened, read or written */
   GRAPHOPT_OUT_OF_MEMORY = 6,
   GRAPHOPT_INTERNAL_ERROR = 7,
-  GRAPHOPT_SINGULAR = 8 /* H has no inverse */
+  GRAPHOPT_SINGULAR = 8,    /* H has no inverse */
+  GRAPHOPT_DEVICE_ERROR = 9 /* there is no such Vulkan device, it failed, or the types have no SPIR-V */
 } graphopt_status;
 
 typedef enum graphopt_method {
@@ -89,15 +90,19 @@ typedef int (*graphopt_callback)(const graphopt_iteration* iteration, void* data
 typedef struct graphopt_options {
   int method; /* graphopt_method */
   int max_num_iterations;
-  double function_tolerance;  /* relative change of chi2; 0: not looked at */
-  double gradient_tolerance;  /* largest |b_i|; 0: not looked at */
-  double step_tolerance;      /* largest |dx_i|; 0: not looked at */
-  double initial_lambda;      /* of Levenberg-Marquardt; 0: 1e-5 times the largest diagonal entry of H */
-  double time_limit;          /* [s], looked at before each trial; 0: none */
-  int linear_solver;          /* graphopt_linear_solver */
-  int schur;                  /* graphopt_schur */
-  int fix;                    /* graphopt_fix */
-  int level;                  /* of the edges that take part */
+  double function_tolerance; /* relative change of chi2; 0: not looked at */
+  double gradient_tolerance; /* largest |b_i|; 0: not looked at */
+  double step_tolerance;     /* largest |dx_i|; 0: not looked at */
+  double initial_lambda;     /* of Levenberg-Marquardt; 0: 1e-5 times the largest diagonal entry of H */
+  double time_limit;         /* [s], looked at before each trial; 0: none */
+  int linear_solver;         /* graphopt_linear_solver */
+  int schur;                 /* graphopt_schur */
+  int fix;                   /* graphopt_fix */
+  int level;                 /* of the edges that take part */
+  /* Who evaluates the edges: NULL or "cpu", "vulkan" (the best device), "vulkan:INDEX", "vulkan:PART OF
+   * NAME". The types need SPIR-V (`graphopt export --device vulkan`). Steps are solved on the CPU. */
+  const char* device;
+  int validation;             /* 1: under Vulkan's validation layer, whose first message is an error */
   graphopt_callback callback; /* may be NULL */
   void* callback_data;
 } graphopt_options;
@@ -107,9 +112,11 @@ typedef struct graphopt_summary {
   int num_iterations;
   double initial_chi2, final_chi2; /* robustified */
   double seconds;
-  int linear_solver, schur; /* what was taken */
-  int num_held_vertices;    /* held for this call because nothing else fixes their part of the graph */
-  int64_t held_vertex;      /* id of the first one, or -1 */
+  double seconds_evaluating, seconds_solving; /* parts of it: chi2, H and b; linear systems */
+  int linear_solver, schur;                   /* what was taken */
+  int num_held_vertices; /* held for this call because nothing else fixes their part of the graph */
+  char device[256];      /* who evaluated the edges: "cpu" or the device's name */
+  int64_t held_vertex;   /* id of the first one, or -1 */
 } graphopt_summary;
 
 GRAPHOPT_API const char* graphopt_version(void);
