@@ -95,7 +95,7 @@ def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
 _OPEN = 1e-10
 """Eigenvalues below this share of the largest are directions that nothing measures."""
 _SAFE = 1e-3
-"""Of a factor's diagonal: its smallest entry, squared, is far from what a direction without measurement has."""
+"""Smallest entry of a factor's diagonal that no direction without measurement has."""
 
 
 def _scaled(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
