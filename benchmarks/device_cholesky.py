@@ -197,7 +197,7 @@ class DeviceCase:
         return recorder.timestamp().finish()
 
     def seconds(self, program: Any, repeats: int) -> tuple[float, float]:
-        """Median of the device's time once its clocks have risen, and the second run's, where they have not."""
+        """Median of the device's time once its clocks have risen, and the second run's, before they have."""
         cold = [self._run(program) for _ in range(2)][1]
         begin = time.perf_counter()
         while time.perf_counter() - begin < _WARM_UP:
