@@ -23,6 +23,7 @@ shared real area[MAX_ROWS * (MAX_ROWS + 3) / 2];  // rows past the last column's
 shared real scale[MAX_ROWS], limits[MAX_ROWS];
 uint num_rows;
 #define COLUMNS MAX_ROWS
+#define MOST_COLUMNS 64
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"
 const uint WIDE = 16, HIGH = WORKGROUP_SIZE / WIDE;
@@ -57,7 +58,7 @@ void store(Front f) {
   }
   if (LANE < f.n || LANE >= f.f) return;
   const uint last = COLUMN(f.n - 1) + f.n, r = LANE - f.n;
-  [[unroll]] for (uint j = 0; j < COLUMNS; ++j) {
+  [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
     // The last pivot has been subtracted from the next column only.
     if (j <= r) AT(updates, f.update, j * f.m + r) = j == 0 ? row[0] : row[j] - held * area[last + j];
   }

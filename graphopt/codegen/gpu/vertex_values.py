@@ -5,6 +5,7 @@ which depend on the camera only: of BAL's observation they are most of the time 
 functions are in the part of a product's program that depends on the estimate of one vertex other than the
 destination, the values that the rest reads of that part are stored per vertex; what a few multiplications
 make of them is computed anew. Only where many edges share a vertex: `schedules.matrix_free` knows.
+`staged_products` makes these products.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from graphopt.codegen.assignment import Assignment
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.cuts import changing, split_at, wide_values
-from graphopt.codegen.gpu.inputs import edge_loads, record_buffer
+from graphopt.codegen.gpu.inputs import edge_loads, record_buffer, row_of
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, closed_choices, compose, edge_body
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names
 from graphopt.codegen.gpu.packed_products import COMPONENTS, Recomputed
@@ -32,7 +33,7 @@ _FREE = frozenset(
 class WithVertexValues(Recomputed):
     """An `EdgeProduct` that reads stored values of the slots `sharing`, if there are any worth it."""
 
-    name = "shared"
+    name = "values"
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class WithVertexValues(Recomputed):
     ):
         """sharing: slots other than `slot` whose vertices have many edges each."""
         super().__init__(signature, slot, sources, arithmetic)
+        self.sharing = sharing
         self.whole = self.assignment
         """With all that is stored."""
         closed = closed_choices(self.assignment, self.loads) if arithmetic != "double" else set[str]()
@@ -69,21 +71,26 @@ class WithVertexValues(Recomputed):
         for k in self.values:
             interface.add(f"values{k}", f"WORDS(readonly, %, values{k})")
 
-    def reads(self, used: set[str], without: int | None = None) -> list[str]:
-        """Text that reads the used inputs of edge e, of a vertex's values behind its record."""
-        lines = super().reads(used, without)
-        for k, stored in self.values.items():
-            name, words = self.names[k], words_of(len(stored))
-            wanted = {value: place for place, value in enumerate(stored) if value in used}
-            lines += [
+    def _record_lines(self, k: int, used: set[str]) -> list[str]:
+        """Also the values."""
+        lines = super()._record_lines(k, used)
+        wanted = {one: place for place, one in enumerate(self.values.get(k, ())) if one in used}
+        if not wanted:
+            return lines
+        name, words = self.names[k], words_of(len(self.values[k]))
+        row = [] if lines else [f"const uint {name}_row = {row_of('e', k, self.signature)};"]
+        return [
+            *lines,
+            *row,
+            *(
                 f"const packed_word {name}_s{word} = AT(values{k}, {name}_row * {words}, {word});"
                 for word in sorted({place // 4 for place in wanted.values()})
-            ]
-            lines += [
+            ),
+            *(
                 f"const real {value} = {name}_s{place // 4}.{COMPONENTS[place % 4]};"
                 for value, place in wanted.items()
-            ]
-        return lines
+            ),
+        ]
 
 
 def words_of(count: int) -> int:
@@ -119,18 +126,6 @@ def worth_storing(assignment: Assignment, moving: set[str]) -> tuple[str, ...]:
 def _is_read(names: Sequence[str], dear: set[str], needed: set[str]) -> bool:
     """All values of these names that are not at hand are stored in any case."""
     return all(name in needed for name in names if name in dear)
-
-
-@cache
-def product_with_values(
-    signature: EdgeSignature,
-    slot: int,
-    sources: tuple[int, ...],
-    arithmetic: Arithmetic,
-    sharing: tuple[int, ...],
-) -> WithVertexValues:
-    """The product of one view, the same object for the same arguments."""
-    return WithVertexValues(signature, slot, sources, arithmetic, sharing)
 
 
 @cache

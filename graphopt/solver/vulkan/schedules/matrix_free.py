@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphopt.codegen.gpu.packed_products import recomputed_product
-from graphopt.codegen.gpu.product_shapes import EdgeProduct
+from graphopt.codegen.gpu.staged_products import product_in_workgroups
 from graphopt.codegen.gpu.vertex_values import (
     VALUES_WORKGROUP,
     WithVertexValues,
-    product_with_values,
     vertex_values_kernel,
     words_of,
 )
@@ -33,17 +31,19 @@ class MatrixFree(EdgeSchedule):
 
     def reserve(self) -> None:
         """Room for values of vertices, per view whose products read some."""
-        edges = self.edges
-        shares = shared_slots(edges.structure, edges.group)
-        self._products: dict[int, WithVertexValues] = {}
+        self._shares = shared_slots(self.edges.structure, self.edges.group)
         self._values: dict[tuple[int, int], Any] = {}
         for slot, sources in self.sources.items():
-            sharing = tuple(k for k in sources if k != slot and shares[k])
-            product = product_with_values(edges.signature, slot, sources, self.context.arithmetic, sharing)
-            if product.values:
-                self._products[slot] = product
-            for k, stored in product.values.items():
+            for k, stored in self._product(slot, sources).values.items():
                 self._values[slot, k] = self.context.reals(4 * words_of(len(stored)) * self._num_rows(k))
+
+    def _product(self, slot: int, sources: tuple[int, ...]) -> WithVertexValues:
+        """With values of vertices, where the sources are those of the view."""
+        is_whole = sources == self.sources[slot]
+        sharing = tuple(k for k in sources if k != slot and self._shares[k]) if is_whole else ()
+        shared_bytes = int(self.context.device.info.get("max_shared_memory", 0))
+        own = (self.edges.signature, slot, sources, self.context.arithmetic, sharing)
+        return product_in_workgroups(*own, shared_bytes)
 
     def _num_rows(self, k: int) -> int:
         sets = self.edges.structure.selection.vertex_sets
@@ -58,27 +58,24 @@ class MatrixFree(EdgeSchedule):
         """One per view and slot that is read from."""
         launches = []
         for (slot, k), values in self._values.items():
-            product, num_rows = self._products[slot], self._num_rows(k)
-            kernel = vertex_values_kernel(product, k)
+            kernel, num_rows = (
+                vertex_values_kernel(self._product(slot, self.sources[slot]), k),
+                self._num_rows(k),
+            )
             named = {**self.edges.buffers(self.edges.views[slot], version), "values": values}
             groups = -(-num_rows // VALUES_WORKGROUP)
             launches.append(self.context.generated(kernel, named, {"num_rows": num_rows}, groups))
         return launches
 
-    def product(self, slot: int, sources: tuple[int, ...], holds_estimate: tuple[bool, ...]) -> EdgeProduct:
-        """With values of vertices, where these are those of its view."""
-        if self._has_values(slot, sources):
-            return self._products[slot]
-        return recomputed_product(self.edges.signature, slot, sources, self.context.arithmetic)
-
-    def _has_values(self, slot: int, sources: tuple[int, ...]) -> bool:
-        return slot in self._products and sources == self.sources[slot]
+    def product(
+        self, slot: int, sources: tuple[int, ...], holds_estimate: tuple[bool, ...]
+    ) -> WithVertexValues:
+        """Records hold estimates in any case."""
+        return self._product(slot, sources)
 
     def buffers(self, slot: int, sources: tuple[int, ...]) -> dict[str, Any]:
         """The values."""
-        if not self._has_values(slot, sources):
-            return {}
-        return {f"values{k}": self._values[slot, k] for k in self._products[slot].values}
+        return {f"values{k}": self._values[slot, k] for k in self._product(slot, sources).values}
 
 
 SCHEDULES = {"matrix-free": MatrixFree}
