@@ -67,7 +67,7 @@ def run(source: sb.Map) -> tuple[sb.Map, dict[int, list[int]]]:
             ids = [landmark[t][0] for t, one in zip(track, known, strict=True) if one]
             points = world.landmarks["position"][world.landmarks.rows(ids)]
             matched = sb.FrameObservations.of(points, **{k: v[known] for k, v in seen.items()})
-            tracked = sb.pose_optimization(world.rig, state.world_T_body, matched, graph=tracker)
+            tracked = sb.pose_optimization(source.rig, state.world_T_body, matched, graph=tracker)
             if tracked.is_usable:
                 state.world_T_body[:] = tracked.keyframes.world_T_body[0]
         numbers = (state.world_T_body, *state.vectors)
@@ -113,7 +113,7 @@ def close_loop(world: sb.Map, tracks: dict[int, list[int]]) -> str:
         for frame, chosen in zip((one, two), rows, strict=True)
     ]
     pixels = [table["pixel"][chosen] for chosen in rows]
-    aligned = sb.sim3_alignment(*points, (rig[0], rig[0]), *pixels, fix_scale=True)
+    aligned = sb.sim3_alignment(points[0], points[1], (rig[0], rig[0]), pixels[0], pixels[1], fix_scale=True)
     if not aligned.is_usable:
         return aligned.report()
     mounting = SE3(rig[0].body_T_cam)
