@@ -127,8 +127,9 @@ def rows_of(problem: VibProblem, arguments: argparse.Namespace) -> list[tuple[st
     local = arguments.table in ("4.1", "5.13")
     found: list[tuple[str, dict[str, Any]]] = []
     if arguments.table == "5.6":
-        for name in CONFIGURATIONS:
-            options = options_of(arguments.device, configuration=name)
+        for name, configuration in CONFIGURATIONS.items():
+            device = "cpu" if configuration.device == "cpu" else arguments.device
+            options = options_of(device, configuration=name)
             try:
                 found.append((name, timed(problem, local, options, 1)))
             except GraphOptError as error:
