@@ -104,6 +104,9 @@ def test_graphs_are_made_in_memory(library):
     assert handle.chi2() < 1e-12
     assert handle.call("set_estimate", c_int64(1), np.zeros(3), 3) == 0
     assert handle.chi2() > 1
+    handle.done("set_estimates", "VERTEX_SE2", found, c_int64(3))
+    assert handle.chi2() < 1e-12
+    assert handle.call("set_estimates", "VERTEX_SE2", found, c_int64(2)) == 1
     count = c_int64()
     assert handle.call("count_edges", "EDGE_SE2", byref(count)) == 0 and count.value == 2
     assert library.graphopt_version().decode() == graphopt.__version__
@@ -166,6 +169,8 @@ def test_errors_are_a_status_and_a_sentence(library, arguments, status, message)
     [
         ("VERTEX_SE2 0 1 2\n", ":1: "),
         ("VERTEX_SE2 0 1 2 3\nEDGE_FOO 0 1\n", ":2: 'EDGE_FOO' is no tag that this library knows"),
+        ("EDGE_SE2 0 1 1 0 0\n", ":1: the file has edges and no vertices. Python's graphopt.read and"),
+        ("VERTEX_SE2 0 0 0 0\nEDGE_SE2 0 1 1 0 0 1 0\n", ":2: EDGE_SE2: got 5 numbers, expected 9 or 3"),
         ("graphopt graph 2\nvertices VERTEX_SE2 2\n0 0 0 1 2 3\n", "expected an id, got the end of the file"),
         ("graphopt graph 2\nvertices VERTEX_SE2 1\n0 0 0 1 x 3\n", ":3: expected a number, got 'x'"),
         ("graphopt graph 1\n", "expected '2', got '1'"),
