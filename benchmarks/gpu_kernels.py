@@ -71,7 +71,7 @@ class Calls:
             own: Context, kernel: GpuKernel, buffers: Any, params: Any, *rest: Any, **named: Any
         ) -> Launch:
             made = generated(own, kernel, buffers, params, *rest, **named)
-            taken = {name: buffers[name] for name in kernel.buffers}
+            taken = dict(zip(kernel.buffers, made.buffers, strict=True))
             self.kinds[made] = Kind(kernel.name, taken, dict(params), kernel)
             return made
 

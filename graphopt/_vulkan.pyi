@@ -9,7 +9,13 @@ def list_devices(validation: bool = False) -> list[dict[str, Any]]: ...
 
 class Device:
     def __init__(
-        self, index: int, validation: bool, masked: set[str], memory_scheme: str, cache_directory: str
+        self,
+        index: int,
+        validation: bool,
+        masked: set[str],
+        memory_scheme: str,
+        cache_directory: str,
+        allocate_on_demand: bool = ...,
     ) -> None: ...
     @property
     def memory_scheme(self) -> str: ...

@@ -65,9 +65,7 @@ void main() {
           entries[r] = r < width ? AT(factor, f.factor, c * f.f + column + r) : ZERO;
         }
       }
-      real sum = ZERO;
-      [[unroll]] for (uint r = 0; r < BLOCK; ++r) sum += entries[r] * solved[r];
-      v[c] -= sum;
+      v[c] -= times_solved(entries);
     }
     barrier();
   }

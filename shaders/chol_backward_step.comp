@@ -32,7 +32,6 @@ void main() {
   solve_upper(mine, width);
   if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = solved[LANE];
   if (!inside) return;
-  real sum = ZERO;
-  [[unroll]] for (uint r = 0; r < BLOCK; ++r) sum += entries[r] * solved[r];
+  const real sum = times_solved(entries);
   z.at[own + col] -= sum;
 }

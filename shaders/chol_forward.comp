@@ -48,9 +48,7 @@ void main() {
           entries[c] = c < width ? AT(factor, f.factor, (column + c) * f.f + r) : ZERO;
         }
       }
-      real sum = ZERO;
-      [[unroll]] for (uint c = 0; c < BLOCK; ++c) sum += entries[c] * solved[c];
-      v[r] -= sum;
+      v[r] -= times_solved(entries);
     }
     barrier();
   }

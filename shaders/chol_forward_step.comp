@@ -32,8 +32,7 @@ void main() {
   solve_lower(mine, width);
   if (tile == 0 && LANE < width) z.at[own + push.column + LANE] = solved[LANE];
   if (row >= f.f) return;
-  real sum = ZERO;
-  [[unroll]] for (uint c = 0; c < BLOCK; ++c) sum += entries[c] * solved[c];
+  const real sum = times_solved(entries);
   if (row < f.n) {
     y.at[own + row] -= sum;
   } else {

@@ -1,6 +1,7 @@
 #version 450
-// Selected inverse, W = [I; L21] L11^-1 of every front of a level: an invocation per row solves x L11 = (row), from
-// the last column to the first.
+// Selected inverse, W = [I; L21] L11^-1 of every front of a level, 64 rows per workgroup and one per invocation, by blocks
+// of 32 columns from the last to the first:
+//   W_b = ([I; L21]_b - sum over later blocks k of W_k L_kb) L_bb^-1
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 4
 #include "common.glsl"
@@ -11,17 +12,45 @@ INPUT(1, uint, fronts)
 FRONT_INPUT(2, factor)
 FRONT_INOUT(3, solved)  // W: f x n, column-major
 
+// 64 invocations
+const uint SIZE = 64;
+shared real tile[BLOCK * BLOCK];  // of L, by columns
+real row[BLOCK];                  // of W_b
+
+void load_tile(Front f, uint first_row, uint first_col) {
+  barrier();
+  for (uint e = LANE; e < BLOCK * BLOCK; e += SIZE) {
+    const uint r = first_row + e % BLOCK, c = first_col + e / BLOCK;
+    tile[e] = r < f.n && c < f.n ? AT(factor, f.factor, c * f.f + r) : ZERO;
+  }
+  barrier();
+}
+
 void main() {
   const uint entry = push.first + 3 * WORKGROUP;
   const Front f = LOAD_FRONT(list.at[entry]);
-  const uint row = WORKGROUP_SIZE * list.at[entry + 1] + LANE, base = list.at[entry + 2];
-  if (row >= f.f) return;
-  const uint last = row < f.n ? row + 1 : f.n;  // W's triangle above is zero
-  for (uint j = last; j < f.n; ++j) AT(solved, base, j * f.f + row) = ZERO;
-  for (uint back = last; back > 0; --back) {
-    const uint j = back - 1;
-    real sum = row < f.n ? (row == j ? ONE : ZERO) : AT(factor, f.factor, j * f.f + row);
-    for (uint k = j + 1; k < last; ++k) sum -= AT(solved, base, k * f.f + row) * AT(factor, f.factor, j * f.f + k);
-    AT(solved, base, j * f.f + row) = sum / AT(factor, f.factor, j * f.f + j);
+  const uint own = SIZE * list.at[entry + 1] + LANE, base = list.at[entry + 2];
+  for (uint block = (f.n + BLOCK - 1) / BLOCK; block > 0; --block) {
+    const uint column = BLOCK * (block - 1);
+    [[unroll]] for (uint c = 0; c < BLOCK; ++c) {
+      const bool is_below = own >= f.n && own < f.f && column + c < f.n;
+      row[c] = is_below ? AT(factor, f.factor, (column + c) * f.f + own) : own == column + c ? ONE : ZERO;
+    }
+    for (uint later = column + BLOCK; later < f.n; later += BLOCK) {
+      load_tile(f, later, column);
+      for (uint k = 0; k < BLOCK; ++k) {
+        const real left = later + k < f.n && own < f.f ? AT(solved, base, (later + k) * f.f + own) : ZERO;
+        [[unroll]] for (uint c = 0; c < BLOCK; ++c) row[c] -= left * tile[c * BLOCK + k];
+      }
+    }
+    load_tile(f, column, column);
+    [[unroll]] for (uint j = 0; j < BLOCK; ++j) {
+      const uint c = BLOCK - 1 - j;
+      if (column + c < f.n) {
+        const real value_at = row[c] / tile[c * BLOCK + c];
+        if (own < f.f) AT(solved, base, (column + c) * f.f + own) = value_at;
+        [[unroll]] for (uint i = 0; i < c; ++i) row[i] -= value_at * tile[i * BLOCK + c];
+      }
+    }
   }
 }

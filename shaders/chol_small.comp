@@ -23,6 +23,7 @@ shared real area[MAX_ROWS * (MAX_ROWS + 3) / 2];  // rows past the last column's
 shared real scale[MAX_ROWS], limits[MAX_ROWS];
 uint num_rows;
 #define COLUMNS MAX_ROWS
+#define MOST_COLUMNS 64
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"
 const uint WIDE = 16, HIGH = WORKGROUP_SIZE / WIDE;

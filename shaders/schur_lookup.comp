@@ -2,15 +2,16 @@
 // The Schur complement without work queues: S_ij = H_ij + D_ij - sum over common landmarks of W_il H_ll^-1
 // W_jl', where the common landmarks are found here, each time, by walking the landmark lists of i and j. A
 // workgroup per block; PARALLEL teams take equal shares of i's list and start in j's list by bisection. An
-// invocation holds a 3 x 3 tile, the teams' sums are merged in a fixed order. For uniform ROWS = COLS and DIM.
+// invocation holds a 3 x 3 tile, the teams' sums are merged in a fixed order. A launch takes blocks of one shape.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
 layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint DIM = 3;
 layout(constant_id = 3) const uint PARALLEL = 4;
+layout(constant_id = 4) const uint COLS = 6;
 PARAMETERS(uint first_block; uint end_block;)
-INPUT(0, uint, blocks)          // (num_blocks, 4): i, j, H block, damping; NOTHING: none
+INPUT(0, uint, blocks)          // (num_blocks, 5): i, j, H block, damping, place in schur; NOTHING: none
 INPUT(1, uint, row_items)       // (num_kept + 1,)
 INPUT(2, uint, entry_landmark)  // (num_items,): landmarks of a vertex, ascending
 INPUT(3, uint, entry_block)     // (num_items,)
@@ -18,9 +19,9 @@ INPUT(4, uint, inverse_offset)  // (num_landmarks,)
 LARGE_INPUT(5, values)
 LARGE_INPUT(6, inverse)
 INPUT(7, real, damping)
-LARGE_OUTPUT(8, schur)          // blocks in order, ROWS * ROWS each
+LARGE_OUTPUT(8, schur)
 
-const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * SIDE, AREA = ROWS * ROWS;
+const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * ((COLS + TILE - 1) / TILE);
 shared accumulator scratch[9 * WORKGROUP_SIZE];
 
 void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uint row0, uint col0) {
@@ -34,8 +35,8 @@ void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uin
       }
     }
     [[unroll]] for (uint q = 0; q < TILE; ++q) {
-      if (col0 + q >= ROWS) continue;
-      const real v = AT(values, right, col0 + q + ROWS * c);
+      if (col0 + q >= COLS) continue;
+      const real v = AT(values, right, col0 + q + COLS * c);
       [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
     }
   }
@@ -59,7 +60,7 @@ void main() {
   accumulator tile[9];
   [[unroll]] for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
   if (part < PARALLEL) {
-    const uint i = blocks.at[4 * block], j = blocks.at[4 * block + 1];
+    const uint i = blocks.at[5 * block], j = blocks.at[5 * block + 1];
     const uint first = row_items.at[i], length = row_items.at[i + 1] - first, b_end = row_items.at[j + 1];
     uint a = first + length * part / PARALLEL;
     const uint a_end = first + length * (part + 1) / PARALLEL;
@@ -82,13 +83,13 @@ void main() {
     }
   }
   if (part != 0) return;
-  const uint h_block = blocks.at[4 * block + 2], diagonal = blocks.at[4 * block + 3];
+  const uint h_block = blocks.at[5 * block + 2], diagonal = blocks.at[5 * block + 3], to = blocks.at[5 * block + 4];
   [[unroll]] for (uint e = 0; e < 9; ++e) {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
-    if (row >= ROWS || col >= ROWS) continue;
+    if (row >= ROWS || col >= COLS) continue;
     const uint element = row + ROWS * col;
     real h = h_block == NOTHING ? ZERO : AT(values, h_block, element);
     if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
-    AT(schur, block * AREA, element) = h - value(scratch[e * WORKGROUP_SIZE + LANE]);
+    AT(schur, to, element) = h - value(scratch[e * WORKGROUP_SIZE + LANE]);
   }
 }

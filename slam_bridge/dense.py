@@ -67,19 +67,47 @@ def eliminated(h: np.ndarray, b: np.ndarray, gone: np.ndarray) -> tuple[np.ndarr
     scaling its diagonal to 1) are left out: they say nothing about the others.
     """
     keep = ~gone
-    size = np.sqrt(np.maximum(np.diag(h)[gone], 1e-300))
-    values, vectors = np.linalg.eigh(h[np.ix_(gone, gone)] / np.outer(size, size))
-    inverse = np.where(values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300), values, np.inf)
-    half = (vectors / np.sqrt(inverse)) / size[:, None]
-    cross = h[np.ix_(keep, gone)] @ half
-    reduced = h[np.ix_(keep, keep)] - cross @ cross.T
-    return 0.5 * (reduced + reduced.T), b[keep] - cross @ (half.T @ b[gone])
+    size, block = _scaled(h[gone][:, gone])
+    cross = h[gone][:, keep] / size[:, None]
+    known = np.column_stack([cross, b[gone] / size])
+    factor = _factor(block)
+    if factor is not None:
+        half = np.linalg.solve(factor, known)
+    else:
+        values, vectors = np.linalg.eigh(block)
+        good = values > _OPEN * max(float(values.max(initial=0.0)), 1e-300)
+        half = (vectors[:, good].T @ known) / np.sqrt(values[good])[:, None]
+    reduced = h[keep][:, keep] - half[:, :-1].T @ half[:, :-1]
+    return 0.5 * (reduced + reduced.T), b[keep] - half[:, :-1].T @ half[:, -1]
 
 
 def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
     """m with H m = b in the least squares sense: the minimum of d' H d - 2 b' d."""
-    size = np.sqrt(np.maximum(np.diag(h), 1e-300))
-    values, vectors = np.linalg.eigh(h / np.outer(size, size))
-    good = values > 1e-10 * max(float(values.max(initial=0.0)), 1e-300)
+    size, block = _scaled(h)
+    if _factor(block) is not None:
+        return np.linalg.solve(block, b / size) / size
+    values, vectors = np.linalg.eigh(block)
+    good = values > _OPEN * max(float(values.max(initial=0.0)), 1e-300)
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=good)
     return (vectors @ (inverse * (vectors.T @ (b / size)))) / size
+
+
+_OPEN = 1e-10
+"""Eigenvalues below this share of the largest are directions that nothing measures."""
+_SAFE = 1e-3
+"""Smallest entry of a factor's diagonal that no direction without measurement has."""
+
+
+def _scaled(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Square roots of the diagonal, and H with a diagonal of ones."""
+    size = np.sqrt(np.maximum(h.diagonal(), 1e-300))
+    return size, h / size / size[:, None]
+
+
+def _factor(block: np.ndarray) -> np.ndarray | None:
+    """Cholesky's factor of a scaled block; None where a direction may be open, which takes eigenvalues."""
+    try:
+        factor = np.linalg.cholesky(block)
+    except np.linalg.LinAlgError:
+        return None
+    return factor if len(block) and factor.diagonal().min() > _SAFE else None

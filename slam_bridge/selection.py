@@ -147,6 +147,9 @@ class Selection:
         ahead = np.asarray(world_T_cam.rotation.to_matrix())[..., 2].reshape(-1, 3)
         behind = np.einsum("ki,ki->k", ahead, np.asarray(world_T_cam.translation).reshape(-1, 3))
         pair = seen.keyframe * len(mountings) + seen.camera if len(mountings) > 1 else seen.keyframe
+        if ahead.size * len(self.points) <= 24 * len(seen):  # few views: all of all landmarks are faster
+            depths = ahead @ self.points.T - behind[:, None]
+            return np.take(depths, pair * len(self.points) + seen.landmark)
         point = np.take(self.points, seen.landmark, axis=0)
         return np.einsum("oi,oi->o", np.take(ahead, pair, axis=0), point) - np.take(behind, pair)
 
@@ -270,7 +273,8 @@ def _observations(
 def _taken(world: Map, rows: np.ndarray, keyframe: np.ndarray, landmark: np.ndarray) -> Observations:
     table = world.observations
     names = ("camera", "pixel", "right", "depth", "sigma", "depth_sigma", "flow")
-    return Observations(table.ids[rows], keyframe, landmark, *(table[name][rows] for name in names))
+    columns = (np.take(table[name], rows, axis=0) for name in names)
+    return Observations(np.take(table.ids, rows), keyframe, landmark, *columns)
 
 
 def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

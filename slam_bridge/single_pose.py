@@ -51,6 +51,8 @@ def pose_of(numbers: np.ndarray) -> np.ndarray:
     return np.array([*numbers[:3].tolist(), *unit_quaternion(numbers[3:].tolist())])
 
 
-def from_outside(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Points (n, 3) of the frame that a pose (7,) leads to, in the frame that it comes from."""
-    return (points - pose[:3]) @ rotation_matrix(pose[3:])
+def in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Points (n, 3) of the world in the frame of a camera on a body; poses are (7,)."""
+    turn = rotation_matrix(world_T_body[3:])
+    centre = world_T_body[:3] + turn @ body_T_cam[:3]
+    return (points - centre) @ (turn @ rotation_matrix(body_T_cam[3:]))

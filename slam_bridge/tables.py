@@ -109,7 +109,10 @@ class Table:
         wanted = np.unique(np.asarray(values, np.int64))
         tail = len(index.order)
         added = np.flatnonzero(np.isin(present[tail:], wanted)) + tail if tail < len(present) else _NONE
-        return np.concatenate([np.sort(index.find(wanted)), added])
+        found = index.find(wanted)
+        if (found[1:] < found[:-1]).any():  # rows that were added value by value need no sorting
+            found.sort()
+        return np.concatenate([found, added])
 
     def replace(self, column: str, values: np.ndarray) -> None:
         """Set all of an indexed column."""

@@ -1,7 +1,8 @@
 """A residual of one's own for the C library: the distance of a measured point from a circle.
 
-graphopt export examples/cpp/circle.py -o build/circle      # types.txt, graph.txt
+graphopt export examples/cpp/circle.py --device vulkan -o build/circle      # types.txt, graph.txt, kernels
 fit_circle build/circle/types.txt
+fit_circle build/circle/types.txt vulkan
 """
 
 import numpy as np

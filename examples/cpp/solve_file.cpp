@@ -1,27 +1,28 @@
-// Optimizes a .g2o file: solve_file IN.g2o OUT
+// Optimizes a file: solve_file IN OUT [TYPES [DEVICE]]
 //
-// OUT is a graph.txt; its types are those that the library carries. With a third argument, the types.txt of
-// `graphopt export`, IN may be a graph.txt of any types.
-#include <graphopt/graphopt.h>
-
+// IN is a .g2o, BAL or graph.txt file, OUT a .g2o file if it ends so, else a graph.txt. TYPES is the
+// types.txt of `graphopt export`, or "" for the types that the library carries; DEVICE is cpu or vulkan,
+// which needs types with kernels: graphopt export builtin -o DIR --device vulkan
 #include <cstdio>
+#include <graphopt/graphopt.hpp>
 
 int main(int argc, char** argv) {
-  if (argc != 3 && argc != 4) {
-    std::fprintf(stderr, "usage: %s IN OUT [TYPES]\n", argv[0]);
+  if (argc < 3 || argc > 5) {
+    std::fprintf(stderr, "usage: %s IN OUT [TYPES [DEVICE]]\n", argv[0]);
     return 2;
   }
-  graphopt_graph* graph = nullptr;
-  graphopt_summary summary;
-  const bool solved = graphopt_graph_new(argc == 4 ? argv[3] : nullptr, &graph) == GRAPHOPT_OK &&
-                      graphopt_graph_read(graph, argv[1]) == GRAPHOPT_OK &&
-                      graphopt_optimize(graph, nullptr, &summary) == GRAPHOPT_OK &&
-                      graphopt_graph_write(graph, argv[2]) == GRAPHOPT_OK;
-  if (solved)
-    std::printf("chi2 %.17g -> %.17g in %d iterations, %.3f s\n", summary.initial_chi2, summary.final_chi2,
-                summary.num_iterations, summary.seconds);
-  else
-    std::fprintf(stderr, "%s\n", graphopt_last_error());
-  graphopt_graph_free(graph);
-  return solved ? 0 : 1;
+  try {
+    graphopt::Graph graph(argc > 3 ? argv[3] : "");
+    graph.read(argv[1]);
+    graphopt_options options = graphopt::default_options();
+    options.device = argc > 4 ? argv[4] : "cpu";
+    const graphopt_summary summary = graph.optimize(options);
+    graph.write(argv[2]);
+    std::printf("chi2 %.17g -> %.17g in %d iterations, %.3f s on %s\n", summary.initial_chi2,
+                summary.final_chi2, summary.num_iterations, summary.seconds, summary.device);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
 }

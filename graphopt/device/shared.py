@@ -13,7 +13,7 @@ import threading
 
 from graphopt.device.errors import DeviceError
 from graphopt.device.listing import find_device, validation_asked
-from graphopt.device.vulkan import VulkanDevice
+from graphopt.device.vulkan import VulkanDevice, is_on_demand
 
 _open: dict[tuple, VulkanDevice] = {}
 _indices: dict[tuple, int] = {}
@@ -24,8 +24,8 @@ def shared_device(which: int | str | None) -> VulkanDevice:
     """The open device of this index or name; None: the best one. The environment's settings hold."""
     with _opening:
         index = _index(which)
-        masked = os.environ.get("GRAPHOPT_MASK_FEATURES", "")
-        key = os.getpid(), index, validation_asked(), masked, os.environ.get("GRAPHOPT_CACHE_DIR")
+        masked, cache = (os.environ.get(f"GRAPHOPT_{one}", "") for one in ("MASK_FEATURES", "CACHE_DIR"))
+        key = os.getpid(), index, validation_asked(), masked, cache, is_on_demand()
         device = _open.get(key)
         if device is None or device.is_lost:
             device = _open[key] = VulkanDevice(index)

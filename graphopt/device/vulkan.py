@@ -21,9 +21,21 @@ from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
 from graphopt.disk_cache import cache_directory
+from graphopt.errors import OptionError
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
+
+
+ALLOCATIONS = ("pooled", "on demand")
+
+
+def is_on_demand(asked: str = "") -> bool:
+    """Whether each buffer gets memory of its own; asked: empty: what GRAPHOPT_ALLOCATION says."""
+    chosen = asked or os.environ.get("GRAPHOPT_ALLOCATION", "") or ALLOCATIONS[0]
+    if chosen not in ALLOCATIONS:
+        raise OptionError(f"allocation is '{chosen}', expected {' or '.join(ALLOCATIONS)}.")
+    return chosen == "on demand"
 
 
 class VulkanDevice:
@@ -36,6 +48,7 @@ class VulkanDevice:
         validation: bool | None = None,
         masked_features: Iterable[str] = (),
         memory_scheme: str = "",
+        allocation: str = "",
     ):
         """Open a device.
 
@@ -46,6 +59,8 @@ class VulkanDevice:
             added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
+        allocation: "pooled" (a few large blocks, kept for what comes next) or "on demand" (memory of its own
+        for each buffer, given back with it); empty: GRAPHOPT_ALLOCATION, or pooled.
         """
         self.runtime = native_module()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
@@ -58,6 +73,7 @@ class VulkanDevice:
             masked | set(masked_features),
             memory_scheme,
             "" if cache is None else str(cache),
+            is_on_demand(allocation),
         )
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT

@@ -105,11 +105,15 @@ def add_in_order(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
 
 
 class ThreadRanks:
-    """The common part of ranks that are threads of one process."""
+    """The common part of ranks that are threads of one process.
+
+    Slots are two: who has passed the barrier of one collective writes those of the next, while others still
+    read.
+    """
 
     def __init__(self, size: int):
         self.size = size
-        self.slots: list[Any] = [None] * size
+        self.slots: list[list[Any]] = [[None] * size, [None] * size]
         self.barrier = threading.Barrier(size)
 
     def abort(self) -> None:
@@ -124,27 +128,30 @@ class ThreadCommunicator:
         self._ranks = ranks or ThreadRanks(1)
         self.rank, self.size = rank, self._ranks.size
         self.seconds = 0.0
+        self._number = 0
 
-    def share(self, one: Any) -> list[Any]:
-        """The objects of all ranks; they are the very objects, not copies."""
+    def _met(self, one: Any) -> list[Any]:
+        """What all ranks bring to a collective."""
         start = time.perf_counter()
-        self._ranks.slots[self.rank] = one
+        slots = self._ranks.slots[self._number % 2]
+        self._number += 1
+        slots[self.rank] = one
         self._ranks.barrier.wait()
-        found = list(self._ranks.slots)
-        self._ranks.barrier.wait()
+        found = list(slots)
         self.seconds += time.perf_counter() - start
         return found
 
+    def share(self, one: Any) -> list[Any]:
+        """The objects of all ranks; they are the very objects, not copies."""
+        return [one] if self.size == 1 else self._met(one)
+
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """Sum in the order of the ranks."""
+        """Sum in the order of the ranks; of copies: `values` may change while others still add."""
         if self.size == 1:
             return np.array(values)
-        start = time.perf_counter()
-        self._ranks.slots[self.rank] = values
-        self._ranks.barrier.wait()
-        total = add_in_order(self._ranks.slots)
-        self._ranks.barrier.wait()  # nobody changes what another one still reads
-        self.seconds += time.perf_counter() - start
+        start, waited = time.perf_counter(), self.seconds
+        total = add_in_order(self._met(np.array(values)))
+        self.seconds = waited + time.perf_counter() - start
         return total
 
     def begin_sum(self, values: np.ndarray) -> DoneSum:

@@ -21,7 +21,7 @@ from graphopt.distributed.iterating import HostIterating, Iterating
 from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
 from graphopt.solver.linear import SchurComplement
-from graphopt.solver.linear_systems import ReducedSize, block_pattern
+from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 
@@ -42,10 +42,6 @@ class Part(Protocol):
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
         """chi2_r, and b_r and diag(H_r) of the kept vertices, each (kept_dim,)."""
-        ...
-
-    def pairs(self) -> float:
-        """Pairs of kept neighbours over the eliminated vertices, see `linear_systems.ReducedSize`."""
         ...
 
     def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
@@ -98,6 +94,21 @@ def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
     sizes = dims[blocks].astype(np.int64)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(first, sizes) + within
+
+
+def pairs_of(structure: Structure) -> float:
+    """Pairs of kept neighbours over the eliminated blocks, from the edges: H's pattern is not needed."""
+    count = np.zeros(structure.num_blocks + 1)  # the last one: not optimized
+    for group in structure.groups:
+        blocks = [
+            structure.vertex_blocks[number][group.vertex_rows[:, slot]]
+            for slot, number in enumerate(group.vertex_sets)
+        ]
+        kept = sum(((one >= 0) & (one < structure.num_kept)).astype(float) for one in blocks)
+        for one in blocks:
+            gone = np.where(one >= structure.num_kept, one, structure.num_blocks)
+            count += np.bincount(gone, weights=kept, minlength=len(count))
+    return float((count[:-1] ** 2).sum()) / 2.0
 
 
 def diagonal_places(dims: np.ndarray) -> np.ndarray:
@@ -153,10 +164,6 @@ class NoPart:
         """Nothing."""
         return np.empty(0)
 
-    def pairs(self) -> float:
-        """None."""
-        return 0.0
-
     def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
         """On the CPU."""
         return HostIterating(self, shared, dims, of_h)
@@ -176,10 +183,6 @@ class RankPart:
         self.kept_scalars = scalars_of(self.kept_blocks, share.kept_dims)
         self.kept_dim = structure.kept_dim
         self.own_dim = structure.dim - self.kept_dim
-
-    def pairs(self) -> float:
-        """Work of forming S_r."""
-        return ReducedSize.of(self._structure).pairs
 
 
 class SolverPart(RankPart):

@@ -20,6 +20,7 @@ An edge between kept vertices is dealt like a landmark with one edge.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,7 @@ import scipy.sparse
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from graphopt.cpu_kernels import kernels
+from graphopt.distributed.gather import gathered
 from graphopt.errors import OptionError
 
 METHODS = ("auto", "slabs", "metis")
@@ -86,11 +88,14 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
     if num_ranks == 1 or incidence.num_kept < 2:
         return _dealt(incidence, items, num_ranks, "slabs", cut(items.weight, num_ranks))
     covisibility = _covisibility(items, incidence.num_kept)
-    found = []
-    if method in ("auto", "slabs"):
-        found.append(_by_slabs(incidence, items, covisibility, num_ranks))
-    if method in ("auto", "metis"):
-        found.append(_by_metis(incidence, items, covisibility, num_ranks))
+    ways = {"slabs": _by_slabs, "metis": _by_metis}
+    with ThreadPoolExecutor(2) as pool:
+        found = list(
+            pool.map(
+                lambda name: ways[name](incidence, items, covisibility, num_ranks),
+                ways if method == "auto" else (method,),
+            )
+        )
     return min(found, key=lambda one: (one.imbalance() > _BALANCED, one.copies))
 
 
@@ -140,7 +145,7 @@ def _by_slabs(
     place = np.empty(incidence.num_kept)
     place[order] = np.arange(incidence.num_kept)
     count = len(items.weight)
-    mean = np.bincount(items.item, weights=place[items.pose], minlength=count)
+    mean = np.bincount(items.item, weights=gathered(place, items.pose), minlength=count)
     mean /= np.maximum(np.bincount(items.item, minlength=count), 1)
     row = np.argsort(mean, kind="stable")
     ranks = np.empty(count, np.int64)
@@ -169,7 +174,7 @@ def _by_metis(
         ),
         np.int64,
     )
-    places = items.item * num_ranks + labels[items.pose]
+    places = items.item * num_ranks + gathered(labels, items.pose)
     votes = np.bincount(places, minlength=len(items.weight) * num_ranks).reshape(-1, num_ranks).astype(float)
     ranks = _with_room(votes, items.weight.astype(float), num_ranks)
     return _dealt(incidence, items, num_ranks, "metis", ranks)
@@ -196,7 +201,7 @@ def _with_room(votes: np.ndarray, weight: np.ndarray, num_ranks: int) -> np.ndar
 
 def _dealt(incidence: Incidence, items: _Items, num_ranks: int, method: str, ranks: np.ndarray) -> Partition:
     """The partition that ranks of items mean."""
-    edges = ranks[items.of_edge]
+    edges = gathered(ranks, items.of_edge)
     has = np.zeros((num_ranks, incidence.num_kept), bool)
-    has[ranks[items.item], items.pose] = True
+    has[gathered(ranks, items.item), items.pose] = True
     return Partition(method, num_ranks, edges, int(np.count_nonzero(has)))

@@ -145,6 +145,10 @@ class ResidentIterating:
         own, other = self._places[places]
         return self._copy(len(places.own), other, own, message, values)
 
+    def _message_program(self) -> Program:
+        """What is the same in the first and in later iterations: found out once, and never run alone."""
+        return self._system.program("ranks: message", self._record_message)
+
     def _record_message(self, program: Program) -> None:
         """s = J r; w = S_r s; and what others have to know of it."""
         context, pcg, status = self._context, self._pcg, self._equations.status
@@ -234,7 +238,7 @@ class ResidentIterating:
         program.step([*rows, *blocks, *diagonal])
         damping, spare = self._kept_damping.buffer, self._spare
         program.step(self._jacobi.launches(self._blocks, damping, equations.status, spare=spare))
-        self._record_message(program)
+        program.append(self._message_program())
 
     def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
         """One submission."""
@@ -254,7 +258,7 @@ class ResidentIterating:
         buffers = (total, pcg.d, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, rows.size)
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
-        self._record_message(program)
+        program.append(self._message_program())
 
     def _received(self) -> np.ndarray:
         """The message, as float64: mapped memory itself, where that is what the device computes in."""

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from graphopt.distributed.gather import gathered
 from graphopt.distributed.partition import Incidence, Partition, partition
 from graphopt.errors import DeviceError
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
@@ -110,7 +111,7 @@ def _number(selection: Selection, eliminate: bool) -> _Numbers:
 def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
     arity = max((len(one.vertex_sets) for one in selection.edges), default=1)
     total = selection.num_active_edges
-    kept = np.full((total, arity), -1, np.int64)
+    kept = np.full((arity, total), -1, np.int64).T  # slots are looked at one by one
     eliminated = np.full(total, -1, np.int64)
     first = 0
     for one in selection.edges:
@@ -118,9 +119,16 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
         first = rows.stop
         for slot, set_number in enumerate(one.vertex_sets):
             places = one.vertex_rows[:, slot]
-            number, gone = numbers.number[set_number][places], numbers.gone[set_number][places]
-            kept[rows, slot] = np.where(gone, -1, number)
-            eliminated[rows] = np.where(gone, number, eliminated[rows])
+            gone = numbers.gone[set_number]
+            number = gathered(numbers.number[set_number], places)
+            if not gone.any():
+                kept[rows, slot] = number
+            elif gone.all():
+                eliminated[rows] = number
+            else:
+                is_gone = gathered(gone, places)
+                kept[rows, slot] = np.where(is_gone, -1, number)
+                eliminated[rows] = np.where(is_gone, number, eliminated[rows])
     return Incidence(len(numbers.kept_ids), numbers.num_eliminated, kept, eliminated)
 
 
@@ -150,7 +158,7 @@ def _share(graph: Graph, selection: Selection, numbers: _Numbers, dealt: Partiti
 
 
 def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
-    rows = edges.rows[some]
-    columns = {name: edges.edge_set._columns[name][rows] for name in _EDGE_COLUMNS}
+    rows, given = edges.rows[some], edges.edge_set._columns
+    columns = {name: gathered(given[name], rows) for name in _EDGE_COLUMNS}
     columns["level"] = np.zeros(len(rows), np.int32)
     return EdgeSet(edges.edge_set.type, Columns.holding(columns))

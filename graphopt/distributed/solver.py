@@ -20,7 +20,7 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
-from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart
+from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
 from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
@@ -62,13 +62,12 @@ class WholeStructure:
             types = [one.type for one, blocks in sets if (blocks >= 0).any()]
         num_own = 0 if own is None else own.num_blocks - own.num_kept
         edges = sum(len(group.rows) for group in own.groups) if own is not None else 0
-        told = comm.share((part.own_dim, num_own, edges, part.pairs(), types))
+        told = comm.share((part.own_dim, num_own, edges, types))
         self.kept_dim, self.num_kept = int(share.kept_dims.sum()), len(share.kept_ids)
         self.dim = self.kept_dim + sum(one[0] for one in told)
         self.num_blocks = self.num_kept + sum(one[1] for one in told)
         self.num_edges = sum(one[2] for one in told)
-        self.pairs = sum(one[3] for one in told)
-        every = {kind.tag: kind for one in told for kind in one[4]}
+        every = {kind.tag: kind for one in told for kind in one[3]}
         self.selection = _Vertices(tuple(map(_TypeOfVertices, every.values())))
         self.vertex_blocks = [np.zeros(1, np.int64)] * len(every)
         self.groups: list[Any] = []
@@ -430,7 +429,8 @@ def _ways(
     """Whether the ranks' S_r are formed, and whether S is factorized. Collective."""
     pairs, num_own = 0.0, 0
     if structure is not None:
-        pairs, num_own = ReducedSize.of(structure).pairs, structure.num_blocks - structure.num_kept
+        num_own = structure.num_blocks - structure.num_kept
+        pairs = 0.0 if options.schur == "implicit" else pairs_of(structure)
     told = comm.share((pairs, num_own, options.device != "cpu"))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:

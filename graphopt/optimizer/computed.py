@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -14,8 +14,14 @@ from graphopt.graph import Graph, Selection
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.computed.inline import inlined
 from graphopt.solver.held import brought_up_to_date
+from graphopt.types.base import EdgeType
+from graphopt.types.computed import ComputedVertexType
 
 WAYS = ("auto", "inline", "materialize")
+MANY_EDGES = 50_000
+"""That name values, from which on these are kept on a device."""
+MAX_BLOCK_DIM = 15
+"""Of vertices and values that a device keeps."""
 FEW_VERTICES = 16
 """Of an inlined edge, up to which "auto" inlines: each pair of them is a block of H."""
 
@@ -36,7 +42,10 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
             return function(graph, *arguments, **named)
         graph.compute()
         selection = graph.select(given.get("level", 0), given.get("vertices"), given.get("edges"))
-        if way == "materialize" or (way == "auto" and not is_small(graph, selection)):
+        if way == "auto":
+            few = is_small(graph, selection) and not pays_on_device(graph, selection, given)
+            way = "inline" if few else "materialize"
+        if way == "materialize":
             return function(**given)
         other, chosen = inlined(graph, selection)
         edges = {one.edge_set: one.rows for one in chosen.edges} if chosen.chosen_by_edges else None
@@ -48,6 +57,31 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
             graph.compute()
 
     return optimize
+
+
+def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any]) -> bool:
+    """Whether values are kept on a Vulkan device although inlining is possible; given: options of the call.
+
+    Conjugate gradients multiply by the chain rule there: of images with `MANY_EDGES` that takes a quarter of
+    the time of inlined edges, of fewer a factorization is as fast (docs/types.md has the numbers). Poses hang
+    together in chains, where conjugate gradients are slow: only for who asks for them.
+    """
+    if str(given.get("device", "auto")).partition(":")[0] != "vulkan" or given.get("configuration"):
+        return False
+    solver, schur = given.get("linear_solver", "auto"), given.get("schur", "auto")
+    if solver not in ("auto", "pcg") or schur not in ("auto", "off"):
+        return False
+    if any(one.holds_components for one in selection.vertex_sets):
+        return False
+    if any(one.type.tangent_dim > MAX_BLOCK_DIM for one in selection.vertex_sets):
+        return False
+    has_poses = any(one.type.pose is not None for one in selection.vertex_sets)
+    names = [len(one.rows) for one in selection.edges if _names_values(one.edge_set.type)]
+    return (solver == "pcg" or not has_poses) and sum(names) >= MANY_EDGES
+
+
+def _names_values(kind: EdgeType) -> bool:
+    return any(isinstance(vertex, ComputedVertexType) for vertex in kind.vertices)
 
 
 def is_small(graph: Graph, selection: Selection) -> bool:

@@ -74,6 +74,7 @@ def optimize(
     preconditioner: str = "hschur",
     pcg_tolerance: float | None = None,
     pcg_iterations: int | None = None,
+    work_queues: str = "auto",
     configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
@@ -99,8 +100,8 @@ def optimize(
     method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
-    linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations: see
-        `SolverOptions`. The summary says what "auto" took. schedule may name edge
+    linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
+        work_queues: see `SolverOptions`. The summary says what "auto" took. schedule may name edge
         and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
@@ -140,8 +141,9 @@ def optimize(
     if robust not in ROBUST:
         raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
     asked = SolverOptions(
-        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations
-    )
+        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
+        work_queues,
+    )  # fmt: skip
     if comm is not None or "," in device:
         if robust == "graduated":
             raise OptionError("robust='graduated' runs on one rank. Leave out comm, and name one device.")

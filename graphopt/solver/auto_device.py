@@ -34,6 +34,8 @@ LARGE = 200_000
 
 CORE_FLOPS = 1e10
 """Of a core that factorizes a pose graph with others, all told."""
+USEFUL_CORES = 8
+"""Of problems that are small: more wait for each other."""
 EDGE_SECONDS = 8e-7
 """Of a core, per image and iteration: linearise, eliminate, update."""
 GPU_FACTORED, GPU_ELIMINATED = 4e-3, 5e-4
@@ -57,7 +59,7 @@ def device_for_more(structure: Structure, options: SolverOptions, factor_flops: 
 
     factor_flops: operations of one factorization.
     """
-    cores = kernels.num_threads()
+    cores = min(kernels.num_threads(), USEFUL_CORES)
     if structure.has_schur:
         pays = structure.num_edges * EDGE_SECONDS / cores > GPU_ELIMINATED
     else:

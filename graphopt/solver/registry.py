@@ -21,6 +21,7 @@ from graphopt.solver.structure import Structure
 
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
 SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
+WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 PRECISIONS = ("auto", "double", "mixed")
 PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
 Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
@@ -69,6 +70,9 @@ class SolverOptions:
     """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
     pcg_iterations: int | None = None
     """pcg iterations per step at most; None: as many as there are rows."""
+    work_queues: str = "auto"
+    """On a GPU with schur="explicit", who finds the pairs of observations of each block of S: "cpu", "gpu",
+    or "lookup" (nobody before: the kernel does, each time)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, str):
@@ -79,6 +83,7 @@ class SolverOptions:
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
             ("preconditioner", PRECONDITIONERS),
+            ("work_queues", WORK_QUEUES),
         ):
             if name == "schedule" and not isinstance(self.schedule, str):
                 continue
@@ -88,6 +93,11 @@ class SolverOptions:
             raise OptionError(
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
+            )
+        if self.work_queues != "auto" and (self.schur != "explicit" or self.device == "cpu"):
+            raise OptionError(
+                f"work_queues '{self.work_queues}' is for an explicit Schur complement on a GPU, got schur="
+                f"'{self.schur}' and device='{self.device}': nothing else has such a queue."
             )
         if self.preconditioner == "hpp" and self.schur != "implicit":
             raise OptionError(

@@ -68,12 +68,14 @@ py::list list_devices(bool validation) {
 void close_device(Device* device);
 
 std::shared_ptr<Device> open_device(std::size_t index, bool validation, const std::set<std::string>& masked,
-                                    const std::string& memory_scheme, const std::string& cache_directory) {
+                                    const std::string& memory_scheme, const std::string& cache_directory,
+                                    bool allocate_on_demand) {
   DeviceOptions options;
   options.validation = validation;
   options.masked = masked;
   options.memory_scheme = memory_scheme;
   options.cache_directory = cache_directory;
+  options.allocate_on_demand = allocate_on_demand;
   py::gil_scoped_release unlocked;
   return {new Device(index, options), close_device};
 }
@@ -217,7 +219,7 @@ void bind_device(py::module_& m) {
   m.def("list_devices", &list_devices, py::arg("validation") = false);
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init(&open_device), py::arg("index"), py::arg("validation"), py::arg("masked"),
-           py::arg("memory_scheme"), py::arg("cache_directory"))
+           py::arg("memory_scheme"), py::arg("cache_directory"), py::arg("allocate_on_demand") = false)
       .def("describe", [](Device& d) { return describe(d.physical()); })
       .def_property_readonly("memory_scheme", &Device::memory_scheme)
       .def_property_readonly("pipeline_cache_path", &Device::pipeline_cache_path)

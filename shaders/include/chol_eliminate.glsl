@@ -6,13 +6,30 @@
 // division: a step is one barrier and one division long, whatever the width.
 //
 // To be defined before: area, COLUMN(c), COLUMNS (of a row, a multiple of SEGMENT; columns past the matrix hold anything that
-// no column of the matrix reads), limits[c], what pivot c must exceed, scale[c]; the buffers signs and status.
+// no column of the matrix reads) and MOST_COLUMNS, its largest value, limits[c], what pivot c must exceed, scale[c]; the buffers signs and status.
 #ifndef GRAPHOPT_CHOL_ELIMINATE_GLSL
 #define GRAPHOPT_CHOL_ELIMINATE_GLSL
 
-const uint SEGMENT = 8;
+const uint SEGMENT = 16;
 real row[COLUMNS];  // of this invocation; when all is done row[j] is entry (r, num_pivots + j)
 real held;          // L_rk of the last pivot
+
+// Pivots BEGIN .. BEGIN + 15: what is left of a row is as long as the text says, so that rows stay in registers.
+#define ELIMINATE_SEGMENT(BEGIN)                                                                             \
+  if (BEGIN < COLUMNS) {                                                                                     \
+    const uint end = min(BEGIN + SEGMENT, num_pivots);                                                       \
+    for (uint k = BEGIN; k < end; ++k) {                                                                     \
+      barrier();                                                                                             \
+      const uint column = COLUMN(k), before = COLUMN(max(k, 1) - 1);                                         \
+      const real pivot = area[column + k];                                                                   \
+      const real inverse = good_pivot(pivot, limits[k]) ? ONE / pivot : ONE;                                 \
+      [[unroll]] for (uint j = 1; j + BEGIN < COLUMNS; ++j) row[j] -= held * area[before + k + j];           \
+      held = row[0] * inverse;                                                                               \
+      row[0] = row[1] - held * area[column + k + 1];                                                         \
+      [[unroll]] for (uint j = 2; j + BEGIN < COLUMNS; ++j) row[j - 1] = row[j];                             \
+      if (r > k && r < num_rows && k + 1 < num_pivots) area[COLUMN(k + 1) + r] = row[0];                     \
+    }                                                                                                        \
+  }
 
 // Columns 0 .. num_pivots - 1 of num_rows rows; num_columns of a row are brought up to date.
 void eliminate(uint num_rows, uint num_columns, uint num_pivots) {
@@ -21,20 +38,12 @@ void eliminate(uint num_rows, uint num_columns, uint num_pivots) {
     row[c] = c < num_columns && r >= c && r < num_rows ? area[COLUMN(c) + r] : ZERO;
   }
   held = ZERO;
-  [[unroll]] for (uint begin = 0; begin < COLUMNS; begin += SEGMENT) {
-    const uint end = min(begin + SEGMENT, num_pivots);
-    for (uint k = begin; k < end; ++k) {
-      barrier();
-      const uint column = COLUMN(k), before = COLUMN(max(k, 1) - 1);
-      const real pivot = area[column + k];
-      const real inverse = good_pivot(pivot, limits[k]) ? ONE / pivot : ONE;
-      [[unroll]] for (uint j = 1; j < COLUMNS - begin; ++j) row[j] -= held * area[before + k + j];
-      held = row[0] * inverse;
-      row[0] = row[1] - held * area[column + k + 1];
-      [[unroll]] for (uint j = 2; j < COLUMNS - begin; ++j) row[j - 1] = row[j];
-      if (r > k && r < num_rows && k + 1 < num_pivots) area[COLUMN(k + 1) + r] = row[0];
-    }
-  }
+  ELIMINATE_SEGMENT(0)
+  ELIMINATE_SEGMENT(16)
+#if MOST_COLUMNS > 32
+  ELIMINATE_SEGMENT(32)
+  ELIMINATE_SEGMENT(48)
+#endif
   barrier();
 }
 

@@ -1,5 +1,5 @@
-// Solves with a triangle of up to 32 x 32 in shared memory, four unknowns per barrier: every invocation finds the four for
-// itself, and the first 32 bring the rest up to date, an unknown each.
+// Solves with a triangle of up to 32 x 32 in shared memory, four unknowns per barrier, by the first 32 invocations: each
+// finds the four for itself and brings an unknown up to date.
 #ifndef GRAPHOPT_CHOL_TRIANGLE_GLSL
 #define GRAPHOPT_CHOL_TRIANGLE_GLSL
 
@@ -17,20 +17,33 @@ shared real given[BLOCK], solved[BLOCK];                      // `solved` is 0 p
     if (r == c) inverse[c] = is_lower ? ONE / entry_value : ZERO;                                          \
   }
 
+void four_down(uint s, inout real x[FOUR]) {
+  [[unroll]] for (uint i = 0; i < FOUR; ++i) {
+    const real one = x[i] * inverse[s + i];
+    x[i] = one;
+    [[unroll]] for (uint j = i + 1; j < FOUR; ++j) x[j] -= triangle[(s + i) * TRIANGLE_LINE + s + j] * one;
+  }
+}
+
+void four_up(uint s, inout real x[FOUR]) {
+  [[unroll]] for (uint back = FOUR; back > 0; --back) {
+    const uint i = back - 1;
+    const real one = x[i] * inverse[s + i];
+    x[i] = one;
+    [[unroll]] for (uint j = 0; j < i; ++j) x[j] -= triangle[(s + j) * TRIANGLE_LINE + s + i] * one;
+  }
+}
+
 // solved = L^-1 mine, of the lanes below width; others pass 0. Ends with a barrier.
 void solve_lower(real mine, uint width) {
   if (LANE < FOUR) given[LANE] = mine;
   if (LANE < BLOCK) solved[LANE] = ZERO;
   for (uint s = 0; s < width; s += FOUR) {
     barrier();
-    real x[FOUR];
-    [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
-    [[unroll]] for (uint i = 0; i < FOUR; ++i) {
-      const real one = x[i] * inverse[s + i];
-      x[i] = one;
-      [[unroll]] for (uint j = i + 1; j < FOUR; ++j) x[j] -= triangle[(s + i) * TRIANGLE_LINE + s + j] * one;
-    }
     if (LANE < BLOCK) {
+      real x[FOUR];
+      [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
+      four_down(s, x);
       [[unroll]] for (uint i = 0; i < FOUR; ++i) {
         if (LANE == s + i) solved[LANE] = x[i];
         mine -= triangle[(s + i) * TRIANGLE_LINE + LANE] * x[i];
@@ -49,15 +62,10 @@ void solve_upper(real mine, uint width) {
   for (uint group = groups; group > 0; --group) {
     const uint s = FOUR * (group - 1);
     barrier();
-    real x[FOUR];
-    [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
-    [[unroll]] for (uint back = FOUR; back > 0; --back) {
-      const uint i = back - 1;
-      const real one = x[i] * inverse[s + i];
-      x[i] = one;
-      [[unroll]] for (uint j = 0; j < i; ++j) x[j] -= triangle[(s + j) * TRIANGLE_LINE + s + i] * one;
-    }
     if (LANE < BLOCK) {
+      real x[FOUR];
+      [[unroll]] for (uint i = 0; i < FOUR; ++i) x[i] = given[s + i];
+      four_up(s, x);
       [[unroll]] for (uint i = 0; i < FOUR; ++i) {
         if (LANE == s + i) solved[LANE] = x[i];
         mine -= triangle[LANE * TRIANGLE_LINE + s + i] * x[i];
@@ -66,6 +74,14 @@ void solve_upper(real mine, uint width) {
     }
   }
   barrier();
+}
+
+// entries . solved, in four sums.
+real times_solved(real entries[BLOCK]) {
+  real sum[FOUR];
+  [[unroll]] for (uint i = 0; i < FOUR; ++i) sum[i] = entries[i] * solved[i];
+  [[unroll]] for (uint c = FOUR; c < BLOCK; ++c) sum[c % FOUR] += entries[c] * solved[c];
+  return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 #endif

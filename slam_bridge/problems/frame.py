@@ -18,7 +18,7 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
-from graphopt.graph.sets import EdgeSet
+from graphopt.graph.sets import EdgeSet, VertexSet
 from graphopt.optimizer.algorithm import Outcome
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.gauss_newton import GaussNewton
@@ -136,6 +136,7 @@ class FrameGraph:
         self._extend = extend
         self._capacity: dict[str, int] = {}
         self._judged: dict[str, _Judged] = {}
+        self._poses: VertexSet
         self._solver: CpuBlockSolver | None = None
         self._width: dict[int, float] | None = None
         """Kernel widths that the graph's edges have, by dimension."""
@@ -160,7 +161,7 @@ class FrameGraph:
         ):
             rooms = {tag: max(room, self._capacity.get(tag, 0)) for tag, room in wanted.items()}
             self._build({**self._capacity, **rooms})
-        self.graph.vertex_set(slam3d.VertexSE3).estimate[0] = world_T_body
+        self._poses.estimate[0] = world_T_body
         self._is_ahead = False
         points = seen.points
         if not np.isfinite(points).all():  # they take no part; no weight makes up for a NaN
@@ -224,6 +225,7 @@ class FrameGraph:
             self._judged[tag] = _Judged(edges, np.zeros(len(edges)), np.full(len(edges), -1, np.int32))
         if self._extend is not None:
             self._extend(graph)
+        self._poses = graph.vertex_set(slam3d.VertexSE3)
 
     def is_native(self, options: SolveOptions) -> bool:
         """Rounds run natively: on the CPU, with one of g2o's methods."""
@@ -350,7 +352,7 @@ class FrameGraph:
 
     def pose_in_row(self, row: int) -> np.ndarray:
         """(7,) of one of the graph's poses, with a unit quaternion."""
-        vertices = self.graph.vertex_set(slam3d.VertexSE3)
+        vertices = self._poses
         if self._is_ahead and self._solver is not None:
             number = [one is vertices for one in self._solver.structure.selection.vertex_sets].index(True)
             return pose_of(self._solver.snapshot()[number][row])

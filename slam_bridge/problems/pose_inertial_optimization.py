@@ -77,6 +77,9 @@ class InertialFrameGraph(FrameGraph):
         graph.add_edges(inertial.EdgeInertialCombined, ends, None, _full(15))
         if self.previous_is_free:
             graph.add_edges(marginal.EdgePriorState, [[4, 5, 6, 7]], None, _full(15))
+            self._prior = graph.edge_set(marginal.EdgePriorState)
+        self._inertial = graph.edge_set(inertial.EdgeInertialCombined)
+        self._vectors = [graph.vertex_set(kind) for kind in _VECTORS]
 
     def load_states(
         self,
@@ -87,15 +90,14 @@ class InertialFrameGraph(FrameGraph):
         gravity: np.ndarray,
     ) -> None:
         """Take both states, the IMU measurement between them and the prior of the previous one."""
-        graph = self.graph
-        graph.vertex_set(slam3d.VertexSE3).estimate[1] = previous.world_T_body
-        for kind, new, old in zip(_VECTORS, frame.vectors, previous.vectors, strict=True):
-            graph.vertex_set(kind).estimate = np.stack([new, old])
-        edges = graph.edge_set(inertial.EdgeInertialCombined)
+        self._poses.estimate[1] = previous.world_T_body
+        for vertices, new, old in zip(self._vectors, frame.vectors, previous.vectors, strict=True):
+            vertices.estimate[0], vertices.estimate[1] = new, old
+        edges = self._inertial
         edges.measurement[0] = measured.measurement(gravity)
         edges.information[0] = measured.combined_information
         if prior is not None:
-            edges = graph.edge_set(marginal.EdgePriorState)
+            edges = self._prior
             edges.measurement[0] = np.concatenate(
                 [prior.reference[0], *(one[:3] for one in prior.reference[1:]), prior.offset]
             )
@@ -113,8 +115,11 @@ class InertialFrameGraph(FrameGraph):
 
     def state(self) -> FrameState:
         """The frame's state as found."""
-        vectors = (self.graph.vertex_set(kind).estimate[0].copy() for kind in _VECTORS)
-        return FrameState(self.pose, *vectors)
+        return self.state_in_row(0)
+
+    def state_in_row(self, row: int) -> FrameState:
+        """The frame's state (0) or the previous one (1), as found."""
+        return FrameState(self.pose_in_row(row), *(one.estimate[row].copy() for one in self._vectors))
 
 
 def _full(dim: int) -> np.ndarray:
@@ -164,9 +169,7 @@ def pose_inertial_optimization(
     holds = ahead(rig, state.world_T_body, seen)
     clock.lap("judge")
     new_prior = _prior_of(graph, state, inliers, options, owner, clock)
-    before = [graph.graph.vertex_set(kind).estimate[1].copy() for kind in _VECTORS]
-    pose = graph.pose_in_row(1)
-    extra = {"state": state, "prior": new_prior, "previous": FrameState(pose, *before)}
+    extra = {"state": state, "prior": new_prior, "previous": graph.state_in_row(1)}
     return Result(
         "pose_inertial_optimization",
         summary,

@@ -18,7 +18,7 @@ from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
 from slam_bridge.problems.result import Result, States
-from slam_bridge.single_pose import from_outside
+from slam_bridge.single_pose import in_camera
 
 DEFAULTS = SolveOptions(rounds=4, device="cpu")
 _MIN_OBSERVATIONS = 3
@@ -112,10 +112,9 @@ def ahead(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> np.nda
     """(n,) bool: the camera's model holds where the landmark is, seen from a pose (7,)."""
     result = np.asarray(np.isfinite(seen.points).all(axis=1))
     with np.errstate(invalid="ignore"):  # points at infinity
-        body = from_outside(world_T_body, seen.points)
         for number, camera in enumerate(rig):
             rows = seen.camera == number if len(rig) > 1 else slice(None)
-            local = from_outside(camera.body_T_cam, body[rows])
+            local = in_camera(world_T_body, camera.body_T_cam, seen.points[rows])
             result[rows] &= camera.kind.sees(camera.intrinsics, local)
     return result
 

@@ -76,7 +76,8 @@ class Summary(Structure):
 
     _fields_ = [
         ("termination", c_int), ("num_iterations", c_int), ("initial_chi2", c_double),
-        ("final_chi2", c_double), ("seconds", c_double), ("linear_solver", c_int),
+        ("final_chi2", c_double), ("seconds", c_double), ("seconds_evaluating", c_double),
+        ("seconds_solving", c_double), ("linear_solver", c_int),
         ("schur", c_int), ("num_held_vertices", c_int), ("device", ctypes.c_char * 256),
         ("held_vertex", c_int64),
     ]  # fmt: skip

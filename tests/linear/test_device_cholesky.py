@@ -53,6 +53,7 @@ PATTERNS = {
     "mixed sizes": (list(np.random.default_rng(1).integers(1, 21, 50)), scattered(50, 110), "metis"),
     "full, below one panel": ([5] * 6, everyone(6), "auto"),
     "full, beyond a group of panels": ([7] * 47, everyone(47), "auto"),
+    "wide": ([9] * 45, scattered(45, 60), "dense"),
     "natural": ([2] * 100, lattice(10, 10), "natural"),
 }
 
@@ -158,7 +159,7 @@ def test_refinement_of_a_float32_factor(access, name):
 
 
 @pytest.mark.parametrize("method", ["llt", "ldlt"])
-@pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, below one panel"])
+@pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, below one panel", "wide"])
 def test_blocks_of_the_inverse(variant, name, method):
     """All diagonal blocks, those of the structure, and some that L does not have."""
     device, precision = variant

@@ -10,6 +10,7 @@ import pytest
 from c_library import EXAMPLES, ROOT, Handle, run
 
 import graphopt
+from graphopt import io
 from graphopt.cli.main import main
 from graphopt.datasets.bundle_adjustment import ba
 from graphopt.errors import GraphError
@@ -45,13 +46,19 @@ def test_a_residual_from_python_runs_in_cpp(installed, tmp_path):
     assert main(["export", str(EXAMPLES / "circle.py"), "-o", str(tmp_path)]) == 0
     said = run(installed / "examples" / "fit_circle", tmp_path / "types.txt").split()
     assert [float(x.strip(",")) for x in (said[1], said[2], said[4])] == pytest.approx([3, -1, 2], abs=1e-3)
-    said = run(
-        installed / "examples" / "solve_file",
-        tmp_path / "graph.txt",
-        tmp_path / "out.txt",
-        tmp_path / "types.txt",
-    )
+    types, data, out = (tmp_path / name for name in ("types.txt", "graph.txt", "out.txt"))
+    said = run(installed / "examples" / "solve_file", data, out, types)
     assert float(said.split()[3]) < 1e-12
+
+
+def test_a_bundle_adjustment_in_cpp(installed, tmp_path):
+    """A BAL file in, a .g2o file out, which Python reads."""
+    graph = ba(cameras=5, points=60, camera="bal", seed=4)
+    path, out = tmp_path / "in.txt", tmp_path / "out.g2o"
+    io.write(graph, path, format="bal")
+    said = run(installed / "examples" / "solve_file", path, out).split()
+    assert float(said[3]) < 0.1 * float(said[1])
+    assert graphopt.read(out).chi2() == pytest.approx(float(said[3]), rel=1e-9)
 
 
 def test_exported_graphs_have_the_same_chi2(library, tmp_path):

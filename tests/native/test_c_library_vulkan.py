@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builtin_edges import EDGES, graph_of
-from c_library import EXAMPLES, Handle
+from c_library import EXAMPLES, Handle, run
 
 import graphopt
 from graphopt.cli.main import main
@@ -77,7 +77,7 @@ def test_more_edges_than_a_workgroup_and_transposed_blocks(library, tmp_path):
     compare(library, graph, tmp_path, method="gn", rtol=1e-7)
 
 
-def test_types_of_ones_own(library, tmp_path):
+def test_types_of_ones_own(library, installed, tmp_path):
     """circle.py, exported by the command."""
     out = tmp_path / "circle"
     assert main(["export", str(EXAMPLES / "circle.py"), "--device", "vulkan", "-o", str(out)]) == 0
@@ -85,6 +85,27 @@ def test_types_of_ones_own(library, tmp_path):
     handle.done("graph_read", out / "graph.txt")
     summary, _ = handle.optimize(max_num_iterations=30, device=b"vulkan", validation=1)
     assert summary.final_chi2 < 1e-12
+    found = {
+        device: run(installed / "examples" / "fit_circle", out / "types.txt", device).split(" on ")
+        for device in ("cpu", "vulkan")
+    }
+    assert found["vulkan"][0] == found["cpu"][0] and found["vulkan"][1] != found["cpu"][1]
+
+
+def test_a_file_in_cpp(installed, tmp_path):
+    """solve_file on the device with the types that the library carries, exported with their kernels."""
+    path = tmp_path / "sphere.g2o"
+    assert main(["generate", "sphere", "--nodes-per-level", "10", "--laps", "5", "-o", str(path)]) == 0
+    export_graph(graphopt.read(path), tmp_path / "types", "vulkan")
+    command = [
+        installed / "examples" / "solve_file",
+        path,
+        tmp_path / "out.g2o",
+        tmp_path / "types" / "types.txt",
+    ]
+    on_cpu, on_device = (run(*command, device).split() for device in ("cpu", "vulkan"))
+    assert float(on_device[3]) == pytest.approx(float(on_cpu[3]), rel=1e-9)
+    assert on_cpu[-1] == "cpu" != on_device[-1]
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ def test_who_was_an_outlier_comes_back():
     options = sb.SolveOptions(device="cpu", iterations=1, rounds=1, kernel=None)
     early = sb.pose_optimization(STEREO, start, seen, options)
     late = sb.pose_optimization(STEREO, start, seen, options.with_changes(rounds=8))
-    assert early.num_inliers < 0.8 * len(seen)
+    assert (late.inliers & ~early.inliers).any()
     assert late.inliers.mean() > 0.9
     assert np.isfinite(late.observation_chi2).all()
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from graphopt.geometry import SE3, SO3
 from graphopt.geometry.se3_matrix import SE3Matrix
-from slam_bridge.single_pose import from_outside, numbers_of, pose_of, rotation_matrix, unit_quaternion
+from slam_bridge.single_pose import in_camera, numbers_of, pose_of, rotation_matrix, unit_quaternion
 
 
 def turns():
@@ -35,10 +35,12 @@ def test_numbers_and_back():
 
 
 def test_points_and_products():
-    """Points from outside, and the quaternion of a product."""
+    """Points in a camera on a body, and the quaternion of a product."""
     rng = np.random.default_rng(4)
     for q, r in zip(turns()[::7], turns()[3::7], strict=False):
         pose, points = np.array([0.3, 0.2, -5.0, *q]), rng.normal(size=(5, 3))
-        np.testing.assert_allclose(from_outside(pose, points), SE3(pose).inverse_act(points), atol=1e-13)
+        mounting = np.array([0.1, -0.3, 0.2, *r])
+        expected = (SE3(pose) * SE3(mounting)).inverse_act(points)
+        np.testing.assert_allclose(in_camera(pose, mounting, points), expected, atol=1e-13)
         both = np.array(unit_quaternion((rotation_matrix(q) @ rotation_matrix(r)).ravel().tolist()))
         assert np.abs((SO3(both).inverse() * (SO3(q) * SO3(r))).log()).max() < 1e-14

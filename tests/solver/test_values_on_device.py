@@ -155,3 +155,21 @@ def test_data_that_change_are_taken(types):
     cpu = on_cpu(graph)
     assert device.linearize() == pytest.approx(cpu.linearize(), rel=1e-12)
     np.testing.assert_allclose(device.b[: cpu.dim], cpu.b, rtol=1e-10, atol=1e-11)
+
+
+def test_auto_keeps_many_values(types, monkeypatch):
+    """From a number of edges on, on a device, where nobody asks for a factorization."""
+    from graphopt.optimizer import computed
+
+    def way(**options):
+        graph = with_values(types)
+        return graphopt.optimize(graph, "gn", 1, device="vulkan", **options).linear_solver
+
+    shared_device("address")
+    assert way() == "cholesky"  # inlined
+    monkeypatch.setattr(computed, "MANY_EDGES", 10)
+    assert way() == "pcg"
+    assert way(linear_solver="cholesky") == "cholesky"
+    assert way(computed="inline") == "cholesky"
+    graph = with_values(types)
+    assert graphopt.optimize(graph, "gn", 1, device="cpu").linear_solver == "cholesky"

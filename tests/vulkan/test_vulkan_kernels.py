@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 from vulkan_devices import VARIANTS, shared_device
 from vulkan_problems import DenseProblem, make_problem, unpack
 
+import graphopt
+import graphopt.datasets
 from graphopt.device import VulkanDevice
-from graphopt.errors import SolverError
+from graphopt.errors import OptionError, SolverError
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import BlockLayout, split_segments
 from graphopt.solver.vulkan.kernels.blocks import BlockInverse
@@ -178,9 +182,10 @@ def test_whole_product(context):
 
 
 @pytest.mark.parametrize("work_queues", ["gpu", "lookup"])
-def test_work_queues_of_the_gpu(context, work_queues):
+@pytest.mark.parametrize("kept", [[6], [6, 3, 3, 9]])
+def test_work_queues_of_the_gpu(context, work_queues, kept):
     """The GPU finds the CPU's pattern and pairs in the same order: S has the same bits."""
-    problem = make_problem([6] * 40, [3] * 90, degree=5, kept_edges=0.02, seed=7)
+    problem = make_problem((40 // len(kept)) * kept, [3] * 90, degree=5, kept_edges=0.02, seed=7)
     host = start(context, problem, schur="explicit", work_queues="cpu", max_iterations=1)
     other = start(context, problem, schur="explicit", work_queues=work_queues, max_iterations=1)
     assert host.solve(DAMPING) and other.solve(DAMPING)
@@ -396,6 +401,29 @@ def test_memory_schemes_give_the_same_bits():
     assert np.array_equal(steps[0], steps[1]) and np.array_equal(steps[0], steps[2])
 
 
+def test_memory_on_demand_is_given_back():
+    """The same bits as of pooled memory; what is not used is not reserved."""
+    problem = PROBLEMS["mixed dimensions"]()
+    steps = []
+    for allocation in ("pooled", "on demand"):
+        device = VulkanDevice(validation=True, allocation=allocation)
+        system = start(Context(device, "double"), problem, schur="implicit")
+        assert system.solve(DAMPING)
+        steps.append(system.dx)
+        if allocation == "on demand":
+            statistics = device.memory_statistics()
+            assert statistics["blocks"] >= statistics["allocations"] and statistics["cached"] == 0
+        del system
+        gc.collect()
+        device.allocate(16)  # finished submissions let go of what they hold
+        left = device.memory_statistics()
+        assert (left["cached"] == 0) == (allocation == "on demand")
+        assert device.messages == []
+    assert np.array_equal(*steps)
+    with pytest.raises(OptionError, match="pooled or on demand"):
+        VulkanDevice(allocation="sometimes")
+
+
 def test_a_thousand_solves_leave_nothing_behind():
     """Memory does not grow with solves, and is free when the system is gone."""
     device = shared_device("address")
@@ -484,3 +512,16 @@ def test_blocks_are_filled_in_pieces(monkeypatch, scheme, num_blocks):
     np.testing.assert_array_equal(found[:num_blocks], expected[:num_blocks])
     assert not found[num_blocks:].any()
     assert device.messages == []
+
+
+@pytest.mark.parametrize("work_queues", ["cpu", "gpu", "lookup"])
+def test_users_choose_who_finds_pairs(work_queues):
+    """The same end by `optimize`; where there are no pairs to find, an error says so."""
+    shared_device("address")
+    graph = graphopt.datasets.ba(cameras=5, points=40, camera="bal")
+    expected = graphopt.optimize(graph.copy(), "lm", 5, device="cpu").final_chi2
+    options = {"device": "vulkan", "linear_solver": "pcg", "precision": "double"}
+    found = graphopt.optimize(graph, "lm", 5, schur="explicit", work_queues=work_queues, **options)
+    assert found.final_chi2 == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(OptionError, match="explicit Schur complement"):
+        graphopt.optimize(graph, schur="implicit", work_queues=work_queues, **options)

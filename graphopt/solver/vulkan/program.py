@@ -147,12 +147,15 @@ class Context:
         nbytes: float = 0.0,
         constants: Mapping[int, int] | None = None,
     ) -> Launch:
-        """A launch of a generated kernel; buffers and params by the kernel's names."""
-        sizes = {name: buffers[name].size for name in kernel.buffers}
+        """A launch of a generated kernel; buffers, or what makes them when asked, and params by its names."""
+        taken = {name: buffers[name] for name in kernel.buffers}
+        taken = {name: one() if callable(one) else one for name, one in taken.items()}
+        sizes = {name: one.size for name, one in taken.items()}
         large = {LARGE: 1} if _is_large(kernel.name, sizes, kernel.far) else {}
         compiled = self.device.generated(kernel, {**large, **(constants or {})})
-        in_order = tuple(buffers[name] for name in kernel.buffers)
-        return Launch(compiled, in_order, tuple(params[name] for name in kernel.params), groups, nbytes)
+        return Launch(
+            compiled, tuple(taken.values()), tuple(params[name] for name in kernel.params), groups, nbytes
+        )
 
     def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
         """Cut a run of workgroups by the budget of a submission: (begin, end, bytes) of each piece."""

@@ -88,6 +88,8 @@ class Run {
           [this](int, const vm::LoopStep& step) { return tell(step); });
       if (is_first) summary_.initial_chi2 = summary_.final_chi2 = result.initial_chi2;
       summary_.termination = termination_of(result.ending);
+      summary_.seconds_evaluating += result.linearize_seconds;
+      summary_.seconds_solving += result.solve_seconds;
       if (!result.steps.empty()) summary_.final_chi2 = result.steps.back().chi2;
       rules.max_iterations -= static_cast<int>(result.steps.size());
       const bool is_settled =

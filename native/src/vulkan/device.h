@@ -25,9 +25,10 @@ class Program;
 struct DeviceOptions {
   bool validation = false;
   std::set<std::string>
-      masked;                   // features treated as missing: float64, buffer_address, subgroup_size_control
-  std::string memory_scheme;    // "single", "staged", "rebar"; empty: chosen by the kind of device
-  std::string cache_directory;  // of the pipeline cache; empty: not kept
+      masked;                 // features treated as missing: float64, buffer_address, subgroup_size_control
+  std::string memory_scheme;  // "single", "staged", "rebar"; empty: chosen by the kind of device
+  bool allocate_on_demand = false;  // each buffer memory of its own, given back at once
+  std::string cache_directory;      // of the pipeline cache; empty: not kept
 };
 
 class Device : public std::enable_shared_from_this<Device> {
@@ -43,6 +44,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Instance& instance() { return *instance_; }
   MemoryPool& memory() { return *memory_; }
   const std::string& memory_scheme() const { return scheme_; }
+  bool allocates_on_demand() const { return options_.allocate_on_demand; }
   VkPipelineCache pipeline_cache() const { return pipeline_cache_; }
 
   Transfers& transfers() { return *transfers_; }

@@ -105,13 +105,17 @@ std::optional<MemoryRange> MemoryPool::take_from_blocks(std::uint64_t size, Usag
 }
 
 MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
-  if (const auto range = take_from_blocks(size, usage)) return *range;
+  const bool on_demand = device_.allocates_on_demand();
+  if (!on_demand) {
+    if (const auto range = take_from_blocks(size, usage)) return *range;
+  }
   // Blocks double from 16 to 256 MiB; what is larger than half of the next one gets its own.
   std::uint64_t block_size = smallest_block;
   for (auto& block : blocks_) {
     if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
   }
-  MemoryBlock* home = new_block(rounded(size) > block_size / 2 ? rounded(size) : block_size, usage, size);
+  const bool own = on_demand || rounded(size) > block_size / 2;
+  MemoryBlock* home = new_block(own ? rounded(size) : block_size, usage, size);
   const auto offset = home->ranges->allocate(size);
   if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
   return {home, *offset, size};
@@ -127,6 +131,7 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
 }
 
 std::uint64_t MemoryPool::kept_bytes(const MemoryBlock& like) const {
+  if (device_.allocates_on_demand()) return 0;
   const std::uint64_t most =
       like.usage == Usage::device || like.usage == Usage::shared ? most_kept_on_device : most_kept_on_host;
   return std::min(most, device_.physical().heaps.at(like.heap).size / 8);

@@ -35,8 +35,8 @@ MAX_INDICES = 1 << 30
 """Entries of an array of indices, which stays below 4 GiB."""
 _FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
-_LEVEL_SECONDS = 2e-5  # of a level: its dispatches and its longest chain of pivots
-_RATE = 2e12  # operations per second, to choose between orderings
+_LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
+_RATE = 5e12  # operations per second, to choose between orderings
 _FACTORIZATIONS = 24  # of one structure
 _METIS_SECONDS = 4e-6  # per block
 

@@ -23,6 +23,7 @@ from graphopt.solver.vulkan.cholesky.rates import (
     CORE_FLOPS,
     ROUND_TRIP,
     TRANSFER_BYTES,
+    cpu_panels_seconds,
     device_rate,
     panel_seconds,
 )
@@ -36,11 +37,16 @@ def device_seconds(device: Any, analysis: Analysis) -> float:
     except DeviceMemoryError:
         return float("inf")
     figures = device_figures(device)
-    widest = np.zeros(analysis.num_levels)
-    np.maximum.at(widest, analysis.level, analysis.num_pivots)
-    panels = float(np.ceil(widest / BLOCK).sum())
+    panels = float(np.ceil(_widest(analysis) / BLOCK).sum())
     solve = 2.0 * analysis.factor_size * 8 / figures.bytes_per_second
     return analysis.flops / device_rate(figures) + panels * panel_seconds(figures) + solve
+
+
+def _widest(analysis: Analysis) -> np.ndarray:
+    """(num_levels,) pivots of the widest front of each level."""
+    widest = np.zeros(analysis.num_levels)
+    np.maximum.at(widest, analysis.level, analysis.num_pivots)
+    return widest
 
 
 def cpu_seconds(analysis: Analysis) -> float:
@@ -48,7 +54,9 @@ def cpu_seconds(analysis: Analysis) -> float:
     pattern = analysis.pattern
     moved = 8.0 * (pattern.values_size + 2 * pattern.dim) / TRANSFER_BYTES
     solve = 2.0 * analysis.factor_size * 8 / 1e10
-    return analysis.symbolic.flops / (CORE_FLOPS * kernels.num_threads()) + moved + solve + ROUND_TRIP
+    threads = kernels.num_threads()
+    waits = cpu_panels_seconds(float(_widest(analysis).max(initial=0.0))) if threads > 1 else 0.0
+    return analysis.symbolic.flops / (CORE_FLOPS * threads) + waits + moved + solve + ROUND_TRIP
 
 
 def expected_seconds(device: Any, layout: Any) -> float:

@@ -1,32 +1,43 @@
 """How fast a factorization goes on a device and on the CPU, for cost models.
 
     device   operations / (share of the measured rate) + panels * (a chain of 32 pivots + its dispatches)
-    CPU      operations / (rate of a core * cores) + the way of the matrix there and of x back
+    CPU      operations / (rate of a core * cores) + panels * what its threads wait for each other
+             + the way of the matrix there and of x back
 
-Measured on an H200: the share with 16,002 dense rows (`benchmarks/device_cholesky.py`), the chain from what a
-trial of ladybug-49 with its 441 dense rows takes beside linearisation and elimination.
+Measured on an H200 and 16 cores of its host with `benchmarks/device_cholesky.py`, commit 0eebdd6: the chain
+with 441 to 4,000 dense rows, the share with 4,000 (trailing updates alone), the CPU's rate with spheres of
+2,500 (10), 10,000 (21) and 100,000 poses (16 GFLOP/s per core), its waiting from trials of ladybug-49.
 """
 
 from __future__ import annotations
 
 from graphopt.device.figures import DeviceFigures
 
-DEVICE_SHARE = 0.35
+DEVICE_SHARE = 0.4
 """Of the multiply-add rate, in tiles."""
-PANEL_SECONDS = 3.5e-5
+PANEL_SECONDS = 1.6e-5
 """32 pivots one after the other, which every row below waits for, with the columns before them."""
-STEP_SECONDS = 1.2e-5
+STEP_SECONDS = 6e-6
 """32 rows of a triangular solve, likewise."""
 PANEL = 32
 CORE_FLOPS = 1.5e10
 """A core's rate on fronts, without waiting for others."""
+CORE_PANEL_SECONDS = 2e-5
+"""64 columns of a front that all threads share: three times they wait for each other."""
+CORE_PANEL = 64
 TRANSFER_BYTES = 8e9
-ROUND_TRIP = 1e-4
+ROUND_TRIP = 2e-4
+"""One more submission and the wait for it."""
 
 
 def panel_seconds(figures: DeviceFigures) -> float:
     """What 32 columns add to the longest chain of a factorization with one solve, beside its operations."""
     return PANEL_SECONDS + 2.0 * STEP_SECONDS + 3.0 * figures.dispatch_seconds
+
+
+def cpu_panels_seconds(columns: float) -> float:
+    """What so many columns, one after the other, add on the CPU beside their operations."""
+    return CORE_PANEL_SECONDS * columns / CORE_PANEL
 
 
 def device_rate(figures: DeviceFigures) -> float:

@@ -6,6 +6,7 @@ The edges of one group on the device: their views, and the kernels that run over
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -61,9 +62,8 @@ class ViewArrays:
         )
         self._num_data = signature.num_data
         self._data = DeviceArray(context, num * self._num_data, WIDE)
-        self._narrow = (
-            DeviceArray(context, num * self._num_data, np.float32) if context.precision == "mixed" else None
-        )
+        self._narrow: DeviceArray | None = None
+        self._narrowing = threading.Lock()
         arrays = {
             "first": view.first,
             "tiles": view.tiles,
@@ -71,15 +71,32 @@ class ViewArrays:
             "dest_scalar": layout.scalar[view.blocks],
         }
         small = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
-        self.buffers: dict[str, Any] = {name: one.buffer for name, one in small.items()}
-        self.buffers |= {"rows": self._rows.buffer, "data": self._data.buffer}
-        if self._narrow is not None:
-            self.buffers["data_narrow"] = self._narrow.buffer
-        self.nbytes = self._rows.nbytes + self._data.nbytes + sum(one.nbytes for one in small.values())
-        self.nbytes += 0 if self._narrow is None else self._narrow.nbytes
+        self._arrays = {**small, "rows": self._rows, "data": self._data}
         self.long = _long_arrays(context, view, layout)
-        self.nbytes += 0 if self.long is None else self.long.nbytes
         self.write_data()
+
+    @property
+    def buffers(self) -> dict[str, Any]:
+        """By the names of kernels: buffers, and what makes one when a kernel asks for it."""
+        made = {name: one.buffer for name, one in self._arrays.items()}
+        return {**made, "data_narrow": self._narrow_data}
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        arrays = (*self._arrays.values(), self._narrow, self.long)
+        return sum(one.nbytes for one in arrays if one is not None)
+
+    def _narrow_data(self) -> Any:
+        """The numbers in float32, made when a kernel that reads them is first launched: most do not."""
+        with self._narrowing:
+            if self._narrow is None:
+                narrow = DeviceArray(
+                    self._context, self._num_blocks * EDGE_BLOCK * self._num_data, np.float32
+                )
+                self._write_data(narrow, "float32")
+                self._narrow = narrow
+        return self._narrow.buffer
 
     def write_data(self) -> None:
         """Measurements, information and kernel widths, from the graph."""

@@ -67,6 +67,7 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
         options.linear_solver,
         options.schur,
         options.preconditioner,
+        options.work_queues,
         tolerance=options.pcg_tolerance or tolerance,
         absolute_tolerance=False,
         max_iterations=options.pcg_iterations or 0,

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 
 from graphopt.errors import OptionError
 from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES
+from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES, WORK_QUEUES
 from graphopt.solver.vulkan.data.layout import BlockLayout
-
-WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from graphopt.solver.vulkan.cholesky.rates import (
     PANEL,
     ROUND_TRIP,
     TRANSFER_BYTES,
+    cpu_panels_seconds,
     device_rate,
     panel_seconds,
 )
@@ -56,7 +57,9 @@ def factor_seconds(shape: ReducedShape, figures: DeviceFigures, *, software: boo
     dense = shape.rows**3 / 3.0
     moved = 8.0 * (shape.stored + 2.0 * shape.rows) / TRANSFER_BYTES
     along = min(shape.flops, dense)
-    on_cpu = along / (CORE_FLOPS * kernels.num_threads()) + moved + ROUND_TRIP
+    threads = kernels.num_threads()
+    waits = cpu_panels_seconds(min(shape.widest, shape.rows)) if threads > 1 else 0.0
+    on_cpu = along / (CORE_FLOPS * threads) + waits + moved + ROUND_TRIP
     if software or not device_rate(figures):
         return on_cpu
     ways = [(dense, shape.rows / PANEL)]

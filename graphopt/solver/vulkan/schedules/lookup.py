@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import SolverError
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.schur import LandmarkLists, cut_launches
@@ -22,7 +21,7 @@ LOOKUP_WORKGROUP = 128
 
 
 class SchurLookup:
-    """Forms S without a queue; the interface of `schur.SchurBlocks`. For kept vertices of one dimension."""
+    """Forms S without a queue; the interface of `schur.SchurBlocks`. Landmarks have one dimension."""
 
     def __init__(
         self,
@@ -33,26 +32,36 @@ class SchurLookup:
         hpp: np.ndarray,
     ):
         """hpp: for each block of the reduced layout the stored block of H, -1: none."""
-        dims = np.unique(reduced.dims)
-        if len(dims) != 1:
-            raise SolverError(f"The lookup variant needs kept vertices of one dimension, these have {dims}.")
-        self._context, self._lists, self._rows = context, lists, int(dims[0])
+        self._context, self._lists = context, lists
         self.offset = reduced.block_offset[:-1]
         self.size = reduced.values_size
         self.matrix = DeviceArray(context, self.size, is_mapped=False)
         self.buffer = self.matrix.buffer
         place = np.where(hpp >= 0, layout.block_offset[hpp], NOTHING)
         damping = np.where(reduced.row_idx == reduced.col, layout.scalar[reduced.row_idx], NOTHING)
-        self._blocks = context.indices(np.stack([reduced.row_idx, reduced.col, place, damping], axis=1))
-        self._steps = lists.walk_steps(reduced)
+        rows, cols = reduced.dims[reduced.row_idx], reduced.dims[reduced.col]
+        table = np.stack([reduced.row_idx, reduced.col, place, damping, self.offset], axis=1)
+        steps = lists.walk_steps(reduced)
+        self._shapes: list[tuple[int, int, Any, np.ndarray]] = []
+        """Rows, columns, blocks of this shape, and how long their walks are."""
+        for row, col in np.unique(np.stack([rows, cols], axis=1), axis=0).tolist():
+            own = np.flatnonzero((rows == row) & (cols == col))
+            self._shapes.append((row, col, context.indices(table[own]), steps[own]))
 
     def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
-        """The whole of S."""
-        team = (-(-self._rows // 3)) ** 2
-        constants = {0: LOOKUP_WORKGROUP, 1: self._rows, 2: self._lists.dim, 3: LOOKUP_WORKGROUP // team}
-        lists = self._lists
+        """The whole of S: a launch for each shape of its blocks."""
+        return [
+            launch for shape in self._shapes for launch in self._launches(*shape, values, inverse, damping)
+        ]
+
+    def _launches(
+        self, rows: int, cols: int, blocks: Any, steps: np.ndarray, values: Any, inverse: Any, damping: Any
+    ) -> list[Launch]:
+        team = -(-rows // 3) * -(-cols // 3)
+        lists, parallel = self._lists, LOOKUP_WORKGROUP // team
+        constants = {0: LOOKUP_WORKGROUP, 1: rows, 2: lists.dim, 3: parallel, 4: cols}
         buffers = (
-            self._blocks,
+            blocks,
             lists.row_items,
             lists.entry_landmark,
             lists.entry_block,
@@ -63,7 +72,7 @@ class SchurLookup:
             self.buffer,
         )
         whole = self._context.launch("schur_lookup", buffers, (0, 0), 0, constants)
-        return cut_launches(self._context, whole, self._steps, 1)
+        return cut_launches(self._context, whole, steps, 1)
 
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
         """Nothing is left to combine."""

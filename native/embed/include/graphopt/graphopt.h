@@ -112,10 +112,11 @@ typedef struct graphopt_summary {
   int num_iterations;
   double initial_chi2, final_chi2; /* robustified */
   double seconds;
-  int linear_solver, schur; /* what was taken */
-  int num_held_vertices;    /* held for this call because nothing else fixes their part of the graph */
-  char device[256];         /* who evaluated the edges: "cpu" or the device's name */
-  int64_t held_vertex;      /* id of the first one, or -1 */
+  double seconds_evaluating, seconds_solving; /* parts of it: chi2, H and b; linear systems */
+  int linear_solver, schur;                   /* what was taken */
+  int num_held_vertices; /* held for this call because nothing else fixes their part of the graph */
+  char device[256];      /* who evaluated the edges: "cpu" or the device's name */
+  int64_t held_vertex;   /* id of the first one, or -1 */
 } graphopt_summary;
 
 GRAPHOPT_API const char* graphopt_version(void);

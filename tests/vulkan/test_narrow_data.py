@@ -1,0 +1,57 @@
+"""Float32 copies of measurements are made where a kernel reads them, and follow the graph from then on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from vulkan_devices import shared_device
+from vulkan_graphs import bundle_adjustment, pose_graph
+
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+
+
+def solver_of(graph, schur) -> ResidentBlockSolver:
+    """Matrix-free, in mixed precision, after a trial."""
+    options = SolverOptions("vulkan", "pcg", schur, "mixed", "matrix-free")
+    solver = create(graph, Structure(graph.select()), options, device=shared_device("address"))
+    assert isinstance(solver, ResidentBlockSolver)
+    solver.linearize()
+    assert solver.trial(Damping(1e-3)).solved
+    solver.pop()
+    return solver
+
+
+def copies(solver):
+    """Per view, whether there is one."""
+    return [one._narrow is not None for edges in solver._linearizer.edges for one in edges.views.values()]
+
+
+def test_products_of_images_read_none():
+    """The Jacobian of a pixel does not depend on where it was measured."""
+    assert copies(solver_of(bundle_adjustment(), "implicit")) == [False, False]
+
+
+@pytest.mark.parametrize("access", ["address", "storage"])
+def test_copies_follow_the_graph(access):
+    """Products of relative poses read measured turns: after new measurements, those."""
+    graph = pose_graph()
+    graph.edge_sets[0].information[:] = np.diag([1.0, 9.0, 4.0])
+    options = SolverOptions("vulkan", "pcg", "off", "mixed", "matrix-free")
+    device = shared_device(access)
+    solver = create(graph, Structure(graph.select()), options, device=device)
+    x = np.random.default_rng(0).normal(size=solver.dim)
+    solver.linearize()
+    first = solver.multiply(x).copy()
+    assert all(copies(solver))
+    graph.edge_sets[0].measurement[:, 2] += 0.3
+    solver.refresh()
+    solver.linearize()
+    found = solver.multiply(x)
+    anew = create(graph, Structure(graph.select()), options, device=device)
+    anew.linearize()
+    np.testing.assert_allclose(found, anew.multiply(x), rtol=1e-6)
+    assert np.abs(found - first).max() > 1e-3 * np.abs(first).max()
+    assert device.messages == []
