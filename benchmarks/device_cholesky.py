@@ -14,7 +14,7 @@ Per case: rows, operations counted with the zeros that merged fronts store, fron
 structure); the device's own time of a factorisation and of a solve (timestamps, median), with GFLOP/s;
 `floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
 the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
---profile adds the device time by kind of step (each kind in a submission of its own).
+--profile adds the device time by kind of step. --update-lanes, --outer: other than the constants of `work`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.shared import shared_device
 from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, work
 
 _MOST_RUNS = 250  # timestamps of a program, less one
 DEFAULT = (
@@ -294,11 +294,16 @@ def main() -> None:
     parser.add_argument("--no-cpu", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--update-lanes", type=int, choices=(64, 128), help="invocations of chol_update")
+    parser.add_argument("--outer", type=int, help="columns between trailing updates, a multiple of 32")
     parser.add_argument("--list", action="store_true", help="print the default cases")
     args = parser.parse_args()
     if args.list:
         print(*DEFAULT)
         return
+    for module in (factor, work):  # to calibrate them
+        module.UPDATE_LANES = args.update_lanes or module.UPDATE_LANES
+        module.OUTER = args.outer or module.OUTER
     device = shared_device(args.device)
     figures = device_figures(device)
     rates = figures.float64_flops / 1e12, figures.float32_flops / 1e12

@@ -56,7 +56,7 @@ def _in_parts(args: argparse.Namespace, comm: Any, leads: bool) -> int:
     from graphopt.cli import optimize, output
     from graphopt.io.files import write_bytes
 
-    for name in ("plot", "initialize", "checkpoint", "resume"):
+    for name in ("plot", "initialize"):
         if getattr(args, name) is not None:
             raise agreed(OptionError(f"--{name} needs the whole graph on rank 0: leave out --read-in-parts."))
     started = time.perf_counter()

@@ -22,22 +22,27 @@ from graphopt.io.files import check_writable, write_bytes
 _KIND = "graphopt checkpoint 1"
 
 
-def write_checkpoint(path: str, graph: Graph, iteration: int, chi2: float) -> None:
-    """Write the estimates of a graph, whole or not at all. OSError where that fails."""
-    arrays: dict[str, Any] = {"kind": _KIND, "iteration": iteration, "chi2": chi2}
-    arrays["num_sets"] = len(graph.vertex_sets)
-    for number, one in enumerate(graph.vertex_sets):
-        arrays[f"tag_{number}"] = one.type.tag
-        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = one.ids, one.estimate
+def write_checkpoint(path: str, pieces: list[Piece], iteration: int, chi2: float) -> None:
+    """Write estimates, whole or not at all. OSError where that fails."""
+    arrays: dict[str, Any] = {"kind": _KIND, "iteration": iteration, "chi2": chi2, "num_sets": len(pieces)}
+    for number, one in enumerate(pieces):
+        arrays[f"tag_{number}"] = one.tag
+        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = one.ids, one.estimates
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
 
 
-def read_checkpoint(path: str, graph: Graph) -> int:
+def pieces_of(graph: Graph) -> list[Piece]:
+    """All estimates of a graph."""
+    return [Piece(one.type.tag, one.ids, one.estimate) for one in graph.vertex_sets]
+
+
+def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
     """Put a checkpoint's estimates into the graph that it was made of; returns how many iterations it had.
 
-    `FormatError` where it is no checkpoint or one of another graph, which then is unchanged.
+    is_part: the graph is one rank's part, which must find its free vertices. `FormatError` where it is no
+    checkpoint or one of another graph, which then is unchanged.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -49,16 +54,36 @@ def read_checkpoint(path: str, graph: Graph) -> int:
     pieces = []
     for number in range(int(arrays["num_sets"])):
         piece = Piece(str(arrays[f"tag_{number}"]), arrays[f"ids_{number}"], arrays[f"estimate_{number}"])
-        _check(path, graph, piece)
-        pieces.append(piece)
-    if sum(len(one.ids) for one in pieces) != graph.num_vertices:
+        pieces.append(_known(piece, graph) if is_part else piece)
+        _check(path, graph, pieces[-1])
+    found = sum(len(one.ids) for one in pieces)
+    expected = graph.num_vertices
+    if is_part:
+        expected = sum(int((~one.fixed).sum()) for one in graph.vertex_sets)
+        found = sum(int((~_fixed(graph, one.ids)).sum()) for one in pieces)
+    if found != expected:
         raise FormatError(
-            f"{path}: the checkpoint has {sum(len(one.ids) for one in pieces)} vertices, the graph "
-            f"{graph.num_vertices}. It must be of the same graph."
+            f"{path}: the checkpoint has {found} vertices, the graph {expected}. It must be of the same "
+            "graph."
         )
     for piece in pieces:
         piece.write(graph)
     return int(arrays["iteration"]) + 1
+
+
+def _known(piece: Piece, graph: Graph) -> Piece:
+    """What a part of the graph has of it."""
+    known = graph.find_vertices(piece.ids)[0] >= 0
+    return Piece(piece.tag, piece.ids[known], piece.estimates[known])
+
+
+def _fixed(graph: Graph, ids: np.ndarray) -> np.ndarray:
+    numbers, rows = graph.find_vertices(ids)
+    fixed = np.zeros(len(ids), bool)
+    for number in np.unique(numbers).tolist():
+        mine = numbers == number
+        fixed[mine] = graph.vertex_sets[number].fixed[rows[mine]]
+    return fixed
 
 
 def _check(path: str, graph: Graph, piece: Piece) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.distributed.checkpoint import write_checkpoint
+from graphopt.distributed.checkpoint import pieces_of, write_checkpoint
 from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.gathering import bring_back
+from graphopt.distributed.gathering import Piece, bring_back, each_rank, own_pieces
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.graph import Graph
@@ -45,7 +45,8 @@ class EachIteration:
         looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
         asked = comm.share((self._told is not None, looks, problem is not None))
         self._is_heard = any(one[0] for one in asked)
-        self._is_looked_at = any(one[1] for one in asked) and any(one[2] for one in asked)
+        self._is_parted = not any(one[2] for one in asked)
+        self._is_looked_at = any(one[1] for one in asked) and not self._is_parted
         """Of a graph that was read in parts, each rank's share has the estimates anyway."""
         self._checkpoint, self._every = wanted.checkpoint, wanted.every
 
@@ -56,16 +57,19 @@ class EachIteration:
     def __call__(self, done: Iteration) -> object:
         """Once per iteration, on all ranks."""
         is_due = self._checkpoint is not None and (done.iteration + 1) % self._every == 0
-        if self._is_looked_at or is_due:
+        if self._is_looked_at or (is_due and not self._is_parted):
             bring_back(self._comm, self._share, self._graph, self._problem)
         if is_due:
-            together(self._comm, lambda: self._write(done))
+            own = own_pieces(self._comm, self._share) if self._is_parted else []
+            pieces = [one for part in each_rank(self._comm, own) for one in part]
+            together(self._comm, lambda: self._write(done, pieces))
         return together(self._comm, lambda: self._tell(done))
 
-    def _write(self, done: Iteration) -> None:
+    def _write(self, done: Iteration, pieces: list[Piece]) -> None:
         if self._comm.rank == 0:
-            assert self._checkpoint is not None and self._graph is not None
-            write_checkpoint(self._checkpoint, self._graph, done.iteration, done.chi2)
+            assert self._checkpoint is not None
+            found = pieces if self._graph is None else pieces_of(self._graph)
+            write_checkpoint(self._checkpoint, found, done.iteration, done.chi2)
 
     def _tell(self, done: Iteration) -> object:
         if self._told is None:

@@ -225,12 +225,15 @@ def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:
     if parted is None:
         raise GraphError("Some ranks have a graph that was read in parts, and this one has none.")
     chosen = {"fix": wanted.fix != "auto", "vertices": wanted.vertices, "edges": wanted.edges}
-    ways = {"level": wanted.level != 0, "checkpoint": wanted.checkpoint, "resume": wanted.resume}
-    for name, value in {**chosen, **ways}.items():
+    for name, value in {**chosen, "level": wanted.level != 0}.items():
         if value is not None and value is not False:
             raise OptionError(f"{name} needs the whole graph on rank 0; this one was read in parts.")
     if wanted.solver.schur == "off":
         raise OptionError("schur='off' needs the whole graph on rank 0; this one was read in parts.")
+    if wanted.checkpoint is not None:
+        check_path(wanted.checkpoint)
+    if wanted.resume is not None:
+        read_checkpoint(wanted.resume, parted.share.graph, is_part=True)
     summary = Summary(parted.num_vertices, parted.num_edges, wanted.method)
     summary.fixed_by_gauge = list(parted.held)
     return summary, parted.share

@@ -103,8 +103,8 @@ def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, befor
             add_group(builder, types[group.tag], group._replace(lines=group.lines + before), dialect)
     tables = Tables()
     for one in builder.vertex_rows:
-        flags = np.zeros((2, len(one.ids)), bool)
-        tables.vertices.append(VertexRows(one.type, one.ids, one.values, *flags, one.lines))
+        none = np.zeros(len(one.ids), bool)
+        tables.vertices.append(VertexRows(one.type, one.ids, one.values, none, none, one.lines))
     tables.parameters = [(one.type, one.ids, one.values, one.lines) for one in builder.parameter_rows]
     for one in builder.edge_rows:
         columns = (one.vertices, one.measurement, one.information, one.parameters, one.lines)

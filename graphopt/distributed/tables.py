@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -87,9 +87,6 @@ class PartedGraph:
     dialect: str | None = None
 
 
-Row = TypeVar("Row", VertexRows, EdgeRows)
-
-
 def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None = None) -> PartedGraph:
     """This rank's part of what all ranks have read. Collective.
 
@@ -120,7 +117,7 @@ def _all_ids(comm: Communicator, rows: Sequence[VertexRows]) -> list[np.ndarray]
     return comm.share(np.concatenate([np.empty(0, np.int64), *(one.ids for one in rows)]))
 
 
-def _rows(table: Row, chosen: np.ndarray) -> Row:
+def _rows(table: Any, chosen: np.ndarray) -> Any:
     """Some rows of a table; all of them without a copy."""
     if chosen.dtype == bool and chosen.all():
         return table
@@ -128,7 +125,7 @@ def _rows(table: Row, chosen: np.ndarray) -> Row:
     return type(table)(table.type, *(one[chosen] for one in columns))
 
 
-def _joined(tables: Sequence[Row]) -> list[Row]:
+def _joined(tables: Sequence[Any]) -> list[Any]:
     """One table per type."""
     found = []
     for kind in {one.type.tag: one.type for one in tables}.values():
@@ -206,9 +203,9 @@ def _ranks(
     return ranks_of_points, ranks_of_edges
 
 
-def _exchanged(comm: Communicator, tables: Sequence[Row], ranks: Sequence[np.ndarray]) -> list[Row]:
+def _exchanged(comm: Communicator, tables: Sequence[Any], ranks: Sequence[np.ndarray]) -> list[Any]:
     """Rows to the ranks that they are for; what this one gets, by type, in the order of ranks and rows."""
-    sent: list[list[Row]] = [[] for _ in range(comm.size)]
+    sent: list[list[Any]] = [[] for _ in range(comm.size)]
     for table, of_rows in zip(tables, ranks, strict=True):
         order = np.argsort(of_rows, kind="stable")
         bounds = np.searchsorted(of_rows[order], np.arange(comm.size + 1))

@@ -5,7 +5,10 @@ import pytest
 from rank_programs import HERE, adjustment, answer, launch, why_not
 
 import graphopt
-from graphopt.distributed.checkpoint import read_checkpoint, write_checkpoint
+from graphopt.distributed import reading, reading_bal
+from graphopt.distributed.checkpoint import pieces_of, read_checkpoint, write_checkpoint
+from graphopt.distributed.communicator import run_as_threads
+from graphopt.distributed.optimize import Wanted, optimize_rank
 from graphopt.errors import FormatError, OptionError
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -55,7 +58,7 @@ def test_any_rank_may_stop_all():
 def test_a_checkpoint_is_the_estimates(tmp_path):
     """To the last bit."""
     graph, path = adjustment(), str(tmp_path / "c.npz")
-    write_checkpoint(path, graph, 4, 1.0)
+    write_checkpoint(path, pieces_of(graph), 4, 1.0)
     other = adjustment()
     other.vertex_sets[0].estimate += 1.0
     assert read_checkpoint(path, other) == 5
@@ -66,13 +69,13 @@ def test_a_checkpoint_is_the_estimates(tmp_path):
 def test_checkpoints_of_other_graphs_are_refused(tmp_path):
     """And nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
-    write_checkpoint(path, graphopt.datasets.pose_graphs.sphere(4, 3), 0, 1.0)
+    write_checkpoint(path, pieces_of(graphopt.datasets.pose_graphs.sphere(4, 3)), 0, 1.0)
     before = [one.estimate.copy() for one in graph.vertex_sets]
     with pytest.raises(FormatError, match="the same graph"):
         read_checkpoint(path, graph)
     smaller = adjustment()
     smaller.remove_vertices([int(smaller.vertex_sets[1].ids[0])])
-    write_checkpoint(path, smaller, 0, 1.0)
+    write_checkpoint(path, pieces_of(smaller), 0, 1.0)
     with pytest.raises(FormatError, match="vertices, the graph"):
         read_checkpoint(path, graph)
     (tmp_path / "text.npz").write_text("no archive")
@@ -86,3 +89,24 @@ def test_a_checkpoint_needs_ranks():
     """One process alone says so, instead of writing none."""
     with pytest.raises(OptionError, match=r"need comm: MPI\.COMM_SELF"):
         graphopt.optimize(adjustment(), checkpoint="c.npz")
+
+
+def test_checkpoints_of_what_was_read_in_parts(tmp_path, monkeypatch):
+    """Another number of ranks goes on from them, each with its part."""
+    monkeypatch.setattr(reading_bal, "SMALL", 64)
+    path, kept = tmp_path / "a.bal", str(tmp_path / "c.npz")
+    graphopt.write(graphopt.datasets.bundle_adjustment.ba(10, 120, seed=5), path)
+
+    def run(num_ranks, **options):
+        def work(comm):
+            return optimize_rank(reading.read(path, comm), comm, Wanted("lm", **options))
+
+        return run_as_threads(num_ranks, work)[0]
+
+    first = run(3, max_iterations=2, checkpoint=kept, every=2)
+    again = run(2, max_iterations=1, resume=kept)
+    assert again.initial_chi2 == pytest.approx(first.final_chi2, rel=1e-9)
+    assert read_checkpoint(kept, graphopt.read(path)) == 2
+    write_checkpoint(kept, pieces_of(adjustment()), 0, 1.0)
+    with pytest.raises(graphopt.GraphOptError, match="the same graph"):
+        run(2, max_iterations=1, resume=kept)

@@ -70,6 +70,25 @@ def test_levels_are_a_block_tridiagonal_form(reach, odometry):
     assert shape.diameter == -(-(structure.num_kept - 1) // (reach - 1)) + 1
 
 
+def test_a_shared_calibration_is_no_short_cut():
+    """With a vertex that every observation has, the levels stay; its rows border them."""
+    chain = landmarks_along(40, 3, odometry=False)
+    edge_set = chain.edge_sets[0]
+    shared = graphopt.Graph()
+    for vertex_set in chain.vertex_sets:
+        shared.add_vertices(
+            vertex_set.type.tag, vertex_set.ids, vertex_set.estimate, fixed=vertex_set.fixed,
+            marginalized=vertex_set.marginalized,
+        )  # fmt: skip
+    shared.add_vertices("VERTEX_SE2", [999], [[0.1, 0.0, 0.0]])
+    slots = np.column_stack([edge_set.vertices, np.full(len(edge_set), 999)])
+    shared.add_edges("EDGE_SE2_XY_CALIB", slots, edge_set.measurement, edge_set.information)
+    own, with_shared = (reduced_shape(Structure(graph.select())) for graph in (chain, shared))
+    assert with_shared.diameter == own.diameter and with_shared.border == 3.0
+    assert level_of_rows(with_shared) + 3 == with_shared.rows == own.rows + 3
+    assert own.flops < with_shared.flops < 2.0 * own.flops
+
+
 def test_parts_that_never_meet_are_counted_apart():
     """Two chains without a common landmark: as deep as one, twice the operations."""
     one, two = landmarks_along(30, 3), landmarks_along(30, 3)
