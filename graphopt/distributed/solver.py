@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
-from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate
+from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
@@ -286,6 +286,13 @@ class IteratingBlockSolver(DistributedBlockSolver):
         coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
         self._tolerance = options.pcg_tolerance or coarse
         self._double: IteratingBlockSolver | None = None
+        self.iterations: int | None = None
+        """Of the last solve of this optimization."""
+
+    def refresh(self) -> None:
+        """Take the numbers of each rank's share; every optimization takes the same way."""
+        super().refresh()
+        self.iterations = None
 
     @property
     def precision(self) -> str:
@@ -370,7 +377,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         if accuracy is None or not isinstance(damping, Damping):
             return StopRule(self._tolerance, most)
         share = max(accuracy**2, self._tolerance)
-        return StopRule(share, most, share, damping.worth)
+        return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
 
     def _gathered_step(self) -> np.ndarray:
         packed, places = np.zeros(self.kept_dim), self.part.kept_scalars
