@@ -11,7 +11,8 @@ The numbers are random and diagonally dominant: only linear algebra is timed. Ne
 no peers.
 
 Per case: rows, operations counted with the zeros that merged fronts store, fronts, levels; analysis (once per
-structure); the device's own time of a factorisation and of a solve (timestamps, median), with GFLOP/s;
+structure); the device's own time of a factorisation and of a solve (timestamps, median, after 0.4 s of work;
+"cold": before, with the clocks of an idle device), with GFLOP/s;
 `floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
 the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
 --profile adds the device time by kind of step. --update-lanes, --outer: other than the constants of `work`.
@@ -37,6 +38,7 @@ from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, work
 
+_WARM_UP = 0.4  # [s] of work after which a device's clocks are up
 _MOST_RUNS = 250  # timestamps of a program, less one
 DEFAULT = (
     "dense-441 dense-1000 dense-2000 dense-4000 dense-8721 dense-16002 sphere-2500 manhattan-10000 "
@@ -194,14 +196,18 @@ class DeviceCase:
         record(self._count)
         return recorder.timestamp().finish()
 
-    def seconds(self, program: Any, repeats: int) -> float:
-        """Median of the device's time."""
-        times = []
-        for _ in range(repeats + 2):
-            self.device.submit(program).wait()
-            stamps = program.timestamps()
-            times.append(1e-9 * (stamps[-1] - stamps[0]))
-        return float(np.median(times[2:]))
+    def seconds(self, program: Any, repeats: int) -> tuple[float, float]:
+        """Median of the device's time once its clocks have risen, and the second run's, before they have."""
+        cold = [self._run(program) for _ in range(2)][1]
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < _WARM_UP:
+            self._run(program)
+        return float(np.median([self._run(program) for _ in range(repeats)])), cold
+
+    def _run(self, program: Any) -> float:
+        self.device.submit(program).wait()
+        stamps = program.timestamps()
+        return 1e-9 * (stamps[-1] - stamps[0])
 
     def solution(self) -> np.ndarray:
         """x, after both programs have run."""
@@ -212,7 +218,8 @@ class DeviceCase:
         watch = Profile(self.device)
         self.solver.record_factorize(watch, self.values)
         watch.finish()
-        for _ in range(3):
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < _WARM_UP:
             for program, _ in watch.programs:
                 self.device.submit(program).wait()
         found: dict[str, tuple[int, float]] = {}
@@ -251,7 +258,8 @@ def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int,
     """Times of one case in one precision."""
     values, b = dominant_values(pattern), np.random.default_rng(1).standard_normal(pattern.dim)
     case = DeviceCase(device, pattern, precision, values, b)
-    factorize, solve = case.seconds(case.factorize, repeats), case.seconds(case.solve, repeats)
+    factorize, cold = case.seconds(case.factorize, repeats)
+    solve, cold_solve = case.seconds(case.solve, repeats)
     own, figures = case.analysis, device_figures(device)
     rate = figures.flops("double" if precision == "double" else "mixed")
     row = {
@@ -269,6 +277,8 @@ def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int,
         "gflops": 1e-9 * own.flops / factorize,
         "floor_ms": 1e3 * (own.flops / rate + case.barriers * figures.dispatch_seconds),
         "solve_ms": 1e3 * solve,
+        "cold_ms": 1e3 * cold,
+        "cold_solve_ms": 1e3 * cold_solve,
         "residual": residual(pattern, values, case.solution(), b),
     }
     if profile:
@@ -301,7 +311,8 @@ def main() -> None:
     if args.list:
         print(*DEFAULT)
         return
-    for module in (factor, work):  # to calibrate them
+    modules: tuple[Any, ...] = (factor, work)
+    for module in modules:  # to calibrate them
         module.UPDATE_LANES = args.update_lanes or module.UPDATE_LANES
         module.OUTER = args.outer or module.OUTER
     device = shared_device(args.device)

@@ -21,10 +21,14 @@ def run(args: argparse.Namespace) -> int:
     folder = Path(args.output or f"eval-{args.kind}")
     _check_folder(folder)
     watcher = Watcher(len(units))
-    with watcher:
-        results = runner.run(
-            Results(args.kind, options), units, folder, jobs=args.jobs, fresh=args.fresh, watcher=watcher
-        )
+    try:
+        with watcher:
+            results = runner.run(
+                Results(args.kind, options), units, folder, jobs=args.jobs, fresh=args.fresh, watcher=watcher
+            )
+    except KeyboardInterrupt:
+        done = f"{watcher.num_done} of {len(units)} ended here and are in {folder / 'results.json'}"
+        raise KeyboardInterrupt(f"{done}; the same command goes on from there.") from None
     written = report.write(folder)
     if args.json:
         output.print_json(vars(results))
@@ -215,11 +219,14 @@ def _check_folder(folder: Path) -> None:
 def _print(results: Any, written: list[Path]) -> None:
     from graphopt.eval.tables import columns, rows
 
-    shown = columns(results)
+    shown = columns(results, with_details=False)
     if shown:
-        output.print_table(
-            [one.title for one in shown], rows(results), [one.title for one in shown if one.is_number]
-        )
+        numbers = [one.title for one in shown if one.is_number]
+        output.print_table([one.title for one in shown], rows(results, with_details=False), numbers)
+    for key, entry in results.entries.items():
+        for said in (entry.get("message"), entry.get("notes")):
+            if said:
+                print(f"{key}: {said}")
     output.print_facts([("written", str(path)) for path in written])
 
 
@@ -228,7 +235,7 @@ class Watcher:
 
     def __init__(self, num_units: int) -> None:
         self._num_units = num_units
-        self._done = 0
+        self.num_done = 0
         self._start = time.perf_counter()
         self._bar: Any = None
         self._task: Any = None
@@ -260,14 +267,14 @@ class Watcher:
 
     def end(self, key: str, entry: dict[str, Any]) -> None:
         """A unit has ended."""
-        self._done += 1
+        self.num_done += 1
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
+            self._bar.update(self._task, completed=self.num_done)
             return
         spent = time.perf_counter() - self._start
-        left = spent / self._done * (self._num_units - self._done)
+        left = spent / self.num_done * (self._num_units - self.num_done)
         state = "failed" if "error" in entry else output.seconds(entry["wall_seconds"])
         print(
-            f"[{self._done}/{self._num_units}] {key}: {state}, about {output.seconds(left)} to go",
+            f"[{self.num_done}/{self._num_units}] {key}: {state}, about {output.seconds(left)} to go",
             file=sys.stderr,
         )

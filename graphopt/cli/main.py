@@ -28,8 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except parsers.UsageError as error:
         return _report(error, BAD_INPUT, as_json, usage=error.usage)
-    except KeyboardInterrupt:
-        return _report(GraphOptError("Interrupted. Nothing was written."), FAILED, as_json)
+    except KeyboardInterrupt as error:
+        sentence = str(error) or "Nothing was written."
+        return _report(GraphOptError(f"Interrupted. {sentence}"), FAILED, as_json)
     except BrokenPipeError:
         # The reader of our output went away (graphopt info x | head): nothing is wrong, nobody listens.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,6 +81,7 @@ def run(
         results.entries[key] = entry
         results.entries = {key: results.entries[key] for key in _ordered(keys, results.entries)}
         results.save(folder)
+        watcher.end(key, entry)
     return results
 
 
@@ -103,24 +107,40 @@ def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tup
     if jobs == 1 or len(units) < 2:
         for unit in units:
             watcher.begin(unit.key)
-            entry = unit.run()
-            watcher.end(unit.key, entry)
-            yield unit.key, entry
+            yield unit.key, unit.run()
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupts) as pool:
         running: dict[Future, str] = {}
-        for unit in units:
-            watcher.begin(unit.key)
-            running[pool.submit(unit.run)] = unit.key
+        with _interrupts_ignored():  # by processes that start
+            for unit in units:
+                watcher.begin(unit.key)
+                running[pool.submit(unit.run)] = unit.key
         try:
             for future in as_completed(running):
-                key = running[future]
-                entry = _entry_of(future)
-                watcher.end(key, entry)
-                yield key, entry
+                yield running[future], _entry_of(future)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for process in active_children():
+                process.terminate()
             raise
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """No SIGINT, in the main thread, the only one that may say so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches this process, too, but the one that started it says what there is and ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _entry_of(future: Future) -> dict[str, Any]:

@@ -23,6 +23,8 @@ class Column:
     """Which direction is an improvement, for `graphopt compare`."""
     is_error: bool = False
     """An accuracy, which should not change; times and memory may by some percent."""
+    is_detail: bool = False
+    """Only in the report: a terminal is too narrow for it."""
 
     @property
     def is_number(self) -> bool:
@@ -88,22 +90,22 @@ _SEQUENCE = (
     Column("sequence", "sequence"),
     Column("mode", "mode"),
     Column("ATE rmse [m]", "ate_rmse_m", _short, "lower", True),
-    Column("ORB-SLAM3 [m]", "published.orb_slam3_ate_m", _short),
+    Column("ORB-SLAM3 [m]", "published.orb_slam3_ate_m", _short, is_detail=True),
     Column("of path", "ate_of_path", _share),
-    Column("RPE [m]", "rpe.translation_m.rmse", _short, "lower", True),
-    Column("RPE [deg]", "rpe.rotation_deg.rmse", _short, "lower", True),
+    Column("RPE [m]", "rpe.translation_m.rmse", _short, "lower", True, is_detail=True),
+    Column("RPE [deg]", "rpe.rotation_deg.rmse", _short, "lower", True, is_detail=True),
     Column("scale", "scale", _short),
     Column("tracked", "tracked_fraction", _share, "higher"),
     Column("real time", "real_time_factor", _short, "higher"),
     Column("local BA", "local_ba.mean_s", _seconds, "lower"),
-    Column("std", "local_ba.std_s", _seconds),
+    Column("std", "local_ba.std_s", _seconds, is_detail=True),
     Column("worst", "local_ba.max_s", _seconds, "lower"),
-    Column("thesis, CPU", "published.local_ba_cpu_s.mean", _seconds),
-    Column("thesis, GPU", "published.local_ba_gpu_5_13_s.mean", _seconds),
+    Column("thesis, CPU", "published.local_ba_cpu_s.mean", _seconds, is_detail=True),
+    Column("thesis, GPU", "published.local_ba_gpu_5_13_s.mean", _seconds, is_detail=True),
     Column("keyframes", "keyframes", _count),
-    Column("points", "points", _count),
-    Column("ended", "message"),
-    Column("notes", "notes"),
+    Column("points", "points", _count, is_detail=True),
+    Column("ended", "message", is_detail=True),
+    Column("notes", "notes", is_detail=True),
 )
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "bal": _BA,
@@ -146,13 +148,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 }
 
 
-def columns(results: Results) -> list[Column]:
+def columns(results: Results, with_details: bool = True) -> list[Column]:
     """Columns of a kind that any entry fills."""
     entries = [entry for entry in results.entries.values() if "error" not in entry]
-    return [one for one in COLUMNS[results.kind] if any(one.value(entry) is not None for entry in entries)]
+    known = [one for one in COLUMNS[results.kind] if with_details or not one.is_detail]
+    return [one for one in known if any(one.value(entry) is not None for entry in entries)]
 
 
-def rows(results: Results) -> list[list[str]]:
+def rows(results: Results, with_details: bool = True) -> list[list[str]]:
     """One row per entry that did not fail."""
-    shown = columns(results)
+    shown = columns(results, with_details)
     return [[one.text(entry) for one in shown] for entry in results.entries.values() if "error" not in entry]

@@ -110,7 +110,7 @@ def parse_bal_npz(data: bytes, path: str) -> BalProblem:
                 raise FormatError(
                     f"{path}: no array {', '.join(missing)}; it has {', '.join(archive.files) or 'none'}"
                 )
-            _refuse_oversized(data, path)
+            refuse_oversized(data, path)
             arrays = {name: archive[name] for name in _ARRAYS}
     except (
         ValueError,
@@ -136,7 +136,7 @@ def parse_bal_npz(data: bytes, path: str) -> BalProblem:
     return problem
 
 
-def _refuse_oversized(data: bytes, path: str) -> None:
+def refuse_oversized(data: bytes, path: str) -> None:
     """Refuse an archive that claims to unpack to far more than numbers compress, before it is unpacked."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         claimed = sum(member.file_size for member in archive.infolist())

@@ -10,6 +10,7 @@ import numpy as np
 from graphopt.errors import FormatError
 from graphopt.io import gtsam_stereo
 from graphopt.io.files import PathLike, strip_compression
+from graphopt.io.graph_npz import MEMBER
 
 _ISAM_TAGS = {b"ODOMETRY", b"LANDMARK", b"POINT3"}
 _TORO_TAGS = {b"VERTEX2", b"VERTEX3", b"BR", b"EQUIV"}
@@ -50,7 +51,7 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
     if not data.strip():
         raise FormatError(f"{os.fspath(path)}:1: the file is empty")
     if data.startswith(b"PK\x03\x04"):
-        return "bal_npz"
+        return "graph_npz" if data[30 : 30 + len(MEMBER)] == MEMBER.encode() else "bal_npz"
     if data[:2] in (b"vP", b"vN", b"VP", b"VN") and any(byte < 9 or byte > 126 for byte in data[2:64]):
         return "libmv"
     sample = data[:_SAMPLE].removeprefix(b"\xef\xbb\xbf")

@@ -21,6 +21,7 @@ from graphopt.io import (
     files,
     g2o_file,
     g2o_write,
+    graph_npz,
     gtsam_stereo,
     isam,
     isam_write,
@@ -85,6 +86,12 @@ FORMATS: dict[str, Format] = {
             bal.read_bal_npz,
             bal.write_bal_npz,
             check=bal.problem_of,
+        ),
+        Format(
+            "graph_npz",
+            "every array of a graph, numpy archive",
+            graph_npz.read_graph_npz,
+            graph_npz.write_graph_npz,
         ),
         Format(
             "bal_fixed_k",

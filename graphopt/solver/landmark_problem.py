@@ -56,45 +56,48 @@ def chi2_by_vertex(structure: Structure, group: EdgeGroup, slot: int) -> np.ndar
 
 
 class LandmarkProblem:
-    """Points (n, 3), each with its edges; every other vertex stays as it is."""
+    """Points (n, 3) with their edges, or k starts of each (k, n, 3); every other vertex stays as it is."""
 
-    def __init__(
-        self, structure: Structure, edges: list[PointEdges], points: np.ndarray, *, robust: bool = True
-    ):
+    def __init__(self, structure: Structure, edges: list[PointEdges], points: np.ndarray):
         self.points = np.array(points, np.float64, order="C")
-        self._edges = [native_edges(structure, one, self.points, robust) for one in edges]
+        self._flat = self.points.reshape(-1, 3)
+        count = self.points.shape[-2]
+        self._edges = [native_edges(structure, one, self._flat, count, robust=True) for one in edges]
 
     def linearize(self) -> tuple[np.ndarray, np.ndarray]:
-        """H (n, 3, 3) and b (n, 3) of all points at their present places."""
-        _, H, b, _ = self._run(np.empty(len(self.points)), 0, 0)
+        """H (..., 3, 3) and b (..., 3) of all points at their present places."""
+        _, H, b, _ = self._run(np.inf, 0, 0)
         return H, b
 
     def chi2(self) -> np.ndarray:
-        """(n,) robustified chi2 of each point's edges; infinite where it is not finite."""
-        return self._run(np.empty(len(self.points)), 0, 0)[0]
+        """Robustified chi2 of each point's edges, (n,) or (k, n); infinite where it is not finite."""
+        return self._run(np.inf, 0, 0)[0]
 
     def minimise(
-        self, iterations: int, rounds: int = 1, bound: np.ndarray | None = None
+        self, iterations: int, rounds: int = 1, bound: np.ndarray | float = np.inf
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Move every point towards its own minimum: (n,) chi2 there, and (n,) bool, whether it still falls.
+        """Move every point towards its own minimum: chi2 there, (n,) or (k, n), and whether it still falls.
 
         No point ends with a higher chi2. After a round of iterations only those go on that still fall and
-        are below their `bound` (n,).
+        are below their `bound`, a number or (n,).
         """
-        bound = np.full(len(self.points), np.inf) if bound is None else np.ascontiguousarray(bound, float)
         chi2, _, _, falls = self._run(bound, rounds, iterations)
         return chi2, falls
 
-    def _run(
-        self, bound: np.ndarray, rounds: int, iterations: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return kernels.minimise_points(self._edges, self.points, bound, rounds, iterations)
+    def _run(self, bound: np.ndarray | float, rounds: int, iterations: int) -> list[np.ndarray]:
+        shape = self.points.shape[:-1]
+        bounds = np.broadcast_to(np.asarray(bound, np.float64), shape).ravel()
+        found = kernels.minimise_points(self._edges, self._flat, bounds, rounds, iterations)
+        return [one.reshape(*shape, *one.shape[1:]) for one in found]
 
 
 def native_edges(
-    structure: Structure, edges: PointEdges, points: np.ndarray, robust: bool
+    structure: Structure, edges: PointEdges, places: np.ndarray, count: int, *, robust: bool
 ) -> tuple[Any, ...]:
-    """What `kernels.minimise_points` takes of some edges, sorted by their points."""
+    """What `kernels.minimise_points` takes of some edges of `count` points, sorted by these.
+
+    places: (m, 3), rows of the points' slot.
+    """
     group, slot, selection = edges.group, edges.slot, structure.selection
     kind = group.edge_set.type
     compiled = compiled_edge(kind, group.information, group.kernel if robust else 0)
@@ -103,7 +106,7 @@ def native_edges(
     vertex_rows = group.vertex_rows[rows]
     vertex_rows[:, slot] = point
     estimates = [selection.vertex_sets[number].estimate for number in group.vertex_sets]
-    estimates[slot] = points
+    estimates[slot] = places
     columns = group.data_columns()
     if group.kernel and not robust:
         columns = columns[:-1]
@@ -117,7 +120,8 @@ def native_edges(
         group.parameter_rows[rows],
         columns,
         np.ascontiguousarray(data_rows, np.int64),
-        np.searchsorted(point, np.arange(len(points) + 1)).astype(np.uint32),
+        np.searchsorted(point, np.arange(count + 1)).astype(np.uint32),
+        slot,
         *_outputs([vertex.tangent_dim for vertex in kind.vertices], slot),
     )
 

@@ -133,11 +133,18 @@ def _reseat(
     edges = [_edges_of(structure, group, slot, chosen) for group, slot in landmarks.images]
     edges = [one for one in edges if len(one.rows)]
     rays = [_rays(structure, one, estimate) for one in edges]
+    seen = [
+        (ray.centre, ray.direction, ray.distance, ray.known, one.point)
+        for one, ray in zip(edges, rays, strict=True)
+    ]
     present = estimate[chosen][None]
-    chi2_now = LandmarkProblem(structure, edges, present[0]).chi2()[None]
-    places, chi2 = _minimise(structure, edges, _candidates(edges, rays, len(chosen)), chi2_now[0])
-    places, chi2 = np.concatenate([present, places]), np.concatenate([chi2_now, chi2])
-    front = _in_front(edges, rays, places)
+    candidates = kernels.candidate_places(seen, len(chosen), FRACTIONS)
+    problem = LandmarkProblem(structure, edges, np.concatenate([present, candidates]))
+    chi2_now = problem.chi2()[0]
+    chi2, _ = problem.minimise(_ITERATIONS, _ROUNDS, _HOPEFUL * chi2_now)
+    places = problem.points
+    places[0], chi2[0] = present[0], chi2_now
+    front = kernels.mark_front(seen, places)
     lower = chi2 < (1.0 - _LOWER) * chi2[0]
     # smallest chi2 among those in front and lower, else among those lower
     rank = np.where(lower & front, chi2, np.where(lower, chi2 + chi2[0], np.inf))
@@ -214,56 +221,3 @@ def _rays(structure: Structure, edges: PointEdges, estimate: np.ndarray) -> Rays
     some = estimate[:: 1 + len(estimate) // _SPREAD_SAMPLES]
     spread = float(np.median(np.abs(some - np.median(some, axis=0))))
     return viewing_rays(structure, edges, starts, max(spread, 1e-6))
-
-
-def _candidates(edges: list[PointEdges], rays: list[Rays], count: int) -> np.ndarray:
-    """(k, n, 3) starts for n landmarks; NaN where the rays do not give one."""
-    normal, right = np.zeros((count, 3, 3)), np.zeros((count, 3))
-    total, sums = np.zeros(count), np.zeros((count, 7))
-    for one, ray in zip(edges, rays, strict=True):
-        across = np.eye(3) - ray.direction[:, :, None] * ray.direction[:, None, :]
-        across *= ray.known[:, None, None]
-        np.add.at(normal, one.point, across)
-        np.add.at(right, one.point, np.einsum("mij,mj->mi", across, ray.centre))
-        np.add.at(total, one.point, ray.known)
-        np.add.at(sums, one.point, np.column_stack([ray.centre, ray.direction, ray.distance]))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = sums / total[:, None]
-        along = [mean[:, :3] + fraction * mean[:, 6:] * mean[:, 3:6] for fraction in FRACTIONS]
-    lifted = normal + 1e-12 * np.eye(3)
-    meeting = np.linalg.solve(lifted, right[:, :, None])[:, :, 0]
-    meeting[total < 2] = np.nan
-    return np.stack([meeting, *along])
-
-
-def _minimise(
-    structure: Structure, edges: list[PointEdges], starts: np.ndarray, present: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """All candidates (k, n, 3) at once: places where they end (k, n, 3) and chi2 there (k, n).
-
-    After a round only those go on that still move and are near the landmark's `present` chi2 (n,).
-    """
-    num_starts, count = starts.shape[:2]
-    repeated = [
-        PointEdges(
-            one.group,
-            np.tile(one.rows, num_starts),
-            one.slot,
-            (one.point + count * np.arange(num_starts)[:, None]).ravel(),
-        )
-        for one in edges
-    ]
-    problem = LandmarkProblem(structure, repeated, starts.reshape(-1, 3))
-    hopeful = _HOPEFUL * np.tile(present, num_starts)
-    chi2, _ = problem.minimise(_ITERATIONS, _ROUNDS, hopeful)
-    return problem.points.reshape(starts.shape), chi2.reshape(num_starts, count)
-
-
-def _in_front(edges: list[PointEdges], rays: list[Rays], places: np.ndarray) -> np.ndarray:
-    """(k, n) bool: on the front side of every camera whose ray is known."""
-    front = np.ones(places.shape[:2], bool)
-    for one, ray in zip(edges, rays, strict=True):
-        depth = np.einsum("kmi,mi->km", places[:, one.point] - ray.centre, ray.direction)
-        which, edge = np.nonzero((depth <= 0.0) & ray.known)
-        front[which, one.point[edge]] = False
-    return front

@@ -49,7 +49,8 @@ def viewing_rays(structure: Structure, edges: PointEdges, starts: np.ndarray, sp
     """
     own = PointEdges(edges.group, edges.rows, edges.slot, np.arange(len(edges.rows)))
     points = np.array(starts, np.float64, order="C")
-    return Rays(*kernels.viewing_rays(native_edges(structure, own, points, robust=False), points, spread))
+    native = native_edges(structure, own, points, len(points), robust=False)
+    return Rays(*kernels.viewing_rays(native, points, spread))
 
 
 def usual_places(structure: Structure, edges: PointEdges, points: np.ndarray) -> np.ndarray:

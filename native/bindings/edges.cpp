@@ -342,25 +342,28 @@ Array<double> bound_edge_outputs(const Program& program, const std::vector<py::o
   return out;
 }
 
-// Program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, and the outputs
-// where H and b begin.
+// Program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, the points' slot,
+// and the outputs where H and b begin.
 using PointArguments =
     std::tuple<const Program*, const Program*, std::vector<py::object>, py::object, std::vector<py::object>,
-               py::object, Sources, py::object, py::object, int, int>;
+               py::object, Sources, py::object, py::object, int, int, int>;
 
-PointEdges point_edges(const PointArguments& arguments, std::int64_t num_points) {
-  const auto& [program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, h, b] =
-      arguments;
+PointEdges point_edges(const PointArguments& arguments) {
+  const auto& [program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows, first, slot, h,
+               b] = arguments;
   require(program != nullptr, "a program is missing");
   PointEdges result;
   result.programs = {program, kernel};
   result.inputs = inputs_of(*program, kernel, vertices, vertex_rows, parameters, parameter_rows, data, rows);
   const auto f = exact<std::uint32_t>(first, "first", 1);
-  require(f.size() == num_points + 1, "first must have one more entry than there are points");
-  require(f.at(num_points) == static_cast<std::size_t>(py::len(vertex_rows)), "first must end at the edges");
+  require(f.size() > 0 && f.at(f.size() - 1) == static_cast<std::size_t>(py::len(vertex_rows)),
+          "first must end at the edges");
+  require(0 <= slot && slot < static_cast<int>(vertices.size()), "the points' slot does not exist");
   require(h > 0 && b > 0 && h + 6 <= program->num_outputs() && b + 3 <= program->num_outputs(),
           "the program has no such outputs");
+  result.inputs.moving = slot;
   result.first = f.data();
+  result.num_points = f.size() - 1;
   result.h = h;
   result.b = b;
   return result;
@@ -373,14 +376,19 @@ py::tuple bound_minimise_points(const std::vector<PointArguments>& edges, const 
   const py::ssize_t num = x.shape(0);
   require(x.shape(1) == 3 && limit.size() == num, "points must be (n, 3), bound (n,)");
   std::vector<PointEdges> groups;
-  for (const PointArguments& one : edges) groups.push_back(point_edges(one, num));
+  for (const PointArguments& one : edges) groups.push_back(point_edges(one));
+  const std::int64_t num_points = groups.empty() ? num : groups[0].num_points;
+  for (const PointEdges& one : groups)
+    require(one.num_points == num_points, "all groups must have edges of the same points");
+  require(num == 0 || (num_points > 0 && num % num_points == 0), "points must be starts of all points");
   std::vector<PointSystem> systems(static_cast<std::size_t>(num));
   Array<bool> falls(num);
   double* place = x.mutable_data();
   bool* flags = falls.mutable_data();
   {
     const py::gil_scoped_release release;
-    minimise_points(groups, place, num, {rounds, iterations, limit.data()}, systems.data(), flags);
+    minimise_points(groups, num_points, place, num, {rounds, iterations, limit.data()}, systems.data(),
+                    flags);
   }
   Array<double> chi2(num), h({num, py::ssize_t{3}, py::ssize_t{3}}), b({num, py::ssize_t{3}});
   auto c = chi2.mutable_unchecked<1>();
@@ -402,8 +410,9 @@ py::tuple bound_viewing_rays(const PointArguments& arguments, const py::object& 
   auto x = exact<double>(points, "points", 2);
   const py::ssize_t num = x.shape(0);
   require(x.shape(1) == 3, "points must be (m, 3)");
-  const PointEdges edges = point_edges(arguments, num);
-  require(num == 0 || edges.first[num] == static_cast<std::uint32_t>(num), "there must be a point per edge");
+  const PointEdges edges = point_edges(arguments);
+  require(edges.num_points == num && edges.first[num] == static_cast<std::uint32_t>(num),
+          "there must be a point per edge");
   Array<double> centre({num, py::ssize_t{3}}), direction({num, py::ssize_t{3}}), distance(num);
   Array<bool> known(num);
   const Rays out{centre.mutable_data(), direction.mutable_data(), distance.mutable_data(),
@@ -414,6 +423,48 @@ py::tuple bound_viewing_rays(const PointArguments& arguments, const py::object& 
     viewing_rays(edges, num, place, spread, out);
   }
   return py::make_tuple(std::move(centre), std::move(direction), std::move(distance), std::move(known));
+}
+
+// Centre, direction, distance, known, point.
+using RayArrays = std::tuple<py::object, py::object, py::object, py::object, py::object>;
+
+std::vector<SeenRays> seen_rays(const std::vector<RayArrays>& arrays, std::int64_t num_points) {
+  std::vector<SeenRays> result;
+  for (const auto& [centre, direction, distance, known, point] : arrays) {
+    const auto c = exact<double>(centre, "centre", 2), r = exact<double>(direction, "direction", 2);
+    const auto d = exact<double>(distance, "distance", 1);
+    const auto k = exact<bool>(known, "known", 1);
+    const auto p = exact<std::int64_t>(point, "point", 1);
+    const py::ssize_t size = p.size();
+    require(c.size() == 3 * size && r.size() == 3 * size && d.size() == size && k.size() == size,
+            "rays must have a row per edge");
+    require(std::all_of(p.data(), p.data() + size, [&](auto one) { return 0 <= one && one < num_points; }),
+            "a ray belongs to a point that does not exist");
+    result.push_back({c.data(), r.data(), d.data(), k.data(), p.data(), size});
+  }
+  return result;
+}
+
+Array<double> bound_candidate_places(const std::vector<RayArrays>& rays, std::int64_t num_points,
+                                     const std::vector<double>& fractions) {
+  const std::vector<SeenRays> seen = seen_rays(rays, num_points);
+  Array<double> out(
+      {static_cast<py::ssize_t>(fractions.size() + 1), static_cast<py::ssize_t>(num_points), py::ssize_t{3}});
+  double* places = out.mutable_data();
+  const py::gil_scoped_release release;
+  candidate_places(seen, num_points, fractions, places);
+  return out;
+}
+
+Array<bool> bound_mark_front(const std::vector<RayArrays>& rays, const py::object& places) {
+  const auto x = exact<double>(places, "places", 3);
+  require(x.shape(2) == 3, "places must be (k, n, 3)");
+  const std::vector<SeenRays> seen = seen_rays(rays, x.shape(1));
+  Array<bool> out({x.shape(0), x.shape(1)});
+  bool* front = out.mutable_data();
+  const py::gil_scoped_release release;
+  mark_front(seen, x.shape(1), x.data(), x.shape(0) * x.shape(1), front);
+  return out;
 }
 
 Array<std::int64_t> bound_large_sums(const py::object& sums, const py::object& first, double bound) {
@@ -492,6 +543,10 @@ void bind_edges(py::module_& m) {
   m.def("viewing_rays", &bound_viewing_rays, py::arg("edges"), py::arg("points"), py::arg("spread"),
         "Centre, direction, distance of the ray of each edge, and whether it is known; points (m, 3) move. "
         "See native/src/edges/rays.h.");
+  m.def("candidate_places", &bound_candidate_places, py::arg("rays"), py::arg("num_points"),
+        py::arg("fractions"), "Starts (1 + fractions, n, 3) of points: where rays meet, and on their mean.");
+  m.def("mark_front", &bound_mark_front, py::arg("rays"), py::arg("places"),
+        "(k, n) bool: places (k, n, 3) in front of all cameras whose ray is known.");
   m.def("large_sums", &bound_large_sums, py::arg("sums"), py::arg("first"), py::arg("bound"),
         "Destinations with edges whose sum is above `bound` per edge, or not a number.");
   m.def("edge_outputs", &bound_edge_outputs, py::arg("program"), py::arg("vertices"), py::arg("vertex_rows"),

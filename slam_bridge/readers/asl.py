@@ -25,7 +25,13 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
     calibration = _asl_calibration(kind, folder, mav, given)
     if calibration.rig is None:
         raise SequenceError(f"{mav}: no calibration of a camera, expected cam0/sensor.yaml.")
-    lists = [_asl_images(mav / name) for name in ("cam0", "cam1") if (mav / name).is_dir()]
+    names = [name for name in ("cam0", "cam1") if (mav / name).is_dir()]
+    lists = [_asl_images(mav / name) for name in names]
+    if len(calibration.rig) < len(names):
+        raise SequenceError(
+            f"{mav}: images of {' and '.join(names)}, but calibration of {len(calibration.rig)} camera."
+            + "".join(f" {name}/sensor.yaml is missing." for name in names if not _has_sensor(mav / name))
+        )
     rig = Rig(list(calibration.rig)[: len(lists)])
     stamps, rows = lists[0][0], [np.arange(len(lists[0][0]))]
     if len(lists) == 2:
@@ -71,6 +77,10 @@ def _asl_calibration(kind: str, folder: Path, mav: Path, given: str | Path | Non
             + "; --calibration names a file of Kalibr, OpenVINS or ORB-SLAM3."
         )
     return read_calibration(*chains, *noise[:1])
+
+
+def _has_sensor(camera: Path) -> bool:
+    return (camera / "sensor.yaml").is_file()
 
 
 def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:

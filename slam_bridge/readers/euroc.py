@@ -98,5 +98,8 @@ def _read_table(path: PathLike, widths: tuple[int, ...]) -> tuple[np.ndarray, np
     try:
         table = np.loadtxt(io.BytesIO(data), dtype=columns, delimiter=",", comments="#", ndmin=1)
     except ValueError as error:
-        raise FormatError(f"{name}: {error}") from error
+        lines = enumerate(data.splitlines(), 1)
+        bad = [k for k, line in lines if line.strip() and line[:1] != b"#" and line.count(b",") != width]
+        what = f"line {bad[0]} has not {width + 1} columns as the first" if bad else str(error)
+        raise FormatError(f"{name}: {what}. Is the file complete?") from error
     return table["stamp"], table["values"]

@@ -1,6 +1,8 @@
 """Evaluations resume, keep failures apart, run in processes, and their report says what the JSON says."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +174,42 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
         process.communicate(timeout=30)
     assert list(results.load(tmp_path).entries) == ["quick"]
     assert path.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_says_what_there_is_and_how_to_go_on(tmp_path: Path, jobs: int) -> None:
+    """From the terminal it reaches all processes: none of them prints its stack, all of them end."""
+    script = (
+        "import signal, sys\n"
+        f"sys.path.insert(0, {str(Path(eval_units.__file__).parent)!r})\n"
+        "from graphopt.cli import eval as command\n"
+        "from graphopt.cli.main import main\n"
+        "from graphopt.eval.runner import Unit\n"
+        "seconds = {'quick': 0.0, 'long': 60.0, 'longer': 60.0}\n"
+        "units = [Unit(key, 'eval_units:slow', {'seconds': one}) for key, one in seconds.items()]\n"
+        "command._KINDS['pose-graph'] = lambda args: (units, {})\n"
+        "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"    words = ['eval', 'pose-graph', 'x', '-o', {str(tmp_path / 'out')!r}, '--jobs', '{jobs}']\n"
+        "    sys.exit(main(words))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stderr is not None
+        seen = next(line for line in process.stderr if "[1/3] quick" in line)
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.communicate(timeout=30)[1]
+    assert process.returncode == 1 and "Traceback" not in seen + rest, rest
+    assert "Interrupted. 1 of 3 ended here and are in" in rest and "goes on from there" in rest
+    assert list(results.load(tmp_path / "out").entries) == ["quick"]
 
 
 def test_report_is_made_from_the_json_alone(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class Handle:
 
     def optimize(self, method: str = "lm", **options) -> tuple[Summary, list[float]]:
         """Summary, and chi2 after each iteration. Options as graphopt_options; without tolerances."""
-        chosen, summary, chi2 = self._options(method=METHODS.index(method), **options), Summary(), []
+        chosen, summary, chi2 = self.options(method=METHODS.index(method), **options), Summary(), []
         if "callback" not in options:
             chosen.callback = Callback(lambda done, data: chi2.append(done[0].chi2) or 0)
         self.done("optimize", byref(chosen), byref(summary))
@@ -125,9 +125,10 @@ class Handle:
 
     def fails_to_optimize(self, **options) -> int:
         """The status."""
-        return self.call("optimize", byref(self._options(**options)), None)
+        return self.call("optimize", byref(self.options(**options)), None)
 
-    def _options(self, **options) -> Options:
+    def options(self, **options) -> Options:
+        """Defaults without tolerances, and what is given."""
         chosen = Options()
         self.library.graphopt_default_options(byref(chosen))
         chosen.function_tolerance = chosen.step_tolerance = 0.0

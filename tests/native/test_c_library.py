@@ -166,6 +166,8 @@ def test_errors_are_a_status_and_a_sentence(library, arguments, status, message)
     [
         ("VERTEX_SE2 0 1 2\n", ":1: "),
         ("VERTEX_SE2 0 1 2 3\nEDGE_FOO 0 1\n", ":2: 'EDGE_FOO' is no tag that this library knows"),
+        ("EDGE_SE2 0 1 1 0 0\n", ":1: the file has edges and no vertices. Python's graphopt.read and"),
+        ("VERTEX_SE2 0 0 0 0\nEDGE_SE2 0 1 1 0 0 1 0\n", ":2: EDGE_SE2: got 5 numbers, expected 9 or 3"),
         ("graphopt graph 2\nvertices VERTEX_SE2 2\n0 0 0 1 2 3\n", "expected an id, got the end of the file"),
         ("graphopt graph 2\nvertices VERTEX_SE2 1\n0 0 0 1 x 3\n", ":3: expected a number, got 'x'"),
         ("graphopt graph 1\n", "expected '2', got '1'"),

@@ -1,5 +1,7 @@
 """Landmarks in wrong places: viewing rays from residuals, points minimised alone, re-seating in `auto`."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ from graphopt.types.g2o_maps import rotate_by_angle_axis
 NEVER = AutoOptions(reseat_gain=float("inf"))
 
 
-def scene(camera, seed=1, start="truth", **options):
+def scene(camera, seed=1, start: Literal["odometry", "truth"] = "truth", **options):
     """A ring of cameras around a torus."""
     return ba(cameras=8, points=120, camera=camera, seed=seed, start=start, **options)
 

@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt.errors import GraphError, ShapeError
+from graphopt.errors import FormatError, GraphError, ShapeError
 
 __all__ = ["own_types"]  # a fixture of this module
 pytestmark = pytest.mark.usefixtures("own_types")
@@ -103,6 +103,35 @@ def test_files_copies_and_pickles(tmp_path):
         for edge_set in one.edge_sets:
             edge_set.kernel[:] = 0
     assert again.chi2() == pytest.approx(graph.chi2(), rel=1e-9)
+
+
+def test_archives_keep_every_digit(tmp_path):
+    """Arities, robust kernels, levels, order and flags, and parameters; bad archives say what is wrong."""
+    graph, *_ = problem()
+    graph.add_parameters("PARAMS_SE2OFFSET", [3], [[0.1, 0.2, 0.3]])
+    graph.edge_set("EDGE_PRIOR_XY").level[2] = 4
+    graphopt.write(graph, tmp_path / "graph.npz", format="graph_npz")
+    again = graphopt.read(tmp_path / "graph.npz")
+    assert again.chi2() == graph.chi2()
+    ids = [[[vertex.id for vertex in edge.vertices] for edge in one.edges()] for one in (graph, again)]
+    assert ids[0] == ids[1]
+    for a, b in zip(graph.edge_sets, again.edge_sets, strict=True):
+        for name in ("vertices", "measurement", "information", "kernel", "kernel_width", "level"):
+            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for a, b in zip(graph.vertex_sets, again.vertex_sets, strict=True):
+        np.testing.assert_array_equal(a.fixed, b.fixed)
+        np.testing.assert_array_equal(a.estimate, b.estimate)
+    np.testing.assert_array_equal(again.parameter_set("PARAMS_SE2OFFSET").values, [[0.1, 0.2, 0.3]])
+    with np.load(tmp_path / "graph.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for change, message in (
+        ({"e0_tag": "EDGE_UNHEARD_OF"}, "EDGE_UNHEARD_OF"),
+        ({"graphopt": np.array(7)}, "layout 7"),
+        ({"v0_ids": np.arange(3)}, r"expected"),
+    ):
+        np.savez(tmp_path / "bad.npz", **{**arrays, **change})
+        with pytest.raises(FormatError, match=message):
+            graphopt.read(tmp_path / "bad.npz")
 
 
 def test_what_cannot_be_is_refused():

@@ -85,6 +85,23 @@ class Reader {
              "that `graphopt export` wrote.");
   }
 
+  // A file of edges alone needs start values, which are not made here.
+  void require_vertices(const Graph& graph) const {
+    const auto has = [&](auto member) {
+      return std::any_of(lines_.groups.begin(), lines_.groups.end(), [&](const text::Group& group) {
+        const Known* known = find(group);
+        return known != nullptr && member(*known);
+      });
+    };
+    if (!graph.vertex_sets.empty() || !has([](const Known& known) { return !known.edges.empty(); }) ||
+        has([](const Known& known) { return known.vertex != nullptr; }))
+      return;
+    fail(lines_.groups.front().lines.front(),
+         "the file has edges and no vertices. Python's graphopt.read and graphopt.initialize make some with "
+         "start "
+         "values, graphopt.write writes them.");
+  }
+
   bool has_look_alikes() const {
     return std::any_of(lines_.groups.begin(), lines_.groups.end(), [&](const text::Group& group) {
       const auto found = known_.find(group.tag);
@@ -422,6 +439,7 @@ std::int64_t read_g2o(Graph& graph, const std::string& text, const std::string& 
                       const ReadRules& rules) {
   const Reader reader(*graph.types, text, name);
   if (!rules.skip_unknown) reader.refuse_unknown();
+  reader.require_vertices(graph);
   std::string asked = rules.dialect;
   if (asked.empty())
     for (const auto& [line, words] : comments(text.substr(0, kHead), "dialect"))

@@ -26,6 +26,7 @@ struct EdgeInputs {
   const std::int32_t* vertex_rows = nullptr;     // (num_edges, number of vertex slots)
   const std::int32_t* parameter_rows = nullptr;  // (num_edges, number of parameter slots)
   std::vector<Columns<double>> data;             // measurement, information; with a kernel last its width
+  int moving = -1;                               // vertex slot whose rows a caller may give instead
 };
 
 // out[d] = sum of robustified chi2 of the edges order[first[d]] .. order[first[d + 1] - 1], added up in this

@@ -28,13 +28,16 @@ class Evaluator {
     robust_ = {programs.kernel, kernel_frame_.data(), width_.data()};
   }
 
-  // The first output, rho, of `count` edges, one per lane.
-  const double* run(const std::uint32_t* edges, int count) {
+  // The first output, rho, of `count` edges, one per lane. places: rows of the moving slot, null: as the
+  // edges have them.
+  const double* run(const std::uint32_t* edges, int count, const std::int32_t* places = nullptr) {
     std::uint32_t padded[kLanes];
+    std::int32_t moved[kLanes];
     for (int l = 0; l < kLanes; ++l) padded[l] = edges[std::min(l, count - 1)];
+    for (int l = 0; l < kLanes && places != nullptr; ++l) moved[l] = places[std::min(l, count - 1)];
     const std::int32_t* input = programs_.chi2->input_registers.data();
-    load(inputs_.vertices, inputs_.vertex_rows, padded, input);
-    load(inputs_.parameters, inputs_.parameter_rows, padded, input);
+    load(inputs_.vertices, inputs_.vertex_rows, padded, input, places == nullptr ? nullptr : moved);
+    load(inputs_.parameters, inputs_.parameter_rows, padded, input, nullptr);
     for (std::size_t k = 0; k < inputs_.data.size(); ++k) {
       const bool is_width = programs_.kernel != nullptr && k + 1 == inputs_.data.size();
       load(inputs_.data[k], padded, is_width, input);
@@ -51,11 +54,12 @@ class Evaluator {
 
  private:
   void load(const std::vector<Table>& tables, const std::int32_t* rows, const std::uint32_t* edges,
-            const std::int32_t*& input) {
+            const std::int32_t*& input, const std::int32_t* moved) {
     const std::int64_t arity = static_cast<std::int64_t>(tables.size());
     for (std::int64_t slot = 0; slot < arity; ++slot) {
+      const bool is_moving = moved != nullptr && slot == inputs_.moving;
       std::int32_t row[kLanes];
-      for (int l = 0; l < kLanes; ++l) row[l] = rows[edges[l] * arity + slot];
+      for (int l = 0; l < kLanes; ++l) row[l] = is_moving ? moved[l] : rows[edges[l] * arity + slot];
       const Table& table = tables[static_cast<std::size_t>(slot)];
       vm::rows_to_lanes(table.data, table.columns, row, input, frame_.data(), vm::kLanes);
       input += table.columns;

@@ -37,7 +37,8 @@ double damped_step(const PointSystem& system, double lambda, double (&step)[3]) 
 // Evaluates points of one thread.
 class Evaluation {
  public:
-  explicit Evaluation(const std::vector<PointEdges>& edges) : edges_(edges) {
+  Evaluation(const std::vector<PointEdges>& edges, std::int64_t num_points)
+      : edges_(edges), num_points_(num_points) {
     evaluators_.reserve(edges.size());  // they must not move
     for (const PointEdges& one : edges) evaluators_.emplace_back(one.programs, one.inputs);
   }
@@ -47,13 +48,15 @@ class Evaluation {
     for (const std::int64_t point : points) systems[point - base] = {};
     for (std::size_t g = 0; g < edges_.size(); ++g) {
       count_ = 0;
-      for (const std::int64_t point : points)
-        for (std::uint32_t edge = edges_[g].first[point]; edge < edges_[g].first[point + 1]; ++edge) {
+      for (const std::int64_t place : points) {
+        const std::uint32_t* first = edges_[g].first + place % num_points_;
+        for (std::uint32_t edge = first[0]; edge < first[1]; ++edge) {
           edge_[count_] = edge;
-          place_[count_] = point - base;
-          if (++count_ == kLanes) add(g, systems);
+          place_[count_] = static_cast<std::int32_t>(place);
+          if (++count_ == kLanes) add(g, base, systems);
         }
-      if (count_ > 0) add(g, systems);
+      }
+      if (count_ > 0) add(g, base, systems);
     }
     for (const std::int64_t point : points) {
       double& chi2 = systems[point - base].chi2;
@@ -62,25 +65,26 @@ class Evaluation {
   }
 
  private:
-  void add(std::size_t g, PointSystem* systems) {
+  void add(std::size_t g, std::int64_t base, PointSystem* systems) {
     Evaluator& evaluator = evaluators_[g];
-    const double* rho = evaluator.run(edge_, count_);
-    for (int l = 0; l < count_; ++l) systems[place_[l]].chi2 += rho[l];
+    const double* rho = evaluator.run(edge_, count_, place_);
+    for (int l = 0; l < count_; ++l) systems[place_[l] - base].chi2 += rho[l];
     for (int k = 0; k < 6; ++k) {
       const double* entry = evaluator.output(edges_[g].h + k);
-      for (int l = 0; l < count_; ++l) systems[place_[l]].h[k] += entry[l];
+      for (int l = 0; l < count_; ++l) systems[place_[l] - base].h[k] += entry[l];
     }
     for (int k = 0; k < 3; ++k) {
       const double* entry = evaluator.output(edges_[g].b + k);
-      for (int l = 0; l < count_; ++l) systems[place_[l]].b[k] += entry[l];
+      for (int l = 0; l < count_; ++l) systems[place_[l] - base].b[k] += entry[l];
     }
     count_ = 0;
   }
 
   const std::vector<PointEdges>& edges_;
+  std::int64_t num_points_;
   std::vector<Evaluator> evaluators_;
   std::uint32_t edge_[kLanes] = {};
-  std::int64_t place_[kLanes] = {};
+  std::int32_t place_[kLanes] = {};
   int count_ = 0;
 };
 
@@ -111,16 +115,17 @@ void judge(Search& search, const PointSystem& tried, PointSystem& system, double
 
 }  // namespace
 
-void minimise_points(const std::vector<PointEdges>& edges, double* points, std::int64_t num_points,
-                     const PointRounds& rounds, PointSystem* systems, bool* falls) {
+void minimise_points(const std::vector<PointEdges>& edges, std::int64_t num_points, double* points,
+                     std::int64_t num_places, const PointRounds& rounds, PointSystem* systems, bool* falls) {
+  if (num_places == 0) return;
   std::int64_t num_edges = 0;
-  for (const PointEdges& one : edges) num_edges += one.first[num_points];
+  for (const PointEdges& one : edges) num_edges += one.first[num_points] * (num_places / num_points);
   const int threads = num_shares(num_edges * kLanes * std::max(1, rounds.rounds * rounds.iterations));
   constexpr int kSharesPerThread = 4;
   const int shares = threads == 1 ? 1 : kSharesPerThread * threads;
-  for_each_share(num_points, shares, [&](int, std::int64_t begin, std::int64_t end) {
+  for_each_share(num_places, shares, [&](int, std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
-    Evaluation evaluation(edges);
+    Evaluation evaluation(edges, num_points);
     std::vector<PointSystem> tried(kChunk);
     std::vector<Search> searches(kChunk);
     std::vector<std::int64_t> taking_part;

@@ -13,6 +13,7 @@ struct PointEdges {
   EdgePrograms programs;  // `chi2`: -> rho, then H and b
   EdgeInputs inputs;      // the table of the points' slot is what moves
   const std::uint32_t* first = nullptr;
+  std::int64_t num_points = 0;
   int h = 0, b = 0;  // outputs where the points' block of H (upper triangle by columns) and their b begin
 };
 
@@ -37,13 +38,15 @@ inline void solve_positive(const double (&m)[6], const double (&y)[3], double (&
 
 struct PointRounds {
   int rounds = 0, iterations = 0;  // 0 rounds: points stay
-  const double* bound = nullptr;  // (num_points,): those with a larger chi2 take part in the first round only
+  const double* bound = nullptr;  // (num_places,): those with a larger chi2 take part in the first round only
 };
 
-// Each point takes its own damped Gauss-Newton steps, (H + lambda diag(H)) dx = b, accepted or rejected one
-// by one. A round begins with the same lambda; after it only points go on that still fall. No point ends
-// higher. points (num_points, 3) move; falls[k]: the last step still lowered chi2, or promised to.
-void minimise_points(const std::vector<PointEdges>& edges, double* points, std::int64_t num_points,
-                     const PointRounds& rounds, PointSystem* systems, bool* falls);
+// Each place takes its own damped Gauss-Newton steps, (H + lambda diag(H)) dx = b, accepted or rejected one
+// by one. Place k has the edges of point k mod num_points: several starts of each point, one after the other.
+// A round begins with the same lambda; after it only points go on that still fall. No place ends higher.
+// places (num_places, 3), which the edges' moving slots refer to, move; falls[k]: the last step still lowered
+// chi2, or promised to.
+void minimise_points(const std::vector<PointEdges>& edges, std::int64_t num_points, double* places,
+                     std::int64_t num_places, const PointRounds& rounds, PointSystem* systems, bool* falls);
 
 }  // namespace graphopt::edges

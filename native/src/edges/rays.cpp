@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "edges/evaluator.h"
 #include "edges/shares.h"
@@ -14,6 +15,7 @@ constexpr double kArrived = 1e-9;     // largest Newton step relative to the spr
 constexpr double kConverged = 1e-6;   // last Newton step relative to the distance
 constexpr double kProbe = 1e-3;       // s relative to the spread of the points
 constexpr double kConsistent = 0.05;  // relative difference of the distances that s and -s give
+constexpr double kParallel = 1e-12;   // added to the normal equations of rays that meet
 constexpr double kLift = 1e-9;        // of H of rank 2, relative to its trace
 
 double trace(const PointSystem& one) { return one.h[0] + one.h[2] + one.h[5]; }
@@ -139,6 +141,59 @@ void viewing_rays(const PointEdges& edges, std::int64_t num_edges, double* point
     for (std::int64_t first = begin; first < end; first += kLanes)
       search.run(first, static_cast<int>(std::min<std::int64_t>(kLanes, end - first)), out);
   });
+}
+
+void candidate_places(const std::vector<SeenRays>& rays, std::int64_t num_points,
+                      const std::vector<double>& fractions, double* out) {
+  struct Sums {
+    double normal[6] = {}, right[3] = {};  // sum of I - r r', of (I - r r') c
+    double centre[3] = {}, direction[3] = {}, distance = 0.0;
+    int count = 0;
+  };
+  std::vector<Sums> sums(static_cast<std::size_t>(num_points));
+  for (const SeenRays& one : rays)
+    for (std::int64_t k = 0; k < one.size; ++k) {
+      if (!one.known[k]) continue;
+      Sums& sum = sums[static_cast<std::size_t>(one.point[k])];
+      const double *c = one.centre + 3 * k, *r = one.direction + 3 * k;
+      const double along = r[0] * c[0] + r[1] * c[1] + r[2] * c[2];
+      for (int j = 0, at = 0; j < 3; ++j) {
+        for (int i = 0; i <= j; ++i, ++at) sum.normal[at] += (i == j) - r[i] * r[j];
+        sum.right[j] += c[j] - along * r[j];
+        sum.centre[j] += c[j];
+        sum.direction[j] += r[j];
+      }
+      sum.distance += one.distance[k];
+      ++sum.count;
+    }
+  for (std::int64_t p = 0; p < num_points; ++p) {
+    Sums& sum = sums[static_cast<std::size_t>(p)];
+    for (const int k : {0, 2, 5}) sum.normal[k] += kParallel;
+    double meeting[3];
+    solve_positive(sum.normal, sum.right, meeting);
+    const double count = sum.count, nothing = std::numeric_limits<double>::quiet_NaN();
+    for (int i = 0; i < 3; ++i) {
+      out[3 * p + i] = sum.count < 2 ? nothing : meeting[i];
+      for (std::size_t f = 0; f < fractions.size(); ++f)
+        out[3 * (static_cast<std::int64_t>(f + 1) * num_points + p) + i] =
+            sum.centre[i] / count + fractions[f] * (sum.distance / count) * (sum.direction[i] / count);
+    }
+  }
+}
+
+void mark_front(const std::vector<SeenRays>& rays, std::int64_t num_points, const double* places,
+                std::int64_t num_places, bool* front) {
+  std::fill(front, front + num_places, true);
+  for (const SeenRays& one : rays)
+    for (std::int64_t k = 0; k < one.size; ++k) {
+      if (!one.known[k]) continue;
+      const double *c = one.centre + 3 * k, *r = one.direction + 3 * k;
+      for (std::int64_t place = one.point[k]; place < num_places; place += num_points) {
+        const double* x = places + 3 * place;
+        const double depth = (x[0] - c[0]) * r[0] + (x[1] - c[1]) * r[1] + (x[2] - c[2]) * r[2];
+        if (depth <= 0.0) front[place] = false;
+      }
+    }
 }
 
 }  // namespace graphopt::edges

@@ -132,6 +132,23 @@ def test_folders_that_kalibr_extracts_from_bags(tmp_path, ending):
     assert [one.shape for one in sequence.images(0)] == [(48, 64), (48, 64)]
 
 
+def test_cameras_without_calibration_and_tables_that_break_off_are_named(tmp_path):
+    """The other camera's numbers are not taken for it; the line that is cut is said."""
+    folder = write_asl(tmp_path / "a")
+    (folder / "mav0" / "cam0" / "sensor.yaml").unlink()
+    with pytest.raises(
+        SequenceError, match=r"images of cam0 and cam1, .* of 1 camera\. cam0/sensor\.yaml is missing"
+    ):
+        open_sequence("euroc", folder)
+    whole = write_asl(tmp_path / "b")
+    table = whole / "mav0" / "imu0" / "data.csv"
+    table.write_text(table.read_text() + "2200,0,0")
+    with pytest.raises(
+        GraphOptError, match=r"imu0/data\.csv: line 4 has not 7 columns as the first\. Is the file"
+    ):
+        open_sequence("euroc", whole)
+
+
 def test_archives_that_were_not_unpacked_are_named(tmp_path):
     """The way out is in the message."""
     (tmp_path / "MH_01_easy.zip").write_bytes(b"PK")

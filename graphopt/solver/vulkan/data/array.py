@@ -44,8 +44,9 @@ def unpack_wide(words: np.ndarray, has_float64: bool) -> np.ndarray:
     """Wide numbers, as (n,) float64 bit patterns, back to float64."""
     if has_float64:
         return words
-    pairs = words.view(np.float32).reshape(-1, 2).astype(np.float64)
-    return pairs[:, 0] + pairs[:, 1]
+    found = np.empty((words.size, 1))
+    kernels.unpad_rows(words, 1, "two_floats", np.ones(words.size, bool), found)
+    return found[:, 0]
 
 
 class DeviceArray:

@@ -287,6 +287,12 @@ class DeviceEdges:
         groups = -(-num // kernel.workgroup_size)
         return self._context.generated(kernel, buffers, params, groups, self.bytes_of(num))
 
+    def landmark_kernels(self) -> Iterator[gpu.GpuKernel]:
+        """What a look at landmarks runs, where the edges are images of any (`solver.reseat`)."""
+        view = self.primary.view
+        if self.signature.edge_type.residual_dim == 2 and view.num_kept_tiles < view.num_tiles:
+            yield gpu.chi2_by_vertex_kernel(self.signature, view.slot, self._arithmetic)
+
     def chi2_by_vertex_launches(self, slot: int, version: Version, sums: Any) -> list[Launch]:
         """chi2 of each destination of a slot, an accumulator each."""
         arrays, kernel = self.views[slot], gpu.chi2_by_vertex_kernel(self.signature, slot, self._arithmetic)

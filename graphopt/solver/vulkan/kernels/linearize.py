@@ -160,6 +160,7 @@ class DeviceLinearizer:
         yield from self._chi2_launches.kernels()
         for edges in self.edges:
             yield from edges.evaluation.kernels()
+            yield from edges.landmark_kernels()
         for one in self._writers:
             yield from one.kernels()
 
