@@ -187,10 +187,6 @@ class StoredProduct:
     holds_estimate: tuple[bool, ...]
     """Per slot: packed records hold the estimate before x."""
     arithmetic: Arithmetic
-    staged: EdgeProduct | None = None
-    macros: Sequence[str] = ()
-    shared: Sequence[str] = ()
-    gather: Sequence[str] = ()
 
     name = "stored"
 

@@ -97,8 +97,9 @@ class Pcg {
   // x (dim) := approximate solution, from x = 0; x may be b.
   void solve(const double* b, double* x);
 
-  // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and where i g < max(share times
-  // the model, worth) after a quarter of the iterations of the solve before, 10 to 30, or 30. 0, 0: neither.
+  // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and, after a quarter of the
+  // iterations of the solve before (10 to 30; 30 in the first), where i g < max(share times the model, worth).
+  // 0, 0: neither.
   void set_early_stop(double share, double worth) { share_ = share, worth_ = worth; }
 
   // Forget the solve before.
