@@ -15,7 +15,7 @@ structure); the device's own time of a factorisation and of a solve (timestamps,
 "cold": before, with the clocks of an idle device), with GFLOP/s;
 `floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
 the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
---profile adds the device time by kind of step. --update-lanes, --outer: other than the constants of `work`.
+--profile adds the device time by kind of step. --outer: another than `work.OUTER`.
 """
 
 from __future__ import annotations
@@ -304,7 +304,6 @@ def main() -> None:
     parser.add_argument("--no-cpu", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--update-lanes", type=int, choices=(64, 128), help="invocations of chol_update")
     parser.add_argument("--outer", type=int, help="columns between trailing updates, a multiple of 32")
     parser.add_argument("--list", action="store_true", help="print the default cases")
     args = parser.parse_args()
@@ -313,7 +312,6 @@ def main() -> None:
         return
     modules: tuple[Any, ...] = (factor, work)
     for module in modules:  # to calibrate them
-        module.UPDATE_LANES = args.update_lanes or module.UPDATE_LANES
         module.OUTER = args.outer or module.OUTER
     device = shared_device(args.device)
     figures = device_figures(device)

@@ -58,7 +58,7 @@ void store(Front f) {
   }
   if (LANE < f.n || LANE >= f.f) return;
   const uint last = COLUMN(f.n - 1) + f.n, r = LANE - f.n;
-  [[unroll]] for (uint j = 0; j < MOST_COLUMNS; ++j) {
+  [[unroll]] for (uint j = 0; j < COLUMNS; ++j) {
     // The last pivot has been subtracted from the next column only.
     if (j <= r) AT(updates, f.update, j * f.m + r) = j == 0 ? row[0] : row[j] - held * area[last + j];
   }

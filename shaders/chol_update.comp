@@ -2,8 +2,8 @@
 // A tile of 64 x 64 of large fronts: C -= L(rows, from .. to) S L(columns, from .. to)'.
 //   WHOLE 0: C are columns of the factor from `to` on, of fronts with more pivots
 //   WHOLE 1: C is the Schur complement, from .. to are all pivots
-// An invocation holds 8 x 4 entries where there are 128 of them, 8 x 8 where there are 64; operands pass through shared memory,
-// the next 16 or 8 columns are on their way to registers while the present ones are used.
+// An invocation holds 8 x 4 entries; operands pass through shared memory, the next 16 columns are on their way to registers
+// while the present ones are used.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 5
 #include "common.glsl"
@@ -16,15 +16,15 @@ FRONT_INOUT(2, factor)
 FRONT_INOUT(3, updates)
 INPUT(4, real, signs)
 
-// Loops have numbers as their bounds, so that every driver unrolls them; what the workgroup's size leaves out is a condition.
-const uint TILE = 64, LINE = TILE + 1, LOADS = 8, PER_ROW = 8, MOST_COLS = 8, MOST_DEPTH = 16;
-const uint TEAMS = WORKGROUP_SIZE / TILE, DEPTH = WORKGROUP_SIZE / 8, COLS = WORKGROUP_SIZE / 8, PER_COL = TILE / COLS;
-shared real left[MOST_DEPTH * LINE], right[MOST_DEPTH * LINE];
+// 128 invocations
+const uint TILE = 64, DEPTH = 16, LINE = TILE + 1, LOADS = TILE * DEPTH / 128;
+const uint PER_ROW = TILE / 8, PER_COL = TILE / 16;
+shared real left[DEPTH * LINE], right[DEPTH * LINE];
 real next_left[LOADS], next_right[LOADS];
 
 void fetch(Front f, uint depth, uint end, uint first_row, uint first_col) {
   [[unroll]] for (uint q = 0; q < LOADS; ++q) {
-    const uint k = depth + LANE / TILE + TEAMS * q, row = first_row + LANE % TILE, col = first_col + LANE % TILE;
+    const uint k = depth + LANE / TILE + 2 * q, row = first_row + LANE % TILE, col = first_col + LANE % TILE;
     const uint column = k * f.f;
     next_left[q] = k < end && row < f.f ? AT(factor, f.factor, column + row) : ZERO;
     real other = k < end && col < f.f ? AT(factor, f.factor, column + col) : ZERO;
@@ -39,35 +39,31 @@ void main() {
   const uint begin = WHOLE != 0 ? 0 : push.from, end = WHOLE != 0 ? f.n : push.to;
   const uint first_row = end + TILE * (list.at[entry + 1] & 0xffff), first_col = end + TILE * (list.at[entry + 1] >> 16);
   const uint ry = LANE % 8, cx = LANE / 8;
-  real sum[PER_ROW][MOST_COLS];
+  real sum[PER_ROW][PER_COL];
   [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
-    [[unroll]] for (uint j = 0; j < MOST_COLS; ++j) sum[i][j] = ZERO;
+    [[unroll]] for (uint j = 0; j < PER_COL; ++j) sum[i][j] = ZERO;
   }
   fetch(f, begin, end, first_row, first_col);
   for (uint depth = begin; depth < end; depth += DEPTH) {
     barrier();
     [[unroll]] for (uint q = 0; q < LOADS; ++q) {
-      left[(LANE / TILE + TEAMS * q) * LINE + LANE % TILE] = next_left[q];
-      right[(LANE / TILE + TEAMS * q) * LINE + LANE % TILE] = next_right[q];
+      left[(LANE / TILE + 2 * q) * LINE + LANE % TILE] = next_left[q];
+      right[(LANE / TILE + 2 * q) * LINE + LANE % TILE] = next_right[q];
     }
     barrier();
     if (depth + DEPTH < end) fetch(f, depth + DEPTH, end, first_row, first_col);
-    [[unroll]] for (uint k = 0; k < MOST_DEPTH; ++k) {
-      if (k >= DEPTH) continue;
-      real a[PER_ROW], b[MOST_COLS];
+    [[unroll]] for (uint k = 0; k < DEPTH; ++k) {
+      real a[PER_ROW], b[PER_COL];
       [[unroll]] for (uint i = 0; i < PER_ROW; ++i) a[i] = left[k * LINE + ry + 8 * i];
-      [[unroll]] for (uint j = 0; j < MOST_COLS; ++j) b[j] = j < PER_COL ? right[k * LINE + cx + COLS * j] : ZERO;
+      [[unroll]] for (uint j = 0; j < PER_COL; ++j) b[j] = right[k * LINE + cx + 16 * j];
       [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
-        [[unroll]] for (uint j = 0; j < MOST_COLS; ++j) {
-          if (j < PER_COL) sum[i][j] += a[i] * b[j];
-        }
+        [[unroll]] for (uint j = 0; j < PER_COL; ++j) sum[i][j] += a[i] * b[j];
       }
     }
   }
   const uint last_col = WHOLE != 0 ? f.f : f.n;
-  [[unroll]] for (uint j = 0; j < MOST_COLS; ++j) {
-    if (j >= PER_COL) continue;
-    const uint c = first_col + cx + COLS * j;
+  [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
+    const uint c = first_col + cx + 16 * j;
     [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
       const uint r = first_row + ry + 8 * i;
       if (r < c || r >= f.f || c >= last_col) continue;

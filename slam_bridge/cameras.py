@@ -129,6 +129,19 @@ class Camera:
         body = SE3(np.asarray(world_T_body, float)).inverse_act(np.asarray(point_world, float))
         return np.asarray(SE3(self.body_T_cam).inverse_act(body))
 
+    def in_world(self, world_T_body: Any, point_cam: Any) -> np.ndarray:
+        """The other way round: points (..., 3) of the camera's frame in the world."""
+        body = SE3(self.body_T_cam).act(np.asarray(point_cam, float))
+        return np.asarray(SE3(np.asarray(world_T_body, float)).act(body))
+
+    def locate(self, pixel: Any, right: Any) -> np.ndarray:
+        """Points (..., 3) in the camera's frame of pixels (..., 2) and columns (...,) in the right image."""
+        if self.baseline is None:
+            raise CameraError(f"camera {self.name!r} has no baseline, so there is no right image.")
+        ray, left = self.unproject(pixel), np.asarray(pixel, float)[..., 0]
+        depth = self.intrinsics[0] * self.baseline / (left - np.asarray(right, float))
+        return ray / ray[..., 2:] * depth[..., None]
+
     def right_column(self, point_cam: Any) -> np.ndarray:
         """Columns (...,) in the right image of a rectified pair [px]."""
         if self.baseline is None:

@@ -11,11 +11,10 @@
 #define GRAPHOPT_CHOL_ELIMINATE_GLSL
 
 const uint SEGMENT = 16;
-real row[MOST_COLUMNS];  // of this invocation; when all is done row[j] is entry (r, num_pivots + j)
+real row[COLUMNS];  // of this invocation; when all is done row[j] is entry (r, num_pivots + j)
 real held;          // L_rk of the last pivot
 
-// Pivots BEGIN .. BEGIN + 15. Loops over a row have numbers as their bounds, so that every driver unrolls them and the row
-// stays in registers.
+// Pivots BEGIN .. BEGIN + 15: what is left of a row is as long as the text says, so that rows stay in registers.
 #define ELIMINATE_SEGMENT(BEGIN)                                                                             \
   if (BEGIN < COLUMNS) {                                                                                     \
     const uint end = min(BEGIN + SEGMENT, num_pivots);                                                       \
@@ -24,12 +23,10 @@ real held;          // L_rk of the last pivot
       const uint column = COLUMN(k), before = COLUMN(max(k, 1) - 1);                                         \
       const real pivot = area[column + k];                                                                   \
       const real inverse = good_pivot(pivot, limits[k]) ? ONE / pivot : ONE;                                 \
-      [[unroll]] for (uint j = 1; j < MOST_COLUMNS - BEGIN; ++j) {                                           \
-        if (j + BEGIN < COLUMNS) row[j] -= held * area[before + k + j];                                      \
-      }                                                                                                      \
+      [[unroll]] for (uint j = 1; j + BEGIN < COLUMNS; ++j) row[j] -= held * area[before + k + j];           \
       held = row[0] * inverse;                                                                               \
       row[0] = row[1] - held * area[column + k + 1];                                                         \
-      [[unroll]] for (uint j = 2; j < MOST_COLUMNS - BEGIN; ++j) row[j - 1] = row[j];                        \
+      [[unroll]] for (uint j = 2; j + BEGIN < COLUMNS; ++j) row[j - 1] = row[j];                             \
       if (r > k && r < num_rows && k + 1 < num_pivots) area[COLUMN(k + 1) + r] = row[0];                     \
     }                                                                                                        \
   }
@@ -37,7 +34,7 @@ real held;          // L_rk of the last pivot
 // Columns 0 .. num_pivots - 1 of num_rows rows; num_columns of a row are brought up to date.
 void eliminate(uint num_rows, uint num_columns, uint num_pivots) {
   const uint r = LANE;
-  [[unroll]] for (uint c = 0; c < MOST_COLUMNS; ++c) {
+  [[unroll]] for (uint c = 0; c < COLUMNS; ++c) {
     row[c] = c < num_columns && r >= c && r < num_rows ? area[COLUMN(c) + r] : ZERO;
   }
   held = ZERO;

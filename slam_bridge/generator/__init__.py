@@ -4,6 +4,7 @@ from slam_bridge.generator.characters import CHARACTERS, Character, character
 from slam_bridge.generator.images import ImageMaker, ImageOptions
 from slam_bridge.generator.imu import SimulatedImu, perfect_imu, simulate_imu
 from slam_bridge.generator.motions import built_in
+from slam_bridge.generator.problem import ProblemOptions, generate_problem
 from slam_bridge.generator.render import Renderer, View
 from slam_bridge.generator.scene import Box, Face, Scene, scene_around
 from slam_bridge.generator.sensors import Sensors, sensors
@@ -20,6 +21,7 @@ __all__ = [
     "ImageMaker",
     "ImageOptions",
     "Motion",
+    "ProblemOptions",
     "Renderer",
     "Scene",
     "Sensors",
@@ -33,6 +35,7 @@ __all__ = [
     "character",
     "fallen_leaves",
     "find_truth",
+    "generate_problem",
     "generate_sequence",
     "perfect_imu",
     "plan_sequence",

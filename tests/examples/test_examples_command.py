@@ -46,7 +46,7 @@ OUTPUTS = {
     "volumetric_deformation": "png",
 }
 """Example -> suffix of what it writes."""
-OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors"}
+OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors", "slam_backend"}
 HELPERS = {"command", "images", "meshes"}
 
 

@@ -65,12 +65,15 @@ def test_a_blur_that_varies():
     assert after < 0.8 * before
 
 
-def test_on_a_gpu_it_is_the_same():
-    """Edges on the device, sums on the host."""
-    truth, weights = deconvolution.generated(12), deconvolution.disk(3)
+@pytest.mark.parametrize(("size", "blur", "varies"), [(12, 3, False), (16, 11, False), (12, 3, True)])
+def test_on_a_gpu_it_is_the_same(size, blur, varies):
+    """Pixels, sums and edges on the device."""
+    truth = deconvolution.generated(size)
+    weights = deconvolution.varying_motion(blur, truth.shape) if varies else deconvolution.disk(blur)
     counted = deconvolution.counted_photons(truth, weights, 200.0)
     ends = [deconvolution.sharpen(counted, weights, device=one)[1] for one in ("cpu", "vulkan")]
     assert ends[1].final_chi2 == pytest.approx(ends[0].final_chi2, rel=1e-3)
+    assert "cpu" not in ends[1].device and "host" not in str(ends[1].schedule)
 
 
 def test_the_command(tmp_path, capsys):

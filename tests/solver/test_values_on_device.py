@@ -7,7 +7,7 @@ from value_graphs import everything, own_types_of_module, skinned, types, with_v
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, SolverError
 from graphopt.solver.computed.device_solver import DeviceValuesSolver
 from graphopt.solver.computed.materialized import MaterializedSolver
 from graphopt.solver.computed.structure import ValuesStructure
@@ -173,3 +173,49 @@ def test_auto_keeps_many_values(types, monkeypatch):
     assert way(computed="inline") == "cholesky"
     graph = with_values(types)
     assert graphopt.optimize(graph, "gn", 1, device="cpu").linear_solver != "pcg"
+
+
+def test_memory_does_not_depend_on_the_number_of_terms():
+    """Of sums over a grid: 3 x 3 weights take what 11 x 11 take, but for the weights and the border."""
+    sizes = []
+    for width in (3, 11):
+        Light, Seen = graphopt.group_type("VdMany", 1), graphopt.sum_type("VdManySum")
+
+        @graphopt.edge_type(vertices=(Seen,), measurement_dim=1)
+        def VdManyEdge(seen, measured):
+            """Of a sum."""
+            return seen - measured
+
+        graph = graphopt.Graph()
+        light = graph.add_grid(Light, (40, 40), estimates=np.ones((40, 40, 1)))
+        seen = graph.add_convolution(Seen, light, np.full((width, width), 1.0 / width**2), boundary="mirror")
+        graph.add_stencil(VdManyEdge, [seen], [(0, 0)], 1.5)
+        solver = on_device(graph)
+        solver.linearize()
+        sizes.append(solver._chain.nbytes)
+    padded = 4 * 8 * (50 * 50 - 42 * 42)  # tables of places beyond the border
+    assert sizes[1] - sizes[0] < 2 * padded + 20 * (11 * 11 - 3 * 3)
+
+
+def test_values_that_are_too_large_are_named():
+    """With the way out."""
+    Wide = graphopt.group_type("VdWide", 3)
+
+    @graphopt.computed_type(vertices=(Wide,))
+    def VdSixteen(x):
+        """Sixteen numbers."""
+        return np.concatenate([x, x, x, x, x, x[:1]])
+
+    @graphopt.edge_type(vertices=(VdSixteen,))
+    def VdSixteenEdge(value):
+        """All of them."""
+        return value - 1.0
+
+    graph = graphopt.Graph()
+    wide = graph.add_array(Wide, np.zeros((2, 3)))
+    values = graph.add_computed(VdSixteen, graphopt.sequential(wide))
+    graph.add_edges(VdSixteenEdge, graphopt.sequential(values))
+    assert graphopt.optimize(graph.copy(), device="cpu", computed="materialize").final_chi2 < 1e-20
+    shared_device("address")
+    with pytest.raises(SolverError, match=r"COMPUTED_VD_SIXTEEN has 16 numbers.*computed='inline'"):
+        graphopt.optimize(graph, device="vulkan", computed="materialize")

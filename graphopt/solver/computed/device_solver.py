@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from graphopt.device import VulkanDevice, open_device
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, SolverError
 from graphopt.graph import Graph, Selection
 from graphopt.solver.computed.device_chain import TERM_SCHEDULES, DeviceChain
 from graphopt.solver.computed.structure import ValuesStructure
 from graphopt.solver.registry import Schedule, SolverOptions
+from graphopt.solver.vulkan.data.layout import MAX_BLOCK_DIM
 from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table, symmetric_product
 from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
@@ -300,4 +301,10 @@ def device_values_solver(
     device = open_device(options.device)
     if not isinstance(device, VulkanDevice) or options.schedule == "host":
         return None
+    for one in selection.vertex_sets:
+        if one.type.tangent_dim > MAX_BLOCK_DIM:
+            raise SolverError(
+                f"{one.type.tag} has {one.type.tangent_dim} numbers; where values are kept on a device, they "
+                f"and vertices have at most {MAX_BLOCK_DIM}. Use computed='inline', or device='cpu'."
+            )
     return DeviceValuesSolver(graph, ValuesStructure(graph, selection), options, device)

@@ -34,7 +34,6 @@ from graphopt.solver.vulkan.cholesky.work import (
     OUTER,
     PANEL_FLOPS,
     UPDATE_FLOPS,
-    UPDATE_LANES,
     Level,
     Run,
     Work,
@@ -243,7 +242,7 @@ class DeviceCholesky:
         self, recorder: Any, run: Run, updates: Any, span: tuple[int, int] | None, depth: int
     ) -> None:
         """span: columns that later ones are updated by; None: all pivots, for the Schur complement."""
-        kernel = self.shader("update", 5, 3, {0: UPDATE_LANES, 1: int(span is None)})
+        kernel = self.shader("update", 5, 3, {0: 128, 1: int(span is None)})
         buffers = (self.words, self.fronts, self.factor, updates, self.signs)
         self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0), UPDATE_FLOPS * depth)
 

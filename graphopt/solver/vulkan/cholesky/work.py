@@ -17,8 +17,6 @@ PANEL_ROWS = 64
 """Rows of a workgroup of chol_panel."""
 UPDATE_TILE = 64
 """Rows and columns of a workgroup of chol_update."""
-UPDATE_LANES = 128
-"""Its invocations: 128, or 64 with twice as many entries each."""
 ASSEMBLE_TILE = 32
 OUTER = 256
 """Columns that are factored before all later ones are updated by them."""
