@@ -98,8 +98,8 @@ class Pcg {
   void solve(const double* b, double* x);
 
   // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and, after a quarter of the
-  // iterations of the solve before (10 to 30; 30 in the first), where i g < max(share times the model, worth).
-  // 0, 0: neither.
+  // iterations of the solve before (10 to 30; 30 in the first), where i g < max(share times the model,
+  // worth). 0, 0: neither.
   void set_early_stop(double share, double worth) { share_ = share, worth_ = worth; }
 
   // Forget the solve before.
