@@ -19,10 +19,10 @@ INPUT(7, real, thresholds)
 OUTPUT(8, real, signs)
 INOUT(9, uint, status)
 
-shared real area[MAX_ROWS * (MAX_ROWS + 3) / 2];  // rows past the last column's are read, though not used
+shared real area[MAX_ROWS * (MAX_ROWS + 1) / 2 + 80];  // rows past the last column's are read, though not used
 shared real scale[MAX_ROWS], limits[MAX_ROWS];
 uint num_rows;
-#define COLUMNS MAX_ROWS
+#define COLUMNS 64  // a number: with a specialization constant drivers may keep rows in memory
 #define MOST_COLUMNS 64
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"

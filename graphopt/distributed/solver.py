@@ -4,7 +4,7 @@ It implements `solver.block_solver.BlockSolver`, so that every algorithm, stop r
 one rank. Its vectors are `vectors.RankVector`: the kept vertices of all ranks, then this rank's eliminated
 ones. Collectives per call:
 
-    linearize   one sum of 1 + 2 kept_dim numbers (chi2, b, H's diagonal)
+    linearize   one sum: chi2, b and H's diagonal, of the kept vertices (iterating: of those of several ranks)
     solve       exact: one sum of S and b_s;  conjugate gradients: one of b_s and of diagonal blocks, and one
                 per iteration, of the rows that several ranks have
     trial       solve, and chi2, gain and step size
@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
-from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate
+from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
@@ -94,8 +94,7 @@ class DistributedBlockSolver(TrialsByParts):
                 GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
             )
         self.dim = self.kept_dim + part.own_dim
-        self._kept_b, self._kept_diagonal = np.zeros(self.kept_dim), np.zeros(self.kept_dim)
-        self._kept_step: np.ndarray | None = np.zeros(self.kept_dim)
+        self._kept = {name: np.zeros(self.kept_dim) for name in ("b", "diagonal", "dx")}
 
     # ---------------------------------------------------------------- vectors
 
@@ -109,33 +108,31 @@ class DistributedBlockSolver(TrialsByParts):
         """The rank's own entries of a vector."""
         return np.concatenate([vector[self.part.kept_scalars], vector[self.kept_dim :]])
 
+    def _kept_vector(self, name: str) -> np.ndarray:
+        """(kept_dim,) b, diagonal or dx of the kept vertices of all ranks."""
+        return self._kept[name]
+
     @property
     def b(self) -> RankVector:
         """Right-hand side."""
-        return self._with_own(self._kept_b, "b")
+        return self._with_own(self._kept_vector("b"), "b")
 
     @property
     def diagonal(self) -> RankVector:
         """Diagonal of H."""
-        return self._with_own(self._kept_diagonal, "diagonal")
+        return self._with_own(self._kept_vector("diagonal"), "diagonal")
 
     @property
     def dx(self) -> RankVector:
         """Step."""
-        if self._kept_step is None:
-            self._kept_step = self._gathered_step()
-        return self._with_own(self._kept_step, "dx")
+        return self._with_own(self._kept_vector("dx"), "dx")
 
     @dx.setter
     def dx(self, step: np.ndarray) -> None:
         plain = np.asarray(step)
-        self._kept_step = plain[: self.kept_dim].copy()
+        self._kept["dx"] = plain[: self.kept_dim].copy()
         if self.part.solver is not None:
             self.part.solver.dx = self._local(plain)
-
-    def _gathered_step(self) -> np.ndarray:
-        """(kept_dim,) the step of the kept vertices of all ranks."""
-        raise NotImplementedError
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -147,7 +144,7 @@ class DistributedBlockSolver(TrialsByParts):
         packed[0] = chi2
         packed[1 + places], packed[1 + kept + places] = b, diagonal
         total = self.comm.sum(packed)
-        self._kept_b, self._kept_diagonal = total[1 : 1 + kept], total[1 + kept :]
+        self._kept["b"], self._kept["diagonal"] = total[1 : 1 + kept], total[1 + kept :]
         return float(total[0])
 
     def chi2(self) -> float:
@@ -256,7 +253,7 @@ class FormedBlockSolver(DistributedBlockSolver):
         kept = self._system.solve(formed, full[: self.kept_dim])
         if kept is None:
             return False
-        self._kept_step = kept
+        self._kept["dx"] = kept
         if self.part.solver is not None:
             self.part.solver.dx = self.part.back_substitute(np.ascontiguousarray(kept[places]))
         return True
@@ -286,6 +283,15 @@ class IteratingBlockSolver(DistributedBlockSolver):
         coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
         self._tolerance = options.pcg_tolerance or coarse
         self._double: IteratingBlockSolver | None = None
+        self._local_kept: dict[str, np.ndarray] = {}
+        """b and diag(H) of all ranks, in the rank's own kept rows."""
+        self.iterations: int | None = None
+        """Of the last solve of this optimization."""
+
+    def refresh(self) -> None:
+        """Take the numbers of each rank's share; every optimization takes the same way."""
+        super().refresh()
+        self.iterations = None
 
     @property
     def precision(self) -> str:
@@ -307,22 +313,39 @@ class IteratingBlockSolver(DistributedBlockSolver):
         return self._double
 
     def linearize(self) -> float:
-        """Each rank its part; one sum."""
-        chi2, places = super().linearize(), self.part.kept_scalars
-        self._own.linearized(self._kept_b[places], self._kept_diagonal[places])
-        return chi2
+        """Each rank its part; one sum, of what several ranks have."""
+        chi2, b, diagonal = self.part.linearize()
+        rows = self._shared.rows
+        total = self.comm.sum(np.concatenate([rows.pack(b), rows.pack(diagonal), [chi2]]))
+        self._local_kept = {"b": np.array(b), "diagonal": np.array(diagonal)}
+        rows.unpack(total, self._local_kept["b"])
+        rows.unpack(total[rows.size :], self._local_kept["diagonal"])
+        self._kept.clear()
+        self._own.linearized(**self._local_kept)
+        return float(total[-1])
+
+    def _kept_vector(self, name: str) -> np.ndarray:
+        """Put together when it is asked for, from what each rank speaks for. Collective then."""
+        if name not in self._kept:
+            packed, places, speaks = np.zeros(self.kept_dim), self.part.kept_scalars, self._shared.speaks
+            if name == "dx" and self.part.solver is not None:
+                packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
+            elif name != "dx":
+                packed[places[speaks]] = self._local_kept[name][speaks]
+            self._kept[name] = self.comm.sum(packed)
+        return self._kept[name]
 
     def largest_diagonal(self) -> float:
         """Of the kept vertices, and of each rank's own."""
-        return self._largest(self._kept_diagonal, 0)
+        return self._largest("diagonal", 0)
 
     def largest_gradient(self) -> float:
         """Likewise, of b."""
-        return self._largest(self._kept_b, 1)
+        return self._largest("b", 1)
 
-    def _largest(self, kept: np.ndarray, which: int) -> float:
-        own = self._own.largest_own()[which]
-        return max(float(np.abs(kept).max(initial=0.0)), *self.comm.share(own))
+    def _largest(self, name: str, which: int) -> float:
+        kept = float(np.abs(self._local_kept[name]).max(initial=0.0))
+        return max(self.comm.share(max(kept, self._own.largest_own()[which])))
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -349,13 +372,13 @@ class IteratingBlockSolver(DistributedBlockSolver):
 
     def _iterated(self, damping: Damping | np.ndarray) -> np.ndarray | None:
         """The step of the shared rows, as the ranks agree on it; None: not definite, on some rank."""
-        self._kept_step = None
-        places, own = self.part.kept_scalars, damping
+        self._kept.pop("dx", None)
+        own, places = damping, self.part.kept_scalars
         if isinstance(damping, Damping):
-            shift = np.broadcast_to(damping.of(self._kept_diagonal), self.kept_dim)
+            shift = np.broadcast_to(damping.of(self._local_kept["diagonal"]), len(places))
         else:
-            shift, own = damping[: self.kept_dim], damping[self.kept_dim :]
-        total = self.comm.sum(self._own.reduce(own, shift[places]))
+            shift, own = damping[: self.kept_dim][places], damping[self.kept_dim :]
+        total = self.comm.sum(self._own.reduce(own, shift))
         if total[-1]:
             return None
         iterations = iterate(self.comm, self._own, total, self._rule(damping))
@@ -370,14 +393,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         if accuracy is None or not isinstance(damping, Damping):
             return StopRule(self._tolerance, most)
         share = max(accuracy**2, self._tolerance)
-        return StopRule(share, most, share, damping.worth)
-
-    def _gathered_step(self) -> np.ndarray:
-        packed, places = np.zeros(self.kept_dim), self.part.kept_scalars
-        if self.part.solver is not None:
-            speaks = self._shared.speaks
-            packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
-        return self.comm.sum(packed)
+        return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
 
     def describe(self) -> dict[str, Any]:
         """What is implicit."""

@@ -120,11 +120,12 @@ class _Calibration:
 
     @classmethod
     def read(cls, day: Path) -> _Calibration:
-        path = day / "calib_cam_to_cam.txt"
-        if not path.is_file():
+        path = _of_day(day, "calib_cam_to_cam.txt")
+        if path is None:
+            path = day / "calib_cam_to_cam.txt"
             raise SequenceError(f"{path}: missing; unpack the calibration of that day beside the drives.")
         lines = read_lines(path)
-        steps = [day / "calib_imu_to_velo.txt", day / "calib_velo_to_cam.txt"]
+        steps = [path.parent / "calib_imu_to_velo.txt", path.parent / "calib_velo_to_cam.txt"]
         if not all(one.is_file() for one in steps):
             return cls(path, lines, SE3(_turned(lines, "R_rect_00", path)).inverse(), False)
         velo_T_body, cam_T_velo = (_rigid(read_lines(one), "R", "T", one) for one in steps)
@@ -151,6 +152,12 @@ class _Calibration:
             return None
         width, height = matrix_of(self.lines, name, (2,), self.path)
         return int(width), int(height)
+
+
+def _of_day(day: Path, name: str) -> Path | None:
+    """A file or folder of that day, beside its drives or where `graphopt datasets fetch` unpacks it."""
+    fetched = [] if len(day.parents) < 3 else day.parents[2].glob(f"kitti-raw*/*/{day.name}/{name}")
+    return next((one for one in (day / name, *sorted(fetched)) if one.exists()), None)
 
 
 def _rigid(lines: dict[str, np.ndarray], turn: str, shift: str, path: Path) -> SE3:
@@ -277,21 +284,20 @@ class Records:
 def _motion(folder: Path, stamps: np.ndarray) -> tuple[Records | None, ImuSamples | None, list[str]]:
     """Records of a drive, IMU samples where the rate suffices, and what there is to say about them."""
     name = folder.resolve().name
-    dense = folder.resolve().parent / f"{name.removesuffix('_sync')}_extract"
-    own = folder / "oxts"
-    is_beside = name.endswith("_sync") and (dense / "oxts" / "data").is_dir()
-    source = dense / "oxts" if is_beside else own
+    dense, own = f"{name.removesuffix('_sync')}_extract", folder / "oxts"
+    beside = _of_day(folder.resolve().parent, f"{dense}/oxts/data") if name.endswith("_sync") else None
+    source = own if beside is None else beside.parent
     if not (source / "data").is_dir():
         return None, None, [f"{own}: missing, so there is neither truth nor IMU"]
-    records, notes = read_oxts(source, stamps if name.endswith("_sync") and not is_beside else None)
+    records, notes = read_oxts(source, stamps if name.endswith("_sync") and beside is None else None)
     if records.rate < LEAST_RATE:
         return records, None, [
             *notes,
             f"{source} has {records.rate:.0f} records per second, an IMU needs {LEAST_RATE:.0f}: unpack "
-            f"{dense.name} (100 Hz) beside it",
+            f"{dense} (100 Hz) beside it",
         ]  # fmt: skip
-    if is_beside:
-        notes.append(f"IMU and truth from {dense.name}")
+    if beside is not None:
+        notes.append(f"IMU and truth from {dense}")
     gyro, acc = records.values[:, _RATE], records.values[:, _ACCELERATION]
     return records, ImuSamples(records.stamps, gyro, acc), notes
 

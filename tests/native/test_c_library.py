@@ -104,6 +104,9 @@ def test_graphs_are_made_in_memory(library):
     assert handle.chi2() < 1e-12
     assert handle.call("set_estimate", c_int64(1), np.zeros(3), 3) == 0
     assert handle.chi2() > 1
+    handle.done("set_estimates", "VERTEX_SE2", found, c_int64(3))
+    assert handle.chi2() < 1e-12
+    assert handle.call("set_estimates", "VERTEX_SE2", found, c_int64(2)) == 1
     count = c_int64()
     assert handle.call("count_edges", "EDGE_SE2", byref(count)) == 0 and count.value == 2
     assert library.graphopt_version().decode() == graphopt.__version__

@@ -276,6 +276,22 @@ graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* 
   });
 }
 
+graphopt_status graphopt_set_estimates(graphopt_graph* graph, const char* type, const double* estimates,
+                                       int64_t count) {
+  return guarded([&] {
+    require(graph != nullptr && type != nullptr, "graphopt_set_estimates: an argument is NULL.");
+    require_arrays("graphopt_set_estimates", count, {estimates});
+    const VertexType& known = graph->graph.types->vertex(type);
+    const VertexSet* found = set_of(graph->graph, type);
+    const int64_t size = found == nullptr ? 0 : static_cast<int64_t>(found->ids.size());
+    require(count == size, "graphopt_set_estimates: count is " + std::to_string(count) + ", the graph has " +
+                               std::to_string(size) + " vertices of " + type + ".");
+    require_finite("estimates", estimates, count * known.storage_dim);
+    for (VertexSet& set : graph->graph.vertex_sets)
+      if (&set == found) std::copy(estimates, estimates + count * known.storage_dim, set.estimate.begin());
+  });
+}
+
 graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate, int dim) {
   return guarded([&] {
     require(graph != nullptr && estimate != nullptr, "graphopt_set_estimate: an argument is NULL.");

@@ -18,9 +18,9 @@ SECONDS, SCALE, SEED = 5.0, 0.2, 2
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory):
-    """A day with one drive, rectified with 10 records per second, and as taken with 100."""
-    root = tmp_path_factory.mktemp("kitti")
-    for kind in ("sync", "extract"):
+    """A day with one drive, rectified with 10 records per second, and one as taken with 100, far apart."""
+    roots = {kind: tmp_path_factory.mktemp("kitti") / kind / "of" / "one" for kind in ("sync", "extract")}
+    for kind, root in roots.items():
         arguments = [
             "--like",
             "V1_02",
@@ -31,15 +31,15 @@ def archives(tmp_path_factory):
             "--seconds",
             str(SECONDS),
         ]
-        arguments += ["--image-scale", str(SCALE), "--supersample", "1", "-o", str(root / kind)]
+        arguments += ["--image-scale", str(SCALE), "--supersample", "1", "-o", str(root)]
         assert main(["generate", "vi-sequence", *arguments]) == 0
-    return root
+    return roots
 
 
 def copy(archives, tmp_path, *kinds):
     """Drives of these kinds below one root; the folder of the first."""
     for kind in kinds:
-        shutil.copytree(archives / kind, tmp_path, dirs_exist_ok=True)
+        shutil.copytree(archives[kind], tmp_path, dirs_exist_ok=True)
     return next(tmp_path.glob(f"*/*_{kinds[0]}"))
 
 
@@ -52,7 +52,7 @@ def planned(kind):
 @pytest.mark.parametrize("kind", ["sync", "extract"])
 def test_cameras_and_poses_are_those_that_were_rendered(archives, kind):
     """Through the calibration's files and Mercator's projection, to the digits that the files have."""
-    ((name, folder),) = find_sequences("kitti", archives / kind).items()
+    ((name, folder),) = find_sequences("kitti", archives[kind]).items()
     assert name.endswith(f"_drive_0001_{kind}")
     sequence, truth = open_sequence("kitti", folder), planned(kind)
     assert sequence.stamps.tolist() == truth.image_stamps.tolist()
@@ -73,7 +73,7 @@ def test_cameras_and_poses_are_those_that_were_rendered(archives, kind):
 
 def test_extract_has_an_imu(archives):
     """100 Hz: what it measured at rest is gravity and the turn of a second is that of the poses."""
-    (folder,) = find_sequences("kitti", archives / "extract").values()
+    (folder,) = find_sequences("kitti", archives["extract"]).values()
     sequence, truth = open_sequence("kitti", folder), planned("extract")
     assert sequence.imu.stamps.tolist() == truth.imu_stamps.tolist()
     assert np.linalg.norm(sequence.imu.acc[:50].mean(axis=0)) == pytest.approx(9.81, abs=0.1)
@@ -83,7 +83,7 @@ def test_extract_has_an_imu(archives):
 
 def test_sync_alone_has_no_imu_and_says_what_would_help(archives):
     """Ten records per second are refused by name; stereo works."""
-    (folder,) = find_sequences("kitti", archives / "sync").values()
+    (folder,) = find_sequences("kitti", archives["sync"]).values()
     sequence = open_sequence("kitti", folder)
     assert sequence.imu is None and sequence.truth is not None
     with pytest.raises(
@@ -102,10 +102,28 @@ def test_sync_takes_the_imu_of_the_extract_beside_it(archives, tmp_path):
     assert "IMU and truth from" in sequence.notes[0]
 
 
+def test_archives_that_were_fetched_one_by_one_find_each_other(archives, tmp_path):
+    """Each in a folder of its own, as `graphopt datasets fetch` unpacks: drive, calibration, _extract."""
+    day = next(archives["sync"].glob("2*"))
+    drive = next(day.glob("*_sync"))
+    dense = next(archives["extract"].glob("*/*_extract"))
+    folder = tmp_path / "kitti-raw" / "drive" / day.name / drive.name
+    shutil.copytree(drive, folder)
+    with pytest.raises(SequenceError, match=r"calib_cam_to_cam\.txt: missing"):
+        open_sequence("kitti", folder)
+    calibration = tmp_path / "kitti-raw-calibration" / "calib" / day.name
+    calibration.mkdir(parents=True)
+    for one in day.glob("calib_*.txt"):
+        shutil.copy(one, calibration)
+    assert open_sequence("kitti", folder).imu is None
+    shutil.copytree(dense, tmp_path / "kitti-raw-unsynced" / "drive" / day.name / dense.name)
+    assert open_sequence("kitti", folder).imu is not None
+
+
 @pytest.mark.parametrize("mode", ["stereo-inertial", "stereo"])
 def test_from_pixels_to_trajectory_errors(archives, mode):
     """At 0.2 of the size: no frame lost, below 1 % of the path, in metres."""
-    (folder,) = find_sequences("kitti", archives / "extract").values()
+    (folder,) = find_sequences("kitti", archives["extract"]).values()
     sequence = open_sequence("kitti", folder)
     found = run(sequence, PipelineOptions(mode=mode, single_thread=True))
     assert found.message == "" and found.tracked_fraction == 1.0
@@ -170,7 +188,7 @@ def test_records_out_of_order_and_pauses_are_put_right_and_noted(archives, tmp_p
 
 def test_what_the_data_do_not_support_is_refused(archives):
     """One camera, two seconds of which one at rest: no map, no poses; stereo without its IMU says so."""
-    (folder,) = find_sequences("kitti", archives / "extract").values()
+    (folder,) = find_sequences("kitti", archives["extract"]).values()
     sequence = open_sequence("kitti", folder).first(25)
     found = run(sequence, PipelineOptions(mode="mono-inertial", single_thread=True))
     assert len(found.stamps) == 0 and "the map never started" in found.message

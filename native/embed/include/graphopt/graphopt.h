@@ -174,6 +174,9 @@ GRAPHOPT_API graphopt_status graphopt_tangent_dim(const graphopt_graph* graph, c
  * added. */
 GRAPHOPT_API graphopt_status graphopt_get_estimates(const graphopt_graph* graph, const char* type,
                                                     int64_t* ids, double* estimates, int64_t count);
+/* Set the estimates of all vertices of a type, in that order. */
+GRAPHOPT_API graphopt_status graphopt_set_estimates(graphopt_graph* graph, const char* type,
+                                                    const double* estimates, int64_t count);
 GRAPHOPT_API graphopt_status graphopt_set_estimate(graphopt_graph* graph, int64_t id, const double* estimate,
                                                    int dim);
 

@@ -106,6 +106,11 @@ class Graph {
     check(graphopt_get_estimates(get(), type.c_str(), nullptr, result.data(), count));
     return result;
   }
+  void set_estimates(const std::string& type, const std::vector<double>& estimates) {
+    const std::int64_t count = num_vertices(type);
+    require(size(estimates) == count * storage_dim(type), "estimates");
+    check(graphopt_set_estimates(get(), type.c_str(), estimates.data(), count));
+  }
 
  private:
   struct Free {
