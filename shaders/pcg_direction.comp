@@ -14,7 +14,7 @@ INOUT(1, real, scalars)
 INOUT(2, uint, status)
 INPUT(3, real, s)
 INOUT(4, real, d)
-INPUT(5, uint, limits)  // [0]: max_iterations
+INPUT(5, uint, limits)  // [0]: max_iterations, [1]: before their gain counts
 INPUT(6, uint, places)  // (num_rows,): of d in packed records
 LARGE_OUTPUT(7, packed)  // records that a product reads d from (graphopt/codegen/gpu/packed_products.py)
 layout(constant_id = 1) const uint PACKS = 0;
@@ -51,7 +51,7 @@ void main() {
     const real gain = scalars.at[GAIN], total_gain = scalars.at[TOTAL_GAIN + here] + gain;
     const real worth = max(scalars.at[SHARE] * total_gain, scalars.at[WORTH]);
     const bool going = dn > scalars.at[THRESHOLD] && iterations < limits.at[0] && status.at[INDEFINITE] == 0 &&
-                       (iterations < PATIENCE || real(iterations) * gain >= worth);
+                       (iterations < limits.at[1] || real(iterations) * gain >= worth);
     status.at[STOPPED + next] = going ? 0 : 1;
     status.at[ITERATIONS + next] = iterations;
     scalars.at[SQUARED_NORM + next] = dn;

@@ -30,7 +30,7 @@ from graphopt.optimizer.vectors import dot
 from graphopt.solver.linear_systems import PCG_TOLERANCE
 from graphopt.solver.registry import SolverOptions
 
-_PATIENCE = 30  # iterations before their gain counts, as in shaders/include/pcg_state.glsl
+_LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.system`
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,16 @@ class StopRule:
     share: float = 0.0
     """Of the gain of the quadratic model, what may be left, ..."""
     worth: float = 0.0
-    """... or so much of it."""
+    """... or so much of it, ..."""
+    patience: int = _MOST_PATIENCE
+    """... once so many iterations have run."""
+
+
+def patience_after(iterations: int | None) -> int:
+    """Iterations before their gain counts; iterations: of the solve before, None: it is the first."""
+    if iterations is None:
+        return _MOST_PATIENCE
+    return min(max(iterations // _PATIENCE_SHARE, _LEAST_PATIENCE), _MOST_PATIENCE)
 
 
 def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRule) -> int | None:
@@ -64,7 +73,8 @@ def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRul
         if number == 0:
             threshold = rule.tolerance * gamma
         enough = max(rule.share * total_gain, rule.worth)
-        if not gamma > threshold or number >= rule.most or (number >= _PATIENCE and number * gain < enough):
+        is_enough = number >= rule.patience and number * gain < enough
+        if not gamma > threshold or number >= rule.most or is_enough:
             return number
         beta = gamma / before if number else 0.0
         curvature = delta - beta * gamma / alpha if number else delta

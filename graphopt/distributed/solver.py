@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
-from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate
+from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
@@ -285,6 +285,13 @@ class IteratingBlockSolver(DistributedBlockSolver):
         self._double: IteratingBlockSolver | None = None
         self._local_kept: dict[str, np.ndarray] = {}
         """b and diag(H) of all ranks, in the rank's own kept rows."""
+        self.iterations: int | None = None
+        """Of the last solve of this optimization."""
+
+    def refresh(self) -> None:
+        """Take the numbers of each rank's share; every optimization takes the same way."""
+        super().refresh()
+        self.iterations = None
 
     @property
     def precision(self) -> str:
@@ -386,7 +393,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         if accuracy is None or not isinstance(damping, Damping):
             return StopRule(self._tolerance, most)
         share = max(accuracy**2, self._tolerance)
-        return StopRule(share, most, share, damping.worth)
+        return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
 
     def describe(self) -> dict[str, Any]:
         """What is implicit."""

@@ -72,15 +72,15 @@ _SOLVE = (
     Column("iterations", "iterations", _count),
     Column("time", "seconds", _seconds, "lower"),
     Column("memory", "memory_bytes", _mebibytes, "lower"),
-    Column("solver", "linear_solver"),
+    Column("solver", "linear_solver", is_detail=True),
     Column("device", "device"),
     Column("ended", "termination"),
 )
 _BA = (
     Column("problem", "problem"),
     Column("configuration", "solver"),
-    Column("cameras", "cameras", _count),
-    Column("points", "points", _count),
+    Column("cameras", "cameras", _count, is_detail=True),
+    Column("points", "points", _count, is_detail=True),
     Column("observations", "observations", _count),
     Column("initial MSE", "initial_mse", _short),
     Column("MSE", "mse", _digits, "lower", True),

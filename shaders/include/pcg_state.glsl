@@ -9,6 +9,5 @@
 const uint STOPPED = 0, ITERATIONS = 2, INDEFINITE = 4;
 const uint SQUARED_NORM = 0, THRESHOLD = 2, TOLERANCE = 3, KEPT_THRESHOLD = 4, SHARE = 5, WORTH = 6, GAIN = 7;
 const uint TOTAL_GAIN = 8;
-const uint PATIENCE = 30;  // iterations before their gain counts: soft modes come late
 
 #endif

@@ -65,6 +65,23 @@ def test_what_is_left_is_not_worth_more_iterations():
         assert 0.0 <= best - model(values, b, x) < 2.0 * worth
 
 
+def test_patience_follows_the_solve_before():
+    """A quarter of its iterations, 10 to 30; 30 where there was none."""
+    pattern, values, b = chain()
+    pcg = Pcg(pattern, 1e-20, absolute_tolerance=False)
+    assert pcg.factorize(values)
+    counts = []
+    for share, worth in ((0.0, 1e9), (0.0, 1e9), (0.0, 0.0), (0.0, 1e9), (1e-3, 0.0), (0.0, 1e9)):
+        pcg.set_early_stop(share, worth)
+        pcg.solve(b)
+        counts.append(pcg.iterations)
+    assert counts[:2] == [30, 10] and counts[2] > 200 and counts[3] == 30
+    assert 40 < counts[4] < 120 and counts[5] == counts[4] // 4
+    pcg.reset()
+    pcg.solve(b)
+    assert pcg.iterations == 30
+
+
 def test_trials_ask_for_it_and_solves_do_not():
     """The damping's accuracy holds for its trial only; a direct solver is never coarse."""
     graph = datasets.ba(6, 80)

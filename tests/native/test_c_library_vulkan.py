@@ -39,7 +39,10 @@ def compare(library, graph: graphopt.Graph, folder, rtol: float = 1e-9, **option
         summary, chi2 = handle.optimize(max_num_iterations=ITERATIONS, device=device, validation=1, **options)
         reached.append([summary.initial_chi2, *chi2])
         assert (summary.device == b"cpu") == (device == b"cpu")
-    np.testing.assert_allclose(reached[1], reached[0], rtol=rtol, atol=1e-10 * reached[0][0])
+    count = min(map(len, reached))  # at a minimum rounding decides which step is the last
+    assert count > 1
+    floor = 1e-10 * reached[0][0]
+    np.testing.assert_allclose(reached[1][:count], reached[0][:count], rtol=rtol, atol=floor)
     return handle
 
 

@@ -223,6 +223,23 @@ def test_a_solve_that_takes_too_long_is_given_up(monkeypatch):
     np.testing.assert_allclose(steps["auto"], steps["cholesky"], atol=1e-9 * largest)
 
 
+def test_patience_follows_the_solve_before():
+    """As on the CPU: a quarter of its iterations, 10 to 30, and 30 in the first solve of an optimization."""
+    graph = landmarks_along(80, 3)
+    options = SolverOptions("vulkan", linear_solver="pcg", schur="explicit")
+    solver: Any = create(graph, Structure(graph.select()), options, device=shared_device("address"))
+    counts = []
+    for share, worth in ((1e-6, 1e9), (1e-6, 1e9), (1e-6, 0.0), (1e-6, 1e9)):
+        solver.linearize()
+        assert solver.trial(Damping(1e-6, accuracy=share, worth=worth)).solved
+        solver.pop()
+        counts.append(solver.system.outcome.iterations)
+    assert counts[:2] == [30, 10] and counts[2] > 30 and counts[3] == min(max(counts[2] // 4, 10), 30)
+    solver.system.reset()
+    assert solver.trial(Damping(1e-6, accuracy=1e-6, worth=1e9)).solved
+    assert solver.system.outcome.iterations == 30
+
+
 def test_who_asks_for_iterations_gets_them(monkeypatch):
     """However long they take."""
     monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)

@@ -143,27 +143,6 @@ def test_chi2_of_every_iteration_equals_the_cpus(name, linear_solver, schur, sch
     assert_same_path(expected, actual)
 
 
-def test_cameras_with_many_edges_have_values_of_their_own(access):
-    """Computed anew with each linearisation, in both precisions; products, steps and paths are the CPU's."""
-    device = resident(bundle_adjustment(5, 150), access, schur="implicit", schedule="matrix-free")
-    host = on_cpu(bundle_adjustment(5, 150))
-    vector = np.random.default_rng(3).normal(size=host.dim)
-    for tolerance in (1e-11, 1e-6):  # conjugate gradients leave 1e-6 of a step
-        assert device.linearize() == pytest.approx(host.linearize(), rel=tolerance)
-        close(device.multiply(vector), host.multiply(vector), tolerance)
-        assert host.trial(DAMPINGS[1]).solved and device.trial(DAMPINGS[1]).solved
-        close(device.dx, host.dx, 1e-5)
-        host.discard_top()
-        device.discard_top()
-    assert device._linearizer.edges[0].schedule.nbytes == 8 * 4 * 5
-    options = {"linear_solver": "pcg", "schur": "implicit"}
-    expected = optimize(bundle_adjustment(5, 150), "lm", 4, device="cpu", **options)
-    for precision, tolerance in (("double", 1e-9), ("mixed", 1e-5)):
-        options |= {"precision": precision, "schedule": "matrix-free"}
-        found = optimize(bundle_adjustment(5, 150), "lm", 4, device="vulkan", **options)
-        assert_same_path(expected, found, tolerance)
-
-
 @pytest.mark.parametrize("method", ["auto", "gn", "dogleg"])
 @pytest.mark.parametrize("name", ["plane", "poses"])
 def test_other_algorithms_take_the_cpus_path(name, method):

@@ -101,10 +101,6 @@ class Recomputed:
     """Products with Jacobians that are computed anew; an `EdgeProduct`."""
 
     name = "packed"
-    staged: EdgeProduct | None = None
-    macros: Sequence[str] = ()
-    shared: Sequence[str] = ()
-    gather: Sequence[str] = ()
 
     def __init__(
         self,
@@ -236,16 +232,14 @@ class Recomputed:
 
     def reads(self, used: set[str], without: int | None = None) -> list[str]:
         """Text that reads the used inputs of edge e."""
+        lines = []
+        for k in range(self.signature.arity):
+            if k != without and not used.isdisjoint(self.places(k)):
+                row = row_of("e", k, self.signature)
+                lines += [f"const uint {self.names[k]}_row = {row};", *self.words(k, used)]
         arity = self.signature.arity
-        lines = [line for k in range(arity) if k != without for line in self._record_lines(k, used)]
         nothing: list[list[Load]] = [[] for _ in range(arity)]
         return [*lines, *load_lines(self.signature, [*nothing, *self.loads[arity:]], used)]
-
-    def _record_lines(self, k: int, used: set[str]) -> list[str]:
-        """Text that reads what is used of slot k's vertex of edge e."""
-        if used.isdisjoint(self.places(k)):
-            return []
-        return [f"const uint {self.names[k]}_row = {row_of('e', k, self.signature)};", *self.words(k, used)]
 
     def additions(self, body: Body) -> list[str]:
         """Add the outputs of an edge."""

@@ -77,26 +77,6 @@ class EdgeProduct(Protocol):
         """The entries of y_a."""
         ...
 
-    @property
-    def staged(self) -> EdgeProduct | None:
-        """The same for a workgroup that goes over its edges together; None: there is none."""
-        ...
-
-    @property
-    def macros(self) -> Sequence[str]:
-        """What its declarations need."""
-        ...
-
-    @property
-    def shared(self) -> Sequence[str]:
-        """Declarations of shared memory."""
-        ...
-
-    @property
-    def gather(self) -> Sequence[str]:
-        """What the whole workgroup does before its invocations add their edges e = start + LANE."""
-        ...
-
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the loop reads; the packed records of slot `written` are written, too."""
         ...
@@ -125,7 +105,6 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
     destinations, first edge, one past the last.
     """
-    product = product.staged or product
     count = len(product.sums)
     params = ("num_tiles", "first_tile", "parity")
     interface = Interface(params if solve else (*params, "accumulate"))
@@ -139,22 +118,19 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
         *_TILE_START,
         *_zero_sums(count),
         *loop.before,
-        *_over_edges(product, loop),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(loop.inside),
+        "}",
         "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];",
         "barrier();",
         *(_solve_tile(product) if solve else _STORE_TILE),
     ]
-    declarations = [
-        f"const uint OUTPUTS = {count}, TILE = {TILE};",
-        "shared real scratch[OUTPUTS * TILE];",
-        *product.shared,
-    ]
+    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[OUTPUTS * TILE];"]
     return _compose(product, "solve" if solve else "tiles", interface, main, loop.body, TILE, declarations)
 
 
 def rows_kernel(product: EdgeProduct) -> GpuKernel:
     """Products with a workgroup per destination."""
-    product = product.staged or product
     count = len(product.sums)
     interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
     product.declare(interface, None)
@@ -169,34 +145,13 @@ def rows_kernel(product: EdgeProduct) -> GpuKernel:
         "const uint begin = first.at[d], end = first.at[d + 1];",
         *loop.before,
         *_zero_sums(count),
-        *_over_edges(product, loop),
+        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *indent(loop.inside),
+        "}",
         *_STORE_ROW,
     ]
-    declarations = [
-        f"const uint OUTPUTS = {count};",
-        "shared real scratch[OUTPUTS * WORKGROUP_SIZE];",
-        *product.shared,
-    ]
+    declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
     return _compose(product, "rows", interface, main, loop.body, ROWS_WORKGROUP, declarations)
-
-
-def _over_edges(product: EdgeProduct, loop: Loop) -> list[str]:
-    """Add the edges begin .. end, one per invocation at a time."""
-    if not product.gather:
-        return [
-            "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
-            *indent(loop.inside),
-            "}",
-        ]
-    return [
-        "for (uint start = begin; start < end; start += WORKGROUP_SIZE) {",
-        "  const uint e = start + LANE;",
-        *indent(product.gather),
-        "  if (e < end) {",
-        *indent(loop.inside, 2),
-        "  }",
-        "}",
-    ]
 
 
 def _compose(
@@ -231,7 +186,7 @@ def _compose(
         workgroup,
         len(product.sums),
         declarations,
-        macros=[packed_word(product.arithmetic), *product.macros, *PRODUCT_INCLUDES],
+        macros=[packed_word(product.arithmetic), *PRODUCT_INCLUDES],
     )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, constant
@@ -179,10 +178,6 @@ def stored_lines(count: int, names: Mapping[int, str]) -> list[str]:
 class StoredProduct:
     """A product of slot a that reads what its view has stored; an `EdgeProduct`."""
 
-    staged: ClassVar[EdgeProduct | None] = None
-    macros: ClassVar[Sequence[str]] = ()
-    shared: ClassVar[Sequence[str]] = ()
-    gather: ClassVar[Sequence[str]] = ()
     signature: EdgeSignature
     slot: int
     sources: tuple[int, ...]

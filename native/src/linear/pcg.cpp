@@ -11,7 +11,8 @@
 namespace graphopt {
 namespace {
 
-constexpr std::int64_t kPatience = 30;  // iterations before their gain counts: soft modes come late
+// Iterations before their gain counts: soft modes come late, as late as in the solve before.
+constexpr std::int64_t kLeastPatience = 10, kMostPatience = 30, kPatienceShare = 4;
 
 // own += column block times x and, off the diagonal, its transpose.
 template <int Dim>
@@ -138,6 +139,7 @@ void Pcg::solve(const double* b, double* x) {
   throw_if_stopped();
   std::copy(x_.begin(), x_.end(), x);
   previous_residual_ = 0.5 * residual_;
+  is_first_ = false;
 }
 
 void Pcg::solve_team(const double* b, double* x, const Team& team) {
@@ -151,6 +153,8 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   double residual = dot(r, d, begin, end, team);
   double bound = std::max(tolerance_, share_) * residual;
   if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
+  const std::int64_t patience =
+      is_first_ ? kMostPatience : std::clamp(iterations_ / kPatienceShare, kLeastPatience, kMostPatience);
   std::int64_t iteration = 0;
   double model = 0.0;
   bool is_enough = false;
@@ -171,7 +175,7 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
     const double beta = next / residual, gain = alpha * residual;
     model += gain;
     const double iterations = static_cast<double>(iteration + 1);
-    is_enough = iteration + 1 >= kPatience && iterations * gain < std::max(share_ * model, worth_);
+    is_enough = iteration + 1 >= patience && iterations * gain < std::max(share_ * model, worth_);
     for (std::int64_t i = begin; i < end; ++i) d[i] = s[i] + beta * d[i];
     residual = next;
     team.wait();  // all of d is needed by the next product

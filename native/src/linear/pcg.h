@@ -97,12 +97,13 @@ class Pcg {
   // x (dim) := approximate solution, from x = 0; x may be b.
   void solve(const double* b, double* x);
 
-  // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and after the 30th iteration
-  // where i g < max(share times the model, worth). 0, 0: neither.
+  // For the solves to come: stop where r' M^-1 r <= share (b' M^-1 b) as well, and, after a quarter of the
+  // iterations of the solve before (10 to 30; 30 in the first), where i g < max(share times the model,
+  // worth). 0, 0: neither.
   void set_early_stop(double share, double worth) { share_ = share, worth_ = worth; }
 
-  // Forget the residual of the solve before.
-  void reset() { previous_residual_ = -1.0; }
+  // Forget the solve before.
+  void reset() { previous_residual_ = -1.0, is_first_ = true; }
 
   BlockOperator& matrix() { return *matrix_; }
   std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
@@ -123,6 +124,7 @@ class Pcg {
   const double tolerance_;
   const bool absolute_tolerance_;
   const std::int64_t max_iterations_;
+  bool is_first_ = true;
   std::vector<std::int64_t> block_offset_;  // (num blocks + 1) into inverse_
   std::vector<double> inverse_, diagonal_, scratch_;
   std::vector<double> r_, d_, q_, s_, x_;

@@ -129,14 +129,16 @@ class Pcg:
         max_iterations: int,
         share: float = 0.0,
         worth: float = 0.0,
+        patience: int = 0,
     ) -> None:
         """Before a run: the stop rules. kept_threshold 0: none; share, worth 0: g2o's rule only.
 
-        share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left.
+        share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left, once
+        `patience` iterations have run.
         """
         self._settings.staging[:] = tolerance, kept_threshold, share, worth
         self._settings.commit()
-        self._limits.array(np.dtype(np.uint32), 0, 1)[0] = max_iterations
+        self._limits.array(np.dtype(np.uint32), 0, 2)[:] = max_iterations, patience
 
     def record_reset(self, program: Program) -> None:
         """Clear the state; before anything that may note an indefinite block."""

@@ -45,6 +45,8 @@ from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Program, i
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
 """Conjugate gradient iterations of a trial's submission at least; more if the last trial took more."""
+LEAST_PATIENCE, MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4
+"""Of conjugate gradients; as in native/src/linear/pcg.cpp."""
 LARGEST_CEILING = 1e38  # finite in float32
 LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
@@ -88,6 +90,8 @@ class DampedSystem:
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._overlap_told = False
         self._kept_threshold = 0.0
+        self._is_first = True
+        """No conjugate gradients have run in this optimization."""
         self._factor_seconds: float | None = None  # expected, once iterations take long
         self._direct: tuple[TrialFactorization | None, HostSolver | None] | None = None  # of the last run
         self._uploading: Any = None
@@ -268,7 +272,7 @@ class DampedSystem:
         """At the start of an optimization: forget where the conjugate gradients stopped last, and times."""
         if self._overlap_told:
             self.prepare_seconds = self.prepare_wait_seconds = 0.0
-        self._kept_threshold = 0.0
+        self._kept_threshold, self._is_first = 0.0, True
         pcg = getattr(self, "pcg", None) if self._ready.done() else None
         if isinstance(pcg, FactorPcg):
             pcg.forget()
@@ -377,7 +381,7 @@ class DampedSystem:
             more += more % 2
             self._run(("more", more), self._record_more, more)
             outcome = self.pcg.outcome()
-        self.outcome = outcome
+        self.outcome, self._is_first = outcome, False
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
             return False
         if self.configuration.absolute_tolerance:
@@ -440,7 +444,14 @@ class DampedSystem:
             self.pcg.set_rules(self._tolerance(None), self._kept_threshold, limit)
         else:
             share = self._tolerance(damping.accuracy)
-            self.pcg.set_rules(share, self._kept_threshold, limit, share, damping.worth)
+            self.pcg.set_rules(share, self._kept_threshold, limit, share, damping.worth, self._patience())
+
+    def _patience(self) -> int:
+        """Iterations before their gain counts: soft modes come late, as late as in the solve before."""
+        if self._is_first:
+            return MOST_PATIENCE
+        assert self.outcome is not None
+        return min(max(self.outcome.iterations // _PATIENCE_SHARE, LEAST_PATIENCE), MOST_PATIENCE)
 
     def _iterations_at_once(self) -> tuple[int, bool]:
         """Iterations to submit before looking: about as many as the last run took; whether they may suffice.
