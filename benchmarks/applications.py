@@ -291,18 +291,20 @@ def print_tables(console: Console, args: argparse.Namespace, number: str) -> Non
         table.add_column(name, justify="left" if name == "problem" else "right")
     for name in ("Thallo", "Opt", "by hand", "Ceres"):
         table.add_column(f"{name} [ms]", justify="right")
-    for one in APPLICATIONS:
-        if one.table != number or (args.only and one.name not in args.only):
+    for application in APPLICATIONS:
+        if application.table != number or (args.only and application.name not in args.only):
             continue
-        published = [one.thallo, one.opt, one.by_hand, one.ceres]
+        published = [application.thallo, application.opt, application.by_hand, application.ceres]
         try:
-            milliseconds, summary = timed(one.make(args.scale), args.repeats, device=args.device)
+            milliseconds, summary = timed(application.make(args.scale), args.repeats, device=args.device)
         except GraphOptError as error:
-            table.add_row(one.name, "", "", str(error).split(". ")[0], "", "-", *published)
+            table.add_row(application.name, "", "", str(error).split(". ")[0], "", "-", *published)
             continue
         chi2 = f"{summary.initial_chi2:.4g} -> {summary.final_chi2:.4g}"
         sizes = str(summary.vertices), str(summary.edges)
-        table.add_row(one.name, *sizes, chi2, str(len(summary.iterations)), f"{milliseconds:.1f}", *published)
+        table.add_row(
+            application.name, *sizes, chi2, str(len(summary.iterations)), f"{milliseconds:.1f}", *published
+        )
     console.print(table)
     console.print("unknowns: vertices; residuals: edges; all of the last level or round.")
 
@@ -378,7 +380,7 @@ def print_figure_13(console: Console, args: argparse.Namespace) -> None:
     for name in ("problem", "over CUDA", "over Ceres", "here [ms]"):
         table.add_column(name, justify="left" if name == "problem" else "right")
     for name, cuda, ceres, label in FIGURE_13:
-        make = next(one.make for one in APPLICATIONS if one.name == name)
+        make = next(application.make for application in APPLICATIONS if application.name == name)
         table.add_row(
             label, cuda, ceres, f"{timed(make(args.scale), args.repeats, device=args.device)[0]:.1f}"
         )
@@ -417,12 +419,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu", help="cpu, vulkan or vulkan:NUMBER (default: cpu)")
     parser.add_argument("--scale", type=float, default=1.0, metavar="S", help="default: 1")
     parser.add_argument("--repeats", type=int, default=1, metavar="N", help="the shortest counts; default: 1")
-    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[one.name for one in APPLICATIONS])
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", choices=[application.name for application in APPLICATIONS]
+    )
     parser.add_argument("--tables", nargs="+", default=["1", "2"], choices=list(TABLES), help="default: 1 2")
     args = parser.parse_args(argv)
     console = Console(width=170)
-    for one in args.tables:
-        TABLES[one](console, args)
+    for table in args.tables:
+        TABLES[table](console, args)
 
 
 if __name__ == "__main__":

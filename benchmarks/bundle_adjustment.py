@@ -60,7 +60,7 @@ def measure_graphopt() -> tuple[float | None, float, float]:
 
         summary = graphopt.optimize(graph, callback=note)
         reached.extend(first)
-        steps.extend(one.seconds for one in summary.iterations[1:])
+        steps.extend(each_iteration.seconds for each_iteration in summary.iterations[1:])
         half_cost = 0.5 * float(graph.chi2(robust=False))
     to_target = statistics.median(reached) if len(reached) == REPEATS else None
     return to_target, statistics.median(steps), half_cost

@@ -113,7 +113,7 @@ def close_calls(graph: Graph, converged: Summary, best: float, **options: Any) -
     bound = (1.0 + CLOSE) * best
     if converged.final_chi2 > bound:
         return None
-    passed = [number for number, one in enumerate(converged.iterations, 1) if one.chi2 <= bound]
+    passed = [number for number, iteration in enumerate(converged.iterations, 1) if iteration.chi2 <= bound]
     for count in range(min(passed, default=1), len(converged.iterations)):
         one = calls(graph, 0, max_iterations=count, **options)
         if one.summary.final_chi2 <= bound:
@@ -170,7 +170,7 @@ def _line(name: str, whole: Calls, close: Calls | None) -> str:
     return (
         f"{name}: first {1e3 * whole.seconds[0]:.1f} ms, later {whole.later:.1f} (busy {whole.share:.0f} %), "
         f"{near}; {len(summary.iterations)} iterations, "
-        f"{sum(one.trials for one in summary.iterations)} trials, chi2 {summary.final_chi2:.8g}, "
+        f"{sum(iteration.trials for iteration in summary.iterations)} trials, chi2 {summary.final_chi2:.8g}, "
         f"{summary.linear_solver} {summary.schur} on {summary.device_name}; ms: {phases}"
     )
 

@@ -59,7 +59,7 @@ def main() -> None:
             f"{1e3 * auto[0]:9.2f} ms on {auto[1]}: regret {regrets[-1]:.2f}",
             flush=True,
         )
-    right = sum(one < 1.3 for one in regrets)
+    right = sum(regret < 1.3 for regret in regrets)
     print(f"regret below 1.3 in {right} of {len(regrets)}, worst {max(regrets):.2f}")
 
 

@@ -32,10 +32,10 @@ class Run:
     def seconds_to(self, chi2: float) -> float | None:
         """From the call until chi2 was this low; None: never."""
         iterations = self.summary.iterations
-        spent = self.summary.seconds["total"] - sum(one.seconds for one in iterations)
-        for one in iterations:
-            spent += one.seconds
-            if one.chi2 <= chi2:
+        spent = self.summary.seconds["total"] - sum(iteration.seconds for iteration in iterations)
+        for iteration in iterations:
+            spent += iteration.seconds
+            if iteration.chi2 <= chi2:
                 return spent
         return None
 

@@ -45,7 +45,7 @@ def main() -> None:
         graph = _graph(name)
         for precision in args.precision:
             print(f"{Path(name).name} {precision}: {_expected(graph, args.device, precision)}", flush=True)
-            medians = {one: _measure(graph, one, precision, args) for one in SOLVERS}
+            medians = {solver: _measure(graph, solver, precision, args) for solver in SOLVERS}
             best = min(medians.values())
             print(f"  regret of auto {medians['auto'] / best:.2f}", flush=True)
 
@@ -87,7 +87,7 @@ def _measure(graph: Graph, linear_solver: str, precision: str, args: argparse.Na
         f"  {linear_solver:8} {whole:8.1f} ms (first {times[0]:.1f}), solve "
         f"{1e3 * summary.seconds.get('solve', 0.0):.1f} ms; {summary.linear_solver}{where}, schur "
         f"{summary.schur}, {summary.precision}; {len(summary.iterations)} iterations, "
-        f"{sum(one.trials for one in summary.iterations)} trials, chi2 {summary.final_chi2:.9g}; "
+        f"{sum(iteration.trials for iteration in summary.iterations)} trials, chi2 {summary.final_chi2:.9g}; "
         f"{summary.memory_bytes / 2**20:.0f} MiB",
         flush=True,
     )

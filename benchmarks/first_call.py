@@ -88,7 +88,7 @@ def print_phases(title: str, arguments: list[str], repeats: int) -> None:
     rows = [[name, f"{1e3 * first[name]:.1f}", f"{1e3 * then[name]:.1f}"] for name in first]
     counted = [name for name in first if name not in ("graph", "second optimize")]
     sums = [1e3 * sum(times[name] for name in counted) for times in (first, then)]
-    rows.append(["until the first result, without the graph", *(f"{one:.1f}" for one in sums)])
+    rows.append(["until the first result, without the graph", *(f"{sum_:.1f}" for sum_ in sums)])
     print_table(title, ["phase", "first ms", "then, median ms"], rows)
 
 

@@ -60,7 +60,7 @@ def _report(case: str, repeat: int) -> None:
     for module, found in runs.items():
         values = [statistics.median(run[phase] for run in found) for phase in PHASES]
         values.append(statistics.median(map(_total, found)))
-        cells = " ".join(f"{1e3 * one:9.2f}" for one in values)
+        cells = " ".join(f"{1e3 * value:9.2f}" for value in values)
         print(f"{case:12} {module:13} {cells}  {found[0]['chi2']:.9g}")
     ratios = sorted(_total(a) / _total(b) for a, b in zip(*runs.values(), strict=True))
     print(

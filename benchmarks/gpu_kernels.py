@@ -87,7 +87,7 @@ class Calls:
 
         def note_recorded(own: Program) -> Any:
             if own not in self._launches:
-                self._launches[own] = [one for name, one in own.commands if name == "launch"]
+                self._launches[own] = [command for name, command in own.commands if name == "launch"]
             self.count.update(self._launches[own])
             return recorded(own)
 
@@ -105,11 +105,13 @@ def bytes_of(kind: Kind, real: int) -> float:
         rows = next(iter(kind.params.values()), 0)
         most = WIDEST * max(rows, 1) * real
         is_vector = rows > 1
-        return float(sum(min(one.size, most) if is_vector else one.size for one in kind.buffers.values()))
+        return float(
+            sum(min(buffer.size, most) if is_vector else buffer.size for buffer in kind.buffers.values())
+        )
     destinations = kind.buffers.get("dest_scalar", kind.buffers.get("dest_block"))
     if destinations is None:
-        return float(sum(one.size for one in kind.buffers.values()))
-    read = sum(one.size for name, one in kind.buffers.items() if name not in _SUMS)
+        return float(sum(buffer.size for buffer in kind.buffers.values()))
+    read = sum(buffer.size for name, buffer in kind.buffers.items() if name not in _SUMS)
     return read + destinations.size / 4 * kind.kernel.num_outputs * real
 
 
@@ -125,10 +127,10 @@ def words_of(kind: Kind, num_edges: int, rows: dict[int, int]) -> float:
     own = _SORTED.search(kind.name)
     skipped = int(own[1]) if own else -1
     found = 0.0
-    for name, one in kind.buffers.items():
+    for name, buffer in kind.buffers.items():
         record = re.fullmatch(r"(?:estimate|packed|narrow)(\d)", name)
         if record and int(record[1]) != skipped:
-            found += num_edges * -(-one.size // rows[int(record[1])] // 16)
+            found += num_edges * -(-buffer.size // rows[int(record[1])] // 16)
     return found
 
 
@@ -167,7 +169,7 @@ def table(device: Any, calls: Calls) -> list[Row]:
         kind = calls.kinds.get(launch)
         if kind is None:
             continue
-        key = kind.name, launch.groups, tuple(one.size for one in launch.buffers)
+        key = kind.name, launch.groups, tuple(buffer.size for buffer in launch.buffers)
         if key not in found:
             found[key] = Row(kind, 0, milliseconds(device, launch, status))
         found[key].count += count
@@ -178,11 +180,11 @@ def report(
     rows: list[Row], figures: DeviceFigures, precision: Precision, num_edges: int, slots: dict[int, int]
 ) -> None:
     """Print the table. slots: vertices by slot."""
-    total = sum(one.count * one.ms for one in rows)
+    total = sum(row.count * row.ms for row in rows)
     print("| kernel | launches | ms each | of all time | MB | M operations | floor ms | share | words ms |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for one in rows:
-        kind, kernel = one.kind, one.kind.kernel
+    for row in rows:
+        kind, kernel = row.kind, row.kind.kernel
         used: Any = precision if kernel is None else kernel.precision
         nbytes = bytes_of(kind, 8 if used == "double" else 4)
         flops = 0.0 if kernel is None else float(kernel.flops * items_of(kind, num_edges))
@@ -190,8 +192,8 @@ def report(
         floor = 1e3 * max(nbytes / figures.bytes_per_second, computing, figures.dispatch_seconds)
         words = 1e3 * words_of(kind, num_edges, slots) / figures.gathers_per_second
         print(
-            f"| {kind.name} | {one.count} | {one.ms:.4f} | {one.count * one.ms / total:.0%} | "
-            f"{1e-6 * nbytes:.1f} | {1e-6 * flops:.0f} | {floor:.4f} | {floor / one.ms:.0%} | {words:.4f} |",
+            f"| {kind.name} | {row.count} | {row.ms:.4f} | {row.count * row.ms / total:.0%} | "
+            f"{1e-6 * nbytes:.1f} | {1e-6 * flops:.0f} | {floor:.4f} | {floor / row.ms:.0%} | {words:.4f} |",
             flush=True,
         )
 
@@ -205,26 +207,26 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10)
     arguments = parser.parse_args()
     graph = graph_of(arguments.name)
-    start = [one.estimate.copy() for one in graph.vertex_sets]
+    start = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     calls = Calls()
     with calls.watching():
         for _ in range(2):
-            for one, values in zip(graph.vertex_sets, start, strict=True):
-                one.estimate[...] = values
+            for vertex_set, values in zip(graph.vertex_sets, start, strict=True):
+                vertex_set.estimate[...] = values
             calls.count.clear()
             summary = graphopt.optimize(graph, device=arguments.device, precision=arguments.precision)
     device = open_device(arguments.device)
     rows = table(device, calls)
     figures = device_figures(device)
     name, precision = arguments.name, arguments.precision
-    in_kernels = sum(one.count * one.ms for one in rows)
+    in_kernels = sum(row.count * row.ms for row in rows)
     print(
         f"{name}, {precision}, {device.name}: {1e3 * summary.seconds['total']:.0f} ms, in kernels "
         f"{in_kernels:.0f}; {1e-12 * figures.bytes_per_second:.2f} TB/s, "
         f"{1e-12 * figures.flops(precision):.1f} T operations/s, "
         f"{1e-9 * figures.gathers_per_second:.0f} G words/s, {1e6 * figures.dispatch_seconds:.1f} us each"
     )
-    sizes = dict(enumerate(len(one) for one in graph.vertex_sets))
+    sizes = dict(enumerate(len(vertex_set) for vertex_set in graph.vertex_sets))
     report(rows[: arguments.most], figures, precision, len(graph.edge_sets[0]), sizes)
 
 

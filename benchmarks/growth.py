@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a picture")
     arguments = parser.parse_args()
     rows: list[tuple[int, float, float]] = []
-    for size in (one for one in SIZES if one <= arguments.most):
+    for size in (each_size for each_size in SIZES if each_size <= arguments.most):
         graph = graph_of_size(size)
         count = graph.num_edges
         found = calls(

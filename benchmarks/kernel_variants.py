@@ -84,7 +84,7 @@ def branching_write(
 ) -> glsl.Text:
     """As `glsl.write`; statements that only one side of a choice needs stand in its branch."""
     statements = assignment.statements
-    producer = {target: k for k, one in enumerate(statements) for target in one.targets}
+    producer = {target: k for k, each_statement in enumerate(statements) for target in each_statement.targets}
     users: dict[int, set[int]] = {k: set() for k in range(len(statements))}
     for k, one in enumerate(statements):
         for name in one.names():

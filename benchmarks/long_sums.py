@@ -57,10 +57,10 @@ def main() -> None:
 def _print_schedules(graph: Graph, device: VulkanDevice, precision: Precision, title: str) -> None:
     structure = structure_of(graph)
     predictions = predict(problem_size(structure, precision), device_figures(device), precision)
-    chosen = [one for one in predictions if one.schur != "explicit"]
-    for one in measure_schedules(graph, structure, device, precision, chosen):
-        phases = "  ".join(f"{phase} {1e3 * seconds:9.3f}" for phase, seconds in one.seconds.items())
-        print(f"  {title:14} {one.prediction.name:36} total {1e3 * one.total:9.3f}  {phases}")
+    chosen = [prediction for prediction in predictions if prediction.schur != "explicit"]
+    for schedule in measure_schedules(graph, structure, device, precision, chosen):
+        phases = "  ".join(f"{phase} {1e3 * seconds:9.3f}" for phase, seconds in schedule.seconds.items())
+        print(f"  {title:14} {schedule.prediction.name:36} total {1e3 * schedule.total:9.3f}  {phases}")
 
 
 if __name__ == "__main__":

@@ -63,12 +63,12 @@ def _problem(name: str, device: VulkanDevice, precision: Precision, schedules: l
         print(f"  {products}: auto takes {taken.summation}")
         for way in ("separate", "merged"):
             pins = edges | dict.fromkeys(size.vertex_tags, way)
-            for one in measure_schedules(
+            for schedule in measure_schedules(
                 graph, structure, device, precision, predict(size, figures, precision, pins)
             ):
-                phases = "  ".join(f"{phase} {1e3 * time:8.3f}" for phase, time in one.seconds.items())
-                told = f"predicted {1e3 * one.prediction.total:8.3f}"
-                print(f"    {way:9} {told}  measured {1e3 * one.total:8.3f}  {phases}")
+                phases = "  ".join(f"{phase} {1e3 * time:8.3f}" for phase, time in schedule.seconds.items())
+                told = f"predicted {1e3 * schedule.prediction.total:8.3f}"
+                print(f"    {way:9} {told}  measured {1e3 * schedule.total:8.3f}  {phases}")
     print()
 
 

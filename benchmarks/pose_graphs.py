@@ -148,25 +148,25 @@ def _record(report: Report, name: str, results: list[Result]) -> None:
         if result.chi2 is not None:
             report.add(f"{key}.chi2", result.chi2, "")
     ours, *others = results
-    best = min((one.to_target for one in others if one.to_target is not None), default=None)
+    best = min((other.to_target for other in others if other.to_target is not None), default=None)
     if ours.to_target is not None and best is not None:
         report.add(f"pose_graph.{name}.speedup", best / ours.to_target, "x", "higher")
 
 
 def _print(name: str, results: list[Result]) -> None:
-    best = min((one.to_target for one in results[1:] if one.to_target is not None), default=None)
+    best = min((result.to_target for result in results[1:] if result.to_target is not None), default=None)
     title = f"{name}: chi2 target {_target(name):.6g}"
     if best is not None and results[0].to_target is not None:
         title += f", graphopt is {best / results[0].to_target:.2f} times as fast as the fastest other"
     rows = [
         [
-            one.name,
-            milliseconds(one.to_target),
-            milliseconds(one.own_stop),
-            milliseconds(one.per_iteration),
-            str(one.iterations),
-            "-" if one.chi2 is None else f"{one.chi2:.8g}",
+            result.name,
+            milliseconds(result.to_target),
+            milliseconds(result.own_stop),
+            milliseconds(result.per_iteration),
+            str(result.iterations),
+            "-" if result.chi2 is None else f"{result.chi2:.8g}",
         ]
-        for one in results
+        for result in results
     ]
     print_table(title, ["solver", "to target", "own stop", "per iteration", "iterations", "chi2"], rows)

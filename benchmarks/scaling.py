@@ -101,7 +101,7 @@ def problem(name: str, times: int):
 
     if name in PUBLISHED or re.fullmatch(r"\d+,\d+,\d+", name):
         sizes = PUBLISHED.get(name) or tuple(map(int, name.split(",")))
-        return street(*(times * one for one in sizes))
+        return street(*(times * size for size in sizes))
     return graphopt.read(name)
 
 
@@ -145,12 +145,12 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     made = time.perf_counter() - start
     device = args.device if comm is not None else devices(args.device, ranks)
     options = {"precision": args.precision}
-    starts = None if graph is None else [one.estimate.copy() for one in graph.vertex_sets]
+    starts = None if graph is None else [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
 
     def again(products: int | None, **more: Any) -> tuple[Any, float]:
         if graph is not None and starts is not None:
-            for one, values in zip(graph.vertex_sets, starts, strict=True):
-                one.estimate[...] = values
+            for vertex_set, values in zip(graph.vertex_sets, starts, strict=True):
+                vertex_set.estimate[...] = values
         return optimized(graph, comm, device, products, **options, **more)
 
     first, first_call = again(None, max_iterations=1)  # compiles
@@ -159,12 +159,12 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     whole, call = again(None, max_iterations=args.iterations)
     if graph is not None and starts is not None:
         forget(graph)  # and its memory on the device
-        for one, values in zip(graph.vertex_sets, starts, strict=True):
-            one.estimate[...] = values
+        for vertex_set, values in zip(graph.vertex_sets, starts, strict=True):
+            vertex_set.estimate[...] = values
     seconds = {name: _seconds_of_trial(one) for name, one in (("few", few), ("many", many))}
     kept = sum(
-        int((~one.fixed & ~one.marginalized).sum()) * one.type.tangent_dim
-        for one in (graph.vertex_sets if graph is not None else ())
+        int((~vertex_set.fixed & ~vertex_set.marginalized).sum()) * vertex_set.type.tangent_dim
+        for vertex_set in (graph.vertex_sets if graph is not None else ())
     )
     return {
         "problem": args.problem,
@@ -185,11 +185,11 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
         "call_parts": {name: value for name, value in whole.seconds.items() if value > 1e-3},
         "long_call_seconds": many_call,
         "partition": many.partition,
-        "memory_bytes": [one["memory_bytes"] for one in many.ranks] or [many.memory_bytes],
-        "devices": [one["device_name"] for one in many.ranks] or [many.device_name],
+        "memory_bytes": [rank["memory_bytes"] for rank in many.ranks] or [many.memory_bytes],
+        "devices": [rank["device_name"] for rank in many.ranks] or [many.device_name],
         "chi2": [first.initial_chi2, few.final_chi2, many.final_chi2],
-        "step_seconds": [one.seconds for one in many.iterations],
-        "trials": [one.trials for one in many.iterations],
+        "step_seconds": [iteration.seconds for iteration in many.iterations],
+        "trials": [iteration.trials for iteration in many.iterations],
         "sum_seconds": {},
     }
 
@@ -197,7 +197,7 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
 def _seconds_of_trial(summary: Any) -> float:
     """Of the later steps: the first ones wait for what is being prepared, and record their programs."""
     steps = summary.iterations[len(summary.iterations) // 2 :]
-    return float(np.median([one.seconds / one.trials for one in steps]))
+    return float(np.median([step.seconds / step.trials for step in steps]))
 
 
 def seconds_of_sums(comm: Any) -> dict[str, float]:
@@ -269,20 +269,29 @@ def fitted(runs: list[dict[str, Any]]) -> dict[str, float]:
     import scipy.optimize
 
     rows = [
-        (2.0 * (one["ranks"] - 1), 16.0 * (one["ranks"] - 1) / one["ranks"] * int(size), seconds)
-        for one in runs
-        for size, seconds in one["sum_seconds"].items()
-        if one["ranks"] > 1
+        (
+            2.0 * (each_run["ranks"] - 1),
+            16.0 * (each_run["ranks"] - 1) / each_run["ranks"] * int(size),
+            seconds,
+        )
+        for each_run in runs
+        for size, seconds in each_run["sum_seconds"].items()
+        if each_run["ranks"] > 1
     ]
     latency, inverse = 0.0, 0.0
     if rows:
         a, b, t = np.array(rows).T
         (latency, inverse), _ = scipy.optimize.nnls(np.stack([a, b], axis=1) / t[:, None], np.ones(len(t)))
     bandwidth = 1.0 / inverse if inverse else np.inf
-    product = np.array([one["product_seconds"] for one in runs])
-    busiest = [one["partition"].get("edge_imbalance", 1.0) * one["edges"] / one["ranks"] for one in runs]
-    spoken = np.array([talk(one["ranks"], message(one), latency, bandwidth) for one in runs])
-    columns = np.array([[edges, float(one["ranks"] > 1)] for edges, one in zip(busiest, runs, strict=True)])
+    product = np.array([each_run["product_seconds"] for each_run in runs])
+    busiest = [
+        each_run["partition"].get("edge_imbalance", 1.0) * each_run["edges"] / each_run["ranks"]
+        for each_run in runs
+    ]
+    spoken = np.array([talk(each_run["ranks"], message(each_run), latency, bandwidth) for each_run in runs])
+    columns = np.array(
+        [[edges, float(each_run["ranks"] > 1)] for edges, each_run in zip(busiest, runs, strict=True)]
+    )
     rest = np.maximum(product - spoken, 0.0) / product
     (edge, trip), _ = scipy.optimize.nnls(columns / product[:, None], rest)  # relative errors
     return {
@@ -313,31 +322,31 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
         f"| {MANY} products | speed-up | call, iterations | communication | message | MiB per rank |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for one in runs:
+    for run in runs:
         alike = [
             other
             for other in runs
-            if all(other[key] == one[key] for key in ("problem", "precision", "over")) and other["ranks"] == 1
+            if all(other[key] == run[key] for key in ("problem", "precision", "over")) and other["ranks"] == 1
         ]
         gains, keys = [""] * 3, ("product_seconds", "iteration_seconds", "long_iteration_seconds")
         if alike:
-            work = one["edges"] / alike[0]["edges"]
-            gains = [f"{work * alike[0][key] / one[key]:.2f}" for key in keys]
-        kind = "weak" if one["weak"] else "strong"
-        share = one["partition"].get("communication_share", 0.0)
+            work = run["edges"] / alike[0]["edges"]
+            gains = [f"{work * alike[0][key] / run[key]:.2f}" for key in keys]
+        kind = "weak" if run["weak"] else "strong"
+        share = run["partition"].get("communication_share", 0.0)
         lines.append(
-            f"| {one['problem']} | {one['precision']}, {kind} | {one['ranks']} | {one['edges']:,} "
-            f"| {1e3 * one['product_seconds']:.3g} ms | {gains[0]} | {1e3 * one['iteration_seconds']:.3g} ms "
-            f"| {gains[1]} | {1e3 * one['long_iteration_seconds']:.3g} ms | {gains[2]} "
-            f"| {one['call_seconds']:.2f} s, {one['call_iterations']} | {share:.0%} "
-            f"| {8e-3 * message(one):.3g} kB | {max(one['memory_bytes']) / 2**20:,.0f} |"
+            f"| {run['problem']} | {run['precision']}, {kind} | {run['ranks']} | {run['edges']:,} "
+            f"| {1e3 * run['product_seconds']:.3g} ms | {gains[0]} | {1e3 * run['iteration_seconds']:.3g} ms "
+            f"| {gains[1]} | {1e3 * run['long_iteration_seconds']:.3g} ms | {gains[2]} "
+            f"| {run['call_seconds']:.2f} s, {run['call_iterations']} | {share:.0%} "
+            f"| {8e-3 * message(run):.3g} kB | {max(run['memory_bytes']) / 2**20:,.0f} |"
         )
     return lines
 
 
 def prediction(runs: list[dict[str, Any]]) -> list[str]:
     """Markdown: the model, and what it says about more ranks."""
-    model, largest = fitted(runs), max(runs, key=lambda one: one["edges"])
+    model, largest = fitted(runs), max(runs, key=lambda each_run: each_run["edges"])
     poses = largest["pose_scalars"] / largest["edges"] * OBSERVATIONS
     lines = [
         f"Model fitted to these runs: edge {1e9 * model['edge']:.3g} ns per observation and product, trip "
@@ -362,7 +371,7 @@ def prediction(runs: list[dict[str, Any]]) -> list[str]:
 
 def cut_size(runs: list[dict[str, Any]]) -> float:
     """Numbers of a message per cut between two ranks."""
-    several = [message(one) / (one["ranks"] - 1) for one in runs if one["ranks"] > 1]
+    several = [message(each_run) / (each_run["ranks"] - 1) for each_run in runs if each_run["ranks"] > 1]
     return max(several, default=0.0)
 
 
@@ -376,9 +385,11 @@ def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
     model = fitted(runs)
     figure, (strong, weak, far) = plt.subplots(1, 3, figsize=(11, 3.2))
     for axis, is_weak in ((strong, False), (weak, True)):
-        kinds = {(one["problem"], one["precision"]) for one in runs if one["weak"] == is_weak}
+        kinds = {
+            (each_run["problem"], each_run["precision"]) for each_run in runs if each_run["weak"] == is_weak
+        }
         for kind in sorted(kinds):
-            chosen = [one for one in runs if one["weak"] == is_weak or one["ranks"] == 1]
+            chosen = [each_run for each_run in runs if each_run["weak"] == is_weak or each_run["ranks"] == 1]
             chosen = [one for one in chosen if (one["problem"], one["precision"]) == kind]
             chosen.sort(key=lambda one: one["ranks"])
             base = chosen[0]["product_seconds"] * (1 if is_weak else chosen[0]["ranks"])
@@ -388,14 +399,14 @@ def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
                 "o-",
                 label=", ".join(kind),
             )
-        most = max([one["ranks"] for one in runs], default=1)
+        most = max([each_run["ranks"] for each_run in runs], default=1)
         axis.plot([1, most], [1, 1 if is_weak else most], "k:", linewidth=1)
         axis.set_xlabel("ranks")
         axis.set_title("weak: efficiency" if is_weak else "strong: speed-up of a product")
         axis.set_ylim(bottom=0)
         if kinds:
             axis.legend(fontsize=7)
-    largest = max(runs, key=lambda one: one["edges"])
+    largest = max(runs, key=lambda each_run: each_run["edges"])
     poses = largest["pose_scalars"] / largest["edges"] * OBSERVATIONS
     for label, numbers in (("few poses shared", None), ("all poses shared", poses)):
         seconds = [
@@ -408,7 +419,7 @@ def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
             )[0]
             for n in PREDICTED
         ]
-        far.loglog(PREDICTED, [1e3 * one for one in seconds], "o-", markersize=3, label=label)
+        far.loglog(PREDICTED, [1e3 * second for second in seconds], "o-", markersize=3, label=label)
     far.loglog(PREDICTED, [1e3 * model["edge"] * OBSERVATIONS / n for n in PREDICTED], "k:", linewidth=1)
     far.set_xlabel("devices of a cluster")
     far.set_title(f"model: ms per product, {OBSERVATIONS:.0e} observations", fontsize=9)
@@ -423,13 +434,17 @@ def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
 def write_docs(runs: list[dict[str, Any]], page: Path) -> None:
     """Put table, picture and prediction between the two marks of the page."""
     pictures = draw(runs, page.parent)
-    names = sorted({name for one in runs for name in one["devices"]})
+    names = sorted({name for each_run in runs for name in each_run["devices"]})
     text = page.read_text()
     begin, end = "<!-- measured: begin -->\n", "<!-- measured: end -->"
     if begin not in text or end not in text:
         raise SystemExit(f"{page}: the marks '{begin.strip()}' and '{end}' are missing.")
     lines = [f"Measured on {', '.join(names)}.", "", *table(runs), ""]
-    lines += [f"![Strong and weak scaling]({one.name})" for one in pictures] + ["", *prediction(runs), ""]
+    lines += [f"![Strong and weak scaling]({picture.name})" for picture in pictures] + [
+        "",
+        *prediction(runs),
+        "",
+    ]
     page.write_text(text[: text.index(begin) + len(begin)] + "\n".join(lines) + text[text.index(end) :])
 
 
@@ -457,8 +472,8 @@ def main() -> None:
     path = args.read or args.json
     runs = json.loads(path.read_text()) if path is not None and path.exists() else []
     if args.read is None:
-        for one in args.ranks.split(","):
-            runs.append(measured(args, int(one)))
+        for word in args.ranks.split(","):
+            runs.append(measured(args, int(word)))
             print(json.dumps(runs[-1]), flush=True)
             if args.json is not None:
                 args.json.write_text(json.dumps(runs, indent=1) + "\n")

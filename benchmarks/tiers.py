@@ -203,7 +203,7 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
     result["compiled_ready_ms"] = (
         result["trace_and_bytecode_ms"] + result["glsl_ms"] + result["spirv_and_pipelines_ms"]
     )
-    firsts = np.cumsum([0, *(one.num_chi2_partials for one in compiled.edges)]).tolist()
+    firsts = np.cumsum([0, *(edge.num_chi2_partials for edge in compiled.edges)]).tolist()
     answers, version = {}, compiled.estimates.current
     for tier, one in (("interpreter", interpreted), ("compiled", compiled)):
         values, b = context.reals(storage.layout.values_size), context.reals(storage.layout.dim)

@@ -212,7 +212,7 @@ def _show(name: str, call: Any, count: int) -> None:
 
 def show_full(device: str, size: str) -> None:
     """Full-inertial BA of a whole map, 10 iterations."""
-    keyframes, points, observations = (int(one) for one in size.split(","))
+    keyframes, points, observations = (int(word) for word in size.split(","))
     world = make_map(keyframes, points, observations)
     options = sb.SolveOptions(device=device, iterations=10, rounds=1, update=False, function_tolerance=0.0)
     window = sb.Window()

@@ -35,7 +35,11 @@ from graphopt.solver.vulkan.program import Context, Program
 
 Precision = Literal["double", "mixed"]
 WARM_UP_SECONDS = 1.0
-ON_THE_GPU = {title: one for title, one in CONFIGURATIONS.items() if one.device == "vulkan"}
+ON_THE_GPU = {
+    title: configuration
+    for title, configuration in CONFIGURATIONS.items()
+    if configuration.device == "vulkan"
+}
 
 
 def warm_up(system: DampedSystem) -> None:
@@ -93,7 +97,7 @@ def time_dispatches(system: DampedSystem, repeats: int) -> list[tuple[str, float
         timed.run(seconds)
         for name in names:
             times[name].append(1e3 * seconds[name])
-    return [(name.split(" ", 1)[1], float(np.median(one))) for name, one in times.items()]
+    return [(name.split(" ", 1)[1], float(np.median(each_time))) for name, each_time in times.items()]
 
 
 def run_steps(
@@ -143,7 +147,7 @@ def run_steps(
             ready = time.perf_counter() - start
             warm_up(system)
             times = [timed_solve(system) for _ in range(repeats)]
-            best = {phase: float(np.median([one[phase] for one in times])) for phase in times[0]}
+            best = {phase: float(np.median([each_time[phase] for each_time in times])) for phase in times[0]}
             wall = best["solve"]
             assert system.outcome is not None
             done = system.outcome.iterations
@@ -216,12 +220,12 @@ def run_configurations(
     for name in names:
         print(f"# {name}: {peers.MEASURED_TOTALS.get(name, '')}")
         graph = io.read(generated(name, generator))
-        start_values = [one.estimate.copy() for one in graph.vertex_sets]
+        start_values = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
         for title, base in ON_THE_GPU.items():
             if only not in title.lower():
                 continue
-            for one, values in zip(graph.vertex_sets, start_values, strict=True):
-                one.estimate[:] = values
+            for vertex_set, values in zip(graph.vertex_sets, start_values, strict=True):
+                vertex_set.estimate[:] = values
             selection = graph.select()
             limited = Configuration(base.linear_solver, base.schur, base.preconditioner, max_iterations=50)
             start = time.perf_counter()

@@ -46,7 +46,7 @@ def run(path: Path, device: str, iterations: int, linear_solver: str):
     solver = create_block_solver(graph, Structure(graph.select()), SolverOptions())
     solver.linearize()
     gradient = float(np.linalg.norm(solver.b))
-    return np.array([one.chi2 for one in summary.iterations]), gradient, seconds, graph.num_edges
+    return np.array([iteration.chi2 for iteration in summary.iterations]), gradient, seconds, graph.num_edges
 
 
 def compare(path: Path, device: str, iterations: int, linear_solver: str) -> None:

@@ -164,10 +164,10 @@ def main(argv: list[str] | None = None):
     print(f"centres off by {after:.2f} mm, at the start {before:.2f} mm")
     if args.output:
         near, far = (
-            f(one.depth.min() if f is min else one.depth.max() for one in frames) for f in (min, max)
+            f(frame.depth.min() if f is min else frame.depth.max() for frame in frames) for f in (min, max)
         )
-        upper = np.hstack([(far - one.depth) / (far - near) for one in frames])
-        images.write(args.output, np.vstack([upper, np.hstack([one.light for one in frames])]))
+        upper = np.hstack([(far - frame.depth) / (far - near) for frame in frames])
+        images.write(args.output, np.vstack([upper, np.hstack([frame.light for frame in frames])]))
     return poses, truth, summary
 
 

@@ -100,7 +100,7 @@ def enlarge(picture: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
     places = (np.mgrid[: shape[0], : shape[1]] + 0.5) / 2.0 - 0.5
     channels = picture.reshape(*picture.shape[:2], -1).transpose(2, 0, 1)
-    larger = [map_coordinates(one, places, order=1, mode="nearest") for one in channels]
+    larger = [map_coordinates(channel, places, order=1, mode="nearest") for channel in channels]
     return np.dstack(larger).reshape(*shape, *picture.shape[2:])
 
 

@@ -103,7 +103,7 @@ def _read_obj(data: bytes) -> tuple[list, list]:
             points.append([float(word) for word in words[:3]])
         elif key == "f":
             numbers = [int(word.split("/")[0]) for word in words]
-            faces.append([one - 1 if one > 0 else len(points) + one for one in numbers])
+            faces.append([number - 1 if number > 0 else len(points) + number for number in numbers])
     return points, faces
 
 

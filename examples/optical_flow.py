@@ -69,7 +69,7 @@ def drawn_back(following: np.ndarray, flow: np.ndarray) -> np.ndarray:
     y, x = np.mgrid[: flow.shape[0], : flow.shape[1]]
     places = np.stack([y + flow[:, :, 1], x + flow[:, :, 0]])
     channels = following.reshape(*flow.shape[:2], -1).transpose(2, 0, 1)
-    sampled = [map_coordinates(one, places, order=1, mode="nearest") for one in channels]
+    sampled = [map_coordinates(channel, places, order=1, mode="nearest") for channel in channels]
     return np.dstack(sampled).reshape(following.shape)
 
 

@@ -54,7 +54,7 @@ def build(given: graphopt.Graph) -> graphopt.Graph:
 
 def has_estimates(graph: graphopt.Graph) -> bool:
     """Not all poses are at the same place, as where a file has edges only."""
-    return any(np.ptp(one.estimate, axis=0).any() for one in graph.vertex_sets)
+    return any(np.ptp(vertex_set.estimate, axis=0).any() for vertex_set in graph.vertex_sets)
 
 
 def main(argv: list[str] | None = None) -> graphopt.Summary:

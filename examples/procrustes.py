@@ -74,7 +74,10 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, np.ndarray, graphop
     print(summary.brief_report())
     print("scales:", similarities[:, 7].round(4))
     if args.output and args.output.suffix == ".png":
-        moved = [np.asarray(Sim3(one).act(points)) for one, points in zip(similarities, shapes, strict=True)]
+        moved = [
+            np.asarray(Sim3(similarity).act(points))
+            for similarity, points in zip(similarities, shapes, strict=True)
+        ]
         images.write(args.output, images.dots([list(shapes), moved]))
     elif args.output:
         columns = ("x", "y", "z", "qx", "qy", "qz", "qw", "scale")

@@ -165,7 +165,7 @@ def read(folder: Path, factor: int) -> Scan:
     numbers = np.fromfile(command.existing([folder / "default.SFSSolverParameters"])[0], "<f4").astype(float)
     camera = numbers[7:11] / factor
     camera[2:] += 0.5 / factor - 0.5
-    beside, below = (worst(one) > 0.0 for one in np.split(edges, 2))
+    beside, below = (worst(word) > 0.0 for word in np.split(edges, 2))
     intensity = images.shrink(dump("targetIntensity").astype(float), factor)
     return Scan(depth, intensity, beside, below, camera, numbers[27:36])
 

@@ -72,7 +72,7 @@ def read(paths: list[Path] | None) -> graphopt.Graph:
     if not paths:
         return ba(cameras=8, points=300)
     bal = graphopt.read(command.existing(paths, 1, "a problem in BAL's format")[0])
-    if not any(one.type.tag == "EDGE_OBSERVATION_BAL" for one in bal.edge_sets):
+    if not any(edge_set.type.tag == "EDGE_OBSERVATION_BAL" for edge_set in bal.edge_sets):
         raise command.ExampleError(f"{paths[0]} has no observations of BAL cameras.")
     return bal
 

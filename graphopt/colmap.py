@@ -132,7 +132,7 @@ def graph_of_model(model: ColmapModel, options: Options) -> Graph:
     rows = _rows("image", model.images.ids, options.constant_images)
     constant = np.unique(places_of(model, name).owner[rows])
     poses.fixed[:] = np.isin(poses.ids, constant) | (not options.refine_rig_from_world)
-    camera_rows = _rows("camera", np.array([one.id for one in model.cameras]), options.constant_cameras)
+    camera_rows = _rows("camera", np.array([camera.id for camera in model.cameras]), options.constant_cameras)
     for camera_set in graph.vertex_sets:
         if camera_set.type.tag.startswith("VERTEX_CAMERA_"):
             camera_set.fixed[np.isin(camera_set.ids, len(model.images.ids) + camera_rows)] = True
@@ -160,7 +160,9 @@ def _rows(what: str, ids: np.ndarray, wanted: Collection[int]) -> np.ndarray:
 def _first_centres(graph: Graph) -> np.ndarray | None:
     """(2, 3) centres of the first two frames; None where something else determines the scale."""
     poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
-    baselines = [np.abs(one.values[:, :3]).max(initial=0.0) for one in graph.parameter_sets]
+    baselines = [
+        np.abs(parameter_set.values[:, :3]).max(initial=0.0) for parameter_set in graph.parameter_sets
+    ]
     if len(poses) < 2 or poses.fixed.sum() > 1 or points.fixed.any() or any(baselines):
         return None
     return _centres(poses.estimate[:2])
@@ -182,9 +184,9 @@ def _keep_scale(graph: Graph, before: np.ndarray) -> None:
     points.estimate[:] = origin + scale * (points.estimate - origin)
     rotation = SE3(poses.estimate).rotation
     poses.estimate[:, :3] = -np.asarray(rotation.act(origin + scale * (centres - origin)))
-    for one in graph.vertex_sets:
-        if one.type.tag == SENSOR_TAG:
-            one.estimate[:, :3] *= scale
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.type.tag == SENSOR_TAG:
+            vertex_set.estimate[:, :3] *= scale
 
 
 def _take(reconstruction: Any, model: ColmapModel) -> None:
@@ -216,7 +218,7 @@ def _take(reconstruction: Any, model: ColmapModel) -> None:
 def _take_rig(target: Any, rig: ColmapRig) -> None:
     import pycolmap
 
-    for one in rig.sensors:
-        if one.type == CAMERA and one.pose is not None:
-            moved = pycolmap.Rigid3d(pycolmap.Rotation3d(one.pose[[1, 2, 3, 0]]), one.pose[4:])
-            target.set_sensor_from_rig(pycolmap.sensor_t(pycolmap.SensorType.CAMERA, one.id), moved)
+    for sensor in rig.sensors:
+        if sensor.type == CAMERA and sensor.pose is not None:
+            moved = pycolmap.Rigid3d(pycolmap.Rotation3d(sensor.pose[[1, 2, 3, 0]]), sensor.pose[4:])
+            target.set_sensor_from_rig(pycolmap.sensor_t(pycolmap.SensorType.CAMERA, sensor.id), moved)

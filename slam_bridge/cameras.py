@@ -186,18 +186,18 @@ class Rig:
 
     def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:
         """Points (o, 3) [m] in the frames of cameras (o,) at poses (o, 7)."""
-        mountings = np.stack([one.body_T_cam for one in self.cameras])[camera]
+        mountings = np.stack([each_camera.body_T_cam for each_camera in self.cameras])[camera]
         return np.asarray(SE3(mountings).inverse_act(SE3(world_T_body).inverse_act(points)))
 
     def project(self, camera: np.ndarray, point_cam: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pixels (o, 2) and (o,) bool where the camera's model holds; pixels are NaN where it doesn't."""
         pixels = np.full((len(camera), 2), np.nan)
         valid = np.zeros(len(camera), bool)
-        for number, one in enumerate(self.cameras):
+        for number, each_camera in enumerate(self.cameras):
             rows = np.flatnonzero(camera == number)
             with np.errstate(all="ignore"):
-                valid[rows] = one.kind.sees(one.intrinsics, point_cam[rows])
-                pixels[rows] = one.project(point_cam[rows])
+                valid[rows] = each_camera.kind.sees(each_camera.intrinsics, point_cam[rows])
+                pixels[rows] = each_camera.project(point_cam[rows])
         pixels[~valid] = np.nan
         return pixels, valid
 

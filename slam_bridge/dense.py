@@ -55,8 +55,8 @@ def places_of(structure: Structure) -> dict[int, slice]:
     """Rows of H of each free vertex."""
     offsets = structure.offsets.tolist()
     return {
-        one: slice(offsets[k], offsets[k + 1])
-        for k, one in enumerate(structure.ids[: structure.num_blocks].tolist())
+        id_: slice(offsets[k], offsets[k + 1])
+        for k, id_ in enumerate(structure.ids[: structure.num_blocks].tolist())
     }
 
 

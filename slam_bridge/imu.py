@@ -150,10 +150,11 @@ class ImuSamples:
         """
         stamps = np.asarray(stamps)
         values = [np.asarray(one, float) for one in (gyro, acc)]
-        if stamps.dtype.kind != "i" or any(one.shape != (len(stamps), 3) for one in values):
+        if stamps.dtype.kind != "i" or any(value.shape != (len(stamps), 3) for value in values):
             raise ShapeError(
                 f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes "
-                f"{[one.shape for one in values]}, expected int64 nanoseconds and ({len(stamps)}, 3) twice."
+                f"{[value.shape for value in values]}, expected int64 nanoseconds and "
+                f"({len(stamps)}, 3) twice."
             )
         finite = np.isfinite(values[0]).all(axis=1) & np.isfinite(values[1]).all(axis=1)
         late = int(np.count_nonzero(np.diff(stamps) < 0))

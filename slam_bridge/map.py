@@ -263,8 +263,8 @@ class Map:
             )
         if (ends[0] == ends[1]).any():
             raise MapError("add_imu: a measurement links two different keyframes.")
-        for one in ends:
-            self.keyframes["has_states"][self.keyframes.rows(one)] = True
+        for end in ends:
+            self.keyframes["has_states"][self.keyframes.rows(end)] = True
         ids = self.imu.append(len(given), {"first": ends[0], "second": ends[1], **_imu_columns(given)})
         self.preintegrated.update(zip(ids.tolist(), given, strict=True))
         return ids
@@ -289,8 +289,8 @@ class Map:
         poses = _numbers("first_T_second", np.atleast_2d(np.asarray(first_T_second, float)), (-1, 7))
         count = len(poses)
         ends = [np.broadcast_to(np.asarray(one, np.int64), (count,)) for one in (first, second)]
-        for one in ends:
-            self.keyframes.rows(one)
+        for end in ends:
+            self.keyframes.rows(end)
         scales = np.broadcast_to(np.asarray(scale, float), (count,))[:, None]
         matrices = _numbers(
             "information", np.broadcast_to(np.asarray(information, float), (count, 7, 7)), (count, 7, 7)
@@ -337,7 +337,7 @@ class Map:
         self.observations.keep(~np.isin(self.observations["keyframe"], gone))
         self.pose_priors.keep(~np.isin(self.pose_priors["keyframe"], gone))
         self.loops.keep(~(np.isin(self.loops["first"], gone) | np.isin(self.loops["second"], gone)))
-        self.priors = [one for one in self.priors if not np.isin(one.keyframes, gone).any()]
+        self.priors = [prior for prior in self.priors if not np.isin(prior.keyframes, gone).any()]
         self.keyframes.remove(gone)
         lost = np.isin(self.landmarks["reference"], gone)
         self.landmarks["reference"][lost] = self._first_observers(self.landmarks.ids[lost])

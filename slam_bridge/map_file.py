@@ -106,7 +106,7 @@ def _rig_of(arrays: dict[str, np.ndarray]) -> Rig | None:
 
 
 def _measured_arrays(map: Map) -> dict[str, Any]:
-    given = [map.preintegrated[one] for one in map.imu.ids.tolist()]
+    given = [map.preintegrated[id_] for id_ in map.imu.ids.tolist()]
     arrays = {f"measured/{name}": np.array([getattr(one, name) for one in given]) for name in _MEASURED}
     arrays["measured/noise"] = np.array([[getattr(one.noise, name) for name in _NOISE] for one in given])
     arrays["measured/rule"] = np.array([one.rule for one in given], dtype="U16")
@@ -123,19 +123,19 @@ def _measured_arrays(map: Map) -> dict[str, Any]:
 def _measured_of(arrays: dict[str, np.ndarray], ids: np.ndarray) -> dict[int, Preintegrated]:
     ends = arrays["samples/ends"].tolist()
     result = {}
-    for k, (one, first, last) in enumerate(zip(ids.tolist(), [0, *ends][: len(ends)], ends, strict=True)):
+    for k, (id_, first, last) in enumerate(zip(ids.tolist(), [0, *ends][: len(ends)], ends, strict=True)):
         samples = ImuSamples(*(arrays[f"samples/{name}"][first:last] for name in ("stamps", "gyro", "acc")))
         noise = ImuNoise(*arrays["measured/noise"][k].tolist())
         numbers = {name: arrays[f"measured/{name}"][k] for name in _MEASURED}
         numbers["dt"] = float(numbers["dt"])
-        result[one] = Preintegrated(samples, noise, **numbers, rule=str(arrays["measured/rule"][k]))
+        result[id_] = Preintegrated(samples, noise, **numbers, rule=str(arrays["measured/rule"][k]))
     return result
 
 
 def _prior_arrays(priors: list[MarginalPrior]) -> dict[str, Any]:
     arrays: dict[str, Any] = {"priors/count": len(priors)}
-    for k, one in enumerate(priors):
-        arrays |= {f"priors/{k}/{name}": value for name, value in one.arrays().items()}
+    for k, prior in enumerate(priors):
+        arrays |= {f"priors/{k}/{name}": value for name, value in prior.arrays().items()}
     return arrays
 
 

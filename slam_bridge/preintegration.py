@@ -294,7 +294,10 @@ def inverse_of_covariance(covariance: np.ndarray) -> np.ndarray:
 
 def _exp_and_right_jacobian(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Exp (3) and Jr (8) of rotation vectors (..., 3): (..., 3, 3) each."""
-    a, b, c = (one[..., None, None] for one in exp_coefficients(np.einsum("...i,...i->...", turn, turn)))
+    a, b, c = (
+        exp_coefficient[..., None, None]
+        for exp_coefficient in exp_coefficients(np.einsum("...i,...i->...", turn, turn))
+    )
     hat = skew(turn)
     squared = hat @ hat
     return np.eye(3) + a * hat + b * squared, np.eye(3) - b * hat + c * squared

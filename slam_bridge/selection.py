@@ -238,7 +238,9 @@ def select(
             imu_measurement=measurement,
             imu_information=world.imu["information"][imu_rows],
             preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
-            priors=tuple(one for one in world.priors if _covered(one, ids, world.landmarks.ids[point_rows])),
+            priors=tuple(
+                prior for prior in world.priors if _covered(prior, ids, world.landmarks.ids[point_rows])
+            ),
             pose_prior_keyframe=prior_number[measured],
             pose_prior=world.pose_priors["world_T_body"][measured],
             pose_prior_information=world.pose_priors["information"][measured],

@@ -67,7 +67,7 @@ class Table:
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, reserved rows included."""
-        indices = sum(one.nbytes for one in self._indices.values() if one is not None)
+        indices = sum(index.nbytes for index in self._indices.values() if index is not None)
         return self._columns.nbytes + indices + (0 if self._rows is None else self._rows.nbytes)
 
     def append(self, count: int, values: Mapping[str, Any]) -> np.ndarray:

@@ -236,7 +236,7 @@ class Window:
         vertices: dict[EdgeType, list[list[int]]] = {}
         for prior in s.priors:
             for states in _prior_parts(prior):
-                ids = [_state_id(prior, one, s) for one in states]
+                ids = [_state_id(prior, state, s) for state in states]
                 vertices.setdefault(_prior_type(prior, states), []).append(ids)
         for kind, ends in vertices.items():
             self._adopt_edges(kind, np.array(ends))
@@ -341,7 +341,7 @@ class Window:
     def chi2_by_edge_set(self) -> dict[str, float]:
         """Robustified chi2 of each edge set by tag, after `observation_chi2` at the same estimates."""
         result: dict[str, float] = {}
-        known = {id(one.edge_set): one.chi2 for one in self._pixels}
+        known = {id(pixel.edge_set): pixel.chi2 for pixel in self._pixels}
         for edges in self.graph.edge_sets:
             chi2 = known.get(id(edges))
             if chi2 is not None:
@@ -373,8 +373,8 @@ def _shape_of(s: Selection, options: SolveOptions, estimate: tuple[str, ...]) ->
 def _prior_shape(s: Selection) -> np.ndarray:
     parts = [
         [k, kind, owner]
-        for k, one in enumerate(s.priors)
-        for kind, owner in zip(one.kind, one.owner, strict=True)
+        for k, prior in enumerate(s.priors)
+        for kind, owner in zip(prior.kind, prior.owner, strict=True)
     ]
     names = np.array(parts, np.int64).reshape(-1, 3)
     if len(names):  # by number in the selection: ids move on with a sliding window
@@ -402,7 +402,9 @@ def _cameras_of(s: Selection, model: str) -> list[int]:
 
 def _has_gauge(s: Selection) -> bool:
     """Nothing holds position and heading of the whole."""
-    held = s.fixed.any() or len(s.pose_prior_keyframe) or any((one.kind == POSE).any() for one in s.priors)
+    held = (
+        s.fixed.any() or len(s.pose_prior_keyframe) or any((prior.kind == POSE).any() for prior in s.priors)
+    )
     return len(s.keyframes) > 0 and not held
 
 
@@ -515,7 +517,7 @@ def _state_type(prior: MarginalPrior, state: int) -> VertexType:
 
 
 def _prior_type(prior: MarginalPrior, states: tuple[int, ...]) -> EdgeType:
-    return marginal.prior_edge(*(_state_type(prior, one) for one in states))
+    return marginal.prior_edge(*(_state_type(prior, state) for state in states))
 
 
 def _state_id(prior: MarginalPrior, state: int, s: Selection) -> int:
@@ -528,8 +530,8 @@ def _state_id(prior: MarginalPrior, state: int, s: Selection) -> int:
 def _prior_numbers(prior: MarginalPrior, states: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Measurement and information of one edge of a prior."""
     first = prior.starts
-    rows = np.concatenate([np.arange(first[one], first[one + 1]) for one in states])
-    references = [prior.reference[one, : _state_type(prior, one).storage_dim] for one in states]
+    rows = np.concatenate([np.arange(first[state], first[state + 1]) for state in states])
+    references = [prior.reference[state, : _state_type(prior, state).storage_dim] for state in states]
     information = prior.information[np.ix_(rows, rows)].copy()
     if len(states) == 2 and len(prior.kind) > 2:  # of a pair only what is between the two
         size = int(prior.dims[states[0]])

@@ -62,12 +62,15 @@ class Named(SimpleNamespace):
 
 
 def _ptam_keyframes(g2o: Any, scene: Scene) -> list[Any]:
-    points = [Named(id=i, position=one, update_position=_ignore) for i, one in enumerate(scene.start_points)]
+    points = [
+        Named(id=i, position=start_point, update_position=_ignore)
+        for i, start_point in enumerate(scene.start_points)
+    ]
     keyframes = []
     for k, position in enumerate(scene.start_positions):
         pose = g2o.Isometry3d(g2o.Quaternion(), position)
         frame = Named(id=k, pose=pose, cam=CAMERA, orientation=pose.orientation(), position=pose.position())
-        seen = [_ptam_measurement(one, scene.pixels[k, one.id], (k + one.id) % 4) for one in points]
+        seen = [_ptam_measurement(point, scene.pixels[k, point.id], (k + point.id) % 4) for point in points]
         frame.measurements = lambda seen=seen: seen
         frame.update_pose = frame.update_reference = frame.update_preceding = _ignore
         frame.reference_keyframe = frame.preceding_keyframe = keyframes[-1] if keyframes else None
@@ -129,8 +132,8 @@ def run_twitchslam(g2o: Any) -> None:
         pixels = (scene.pixels[k, :, :2] - [CAMERA.cx, CAMERA.cy]) / CAMERA.fx
         frames.append(Named(id=k, pose=pose, kps=pixels))
     points = [
-        Named(id=i, pt=np.append(one, 1.0), frames=frames, idxs=[i] * len(frames))
-        for i, one in enumerate(scene.start_points)
+        Named(id=i, pt=np.append(start_point, 1.0), frames=frames, idxs=[i] * len(frames))
+        for i, start_point in enumerate(scene.start_points)
     ]
     optimize = importlib.import_module("optimize_g2o").optimize
     optimize(frames, points, 6, False, rounds=10)
@@ -162,18 +165,18 @@ class StandIn(ModuleType):
 
 def run_pyslam(g2o: Any, name: str, stand_ins: list[str]) -> None:
     """Bundle adjustment with two rounds, and the pose of one frame; monocular and stereo pixels."""
-    for one in stand_ins:
-        sys.modules[one] = StandIn(one)
+    for stand_in in stand_ins:
+        sys.modules[stand_in] = StandIn(stand_in)
     optimizer = importlib.import_module(name)
     scene = Scene()
     frames = [_pyslam_frame(scene, k) for k in range(len(scene.positions))]
     points = []
-    for i, one in enumerate(scene.start_points):
+    for i, start_point in enumerate(scene.start_points):
         seen = [(frame, i) for frame in frames]
         points.append(
             Named(
                 id=i,
-                pt=one,
+                pt=start_point,
                 is_bad=False,
                 observations=lambda seen=seen: seen,
                 update_position=_ignore,

@@ -37,10 +37,10 @@ def provide(module: str) -> Any:
         for name in NAMES:
             found.install_as(name)
         return found
-    parts = {name: one for name, one in sys.modules.items() if name.startswith(f"{module}.")}
+    parts = {name: each_module for name, each_module in sys.modules.items() if name.startswith(f"{module}.")}
     for name in NAMES:
         sys.modules[name] = found
-        sys.modules.update({name + key[len(module) :]: one for key, one in parts.items()})
+        sys.modules.update({name + key[len(module) :]: part for key, part in parts.items()})
     return found
 
 
@@ -133,12 +133,12 @@ def modules_of_the_program(source: Path, root: Path) -> list[str]:
     found: list[str] = []
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
-            found += [one.name for one in node.names]
+            found += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.append(node.module)
     known = {*sys.stdlib_module_names, "numpy", *NAMES}
-    names = [one for one in dict.fromkeys(found) if one.split(".")[0] not in known]
-    parents = [".".join(one.split(".")[:i]) for one in names for i in range(1, one.count(".") + 1)]
+    names = [fromkey for fromkey in dict.fromkeys(found) if fromkey.split(".")[0] not in known]
+    parents = [".".join(name.split(".")[:i]) for name in names for i in range(1, name.count(".") + 1)]
     return list(dict.fromkeys([*parents, *names]))
 
 

@@ -50,16 +50,16 @@ def print_summaries(summaries: dict[str, dict]) -> None:
     numeric = ("vertices", "edges", "chi2 before", "chi2 after", "iterations", "time")
     for column in ("problem", *numeric, "termination"):
         table.add_column(column, justify="right" if column in numeric else "left")
-    for title, one in summaries.items():
+    for title, summary in summaries.items():
         table.add_row(
             title,
-            str(one["vertices"]),
-            str(one["edges"]),
-            f"{one['initial_chi2']:.6g}",
-            f"{one['final_chi2']:.6g}",
-            str(len(one["iterations"])),
-            f"{one['seconds']['total'] * 1e3:.0f} ms",
-            one["termination"],
+            str(summary["vertices"]),
+            str(summary["edges"]),
+            f"{summary['initial_chi2']:.6g}",
+            f"{summary['final_chi2']:.6g}",
+            str(len(summary["iterations"])),
+            f"{summary['seconds']['total'] * 1e3:.0f} ms",
+            summary["termination"],
         )
     Console(width=130).print(table)
 

@@ -114,7 +114,11 @@ def tagged_seed(rng: np.random.Generator) -> bytes:
         tokens = edge_type.file.encode(measurement, np.eye(edge_type.residual_dim)[None])[0]
         count = [len(ids)] if isinstance(kind, VariadicEdgeType) else []
         lines.append(
-            line(kind.tag, [*count, *ids, *(parameter_ids[one] for one in edge_type.parameters)], tokens)
+            line(
+                kind.tag,
+                [*count, *ids, *(parameter_ids[parameter] for parameter in edge_type.parameters)],
+                tokens,
+            )
         )
     return "\n".join([*lines, "ROBOTLASER1 0 1 2 3", "# comment", "FIX 0 1", ""]).encode()
 
@@ -414,7 +418,7 @@ def campaign(
 ) -> tuple[Counter[str], list[str]]:
     """Run `count` inputs. Returns how often each outcome came and a text for each failure."""
     rng = random.Random(seed)
-    seeds = [one for one in make_seeds() if only is None or one[0].startswith(only)]
+    seeds = [each_seed for each_seed in make_seeds() if only is None or each_seed[0].startswith(only)]
     others = [data for _, _, data in make_seeds()]
     parts = {
         form.removeprefix("colmap:"): data for form, _, data in make_seeds() if form.startswith("colmap:")

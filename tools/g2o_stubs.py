@@ -94,8 +94,8 @@ def stubs() -> str:
 def _nested(classes: dict[str, type]) -> list[type]:
     """Classes that are attributes of others."""
     found = []
-    for one in list(classes.values()):
-        for value in vars(one).values():
+    for class_ in list(classes.values()):
+        for value in vars(class_).values():
             if inspect.isclass(value) and value.__module__.startswith("graphopt.g2o"):
                 found += [
                     base

@@ -128,13 +128,21 @@ def clients_of(folder: Path) -> list[Client]:
 
 def scripts_of(name: str, folder: Path) -> list[Client]:
     """Scripts that import the bindings."""
-    files = [one for one in sorted(folder.glob("*.py")) if IMPORTS.search(one.read_text(errors="replace"))]
-    return [Client(f"{name}: {one.name}", "script", one) for one in files]
+    files = [
+        each_path
+        for each_path in sorted(folder.glob("*.py"))
+        if IMPORTS.search(each_path.read_text(errors="replace"))
+    ]
+    return [Client(f"{name}: {file.name}", "script", file) for file in files]
 
 
 def all_clients(folder: Path) -> list[Client]:
     """Clients of a folder and of the folders in it."""
-    below = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith(".")]
+    below = [
+        each_path
+        for each_path in sorted(folder.iterdir())
+        if each_path.is_dir() and not each_path.name.startswith(".")
+    ]
     return [client for one in (folder, *below) for client in clients_of(one)]
 
 
@@ -232,7 +240,11 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     if not args.folder.is_dir():
         parser.error(f"{args.folder} is not a folder. Pass one that holds checkouts of programs for g2o.")
-    clients = [one for one in all_clients(args.folder) if args.only is None or args.only in one.name]
+    clients = [
+        each_client
+        for each_client in all_clients(args.folder)
+        if args.only is None or args.only in each_client.name
+    ]
     if not clients:
         named = "" if args.only is None else f" with {args.only!r} in its name"
         parser.error(

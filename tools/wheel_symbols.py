@@ -20,11 +20,15 @@ WEAK_OR_OPTIONAL = "STB_WEAK"
 def complaints(name: str, elf: ELFFile) -> list[str]:
     """Libraries beside glibc, and symbols that nobody promises, of one module."""
     sections = list(elf.iter_sections())
-    dynamic = next(one for one in sections if isinstance(one, DynamicSection))
+    dynamic = next(section for section in sections if isinstance(section, DynamicSection))
     needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]
     found = [f"{name} needs {library}" for library in needed if library not in GLIBC]
-    versions = next(one for one in sections if isinstance(one, GNUVerSymSection))
-    table = next(one for one in sections if isinstance(one, SymbolTableSection) and one.name == ".dynsym")
+    versions = next(section for section in sections if isinstance(section, GNUVerSymSection))
+    table = next(
+        section
+        for section in sections
+        if isinstance(section, SymbolTableSection) and section.name == ".dynsym"
+    )
     for number, symbol in enumerate(table.iter_symbols()):
         undefined = symbol["st_shndx"] == "SHN_UNDEF" and symbol.name
         weak = symbol["st_info"]["bind"] == WEAK_OR_OPTIONAL

@@ -44,4 +44,7 @@ def trace(path: Path, **options: Any) -> list[Answer]:
 
 def estimates(graph: graphopt.Graph) -> Estimates:
     """Return copies of the estimates, by vertex tag."""
-    return {one.type.tag: (np.array(one.ids), np.array(one.estimate)) for one in graph.vertex_sets}
+    return {
+        vertex_set.type.tag: (np.array(vertex_set.ids), np.array(vertex_set.estimate))
+        for vertex_set in graph.vertex_sets
+    }

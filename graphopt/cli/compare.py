@@ -16,18 +16,25 @@ def run(args: argparse.Namespace) -> int:
 
     changes = compare(load(args.before), load(args.after), args.tolerance)
     if args.json:
-        output.print_json({"changes": [{**vars(one), "ratio": one.ratio} for one in changes]})
+        output.print_json({"changes": [{**vars(change), "ratio": change.ratio} for change in changes]})
     else:
         rows = [
-            (_MARKS.get(one.verdict, ""), one.key, one.column, one.text, _ratio(one.ratio), one.verdict)
-            for one in changes
-            if one.verdict != "same"
+            (
+                _MARKS.get(change.verdict, ""),
+                change.key,
+                change.column,
+                change.text,
+                _ratio(change.ratio),
+                change.verdict,
+            )
+            for change in changes
+            if change.verdict != "same"
         ]
         if rows:
             output.print_table(("", "entry", "number", "A -> B", "B / A", "verdict"), rows, ("B / A",))
-        same = sum(one.verdict == "same" for one in changes)
+        same = sum(change.verdict == "same" for change in changes)
         print(f"{len(rows)} differences, {same} numbers within the tolerance")
-    return 1 if any(one.verdict in ("worse", "failed") for one in changes) else 0
+    return 1 if any(change.verdict in ("worse", "failed") for change in changes) else 0
 
 
 def _ratio(value: float | None) -> str:

@@ -20,7 +20,7 @@ def _list(args: argparse.Namespace) -> int:
     names = {args.collection} if args.collection in collections() else None
     if args.collection and names is None:
         names = {find(args.collection).collection.name}
-    chosen = [one for one in datasets().values() if names is None or one.collection.name in names]
+    chosen = [dataset for dataset in datasets().values() if names is None or dataset.collection.name in names]
     if args.json:
         output.print_json({"datasets": [_facts(one) for one in chosen]})
         return 0
@@ -34,7 +34,7 @@ def _info(args: argparse.Namespace) -> int:
 
     if args.name in collections():
         collection = collections()[args.name]
-        members = [one.name for one in datasets().values() if one.collection == collection]
+        members = [dataset.name for dataset in datasets().values() if dataset.collection == collection]
         facts = {**_collection_facts(collection), "data sets": ", ".join(members)}
     else:
         facts = _facts(find(args.name))

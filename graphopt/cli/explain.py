@@ -152,16 +152,16 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     times = {id(one.prediction): one for one in measured}
     rows = []
-    for one in plan.predictions:
+    for prediction in plan.predictions:
         row: dict[str, Any] = {
-            "schedule": one.name,
-            "sums": one.summation,
-            "chosen": one is _taken(plan),
-            "predicted_seconds": {**one.seconds, "setup": one.setup, "total": one.total},
-            "memory_bytes": one.memory_bytes,
+            "schedule": prediction.name,
+            "sums": prediction.summation,
+            "chosen": prediction is _taken(plan),
+            "predicted_seconds": {**prediction.seconds, "setup": prediction.setup, "total": prediction.total},
+            "memory_bytes": prediction.memory_bytes,
         }
-        if id(one) in times:
-            own = times[id(one)]
+        if id(prediction) in times:
+            own = times[id(prediction)]
             row["measured_seconds"] = {**own.seconds, "total": own.total}
         rows.append(row)
     return rows
@@ -170,7 +170,11 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
 def _taken(plan: Plan) -> Prediction:
     """The prediction of what is taken."""
     taken = plan.configuration.schur, plan.products, plan.evaluations
-    return next(one for one in plan.predictions if (one.schur, one.products, one.evaluations) == taken)
+    return next(
+        prediction
+        for prediction in plan.predictions
+        if (prediction.schur, prediction.products, prediction.evaluations) == taken
+    )
 
 
 def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
@@ -288,14 +292,14 @@ def _print_schedules(schedules: list[dict[str, Any]]) -> None:
     """Times per iteration of Levenberg-Marquardt with 20 conjugate gradient iterations."""
     phases = ("linearize", "eliminate", "solve", "update", "total")
     rows = []
-    for one in schedules:
-        mark = "*" if one["chosen"] else ""
+    for schedule in schedules:
+        mark = "*" if schedule["chosen"] else ""
         for kind in ("predicted", "measured"):
-            seconds = one.get(f"{kind}_seconds")
+            seconds = schedule.get(f"{kind}_seconds")
             if seconds is not None:
                 times = [f"{1e3 * seconds[phase]:.3f}" for phase in phases]
-                memory = f"{one['memory_bytes'] / 2**20:.0f}" if kind == "predicted" else ""
-                rows.append((mark, one["schedule"], kind, *times, memory))
+                memory = f"{schedule['memory_bytes'] / 2**20:.0f}" if kind == "predicted" else ""
+                rows.append((mark, schedule["schedule"], kind, *times, memory))
     columns = ("", "schedule", "ms", *phases, "MiB")
     output.print_table(columns, rows, numeric=(*phases, "MiB"))
     print(

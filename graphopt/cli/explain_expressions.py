@@ -31,7 +31,7 @@ def describe_expressions(
     return [
         {
             "edge": g.tag,
-            "schedule": Expressions.instead(costs, [one for one in size.groups if one.tag == g.tag]),
+            "schedule": Expressions.instead(costs, [group for group in size.groups if group.tag == g.tag]),
             "views": [_view(costs, g, slot) for slot in range(g.arity)] if g.arity > 1 else [],
         }
         for g in size.groups

@@ -372,10 +372,10 @@ class _Run:
         from graphopt.g2o import files
 
         solved, graph = files.graph_of(self.optimizer, 0), self.graph
-        for one in solved.vertex_sets:
-            target = graph.vertex_set(one.type)
-            _, rows = graph.find_vertices(one.ids)
-            target.estimate[rows], target.fixed[rows] = one.estimate, one.fixed
+        for vertex_set in solved.vertex_sets:
+            target = graph.vertex_set(vertex_set.type)
+            _, rows = graph.find_vertices(vertex_set.ids)
+            target.estimate[rows], target.fixed[rows] = vertex_set.estimate, vertex_set.fixed
         return graph
 
     def _save(self) -> int:

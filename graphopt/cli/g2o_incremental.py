@@ -27,8 +27,8 @@ class Incremental:
         _say(f"#\t solve every {self._every}\n#\t iterations  {self._iterations}")
         vertices = list(optimizer.vertices().values())
         edges = sorted(optimizer.edges(), key=_order)
-        for one in vertices:
-            optimizer.remove_vertex(one)
+        for vertex in vertices:
+            optimizer.remove_vertex(vertex)
         optimizer.set_verbose(False)
         for edge in edges:
             self._add(edge)
@@ -36,15 +36,15 @@ class Incremental:
                 self._optimize()
             if not self._verbose:
                 sys.stderr.write(".")
-        for one in vertices:  # those without an edge
-            optimizer.add_vertex(one)
+        for vertex in vertices:  # those without an edge
+            optimizer.add_vertex(vertex)
         if self._poses > self._optimized or not optimizer.active_edges():
             self._optimize()
         sys.stderr.write("\n")
 
     def _add(self, edge: Any) -> None:
         optimizer = self._optimizer
-        fresh = [one for one in edge.vertices() if optimizer.vertex(one.id()) is None]
+        fresh = [vertex for vertex in edge.vertices() if optimizer.vertex(vertex.id()) is None]
         for one in fresh:
             optimizer.add_vertex(one)
             self._poses += one.dimension() == self._largest
@@ -68,14 +68,14 @@ class Incremental:
                 f"cumTime= {self._seconds:g}"
             )
         if self._gui:
-            sys.stdout.write(dump_edges(sorted(optimizer.edges(), key=lambda one: one.internal_id())))
+            sys.stdout.write(dump_edges(sorted(optimizer.edges(), key=lambda edge: edge.internal_id())))
             sys.stdout.flush()
 
 
 def _order(edge: Any) -> tuple[int, int, int]:
     """The largest id, then edges to larger vertices (odometry) first, as g2o sorts them."""
     vertices = edge.vertices()
-    return max(one.id() for one in vertices), -vertices[-1].dimension(), edge.internal_id()
+    return max(vertex.id() for vertex in vertices), -vertices[-1].dimension(), edge.internal_id()
 
 
 def _say(text: str) -> None:

@@ -53,8 +53,8 @@ def count_summary(optimizer: Any) -> dict[str, Any]:
     """What the summary says about the graph."""
     vertices, edges = optimizer.vertices().values(), optimizer.edges()
     largest = optimizer.max_dimension()
-    poses = sum(one.dimension() == largest for one in vertices)
-    tags = sorted({Factory.instance().tag(one) for one in edges})
+    poses = sum(vertex.dimension() == largest for vertex in vertices)
+    tags = sorted({Factory.instance().tag(edge) for edge in edges})
     return {
         "n_vertices": len(vertices),
         "n_edges": len(edges),
@@ -71,7 +71,7 @@ def behind_lines(optimizer: Any) -> list[str]:
     graph, lines = files.graph_of(optimizer, 0), []
     for tag, rows in graph.points_behind().items():
         vertices = graph.edge_set(tag).vertices[rows[:_SHOWN]].tolist()
-        named = ", ".join(" ".join(map(str, one)) for one in vertices) + (
+        named = ", ".join(" ".join(map(str, vertex)) for vertex in vertices) + (
             ", ..." if len(rows) > _SHOWN else ""
         )
         lines.append(f"# {len(rows)} points behind their cameras: {tag}, edges of vertices {named}")
@@ -108,17 +108,17 @@ def save_gnuplot(filename: str, optimizer: Any) -> list[Path]:
     root, extension = os.path.splitext(filename)
     extension = extension or ".dat"
     largest = optimizer.max_dimension()
-    edges = sorted(optimizer.edges(), key=lambda one: one.internal_id())
+    edges = sorted(optimizer.edges(), key=lambda each_edge: each_edge.internal_id())
     odometry, landmark = [], []
     for edge in edges:
         if len(edge.vertices()) == 2:
-            same = all(one.dimension() == largest for one in edge.vertices())
+            same = all(vertex.dimension() == largest for vertex in edge.vertices())
             (odometry if same else landmark).append(edge)
     parts = {
         "odom_edges": [_edge_text(one) + "\n" for one in odometry],
         "landmarks_edges": [_edge_text(one) + "\n" for one in landmark],
-        "edges": [_edge_text(one) + "\n" for one in edges],
-        "vertices": [_vertex_text(one) + "\n" for one in optimizer.vertices().values()],
+        "edges": [_edge_text(each_edge) + "\n" for each_edge in edges],
+        "vertices": [_vertex_text(vertex) + "\n" for vertex in optimizer.vertices().values()],
     }
     written = []
     for name, texts in parts.items():
@@ -139,7 +139,7 @@ def _vertex_text(vertex: Any) -> str:
 
 def _edge_text(edge: Any) -> str:
     """Both ends as two lines of a segment; between poses in space in one line, as g2o writes it."""
-    ends = [_vertex_text(one) for one in edge.vertices() if one is not None]
-    if len(ends) == 2 and all(isinstance(one, VertexSE3) for one in edge.vertices()):
+    ends = [_vertex_text(vertex) for vertex in edge.vertices() if vertex is not None]
+    if len(ends) == 2 and all(isinstance(vertex, VertexSE3) for vertex in edge.vertices()):
         return " ".join(ends)
     return "\n".join([*ends, ""])

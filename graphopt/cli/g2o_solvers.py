@@ -93,7 +93,7 @@ def solver_list() -> list[str]:
     """A line per name."""
     names = solver_names()
     width = max(map(len, names)) + 4
-    return [f"{name:{width}}{one.describe()}" for name, one in names.items()]
+    return [f"{name:{width}}{each_name.describe()}" for name, each_name in names.items()]
 
 
 # -------------------------------------------------------------------- properties
@@ -136,7 +136,7 @@ def set_properties(algorithm: Any, name: SolverName, text: str) -> list[str]:
 
 def property_lines(algorithm: Any, name: SolverName) -> list[str]:
     """g2o's table of properties."""
-    options = {one.name: one.default for one in fields(algorithm._options_type)} | algorithm._options
+    options = {field.name: field.default for field in fields(algorithm._options_type)} | algorithm._options
     known = sorted(_PROPERTIES[name.algorithm].items())
     lines = [f"{key}\t{options[ours] if options[ours] is not None else 0:g}" for key, ours in known]
     title = "------------- Algorithm Properties -------------"

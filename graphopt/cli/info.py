@@ -40,11 +40,15 @@ def describe(graph: Graph, report: ReadReport) -> dict[str, Any]:
         "edges": dict(report.edges),
         "parameters": dict(report.parameters),
         "unknown_tags": dict(report.unknown_tags),
-        "fixed": sum(int(one.fixed.sum()) for one in graph.vertex_sets),
-        "marginalized": sum(int(one.marginalized.sum()) for one in graph.vertex_sets),
-        "smallest_id": min((int(one.ids.min()) for one in graph.vertex_sets if len(one)), default=None),
-        "largest_id": max((int(one.ids.max()) for one in graph.vertex_sets if len(one)), default=None),
-        "robust_edges": sum(int((one.kernel != 0).sum()) for one in graph.edge_sets),
+        "fixed": sum(int(vertex_set.fixed.sum()) for vertex_set in graph.vertex_sets),
+        "marginalized": sum(int(vertex_set.marginalized.sum()) for vertex_set in graph.vertex_sets),
+        "smallest_id": min(
+            (int(vertex_set.ids.min()) for vertex_set in graph.vertex_sets if len(vertex_set)), default=None
+        ),
+        "largest_id": max(
+            (int(vertex_set.ids.max()) for vertex_set in graph.vertex_sets if len(vertex_set)), default=None
+        ),
+        "robust_edges": sum(int((edge_set.kernel != 0).sum()) for edge_set in graph.edge_sets),
         "components": num_components,
         "chi2": float(graph.chi2()) if graph.num_edges else 0.0,
         "has_estimates": not report.needs_initialization,

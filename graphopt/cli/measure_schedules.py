@@ -96,7 +96,7 @@ def _measure(
     while time.perf_counter() < end:
         _iteration(solver)
     samples = [_iteration(solver) for _ in range(repetitions)]
-    medians = {name: float(np.median([one[name] for one in samples])) for name in prediction.seconds}
+    medians = {name: float(np.median([sample[name] for sample in samples])) for name in prediction.seconds}
     return Measurement(prediction, medians)
 
 

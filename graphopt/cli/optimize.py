@@ -128,13 +128,13 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
 
 def _mark_landmarks(graph: Graph, schur: str) -> None:
     """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
-    if schur == "off" or any(one.marginalized.any() for one in graph.vertex_sets):
+    if schur == "off" or any(vertex_set.marginalized.any() for vertex_set in graph.vertex_sets):
         return
-    points = [one for one in graph.vertex_sets if one.type.role == "point"]
-    num_points = sum(len(one) for one in points)
+    points = [vertex_set for vertex_set in graph.vertex_sets if vertex_set.type.role == "point"]
+    num_points = sum(len(point) for point in points)
     if schur != "auto" or num_points > graph.num_vertices - num_points:
-        for one in points:
-            one.marginalized[:] = True
+        for point in points:
+            point.marginalized[:] = True
 
 
 def _warn(sentences: list[str]) -> None:

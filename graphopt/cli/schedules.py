@@ -9,7 +9,7 @@ from graphopt.cli.suggestions import did_you_mean
 
 _PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 _EVALUATIONS = ("gather", "scatter")
-_BOTH = tuple(f"{one}+{evaluation}" for one in _PRODUCTS for evaluation in _EVALUATIONS)
+_BOTH = tuple(f"{product}+{evaluation}" for product in _PRODUCTS for evaluation in _EVALUATIONS)
 _OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)
 SCHEDULES = (*_OF_EDGES, "host")
 BY_TAG = (*_OF_EDGES, "merged", "separate")

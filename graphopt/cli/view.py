@@ -60,8 +60,8 @@ def _result_page(source: Path) -> str:
         )
     folder = source if source.is_dir() else source.parent
     maps = [folder / entry["points_file"] for entry in entries.values() if "points_file" in entry]
-    points = [np.load(one) for one in maps if one.is_file()]
+    points = [np.load(map_) for map_ in maps if map_.is_file()]
     images = embedded(
-        {key: folder / one["images_file"] for key, one in entries.items() if "images_file" in one}
+        {key: folder / entry["images_file"] for key, entry in entries.items() if "images_file" in entry}
     )
     return trajectory_page(curves, source.resolve().name, np.concatenate(points) if points else None, images)

@@ -143,7 +143,7 @@ class _Packing:
                 continue
             columns = self._along(places, column)
             rows = self._along(_places(column), row)
-            grid = [[self._member(one, other) for other in columns] for one in rows]
+            grid = [[self._member(each_row, other) for other in columns] for each_row in rows]
             for count in range(min(LARGEST_SIDE, len(columns)), 0, -1):
                 for others in combinations(range(1, len(columns)), count - 1):
                     chosen = (0, *others)  # the first column is that of `s`

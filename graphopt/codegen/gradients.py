@@ -98,7 +98,7 @@ def _check(graph: Graph, edge_set: Any, rows: np.ndarray) -> CheckedGradient:
             relative_errors(one, right, largest_of(expected))
             for one, right in zip(given, expected, strict=True)
         ]
-    worst = [np.nan_to_num(one, nan=np.inf) for one in errors]
+    worst = [np.nan_to_num(each_error, nan=np.inf) for each_error in errors]
     slot = int(np.argmax([one.max(initial=0.0) for one in worst]))
     row, column = np.unravel_index(int(np.argmax(worst[slot])), worst[slot].shape)
     largest = float(errors[slot][row, column])
@@ -112,8 +112,8 @@ def _evaluated(kind: Any, values: Sequence[np.ndarray], count: int) -> list[np.n
     with fresh_table():
         traced = trace_edge(kind)
         blocks = traced.jacobians()
-        names = [str(one.value) for one in traced.inputs]
-        columns = np.concatenate([np.asarray(one).reshape(count, -1) for one in values], axis=1)
+        names = [str(input_.value) for input_ in traced.inputs]
+        columns = np.concatenate([np.asarray(value).reshape(count, -1) for value in values], axis=1)
         known = dict(zip(names, columns.T, strict=True))
         found = evaluate([e for block in blocks for e in np.ravel(block)], known)
     flat = np.stack([np.broadcast_to(one, count) for one in found], axis=1)

@@ -53,7 +53,7 @@ def fingerprint(program: Program) -> int:
 def function(program: Program, name: str) -> str:
     """A C++ function that runs the program on a frame, a vector of lanes at a time."""
     values = _Values(program)
-    lines = [line for one in program.instructions for line in values.statements(one)]
+    lines = [line for instruction in program.instructions for line in values.statements(instruction)]
     body = "".join(f"    {line}\n" for line in [*lines, *values.stores()])
     return (
         f"// {program.name}\n"
@@ -152,7 +152,11 @@ def programs_of(line: str) -> list[Program]:
         functions = dict.fromkeys(kernel.function for kernel in KERNELS)
         return [compile_robust_kernel(function) for function in functions]
     name, information, kernel = line.split()
-    found = [one for one in BUILTIN_TYPES if isinstance(one, EdgeType) and one.name == name]
+    found = [
+        builtin_type
+        for builtin_type in BUILTIN_TYPES
+        if isinstance(builtin_type, EdgeType) and builtin_type.name == name
+    ]
     if len(found) != 1 or kernel not in ("robust", "plain"):
         raise ValueError(f"{line!r}: expected an edge type, its information, and 'robust' or 'plain'.")
     robust = KERNELS[1].function if kernel == "robust" else None

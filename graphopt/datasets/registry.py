@@ -136,7 +136,7 @@ def datasets() -> dict[str, Dataset]:
 
 def collections() -> dict[str, Collection]:
     """All collections by name."""
-    return {one.collection.name: one.collection for one in datasets().values()}
+    return {dataset.collection.name: dataset.collection for dataset in datasets().values()}
 
 
 def find(name: str) -> Dataset:
@@ -154,7 +154,7 @@ def find(name: str) -> Dataset:
         if len(matches) == 1:
             return matches[0]
     if starts:
-        raise OptionError(f"'{name}' may be any of {', '.join(one.name for one in starts[:8])}.")
+        raise OptionError(f"'{name}' may be any of {', '.join(start.name for start in starts[:8])}.")
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(close)}?" if close else ""
     raise OptionError(f"There is no data set '{name}'.{hint} See: graphopt datasets list.")

@@ -25,9 +25,9 @@ _KIND = "graphopt checkpoint 1"
 def write_checkpoint(path: str, pieces: list[Piece], iteration: int, chi2: float) -> None:
     """Write estimates, whole or not at all. OSError where that fails."""
     arrays: dict[str, Any] = {"kind": _KIND, "iteration": iteration, "chi2": chi2, "num_sets": len(pieces)}
-    for number, one in enumerate(pieces):
-        arrays[f"tag_{number}"] = one.tag
-        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = one.ids, one.estimates
+    for number, piece in enumerate(pieces):
+        arrays[f"tag_{number}"] = piece.tag
+        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = piece.ids, piece.estimates
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     write_bytes(path, buffer.getvalue())
@@ -35,7 +35,9 @@ def write_checkpoint(path: str, pieces: list[Piece], iteration: int, chi2: float
 
 def pieces_of(graph: Graph) -> list[Piece]:
     """All estimates of a graph."""
-    return [Piece(one.type.tag, one.ids, one.estimate) for one in graph.vertex_sets]
+    return [
+        Piece(vertex_set.type.tag, vertex_set.ids, vertex_set.estimate) for vertex_set in graph.vertex_sets
+    ]
 
 
 def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
@@ -56,11 +58,11 @@ def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
         piece = Piece(str(arrays[f"tag_{number}"]), arrays[f"ids_{number}"], arrays[f"estimate_{number}"])
         pieces.append(_known(piece, graph) if is_part else piece)
         _check(path, graph, pieces[-1])
-    found = sum(len(one.ids) for one in pieces)
+    found = sum(len(each_piece.ids) for each_piece in pieces)
     expected = graph.num_vertices
     if is_part:
-        expected = sum(int((~one.fixed).sum()) for one in graph.vertex_sets)
-        found = sum(int((~_fixed(graph, one.ids)).sum()) for one in pieces)
+        expected = sum(int((~vertex_set.fixed).sum()) for vertex_set in graph.vertex_sets)
+        found = sum(int((~_fixed(graph, each_piece.ids)).sum()) for each_piece in pieces)
     if found != expected:
         raise FormatError(
             f"{path}: the checkpoint has {found} vertices, the graph {expected}. It must be of the same "

@@ -99,8 +99,8 @@ class DoneSum:
 def add_in_order(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
     """parts[0] + parts[1] + ..., from the left."""
     total = np.array(parts[0])
-    for one in parts[1:]:
-        total += one
+    for part in parts[1:]:
+        total += part
     return total
 
 

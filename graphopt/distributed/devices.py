@@ -42,7 +42,7 @@ class Assignment:
 
 def rank_devices(device: str) -> list[str]:
     """The devices of a list separated by commas; `OptionError` for an empty one in it."""
-    names = [one.strip() for one in device.split(",")]
+    names = [word.strip() for word in device.split(",")]
     if not all(names):
         raise OptionError(f"device is '{device}', expected names separated by commas, as vulkan:0,vulkan:1.")
     return names
@@ -56,7 +56,7 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
     mates = [rank for rank, (name, _) in enumerate(hosts) if name == host]
     place = mates.index(comm.rank)
     told_places = [locals_[rank] for rank in mates]
-    if sorted(one for one in told_places if one is not None) == list(range(len(mates))):
+    if sorted(told_place for told_place in told_places if told_place is not None) == list(range(len(mates))):
         place = told_places[place]
     names = rank_devices(device)
     error = _complaint(names, mates, host)
@@ -116,8 +116,8 @@ def _gpus() -> list[int]:
     from graphopt.device.listing import list_devices
 
     devices = list_devices()
-    real = [one.index for one in devices if one.kind != "cpu"]
-    return real or [one.index for one in devices[:1]]
+    real = [each_device.index for each_device in devices if each_device.kind != "cpu"]
+    return real or [each_device.index for each_device in devices[:1]]
 
 
 def _cores() -> tuple[int, ...]:

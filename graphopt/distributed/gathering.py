@@ -34,20 +34,23 @@ class Piece:
 def own_pieces(comm: Communicator, share: Share) -> list[Piece]:
     """Estimates of the free vertices that this rank speaks for: each vertex has one such rank. Collective."""
     graph = share.graph
-    free = [~one.fixed for one in graph.vertex_sets]
-    kept = [mask & ~one.marginalized for one, mask in zip(graph.vertex_sets, free, strict=True)]
+    free = [~vertex_set.fixed for vertex_set in graph.vertex_sets]
+    kept = [mask & ~vertex_set.marginalized for vertex_set, mask in zip(graph.vertex_sets, free, strict=True)]
     ids = np.concatenate(
-        [np.empty(0, np.int64), *(one.ids[mask] for one, mask in zip(graph.vertex_sets, kept, strict=True))]
+        [
+            np.empty(0, np.int64),
+            *(vertex_set.ids[mask] for vertex_set, mask in zip(graph.vertex_sets, kept, strict=True)),
+        ]
     )
     places = np.searchsorted(share.kept_ids, ids)
     speaker = np.full(len(share.kept_ids), comm.size)
     for rank, others in enumerate(comm.share(places)):
         speaker[others] = np.minimum(speaker[others], rank)
     pieces = []
-    for one, mask, stays in zip(graph.vertex_sets, free, kept, strict=True):
+    for vertex_set, mask, stays in zip(graph.vertex_sets, free, kept, strict=True):
         mine = mask.copy()
-        mine[stays] = speaker[np.searchsorted(share.kept_ids, one.ids[stays])] == comm.rank
-        pieces.append(Piece(one.type.tag, one.ids[mine], one.estimate[mine]))
+        mine[stays] = speaker[np.searchsorted(share.kept_ids, vertex_set.ids[stays])] == comm.rank
+        pieces.append(Piece(vertex_set.type.tag, vertex_set.ids[mine], vertex_set.estimate[mine]))
     return pieces
 
 
@@ -74,7 +77,10 @@ def tell_all(comm: Communicator, graph: Graph | None) -> None:
         return
     own = []
     if comm.rank == 0 and graph is not None:
-        own = [Piece(one.type.tag, one.ids, one.estimate) for one in graph.vertex_sets]
+        own = [
+            Piece(vertex_set.type.tag, vertex_set.ids, vertex_set.estimate)
+            for vertex_set in graph.vertex_sets
+        ]
     for piece in comm.share(own)[0]:
         if comm.rank and graph is not None:
             piece.write(graph)

@@ -143,7 +143,7 @@ class HostIterating:
         if solver is None:
             return 0.0, 0.0
         vectors = (np.asarray(one)[self._dim :] for one in (solver.diagonal, solver.b))
-        diagonal, b = (float(np.abs(one).max(initial=0.0)) for one in vectors)
+        diagonal, b = (float(np.abs(vector).max(initial=0.0)) for vector in vectors)
         return diagonal, b
 
     def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -104,9 +104,9 @@ def pairs_of(structure: Structure) -> float:
             structure.vertex_blocks[number][group.vertex_rows[:, slot]]
             for slot, number in enumerate(group.vertex_sets)
         ]
-        kept = sum(((one >= 0) & (one < structure.num_kept)).astype(float) for one in blocks)
-        for one in blocks:
-            gone = np.where(one >= structure.num_kept, one, structure.num_blocks)
+        kept = sum(((block >= 0) & (block < structure.num_kept)).astype(float) for block in blocks)
+        for block in blocks:
+            gone = np.where(block >= structure.num_kept, block, structure.num_blocks)
             count += np.bincount(gone, weights=kept, minlength=len(count))
     return float((count[:-1] ** 2).sum()) / 2.0
 
@@ -130,7 +130,7 @@ class NoPart:
     def __init__(self, share: Share):
         self.kept_blocks = self.kept_scalars = np.empty(0, np.int64)
         parts = share.select().edges
-        self._chi2 = sum(float(robust_chi2(share.graph, one.edge_set, one.rows).sum()) for one in parts)
+        self._chi2 = sum(float(robust_chi2(share.graph, part.edge_set, part.rows).sum()) for part in parts)
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
         """What edges between fixed vertices cost."""

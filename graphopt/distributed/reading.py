@@ -75,7 +75,7 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
     _fix(comm, path, tables, text)
     _eliminate(comm, tables)
     held = hold_first(comm, tables)
-    if not sum(comm.share(sum(len(one.order) for one in tables.edges))):
+    if not sum(comm.share(sum(len(edge.order) for edge in tables.edges))):
         raise agreed(FormatError(f"{path}: no line is an edge of a known type."))
     parted = deal(comm, path, tables)
     parted.held, parted.dialect = held, (head.name if head is not None else None)
@@ -102,32 +102,46 @@ def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, befor
         if group.tag != FIX:
             add_group(builder, types[group.tag], group._replace(lines=group.lines + before), dialect)
     tables = Tables()
-    for one in builder.vertex_rows:
-        none = np.zeros(len(one.ids), bool)
-        tables.vertices.append(VertexRows(one.type, one.ids, one.values, none, none, one.lines))
-    tables.parameters = [(one.type, one.ids, one.values, one.lines) for one in builder.parameter_rows]
-    for one in builder.edge_rows:
-        columns = (one.vertices, one.measurement, one.information, one.parameters, one.lines)
-        tables.edges.append(EdgeRows(one.type, *columns))
+    for vertex_row in builder.vertex_rows:
+        none = np.zeros(len(vertex_row.ids), bool)
+        tables.vertices.append(
+            VertexRows(vertex_row.type, vertex_row.ids, vertex_row.values, none, none, vertex_row.lines)
+        )
+    tables.parameters = [
+        (parameter_row.type, parameter_row.ids, parameter_row.values, parameter_row.lines)
+        for parameter_row in builder.parameter_rows
+    ]
+    for edge_row in builder.edge_rows:
+        columns = (
+            edge_row.vertices,
+            edge_row.measurement,
+            edge_row.information,
+            edge_row.parameters,
+            edge_row.lines,
+        )
+        tables.edges.append(EdgeRows(edge_row.type, *columns))
     return tables
 
 
 def _fix(comm: Communicator, path: str, tables: Tables, text: TaggedText) -> None:
     own = [group.ids.ravel() for group in text.with_tag(FIX)]
     fixed = np.concatenate([np.empty(0, np.int64), *(one for part in comm.share(own) for one in part)])
-    for one in tables.vertices:
-        one.fixed = np.isin(one.ids, fixed)
+    for vertex in tables.vertices:
+        vertex.fixed = np.isin(vertex.ids, fixed)
 
 
 def _eliminate(comm: Communicator, tables: Tables) -> None:
     """Mark points, unless there are few or some share an edge."""
-    of_points = [one for one in tables.vertices if one.type.role == "point"]
-    numbers = sum(len(one.ids) for one in of_points), sum(len(one.ids) for one in tables.vertices)
+    of_points = [vertex for vertex in tables.vertices if vertex.type.role == "point"]
+    numbers = (
+        sum(len(of_point.ids) for of_point in of_points),
+        sum(len(vertex.ids) for vertex in tables.vertices),
+    )
     points, every = np.sum(comm.share(numbers), axis=0)
-    apart = all(sum(kind.role == "point" for kind in one.type.vertices) <= 1 for one in tables.edges)
+    apart = all(sum(kind.role == "point" for kind in edge.type.vertices) <= 1 for edge in tables.edges)
     if points > every - points and all(comm.share(apart)):
-        for one in of_points:
-            one.gone = ~one.fixed
+        for of_point in of_points:
+            of_point.gone = ~of_point.fixed
 
 
 def _settle(comm: Communicator, parted: PartedGraph, current: Dialect, named: list[str]) -> None:

@@ -31,8 +31,8 @@ def read_colmap(folder: str, comm: Communicator) -> PartedGraph:
     model, first, total = together(comm, lambda: _part(folder, comm.rank, comm.size))
     tables = together(comm, lambda: _tables(model, folder, first, total, comm.rank == 0))
     elements = comm.share(len(model.points.track))
-    for one in tables.edges:
-        one.order += total + sum(elements[: comm.rank])
+    for edge in tables.edges:
+        edge.order += total + sum(elements[: comm.rank])
     held = hold_first(comm, tables)
     parted = deal(comm, folder, tables)
     parted.held = held
@@ -45,18 +45,28 @@ def _tables(model: ColmapModel, folder: str, first: int, total: int, leads: bool
     own = len(model.images.ids) + len(model.cameras)
     num_vertices = own + len(model.points.ids)
     tables = Tables()
-    for one in graph.vertex_sets:
-        gone = one.marginalized
+    for vertex_set in graph.vertex_sets:
+        gone = vertex_set.marginalized
         if leads or gone.any():
-            ids = one.ids + first * gone
-            tables.vertices.append(VertexRows(one.type, ids, one.estimate, one.fixed, gone, ids))
-    for one in graph.edge_sets:
-        vertices = one.vertices + first * ((one.vertices >= own) & (one.vertices < num_vertices))
-        columns = (vertices, one.measurement, one.information, one.parameters, one.sequence - num_vertices)
-        tables.edges.append(EdgeRows(one.type, *columns))
+            ids = vertex_set.ids + first * gone
+            tables.vertices.append(
+                VertexRows(vertex_set.type, ids, vertex_set.estimate, vertex_set.fixed, gone, ids)
+            )
+    for edge_set in graph.edge_sets:
+        vertices = edge_set.vertices + first * (
+            (edge_set.vertices >= own) & (edge_set.vertices < num_vertices)
+        )
+        columns = (
+            vertices,
+            edge_set.measurement,
+            edge_set.information,
+            edge_set.parameters,
+            edge_set.sequence - num_vertices,
+        )
+        tables.edges.append(EdgeRows(edge_set.type, *columns))
     if leads:
-        sets = [one for one in graph.parameter_sets if len(one)]
-        tables.parameters = [(one.type, one.ids, one.values, one.sequence) for one in sets]
+        sets = [parameter_set for parameter_set in graph.parameter_sets if len(parameter_set)]
+        tables.parameters = [(set_.type, set_.ids, set_.values, set_.sequence) for set_ in sets]
     return tables
 
 
@@ -122,11 +132,11 @@ def _points(path: Path, rank: int, size: int) -> tuple[ColmapPoints, int, int]:
             at += binary.POINT.size + length * binary.TRACK.itemsize
     every = np.concatenate([np.empty(0, binary.TRACK), *tracks])
     found = ColmapPoints(
-        ids=np.array([one[0] for one in heads], np.int64),
-        xyz=np.array([one[1:4] for one in heads], np.float64).reshape(-1, 3),
-        rgb=np.array([one[4:7] for one in heads], np.uint8).reshape(-1, 3),
-        error=np.array([one[7] for one in heads], np.float64),
-        track_start=np.cumsum([0] + [len(one) for one in tracks]),
+        ids=np.array([head[0] for head in heads], np.int64),
+        xyz=np.array([head[1:4] for head in heads], np.float64).reshape(-1, 3),
+        rgb=np.array([head[4:7] for head in heads], np.uint8).reshape(-1, 3),
+        error=np.array([head[7] for head in heads], np.float64),
+        track_start=np.cumsum([0] + [len(track) for track in tracks]),
         track=np.stack([every["image"], every["keypoint"]], axis=1).astype(np.int64),
     )
     return found, first, int(count)
@@ -171,7 +181,7 @@ def _images(path: Path, track: np.ndarray) -> tuple[ColmapImages, np.ndarray]:
         translation=table[:, 5:8].copy(),
         camera_ids=table[:, 8].astype(np.int64),
         names=names,
-        keypoint_start=np.cumsum([0] + [len(one) for one in keypoints]),
+        keypoint_start=np.cumsum([0] + [len(keypoint) for keypoint in keypoints]),
         xy=np.stack([every["x"], every["y"]], axis=1),
         point_ids=every["point_id"].astype(np.int64),
     )

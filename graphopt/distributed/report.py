@@ -38,24 +38,24 @@ def describe_ranks(
         "seconds_communicating": waited,
     }
     summary.ranks = comm.share(own)
-    busy = [max(one["seconds"] - one["seconds_communicating"], 0.0) for one in summary.ranks]
+    busy = [max(rank["seconds"] - rank["seconds_communicating"], 0.0) for rank in summary.ranks]
     mean = sum(busy) / len(busy)
-    total = sum(one["seconds"] for one in summary.ranks)
-    communicating = sum(one["seconds_communicating"] for one in summary.ranks)
-    edges = [one["edges"] for one in summary.ranks]
+    total = sum(rank["seconds"] for rank in summary.ranks)
+    communicating = sum(rank["seconds_communicating"] for rank in summary.ranks)
+    edges = [rank["edges"] for rank in summary.ranks]
     having = np.zeros(len(share.kept_ids), np.int64)
     for blocks in comm.share(part.kept_blocks):
         having[blocks] += 1
     summary.partition = {
         "method": share.partition,
         "kept": len(share.kept_ids),
-        "kept_copies": sum(one["kept"] for one in summary.ranks),
+        "kept_copies": sum(rank["kept"] for rank in summary.ranks),
         "shared_scalars": int(share.kept_dims[having > 1].sum()),
         "edge_imbalance": max(edges) * len(edges) / max(sum(edges), 1),
         "imbalance": max(busy) / mean if mean > 0.0 else 1.0,
         "communication_share": communicating / total if total else 0.0,
     }
-    summary.memory_bytes = sum(one["memory_bytes"] for one in summary.ranks)
-    names = sorted({one["device_name"] for one in summary.ranks if one["edges"]})
+    summary.memory_bytes = sum(rank["memory_bytes"] for rank in summary.ranks)
+    names = sorted({rank["device_name"] for rank in summary.ranks if rank["edges"]})
     summary.device_name = f"{comm.size} ranks: {'; '.join(names)}"
-    summary.device = ",".join(one["device"] for one in summary.ranks)
+    summary.device = ",".join(rank["device"] for rank in summary.ranks)

@@ -124,8 +124,8 @@ class ResidentIterating:
 
     def _record_clear(self, program: Program, buffers: tuple[Any, ...]) -> None:
         """Places of other ranks stay 0."""
-        for one in buffers:
-            program.fill(one)
+        for buffer in buffers:
+            program.fill(buffer)
 
     # ---------------------------------------------------------------- parts of programs
 

@@ -51,7 +51,9 @@ class Share:
     def select(self) -> Selection:
         """All edges of the share."""
         if self.chosen_by_edges:
-            return self.graph.select(edges={one: np.arange(len(one)) for one in self.graph.edge_sets})
+            return self.graph.select(
+                edges={edge_set: np.arange(len(edge_set)) for edge_set in self.graph.edge_sets}
+            )
         return self.graph.select(-1)
 
 
@@ -75,7 +77,7 @@ def scatter(
 
     schur: "off": nothing is eliminated. method: see `partition`.
     """
-    external = [one.edge_set.type.tag for one in selection.edges if one.edge_set.type.is_external]
+    external = [edge.edge_set.type.tag for edge in selection.edges if edge.edge_set.type.is_external]
     if external:
         raise DeviceError(
             f"{external[0]} is evaluated by Python objects of one process and cannot be dealt to ranks. "
@@ -91,15 +93,15 @@ def _number(selection: Selection, eliminate: bool) -> _Numbers:
     sets = selection.vertex_sets
     free = [selection.free(number) for number in range(len(sets))]
     gone = eliminated_vertices(selection, free) if eliminate else [np.zeros_like(mask) for mask in free]
-    ids = [one.ids[mask & ~out] for one, mask, out in zip(sets, free, gone, strict=True)]
-    dims = [np.full(len(part), one.type.tangent_dim, np.int32) for one, part in zip(sets, ids, strict=True)]
+    ids = [set_.ids[mask & ~out] for set_, mask, out in zip(sets, free, gone, strict=True)]
+    dims = [np.full(len(part), set_.type.tangent_dim, np.int32) for set_, part in zip(sets, ids, strict=True)]
     kept_ids = np.concatenate([np.empty(0, np.int64), *ids])
     order = np.argsort(kept_ids, kind="stable")
     kept_ids = kept_ids[order]
     number, count = [], 0
-    for one, mask, out in zip(sets, free, gone, strict=True):
-        found = np.full(len(one), -1, np.int64)
-        found[mask & ~out] = np.searchsorted(kept_ids, one.ids[mask & ~out])
+    for set_, mask, out in zip(sets, free, gone, strict=True):
+        found = np.full(len(set_), -1, np.int64)
+        found[mask & ~out] = np.searchsorted(kept_ids, set_.ids[mask & ~out])
         num_out = np.count_nonzero(out)
         found[out] = np.arange(count, count + num_out)
         count += num_out
@@ -109,16 +111,16 @@ def _number(selection: Selection, eliminate: bool) -> _Numbers:
 
 
 def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
-    arity = max((len(one.vertex_sets) for one in selection.edges), default=1)
+    arity = max((len(edge.vertex_sets) for edge in selection.edges), default=1)
     total = selection.num_active_edges
     kept = np.full((arity, total), -1, np.int64).T  # slots are looked at one by one
     eliminated = np.full(total, -1, np.int64)
     first = 0
-    for one in selection.edges:
-        rows = slice(first, first + len(one.rows))
+    for edge in selection.edges:
+        rows = slice(first, first + len(edge.rows))
         first = rows.stop
-        for slot, set_number in enumerate(one.vertex_sets):
-            places = one.vertex_rows[:, slot]
+        for slot, set_number in enumerate(edge.vertex_sets):
+            places = edge.vertex_rows[:, slot]
             gone = numbers.gone[set_number]
             number = gathered(numbers.number[set_number], places)
             if not gone.any():
@@ -135,7 +137,7 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
 def _share(graph: Graph, selection: Selection, numbers: _Numbers, dealt: Partition, rank: int) -> Share:
     part = Graph()
     part.parameter_sets.extend(graph.parameter_sets)
-    active = [np.zeros(len(one), bool) for one in selection.vertex_sets]
+    active = [np.zeros(len(vertex_set), bool) for vertex_set in selection.vertex_sets]
     edge_sets, first = [], 0
     for edges in selection.edges:
         ranks = dealt.edges[first : first + len(edges.rows)]
@@ -145,12 +147,12 @@ def _share(graph: Graph, selection: Selection, numbers: _Numbers, dealt: Partiti
             active[number][edges.vertex_rows[mine, slot]] = True
         if len(mine):
             edge_sets.append(_edges(edges, mine))
-    for number, one in enumerate(selection.vertex_sets):
+    for number, vertex_set in enumerate(selection.vertex_sets):
         rows = np.flatnonzero(active[number])
         if len(rows):
-            columns = {name: one._columns[name][rows] for name in _VERTEX_COLUMNS}
+            columns = {name: vertex_set._columns[name][rows] for name in _VERTEX_COLUMNS}
             flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
-            part.adopt(VertexSet(one.type, Columns.holding({**columns, **flags})))
+            part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
     for edge_set in edge_sets:
         part.adopt(edge_set)
     chosen = selection.chosen_by_edges

@@ -59,7 +59,7 @@ class WholeStructure:
         types: list[VertexType] = []
         if own is not None:
             sets = zip(own.selection.vertex_sets, own.vertex_blocks, strict=True)
-            types = [one.type for one, blocks in sets if (blocks >= 0).any()]
+            types = [set_.type for set_, blocks in sets if (blocks >= 0).any()]
         num_own = 0 if own is None else own.num_blocks - own.num_kept
         edges = sum(len(group.rows) for group in own.groups) if own is not None else 0
         told = comm.share((part.own_dim, num_own, edges, types))

@@ -98,15 +98,15 @@ def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None
     order = np.argsort(ids, kind="stable")
     if place is None:
         place = np.arange(len(ids), dtype=float)
-    own_points = [_rows(one, one.gone) for one in tables.vertices]
+    own_points = [_rows(vertex, vertex.gone) for vertex in tables.vertices]
     points = np.sort(np.concatenate([np.empty(0, np.int64), *_all_ids(comm, own_points)]))
     together(comm, lambda: _check_ids(path, ids[order], points))
-    found = together(comm, lambda: [_found(path, one, ids[order], points) for one in tables.edges])
+    found = together(comm, lambda: [_found(path, edge, ids[order], points) for edge in tables.edges])
     ranks_of_points, ranks_of_edges = _ranks(comm, found, place, len(points))
     edges = _exchanged(comm, tables.edges, ranks_of_edges)
-    places = [np.searchsorted(points, one.ids) for one in own_points]
-    mine = _exchanged(comm, own_points, [ranks_of_points[one] for one in places])
-    used = np.unique(np.concatenate([np.empty(0, np.int64), *(one.vertices.ravel() for one in edges)]))
+    places = [np.searchsorted(points, own_point.ids) for own_point in own_points]
+    mine = _exchanged(comm, own_points, [ranks_of_points[each_place] for each_place in places])
+    used = np.unique(np.concatenate([np.empty(0, np.int64), *(edge.vertices.ravel() for edge in edges)]))
     chosen = [_rows(one, np.isin(one.ids, used)) for one in (*kept, *mine)]
     every = [one for part in comm.share(tables.parameters) for one in part]
     graph = together(comm, lambda: _graph(chosen, edges, every))
@@ -114,23 +114,23 @@ def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None
 
 
 def _all_ids(comm: Communicator, rows: Sequence[VertexRows]) -> list[np.ndarray]:
-    return comm.share(np.concatenate([np.empty(0, np.int64), *(one.ids for one in rows)]))
+    return comm.share(np.concatenate([np.empty(0, np.int64), *(row.ids for row in rows)]))
 
 
 def _rows(table: Any, chosen: np.ndarray) -> Any:
     """Some rows of a table; all of them without a copy."""
     if chosen.dtype == bool and chosen.all():
         return table
-    columns = [getattr(table, one.name) for one in fields(table)[1:]]
-    return type(table)(table.type, *(one[chosen] for one in columns))
+    columns = [getattr(table, each_field.name) for each_field in fields(table)[1:]]
+    return type(table)(table.type, *(column[chosen] for column in columns))
 
 
 def _joined(tables: Sequence[Any]) -> list[Any]:
     """One table per type."""
     found = []
-    for kind in {one.type.tag: one.type for one in tables}.values():
-        alike = [one for one in tables if one.type.tag == kind.tag and one.type == kind]
-        names = [one.name for one in fields(alike[0])[1:]]
+    for kind in {table.type.tag: table.type for table in tables}.values():
+        alike = [table for table in tables if table.type.tag == kind.tag and table.type == kind]
+        names = [each_field.name for each_field in fields(alike[0])[1:]]
         columns = (np.concatenate([getattr(one, name) for one in alike]) for name in names)
         found.append(type(alike[0])(kind, *columns))
     return found
@@ -218,17 +218,17 @@ def _exchanged(comm: Communicator, tables: Sequence[Any], ranks: Sequence[np.nda
 def _graph(vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters: Sequence[Any]) -> Graph:
     """This rank's vertices and edges; parameters of all ranks."""
     graph = Graph()
-    for one in vertices:
-        if not len(one.ids):
+    for vertex in vertices:
+        if not len(vertex.ids):
             continue
-        order = np.argsort(one.order, kind="stable")
-        row = _rows(one, order)
+        order = np.argsort(vertex.order, kind="stable")
+        row = _rows(vertex, order)
         flags = {"fixed": row.fixed, "marginalized": row.gone}
         graph.add_vertices(row.type, row.ids, row.estimate, order=row.order, **flags)
     for kind, ids, values, order in parameters:
         graph.add_parameters(kind, ids, values, order=order)
-    for one in edges:
-        row = _rows(one, np.argsort(one.order, kind="stable"))
+    for edge in edges:
+        row = _rows(edge, np.argsort(edge.order, kind="stable"))
         given = row.parameters if row.parameters.shape[1] else None
         try:
             graph.add_edges(
@@ -247,11 +247,11 @@ def _parted(
     dims = np.concatenate([np.empty(0, np.int32), *(np.full(len(one), dim, np.int32) for one, dim in free)])
     order = np.argsort(ids, kind="stable")
     ids, dims = ids[order], dims[order]
-    own = [one.ids[~one.fixed & ~one.marginalized] for one in graph.vertex_sets]
+    own = [vertex_set.ids[~vertex_set.fixed & ~vertex_set.marginalized] for vertex_set in graph.vertex_sets]
     seen = np.zeros(len(ids))
     seen[np.searchsorted(ids, np.concatenate([np.empty(0, np.int64), *own]))] = 1.0
     has = comm.sum(seen) > 0.0
-    points = sum(int(one.marginalized.sum()) for one in graph.vertex_sets)
+    points = sum(int(vertex_set.marginalized.sum()) for vertex_set in graph.vertex_sets)
     copies, points, edges = comm.sum(np.array([seen.sum(), points, graph.num_edges])).astype(int).tolist()
     share = Share(graph, False, ids[has], dims[has], "slabs along the file", copies)
     return PartedGraph(path, share, int(has.sum()) + points, edges, num_points)
@@ -262,17 +262,17 @@ def hold_first(comm: Communicator, tables: Tables) -> list[int]:
 
     The graph counts as one part; `Graph.components` of a whole one would know better. Returns its id.
     """
-    is_held = any(one.fixed.any() for one in tables.vertices)
-    is_held |= any(one.vertices.shape[1] == 1 and len(one.vertices) > 0 for one in tables.edges)
+    is_held = any(vertex.fixed.any() for vertex in tables.vertices)
+    is_held |= any(edge.vertices.shape[1] == 1 and len(edge.vertices) > 0 for edge in tables.edges)
     if any(comm.share(is_held)):
         return []
-    poses = [one for one in tables.vertices if one.type.role in POSE_ROLES and len(one.ids)]
-    told = comm.share([(one.type.tangent_dim, int(one.ids.min())) for one in poses])
+    poses = [vertex for vertex in tables.vertices if vertex.type.role in POSE_ROLES and len(vertex.ids)]
+    told = comm.share([(pose.type.tangent_dim, int(pose.ids.min())) for pose in poses])
     candidates = [one for part in told for one in part]
     if not candidates:
         return []
     most = max(dim for dim, _ in candidates)
     first = min(identifier for dim, identifier in candidates if dim == most)
-    for one in tables.vertices:
-        one.fixed = one.fixed | (one.ids == first)
+    for vertex in tables.vertices:
+        vertex.fixed = vertex.fixed | (vertex.ids == first)
     return [first]

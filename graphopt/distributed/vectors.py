@@ -39,8 +39,8 @@ class RankVector(np.ndarray):
         """Over all ranks, the kept part once."""
         kept, own = self._parts()
         total = 0.0
-        for one in self._over_ranks(float(kept.sum()), float(own.sum())).tolist():
-            total += one
+        for over_rank in self._over_ranks(float(kept.sum()), float(own.sum())).tolist():
+            total += over_rank
         return total
 
     def max(self, *args: Any, **kwargs: Any) -> Any:

@@ -69,9 +69,9 @@ def _write_g2o(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:
     types, rules = tag_table()
     dialect = DIALECTS[parted.dialect or "g2o"]
     known = {}
-    for tag in {one.tag for one in pieces}:
+    for tag in {piece.tag for piece in pieces}:
         ids, estimates = (
-            np.concatenate([getattr(one, name) for one in pieces if one.tag == tag])
+            np.concatenate([getattr(piece, name) for piece in pieces if piece.tag == tag])
             for name in ("ids", "estimates")
         )
         order = np.argsort(ids)
@@ -119,7 +119,7 @@ def _start_of(parted: PartedGraph) -> tuple[np.ndarray, np.ndarray]:
             return archive["cameras"].astype(np.float64), archive["points"].astype(np.float64)
     with open(parted.path, "rb") as file:
         header = file.readline()
-        counts = [int(one) for one in header.split()]
+        counts = [int(word) for word in header.split()]
         file.seek(_end_of_numbers(parted.path, 3 + 4 * counts[2]))
         tail = file.read()
     problem = parse_bal(f"{counts[0]} {counts[1]} 0\n".encode() + tail, parted.path)
@@ -143,7 +143,7 @@ def _fill_archive(file: IO[bytes], source: str, cameras: np.ndarray, points: np.
 
 def _fill_text(file: IO[bytes], source: str, cameras: np.ndarray, points: np.ndarray) -> None:
     with open(source, "rb") as given:
-        counts = [int(one) for one in given.readline().split()]
+        counts = [int(word) for word in given.readline().split()]
         left = _end_of_numbers(source, 3 + 4 * counts[2])
         given.seek(0)
         while left > 0:

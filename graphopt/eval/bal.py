@@ -57,7 +57,11 @@ def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], 
 
 def sizes(graph: Any) -> dict[str, int]:
     """Cameras, points and observations of a graph of bundle adjustment."""
-    points = sum(len(one) for one in graph.vertex_sets if one.marginalized.all() or one.type.tangent_dim == 3)
+    points = sum(
+        len(vertex_set)
+        for vertex_set in graph.vertex_sets
+        if vertex_set.marginalized.all() or vertex_set.type.tangent_dim == 3
+    )
     cameras = graph.num_vertices - points
     return {"cameras": cameras, "points": points, "observations": graph.num_edges}
 

@@ -64,7 +64,9 @@ def _entry(
             return [Change(key, "", None, None, "", "mended")]
         return [Change(key, "", None, None, after["error"], "same" if "error" in before else "failed")]
     return [
-        _change(key, one, before, after, tolerance) for one in columns if _has_numbers(one, before, after)
+        _change(key, each_column, before, after, tolerance)
+        for each_column in columns
+        if _has_numbers(each_column, before, after)
     ]
 
 

@@ -150,7 +150,9 @@ def _gtsam(graph: Any) -> tuple[float, int, Any]:
     _take(
         solved,
         cameras,
-        _unflipped([one.rotation().matrix() for one in poses], [one.translation() for one in poses], inner),
+        _unflipped(
+            [pose.rotation().matrix() for pose in poses], [pose.translation() for pose in poses], inner
+        ),
     )
     _take(solved, points, np.array([result.atPoint3(point_key(row)) for row in range(len(points))]))
     return seconds, optimizer.iterations(), solved

@@ -70,7 +70,7 @@ def published(kind: str, name: str, mode: str) -> dict[str, Any]:
     for line in _LOCAL_BA.split("\n"):
         sequence, *numbers = line.split() or [""]
         if sequence == key and mode == "stereo-inertial" and kind in ("euroc", "tumvi"):
-            values = [1e-3 * float(one) for one in numbers]
+            values = [1e-3 * float(number) for number in numbers]
             for place, label in enumerate(("cpu", "gpu_4_1", "gpu_5_13")):
                 mean, deviation = values[2 * place : 2 * place + 2]
                 found[f"local_ba_{label}_s"] = {"mean": mean, "std": deviation}

@@ -48,7 +48,7 @@ def solver_options(graph: Graph, configuration: str, options: Mapping[str, Any])
     from graphopt.solver.configurations import configured
     from graphopt.solver.registry import SolverOptions
 
-    if configuration == "auto" or any(one.marginalized.any() for one in graph.vertex_sets):
+    if configuration == "auto" or any(vertex_set.marginalized.any() for vertex_set in graph.vertex_sets):
         return {**options, **({} if configuration == "auto" else {"configuration": configuration})}
     known = {name: options[name] for name in ("device", "precision") if name in options}
     chosen = configured(configuration, SolverOptions(**known))
@@ -83,7 +83,7 @@ def _facts(summary: Summary) -> dict[str, Any]:
     return {
         **{name: document[name] for name in taken},
         "iterations": len(summary.iterations),
-        "trials": sum(one.trials for one in summary.iterations),
+        "trials": sum(iteration.trials for iteration in summary.iterations),
         "memory_bytes": summary.memory_bytes,
         "phases": document["seconds"],
         "robust_initial_chi2": summary.initial_chi2,

@@ -51,7 +51,7 @@ def evaluate_on_device(
     code, table, scalars, registers = batch.native.pack(points.data, sets.values, sets.num_sets, sets.strides)
     refuse_large(code, scalars, points.data, nbytes=result_bytes)
     classes = _register_classes(registers)
-    items = np.concatenate([one for _, one in classes]).astype(np.uint32)
+    items = np.concatenate([class_ for _, class_ in classes]).astype(np.uint32)
     target = points.data[:1] if points.target is None else points.target
 
     def up(array: np.ndarray) -> Any:
@@ -85,7 +85,7 @@ def evaluate_on_device(
 
 def refuse_large(*arrays: np.ndarray, nbytes: int = 0) -> None:
     """DeviceError where an array, or a result of `nbytes`, is larger than kernels can count."""
-    largest = max(nbytes, *(one.nbytes for one in arrays))
+    largest = max(nbytes, *(array.nbytes for array in arrays))
     if largest >= _LARGEST:
         raise DeviceError(
             f"The batch needs a buffer of {largest} bytes on the device, expected less than {_LARGEST}. "

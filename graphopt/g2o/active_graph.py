@@ -96,15 +96,17 @@ class ActiveGraph(OptimizableGraph):
 
     def index_mapping(self) -> list[Any]:
         """Vertices that are optimized, in the order of their Hessian indices: marginalized ones last."""
-        free = [one for one in ActiveGraph.active_vertices(self) if not one.fixed()]
+        free = [
+            active_vertex for active_vertex in ActiveGraph.active_vertices(self) if not active_vertex.fixed()
+        ]
         return sorted(free, key=lambda one: (one.marginalized(), one._id))
 
     def _number_hessian(self) -> None:
         selection = None if self._problem is None else self._problem.selection
         if selection is None or self._numbered is selection:
             return
-        for one in self._vertices.values():
-            one._hessian_index = -1
+        for vertex in self._vertices.values():
+            vertex._hessian_index = -1
         for number, one in enumerate(ActiveGraph.index_mapping(self)):
             one._hessian_index = number
         self._numbered = selection
@@ -213,18 +215,18 @@ class ActiveGraph(OptimizableGraph):
         """Connected components by the edges of a level (of all if negative); a vertex without edge is one."""
         graph = self._flagged_graph()
         chosen = {
-            one.edge_set: np.flatnonzero(
-                np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level
+            edge_list.edge_set: np.flatnonzero(
+                np.ones(len(edge_list.objects), bool) if level < 0 else edge_list.take_levels() == level
             )
-            for one in self._present_problem().edge_lists
+            for edge_list in self._present_problem().edge_lists
         }
         count, labels = connected_components(graph.select(edges=chosen))
-        return count + sum(int(np.count_nonzero(one < 0)) for one in labels)
+        return count + sum(int(np.count_nonzero(label < 0)) for label in labels)
 
     def _flagged_graph(self) -> Graph:
         problem = self._present_problem()
-        for one in problem.vertex_lists:
-            one.take_flags()
+        for vertex_list in problem.vertex_lists:
+            vertex_list.take_flags()
         return problem.graph
 
     def graph(self) -> Graph:
@@ -242,7 +244,7 @@ class ActiveGraph(OptimizableGraph):
         lines = ["Graph summary:", f"  vertices: {len(self._vertices)}", f"  edges: {len(self._edges)}"]
         if self._vertices:
             largest = OptimizableGraph.max_dimension(self)
-            poses = sum(one.dimension() == largest for one in self._vertices.values())
+            poses = sum(vertex.dimension() == largest for vertex in self._vertices.values())
             lines.append(f"  poses: {poses}")
             lines.append(f"  landmarks: {len(self._vertices) - poses}")
             lines.append(f"  levels: {len({edge.level() for edge in self._edges})}")

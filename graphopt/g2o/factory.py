@@ -45,7 +45,7 @@ class Factory:
 
     def known_types(self) -> list[str]:
         """Tags, sorted."""
-        return sorted(one.tag for one in registry.all_types())
+        return sorted(type_.tag for type_ in registry.all_types())
 
     def knows_tag(self, tag: str) -> tuple[bool, HyperGraphElementType | None]:
         """(the tag is known, what it is)."""

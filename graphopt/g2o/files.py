@@ -71,7 +71,10 @@ class IoWrapper:
     @staticmethod
     def file_filter(open: bool) -> list[IoFileFilter]:
         """Patterns for a dialog that opens (or saves) a file."""
-        return [IoFileFilter(f"{one.name} (*.{name})", one) for name, one in IoWrapper._EXTENSIONS.items()]
+        return [
+            IoFileFilter(f"{extension.name} (*.{name})", extension)
+            for name, extension in IoWrapper._EXTENSIONS.items()
+        ]
 
 
 def load(owner: Any, filename: Any, format: IoFormat | None = None) -> bool:
@@ -268,19 +271,26 @@ def _placed(one: Any, chunk: Chunk, row: int) -> Any:
 def tree_of(graph: Graph) -> dict[str, Any]:
     """The tree of JSON and binary files."""
     vertices = [
-        (order, {"estimate": tokens, "id": id, "tag": one.type.tag})
-        for one in graph.vertex_sets
+        (order, {"estimate": tokens, "id": id, "tag": vertex_set.type.tag})
+        for vertex_set in graph.vertex_sets
         for order, id, tokens in zip(
-            one.sequence.tolist(), one.ids.tolist(), one.type.file.encode(one.estimate).tolist(), strict=True
+            vertex_set.sequence.tolist(),
+            vertex_set.ids.tolist(),
+            vertex_set.type.file.encode(vertex_set.estimate).tolist(),
+            strict=True,
         )
     ]
-    edges = [pair for one in graph.edge_sets for pair in _edge_entries(one)]
+    edges = [pair for edge_set in graph.edge_sets for pair in _edge_entries(edge_set)]
     parameters = [
-        {"id": id, "tag": one.type.tag, "value": tokens}
-        for one in graph.parameter_sets
-        for id, tokens in zip(one.ids.tolist(), one.type.file.encode(one.values).tolist(), strict=True)
+        {"id": id, "tag": parameter_set.type.tag, "value": tokens}
+        for parameter_set in graph.parameter_sets
+        for id, tokens in zip(
+            parameter_set.ids.tolist(),
+            parameter_set.type.file.encode(parameter_set.values).tolist(),
+            strict=True,
+        )
     ]
-    fixed = [id for one in graph.vertex_sets for id in one.ids[one.fixed].tolist()]
+    fixed = [id for vertex_set in graph.vertex_sets for id in vertex_set.ids[vertex_set.fixed].tolist()]
     tree: dict[str, Any] = {"edges": [entry for _, entry in sorted(edges, key=lambda pair: pair[0])]}
     if fixed:
         tree["fixed"] = sorted(fixed)

@@ -72,8 +72,8 @@ class HyperGraph(kernels.GraphBase):
         if self._incidence is None:
             self._incidence = {}
             for edge in self._edges:
-                for one in edge._vertices:
-                    self._incidence.setdefault(one, {})[edge] = None
+                for each_vertex in edge._vertices:
+                    self._incidence.setdefault(each_vertex, {})[edge] = None
         return set(self._incidence.get(vertex, ()))
 
     # ---------------------------------------------------------------- changing
@@ -106,8 +106,8 @@ class HyperGraph(kernels.GraphBase):
         e._graph = self
         self._version += 1
         if self._incidence is not None:
-            for one in e._vertices:
-                self._incidence.setdefault(one, {})[e] = None
+            for vertex in e._vertices:
+                self._incidence.setdefault(vertex, {})[e] = None
         return True
 
     def _may_join(self, edge: Any) -> bool:
@@ -116,9 +116,9 @@ class HyperGraph(kernels.GraphBase):
         if edge in self._edges or None in vertices or len(set(map(id, vertices))) != len(vertices):
             return False
         self._has_strangers = True
-        for one in vertices:
-            if one._graph is None:
-                one._graph = self
+        for vertex in vertices:
+            if vertex._graph is None:
+                vertex._graph = self
         return True
 
     def _has_vertex(self, vertex: Any) -> bool:
@@ -142,12 +142,12 @@ class HyperGraph(kernels.GraphBase):
     def _forget_incidence(self, edge: Any) -> None:
         """Vertices without an edge have no entry, so a vertex that is removed is kept alive by nobody."""
         assert self._incidence is not None
-        for one in edge._vertices:
-            edges = self._incidence.get(one)
+        for vertex in edge._vertices:
+            edges = self._incidence.get(vertex)
             if edges is not None:
                 edges.pop(edge, None)
                 if not edges:
-                    del self._incidence[one]
+                    del self._incidence[vertex]
 
     def remove_vertex(self, v: Any, detach: bool = False) -> bool:
         """Take a vertex and its edges out; False if it is not in this graph.
@@ -158,7 +158,7 @@ class HyperGraph(kernels.GraphBase):
             return False
         for edge in self._edges_of(v):
             if detach:
-                edge._vertices = [None if one is v else one for one in edge._vertices]
+                edge._vertices = [None if each_vertex is v else each_vertex for each_vertex in edge._vertices]
             else:
                 HyperGraph.remove_edge(self, edge)
         del self._vertices[v._id]
@@ -174,7 +174,7 @@ class HyperGraph(kernels.GraphBase):
         if not self._has_vertex(v):
             return False
         for edge in self._edges_of(v):
-            edge._vertices = [None if one is v else one for one in edge._vertices]
+            edge._vertices = [None if each_vertex is v else each_vertex for each_vertex in edge._vertices]
         self._topology_changed()
         return True
 
@@ -202,13 +202,19 @@ class HyperGraph(kernels.GraphBase):
             if v_big in edge._vertices:
                 HyperGraph.remove_edge(self, edge)
             else:
-                edge._vertices = [v_big if one is v_small else one for one in edge._vertices]
+                edge._vertices = [
+                    v_big if each_vertex is v_small else each_vertex for each_vertex in edge._vertices
+                ]
         self._topology_changed()
         return HyperGraph.remove_vertex(self, v_small) if erase else True
 
     def clear(self) -> None:
         """Take everything out; objects that are held elsewhere keep their data."""
-        strangers = [one for edge in self._edges for one in edge._vertices] if self._has_strangers else []
+        strangers = (
+            [each_vertex for edge in self._edges for each_vertex in edge._vertices]
+            if self._has_strangers
+            else []
+        )
         for one in (*self._vertices.values(), *self._edges, *strangers):
             if one is not None and one._graph is self:
                 one._graph = None

@@ -105,7 +105,7 @@ G2O, JSON, BINARY = IoFormat.G2O, IoFormat.JSON, IoFormat.BINARY
 Isometry, Affine = TransformTraits.Isometry, TransformTraits.Affine
 AffineCompact, Projective = TransformTraits.AffineCompact, TransformTraits.Projective
 
-_EDGES = {one.__name__: one for one in EDGE_CLASSES.values()}
+_EDGES = {edge_class.__name__: edge_class for edge_class in EDGE_CLASSES.values()}
 EdgeInverseSim3ProjectXYZ = _EDGES["EdgeInverseSim3ProjectXYZ"]
 EdgeObservationBAL = _EDGES["EdgeObservationBAL"]
 EdgePointXY = _EDGES["EdgePointXY"]

@@ -49,7 +49,7 @@ class OptimizableGraph(HyperGraph):
         return True
 
     def _parameters_fit(self, edge: Any) -> bool:
-        found = [self._parameter_container.get_parameter(one) for one in edge.param_ids()]
+        found = [self._parameter_container.get_parameter(param_id) for param_id in edge.param_ids()]
         kinds = edge._type.parameters
         return all(one is not None and one._type is kind for one, kind in zip(found, kinds, strict=True))
 
@@ -99,7 +99,7 @@ class OptimizableGraph(HyperGraph):
 
     def dimensions(self) -> set[int]:
         """Dimensions of the vertices."""
-        return {one.dimension() for one in self._vertices.values()}
+        return {vertex.dimension() for vertex in self._vertices.values()}
 
     def max_dimension(self) -> int:
         """Largest dimension of a vertex, 0 without vertices."""
@@ -109,18 +109,18 @@ class OptimizableGraph(HyperGraph):
 
     def push(self, vlist: Iterable[Any] | None = None) -> None:
         """Remember estimates, of all vertices by default."""
-        for one in self._vertices.values() if vlist is None else vlist:
-            one.push()
+        for vertex in self._vertices.values() if vlist is None else vlist:
+            vertex.push()
 
     def pop(self, vlist: Iterable[Any] | None = None) -> None:
         """Return to the last pushed estimates."""
-        for one in self._vertices.values() if vlist is None else vlist:
-            one.pop()
+        for vertex in self._vertices.values() if vlist is None else vlist:
+            vertex.pop()
 
     def discard_top(self, vlist: Iterable[Any] | None = None) -> None:
         """Forget the last pushed estimates."""
-        for one in self._vertices.values() if vlist is None else vlist:
-            one.discard_top()
+        for vertex in self._vertices.values() if vlist is None else vlist:
+            vertex.discard_top()
 
     def chi2(self) -> float:
         """Sum of all edges' chi2, of their last `compute_error`."""

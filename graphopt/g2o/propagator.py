@@ -116,13 +116,16 @@ class HyperDijkstra:
     ) -> None:
         """Find the paths from a vertex `v` or a set of vertices (`v` or `vset`)."""
         starts = _starts(v, vset)
-        self._map = {one: HyperDijkstraAdjacencyMapEntry(one) for one in self._graph._vertices.values()}
+        self._map = {
+            each_vertex: HyperDijkstraAdjacencyMapEntry(each_vertex)
+            for each_vertex in self._graph._vertices.values()
+        }
         self._visited = set()
         order = count()
         queue: list[tuple[float, int, Any]] = []
-        for one in starts:
-            self._map[one]._distance = 0.0
-            heapq.heappush(queue, (0.0, next(order), one))
+        for start in starts:
+            self._map[start]._distance = 0.0
+            heapq.heappush(queue, (0.0, next(order), start))
         while queue:
             distance, _, vertex = heapq.heappop(queue)
             if vertex in self._visited and distance > self._map[vertex]._distance:
@@ -163,7 +166,7 @@ class HyperDijkstra:
                 )
                 if value <= 0.0:
                     continue
-            queue.extend(amap[one] for one in entry._children)
+            queue.extend(amap[each_child] for each_child in entry._children)
 
 
 class EstimatePropagatorCostBase:
@@ -299,13 +302,16 @@ class EstimatePropagator:
         act = EstimatePropagateAction() if action is None else action
         cost = EstimatePropagatorCost(self._graph) if cost is None else cost
         starts = _starts(v, vset)
-        self._map = {one: EstimatePropagatorAdjacencyMapEntry(one) for one in self._graph._vertices.values()}
+        self._map = {
+            each_vertex: EstimatePropagatorAdjacencyMapEntry(each_vertex)
+            for each_vertex in self._graph._vertices.values()
+        }
         self._visited = set()
         order = count()
         queue: list[tuple[float, int, Any]] = []
-        for one in sorted(starts, key=lambda vertex: vertex._id):
-            self._map[one]._distance = 0.0
-            heapq.heappush(queue, (0.0, next(order), one))
+        for start in sorted(starts, key=lambda vertex: vertex._id):
+            self._map[start]._distance = 0.0
+            heapq.heappush(queue, (0.0, next(order), start))
         while queue:
             distance, _, vertex = heapq.heappop(queue)
             entry = self._map[vertex]
@@ -315,7 +321,7 @@ class EstimatePropagator:
             if entry._edge is not None:
                 act(entry._edge, entry._parent, vertex)
             for edge in sorted(self._graph._edges_of(vertex), key=lambda one: one._internal_id):
-                known = {one for one in edge.vertices() if one in self._visited}
+                known = {each_vertex for each_vertex in edge.vertices() if each_vertex in self._visited}
                 for other in edge.vertices():
                     if other in self._visited:
                         continue

@@ -21,7 +21,7 @@ from graphopt.g2o.values.isometries import Isometry3d
 from graphopt.g2o.values.rotations import AngleAxis
 from graphopt.g2o.values.se2 import SE2
 
-_EDGES = {one.__name__: one for one in EDGE_CLASSES.values()}
+_EDGES = {edge_class.__name__: edge_class for edge_class in EDGE_CLASSES.values()}
 _RANGE = 5.0  # of the landmark sensors [m]
 _FIELD = np.pi / 2  # half angle of view of the landmark sensors [rad]
 
@@ -104,8 +104,8 @@ class Simulator:
         parameter: int | None = None,
     ) -> None:
         edge = _EDGES[name]()
-        for i, one in enumerate(vertices):
-            edge.set_vertex(i, one)
+        for i, vertex in enumerate(vertices):
+            edge.set_vertex(i, vertex)
         edge.set_measurement(measurement)
         edge.set_information(np.diag(information))
         if parameter is not None:

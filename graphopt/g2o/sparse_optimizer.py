@@ -262,8 +262,8 @@ class SparseOptimizer(ActiveGraph):
 
     def set_to_origin(self) -> None:
         """Set the estimates of all vertices to the identity."""
-        for one in self._vertices.values():
-            one.set_to_origin()
+        for vertex in self._vertices.values():
+            vertex.set_to_origin()
 
     def update(self, update: Any) -> None:
         """Move the active vertices by one long update, in the order of `index_mapping`."""

@@ -95,7 +95,7 @@ class ProductGroup(LieGroup):
 
     @classmethod
     def _join(cls, elements: list[Any]) -> Any:
-        return cls(concatenate(*(one.storage for one in elements)))
+        return cls(concatenate(*(element.storage for element in elements)))
 
     def compose(self, other: Any) -> Any:
         """Compose part by part."""

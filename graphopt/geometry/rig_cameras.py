@@ -195,10 +195,10 @@ def sees_omni(parameters: np.ndarray, point: np.ndarray) -> np.ndarray:
 
 def _growing_until(*coefficients: np.ndarray) -> np.ndarray:
     """Smallest root x > 0 of 1 + c1 x + c2 x^2 + ..., infinity where there is none; of each camera."""
-    if all(np.ndim(one) == 0 for one in coefficients):
-        return np.array(_first_root(tuple(float(one) for one in coefficients)))
+    if all(np.ndim(coefficient) == 0 for coefficient in coefficients):
+        return np.array(_first_root(tuple(float(coefficient) for coefficient in coefficients)))
     columns = np.broadcast_arrays(*coefficients)
-    rows = np.stack([np.ravel(one) for one in columns], axis=-1)
+    rows = np.stack([np.ravel(column) for column in columns], axis=-1)
     known, place = np.unique(rows, axis=0, return_inverse=True)
     ends = np.array([_first_root(tuple(row)) for row in known.tolist()]) if len(known) else np.zeros(0)
     return ends[np.ravel(place)].reshape(columns[0].shape)

@@ -90,7 +90,7 @@ def is_access(vertices: Any) -> bool:
     """Whether the argument `vertices` of `add_edges` is made of accesses."""
     if isinstance(vertices, Access):
         return True
-    return isinstance(vertices, (tuple, list)) and any(isinstance(one, Access) for one in vertices)
+    return isinstance(vertices, (tuple, list)) and any(isinstance(vertex, Access) for vertex in vertices)
 
 
 def accessed_ids(edge_type: AnyEdgeType, vertices: Access | Sequence[Any], measurements: Any) -> np.ndarray:
@@ -107,7 +107,7 @@ def accessed_ids(edge_type: AnyEdgeType, vertices: Access | Sequence[Any], measu
 def _ids(accesses: list[Any], edge_type: EdgeType, num_measurements: int | None) -> np.ndarray:
     """(m, arity) vertex ids; `num_measurements` is m where measurements are given one per edge."""
     tag, arity = edge_type.tag, len(edge_type.vertices)
-    if len(accesses) != arity or not all(isinstance(one, Access) for one in accesses):
+    if len(accesses) != arity or not all(isinstance(each_access, Access) for each_access in accesses):
         raise ShapeError(
             f"{tag} joins {arity} vertices: pass one access per slot "
             f"(graphopt.indexed, sequential, unique, or pairwise for two), got {len(accesses)}."
@@ -120,7 +120,7 @@ def _ids(accesses: list[Any], edge_type: EdgeType, num_measurements: int | None)
     counts = {access.count for access in accesses if access.count is not None}
     counts |= set() if num_measurements is None else {num_measurements}
     if len(counts) > 1:
-        found = ", ".join(f"{one.kind} {one.count or ''}".strip() for one in accesses)
+        found = ", ".join(f"{each_access.kind} {each_access.count or ''}".strip() for each_access in accesses)
         raise ShapeError(
             f"{tag}: the number of edges is not clear: {found}, measurements "
             f"{'one that all share' if num_measurements is None else num_measurements}."

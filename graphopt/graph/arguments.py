@@ -56,7 +56,7 @@ def checked_parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> n
     num_parameters = len(edge_type.parameters)
     if parameters is None:
         if num_parameters:
-            tags = ", ".join(one.tag for one in edge_type.parameters)
+            tags = ", ".join(parameter.tag for parameter in edge_type.parameters)
             raise GraphError(
                 f"{edge_type.tag} needs parameters ({tags}); pass their ids, (m, {num_parameters})."
             )
@@ -122,8 +122,8 @@ def existing_set(sets: list, wanted: Any, what: str) -> Any:
     """The set of a type; `GraphError` if there is none."""
     number = number_of(sets, wanted)
     if number < 0:
-        known = ", ".join(one.type.tag for one in sets) or "none"
-        again = defined_again(wanted, [one.type for one in sets])
+        known = ", ".join(set_.type.tag for set_ in sets) or "none"
+        again = defined_again(wanted, [set_.type for set_ in sets])
         raise GraphError(f"This graph has no {what} of type {wanted.tag}; it has {known}.{again}")
     return sets[number]
 
@@ -140,4 +140,4 @@ def defined_again(wanted: Any, there: Iterable[Any]) -> str:
 
 def comma_separated(ids: np.ndarray) -> str:
     """Ids for a message."""
-    return ", ".join(str(one) for one in ids.tolist())
+    return ", ".join(str(id_) for id_ in ids.tolist())

@@ -24,7 +24,7 @@ MOST_AT_ONCE = 200_000
 
 def num_images(parts: Iterable[EdgeSelection]) -> int:
     """Edges of these selections that are images of points."""
-    return sum(len(one.rows) for one in parts if one.edge_set.type.sees is not None)
+    return sum(len(part.rows) for part in parts if part.edge_set.type.sees is not None)
 
 
 def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
@@ -45,8 +45,8 @@ def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
 def points_behind(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
     """Tag of the edge set -> rows of the edges whose point is not where the camera sees."""
     found: dict[str, list[int]] = {}
-    for one in parts:
-        rows = edges_behind(graph, one).tolist()
+    for part in parts:
+        rows = edges_behind(graph, part).tolist()
         if rows:
-            found.setdefault(one.edge_set.type.tag, []).extend(rows)
+            found.setdefault(part.edge_set.type.tag, []).extend(rows)
     return found

@@ -56,10 +56,19 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
 
 def _values(graph: Graph) -> Iterator[Finding]:
     """What live views may have broken: numbers, kernels, vertex ids of edges."""
-    arrays = [(f"estimate of {one.type.tag}", one.estimate) for one in graph.vertex_sets]
-    arrays += [(f"measurement of {one.type.tag}", one.measurement) for one in graph.edge_sets]
-    arrays += [(f"information of {one.type.tag}", one.information) for one in graph.edge_sets]
-    arrays += [(f"values of {one.type.tag}", one.values) for one in graph.parameter_sets]
+    arrays = [(f"estimate of {vertex_set.type.tag}", vertex_set.estimate) for vertex_set in graph.vertex_sets]
+    arrays += [
+        (f"measurement of {each_edge_set.type.tag}", each_edge_set.measurement)
+        for each_edge_set in graph.edge_sets
+    ]
+    arrays += [
+        (f"information of {each_edge_set.type.tag}", each_edge_set.information)
+        for each_edge_set in graph.edge_sets
+    ]
+    arrays += [
+        (f"values of {parameter_set.type.tag}", parameter_set.values)
+        for parameter_set in graph.parameter_sets
+    ]
     for what, array in arrays:
         bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
         if bad.any():
@@ -112,7 +121,10 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
         )
         yield Finding("no-edges", "error", f"The graph has {what}: there is nothing to optimize.")
         return
-    isolated = [one.ids[~active] for one, active in zip(graph.vertex_sets, selection.active, strict=True)]
+    isolated = [
+        vertex_set.ids[~active]
+        for vertex_set, active in zip(graph.vertex_sets, selection.active, strict=True)
+    ]
     ids = np.sort(np.concatenate(isolated))
     if len(ids):
         yield Finding(
@@ -122,7 +134,7 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
         )
     count, labels = connected_components(selection)
     if count > 1:
-        sizes = np.sort(np.bincount(np.concatenate([one[one >= 0] for one in labels])))[::-1]
+        sizes = np.sort(np.bincount(np.concatenate([label[label >= 0] for label in labels])))[::-1]
         yield Finding(
             "components",
             "warning",
@@ -149,5 +161,5 @@ def _behind(graph: Graph, selection: Selection) -> Iterator[Finding]:
 
 
 def _some(values: np.ndarray) -> str:
-    shown = ", ".join(str(int(one)) for one in values[:_SHOWN])
+    shown = ", ".join(str(int(value)) for value in values[:_SHOWN])
     return shown if len(values) <= _SHOWN else f"{shown}, ... ({len(values)} in all)"

@@ -42,7 +42,9 @@ class Adjacency:
 
 def adjacency(selection: Selection) -> Adjacency:
     """Each edge as a star: its first vertex paired with each other one; a unary edge gives no pair."""
-    first = np.concatenate([[0], np.cumsum([len(one) for one in selection.vertex_sets], dtype=np.int64)])
+    first = np.concatenate(
+        [[0], np.cumsum([len(vertex_set) for vertex_set in selection.vertex_sets], dtype=np.int64)]
+    )
     sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for edges in selection.edges:
         numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
@@ -78,7 +80,9 @@ def connected_components(
 
 def _pairs(selection: Selection, mask: np.ndarray) -> np.ndarray:
     """(p, 2) pairs of taken vertices that share an edge, enough to connect the taken ones of each edge."""
-    first = np.concatenate([[0], np.cumsum([len(one) for one in selection.vertex_sets], dtype=np.int64)])
+    first = np.concatenate(
+        [[0], np.cumsum([len(vertex_set) for vertex_set in selection.vertex_sets], dtype=np.int64)]
+    )
     found = [np.empty((0, 2), np.int64)]
     for edges in selection.edges:
         numbers = edges.vertex_rows + first[list(edges.vertex_sets)]

@@ -51,7 +51,7 @@ class GraphComputed(GraphDomains):
             graph.add_terms(values, np.arange(count), accesses, measurements, parameters=parameters)
             return values
         slots = [inputs] * len(offsets) if isinstance(inputs, Grid) else list(inputs)  # type: ignore[arg-type]
-        shaped = next((one for one in slots if isinstance(one, Grid)), None)
+        shaped = next((slot for slot in slots if isinstance(slot, Grid)), None)
         if shaped is None:
             raise GraphError(f"{kind.tag}: no input is a grid; leave out offsets and pass accesses.")
         values = graph.add_grid(kind, shaped.shape)
@@ -121,11 +121,14 @@ class GraphComputed(GraphDomains):
 
     def has_computed(self) -> bool:
         """Some vertices are computed values."""
-        return any(isinstance(one.type, ComputedVertexType) and len(one) for one in self.vertex_sets)
+        return any(
+            isinstance(vertex_set.type, ComputedVertexType) and len(vertex_set)
+            for vertex_set in self.vertex_sets
+        )
 
     def definitions(self) -> list[EdgeSet]:
         """The terms of all computed values, of each type before those that follow from it."""
-        found = [one for one in self.edge_sets if one.type.defines and len(one)]
+        found = [edge_set for edge_set in self.edge_sets if edge_set.type.defines and len(edge_set)]
         return sorted(found, key=lambda one: self._place_of(one.type.vertices[0]))
 
     def compute(self) -> None:
@@ -142,11 +145,15 @@ class GraphComputed(GraphDomains):
                 for edge_set in self.definitions():
                     if edge_set.type.vertices[0] is vertex_set.type:
                         self._add_terms_of(edge_set, number, total, moves)
-                for one in self.convolutions:
-                    if one.value_type is vertex_set.type:
-                        source, target = self.rows_of(one)
-                        total[target] += one.apply(self.vertex_set(one.source_type).estimate[source])
-                        moves[target] |= one.reaches(~self.vertex_set(one.source_type).fixed[source])
+                for convolution in self.convolutions:
+                    if convolution.value_type is vertex_set.type:
+                        source, target = self.rows_of(convolution)
+                        total[target] += convolution.apply(
+                            self.vertex_set(convolution.source_type).estimate[source]
+                        )
+                        moves[target] |= convolution.reaches(
+                            ~self.vertex_set(convolution.source_type).fixed[source]
+                        )
                 vertex_set.estimate[:] = total
                 vertex_set.fixed[:] = ~moves
 
@@ -167,12 +174,12 @@ class GraphComputed(GraphDomains):
             )
         np.add.at(total, rows[:, 0], residuals.errors(self, edge_set, np.arange(len(edge_set))))  # type: ignore[arg-type]
         free = np.zeros(len(rows), bool)
-        for slot, one in enumerate(sets[1:], 1):
-            free |= ~self.vertex_sets[one].fixed[rows[:, slot]]
+        for slot, set_ in enumerate(sets[1:], 1):
+            free |= ~self.vertex_sets[set_].fixed[rows[:, slot]]
         np.logical_or.at(moves, rows[:, 0], free)
 
     def _place_of(self, kind: VertexType) -> int:
-        return next((n for n, one in enumerate(self.vertex_sets) if one.type is kind), -1)
+        return next((n for n, vertex_set in enumerate(self.vertex_sets) if vertex_set.type is kind), -1)
 
 
 def _definition(kind: Any) -> EdgeType:
@@ -183,7 +190,7 @@ def _definition(kind: Any) -> EdgeType:
 
 def _num_rows(accesses: list[Any], measurements: Any, measurement_dim: int) -> int:
     """How many values accesses and data make."""
-    counts = {one.count for one in accesses if isinstance(one, Access) and one.count is not None}
+    counts = {access.count for access in accesses if isinstance(access, Access) and access.count is not None}
     if np.ndim(measurements) == 2 or (measurement_dim == 1 and np.ndim(measurements) == 1):
         counts.add(len(measurements))
     if len(counts) > 1:
@@ -194,12 +201,12 @@ def _num_rows(accesses: list[Any], measurements: Any, measurement_dim: int) -> i
 def without_values(graph: Graph) -> dict[int, np.ndarray]:
     """Per number of a set of computed values (n,) bool: it has no term, no edge may name it."""
     missing = {}
-    for number, one in enumerate(graph.vertex_sets):
-        if isinstance(one.type, ComputedVertexType):
-            missing[number] = np.ones(len(one), bool)
+    for number, vertex_set in enumerate(graph.vertex_sets):
+        if isinstance(vertex_set.type, ComputedVertexType):
+            missing[number] = np.ones(len(vertex_set), bool)
     for edge_set in graph.definitions():
         sets, rows, _, _ = graph.edge_places(edge_set, None)
         missing[sets[0]][rows[:, 0]] = False
-    for one in graph.convolutions:
-        missing[graph._place_of(one.value_type)][graph.rows_of(one)[1]] = False
+    for convolution in graph.convolutions:
+        missing[graph._place_of(convolution.value_type)][graph.rows_of(convolution)[1]] = False
     return missing

@@ -138,8 +138,8 @@ class GraphDomains(GraphStore):
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(offsets))
         stencil = Stencil(resolved, grids, offsets, boundary)
-        for one in stencil.slots:
-            if (one.grid if isinstance(one, Access) else one).graph is not self:
+        for slot in stencil.slots:
+            if (slot.grid if isinstance(slot, Access) else slot).graph is not self:
                 raise GraphError(f"{resolved.tag}: the grid belongs to another graph.")
         chosen = None if mask is None else np.asarray(mask)
         if chosen is not None and (chosen.dtype != bool or chosen.shape != stencil.shape):
@@ -204,7 +204,17 @@ class GraphDomains(GraphStore):
             if not isinstance(value, Image):
                 ids.append(int(value))
                 continue
-            new = max((int(one.ids.max()) for one in self.parameter_sets if len(one)), default=-1) + 1
+            new = (
+                max(
+                    (
+                        int(parameter_set.ids.max())
+                        for parameter_set in self.parameter_sets
+                        if len(parameter_set)
+                    ),
+                    default=-1,
+                )
+                + 1
+            )
             cast("Graph", self).add_parameters(kind, [new], value)
             ids.append(new)
         return ids

@@ -68,7 +68,7 @@ def gauge_vertex(ids: np.ndarray, tangent_dims: np.ndarray) -> int | None:
 
 def gauge_freedom(graph: Graph) -> bool:
     """True if nothing fixes the graph as a whole, by g2o's rule."""
-    occupied = [one for one in graph.vertex_sets if len(one)]
+    occupied = [vertex_set for vertex_set in graph.vertex_sets if len(vertex_set)]
     if not occupied:
         return False
     largest = max(one.type.tangent_dim for one in occupied)

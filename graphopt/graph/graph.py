@@ -64,17 +64,24 @@ class Graph(GraphComputed):
         """For notebooks: a row per type."""
         rows = [
             [
-                one.type.tag,
-                len(one),
-                f"{int(one.fixed.sum())} fixed, {int(one.marginalized.sum())} marginalized",
+                vertex_set.type.tag,
+                len(vertex_set),
+                f"{int(vertex_set.fixed.sum())} fixed, {int(vertex_set.marginalized.sum())} marginalized",
             ]
-            for one in self.vertex_sets
+            for vertex_set in self.vertex_sets
         ]
         rows += [
-            [one.type.tag, len(one), f"between {', '.join(vertex.tag for vertex in one.type.vertices)}"]
-            for one in self.edge_sets
+            [
+                edge_set.type.tag,
+                len(edge_set),
+                f"between {', '.join(vertex.tag for vertex in edge_set.type.vertices)}",
+            ]
+            for edge_set in self.edge_sets
         ]
-        rows += [[one.type.tag, len(one), "parameters"] for one in self.parameter_sets]
+        rows += [
+            [parameter_set.type.tag, len(parameter_set), "parameters"]
+            for parameter_set in self.parameter_sets
+        ]
         return html_table(rows, ["type", "number", ""])
 
     # ---------------------------------------------------------------- adding
@@ -238,13 +245,13 @@ class Graph(GraphComputed):
                 raise ShapeError(
                     f"{resolved.tag}: {len(given)} {what} for {len(vertices)} edges, expected one each."
                 )
-        first, counts = self.next_order(), np.array([len(one) for one in vertices], int)
+        first, counts = self.next_order(), np.array([len(each_vertex) for each_vertex in vertices], int)
         arrays, found = (measurements, information), {}
         for num in np.unique(counts).tolist():
             rows = np.flatnonzero(counts == num)
             chosen = rows.tolist()
             ids = np.array([list(vertices[k]) for k in chosen])
-            own = [one if one is None else np.array([one[k] for k in chosen]) for one in arrays]
+            own = [array if array is None else np.array([array[k] for k in chosen]) for array in arrays]
             found[num] = self.add_edges(resolved, ids, *own, **properties, order=first + rows)
         return found
 
@@ -257,7 +264,7 @@ class Graph(GraphComputed):
         **properties: Any,
     ) -> Edge:
         """Add one edge and return it; `properties` as in `add_edges`."""
-        ids = [one.id if isinstance(one, Vertex) else one for one in vertices]
+        ids = [each_vertex.id if isinstance(each_vertex, Vertex) else each_vertex for each_vertex in vertices]
         resolved = resolved_edge_type(edge_type)
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(ids))
@@ -323,7 +330,7 @@ class Graph(GraphComputed):
         lacks.
         """
         numbers, rows = self._places(ids)
-        chosen = sorted({int(one) for one in components})
+        chosen = sorted({int(component) for component in components})
         for number in np.unique(numbers).tolist():
             kind = self.vertex_sets[number].type
             wrong = [one for one in chosen if not 0 <= one < kind.tangent_dim]
@@ -417,9 +424,9 @@ class Graph(GraphComputed):
     def copy(self) -> Graph:
         """Independent graph with the same content; nothing that can be written is shared."""
         other = Graph()
-        other.vertex_sets.extend(one.copy() for one in self.vertex_sets)
-        other.edge_sets.extend(one.copy() for one in self.edge_sets)
-        other.parameter_sets.extend(one.copy() for one in self.parameter_sets)
+        other.vertex_sets.extend(vertex_set.copy() for vertex_set in self.vertex_sets)
+        other.edge_sets.extend(edge_set.copy() for edge_set in self.edge_sets)
+        other.parameter_sets.extend(parameter_set.copy() for parameter_set in self.parameter_sets)
         other.unparsed.extend(self.unparsed)
         other.convolutions.extend(self.convolutions)
         other.attachments.update(deepcopy(self.attachments))
@@ -482,10 +489,12 @@ class Graph(GraphComputed):
         """Id of the vertex that g2o's `findGauge` returns, None for an empty graph."""
         if not self.num_vertices:
             return None
-        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
+        sequence = np.concatenate([vertex_set.sequence for vertex_set in self.vertex_sets])
         order = np.argsort(sequence, kind="stable")
-        ids = np.concatenate([one.ids for one in self.vertex_sets])[order]
-        dims = np.repeat([one.type.tangent_dim for one in self.vertex_sets], list(map(len, self.vertex_sets)))
+        ids = np.concatenate([vertex_set.ids for vertex_set in self.vertex_sets])[order]
+        dims = np.repeat(
+            [vertex_set.type.tangent_dim for vertex_set in self.vertex_sets], list(map(len, self.vertex_sets))
+        )
         position = gauge_vertex(ids, dims[order])
         return None if position is None else int(ids[position])
 

@@ -57,9 +57,9 @@ class IdIndex:
         """Place of one id, None if no set has it."""
         if self._dictionary is None:
             self._dictionary = {
-                one: (number, row)
+                id_: (number, row)
                 for number, one_set in enumerate(self._sets)
-                for row, one in enumerate(one_set.ids.tolist())
+                for row, id_ in enumerate(one_set.ids.tolist())
             }
         return self._dictionary.get(one_id)
 
@@ -67,7 +67,7 @@ class IdIndex:
         """Places of many ids: (set numbers, rows), int64 arrays of the shape of `ids`; -1 where unknown."""
         if ids.size <= _SMALL and (self._dictionary is not None or self._table is None):
             missing = (-1, -1)
-            places = [self.get(one) or missing for one in ids.ravel().tolist()]
+            places = [self.get(id_) or missing for id_ in ids.ravel().tolist()]
             pairs = np.array(places, np.int64).reshape(-1, 2)
             return pairs[:, 0].reshape(ids.shape), pairs[:, 1].reshape(ids.shape)
         if self._table is None:

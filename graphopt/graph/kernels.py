@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def used_own_kernels(edge_sets: Iterable[EdgeSet]) -> dict[int, RobustKernel]:
     """The users' kernels that edges have, by number."""
-    numbers = {int(number) for one in edge_sets for number in np.unique(one.kernel)}
+    numbers = {int(number) for edge_set in edge_sets for number in np.unique(edge_set.kernel)}
     return {number: robust_kernel(number) for number in sorted(numbers) if number >= len(KERNELS)}
 
 
@@ -24,7 +24,7 @@ def renumber_kernels(edge_sets: Iterable[EdgeSet], kernels: Mapping[int, RobustK
     """Give edges the numbers that these kernels have here."""
     changed = {old: kernel.number for old, kernel in kernels.items() if kernel.number != old}
     if changed:
-        for one in edge_sets:
-            before = one.kernel.copy()
+        for edge_set in edge_sets:
+            before = edge_set.kernel.copy()
             for old, new in changed.items():
-                one.kernel[before == old] = new
+                edge_set.kernel[before == old] = new

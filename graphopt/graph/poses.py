@@ -19,12 +19,12 @@ def poses_of_graph(graph: GraphStore) -> tuple[np.ndarray, np.ndarray]:
     Planar poses lie in z = 0, similarities lose their scale. Raises `GraphError` if there are none.
     """
     found = [
-        (one.ids, in_space(one.type.pose(np.asarray(one.estimate))))
-        for one in graph.vertex_sets
-        if one.type.pose is not None and len(one)
+        (vertex_set.ids, in_space(vertex_set.type.pose(np.asarray(vertex_set.estimate))))
+        for vertex_set in graph.vertex_sets
+        if vertex_set.type.pose is not None and len(vertex_set)
     ]
     if not found:
-        there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
+        there = ", ".join(vertex_set.type.tag for vertex_set in graph.vertex_sets) or "none"
         raise GraphError(
             f"The graph has no poses; its vertices are of type: {there}. A type of your own has poses if it "
             "is defined with them (graphopt.group_type(stored_as=...), graphopt.vertex_type(pose=...))."

@@ -116,9 +116,11 @@ def _weights(information: Array, parts: tuple[Array, Array]) -> Array:
 def pose_graphs(graph: Graph) -> list[PoseGraph]:
     """One `PoseGraph` for each vertex type of this graph that has poses which can be set."""
     return [
-        _pose_graph(graph, one)
-        for one in graph.vertex_sets
-        if len(one) and one.type.pose is not None and one.type.place is not None
+        _pose_graph(graph, each_vertex_set)
+        for each_vertex_set in graph.vertex_sets
+        if len(each_vertex_set)
+        and each_vertex_set.type.pose is not None
+        and each_vertex_set.type.place is not None
     ]
 
 
@@ -127,7 +129,7 @@ def relative_of(graph: Graph, edge_set: Any) -> tuple[Array, Pose, Array]:
     kind = edge_set.type
     _, rows = graph.find_vertices(np.asarray(edge_set.vertices).ravel())
     parameters, measurement = parameter_values(graph, edge_set), np.asarray(edge_set.measurement)
-    wrapped = [one.wrap(values) for one, values in zip(kind.parameters, parameters, strict=True)]
+    wrapped = [parameter.wrap(values) for parameter, values in zip(kind.parameters, parameters, strict=True)]
     motion = kind.relative_pose(*wrapped, kind.wrap_measurement(measurement))
     parts = part_rows(kind, [values[0] for values in parameters], measurement[0])
     return rows.reshape(-1, 2), motion, _weights(np.asarray(edge_set.information), parts)

@@ -50,20 +50,28 @@ def forget(graph: Graph) -> None:
 def _fingerprint(graph: Graph) -> Hashable:
     """Of all that a selection by level, and a structure made for it, depend on; one pass over the arrays."""
     arrays = [
-        *[a for one in graph.vertex_sets for a in (one.ids, one.fixed, one.marginalized)],
-        *[a for one in graph.edge_sets for a in (one.vertices, one.level, one.parameters)],
-        *[one.ids for one in graph.parameter_sets],
+        *[
+            a
+            for vertex_set in graph.vertex_sets
+            for a in (vertex_set.ids, vertex_set.fixed, vertex_set.marginalized)
+        ],
+        *[
+            a
+            for edge_set in graph.edge_sets
+            for a in (edge_set.vertices, edge_set.level, edge_set.parameters)
+        ],
+        *[parameter_set.ids for parameter_set in graph.parameter_sets],
     ]
     sets = (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets)
-    digests = b"".join([kernels.fingerprint(np.ascontiguousarray(one)) for one in arrays])
-    return graph.version, tuple(map(id, sets)), tuple([one.shape for one in arrays]), digests
+    digests = b"".join([kernels.fingerprint(np.ascontiguousarray(array)) for array in arrays])
+    return graph.version, tuple(map(id, sets)), tuple([array.shape for array in arrays]), digests
 
 
 def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:
-    fixed = tuple(one.fixed.copy() for one in graph.vertex_sets)
+    fixed = tuple(vertex_set.fixed.copy() for vertex_set in graph.vertex_sets)
     inside = None if vertices is None else _vertex_masks(graph, vertices)
     chosen = None if edges is None else _edge_masks(graph, edges)
-    active = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
+    active = tuple(np.zeros(len(vertex_set), bool) for vertex_set in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
         if edge_set.type.defines and not with_terms:
@@ -134,19 +142,19 @@ def _all_of(masks: tuple[np.ndarray, ...], vertex_sets: list[int], vertex_rows: 
 
 def _vertex_masks(graph: Graph, vertices: Any) -> tuple[np.ndarray, ...]:
     if not isinstance(vertices, np.ndarray):
-        vertices = [one.id if isinstance(one, Vertex) else one for one in vertices]
+        vertices = [vertex.id if isinstance(vertex, Vertex) else vertex for vertex in vertices]
     ids = np.atleast_1d(validate.as_ids(vertices, "vertex ids"))
     numbers, rows = graph.find_vertices(ids)
     if (numbers < 0).any():
         raise UnknownIdError(f"There is no vertex {int(ids[np.argmax(numbers < 0)])} in this graph.")
-    masks = tuple(np.zeros(len(one), bool) for one in graph.vertex_sets)
+    masks = tuple(np.zeros(len(vertex_set), bool) for vertex_set in graph.vertex_sets)
     for number, mask in enumerate(masks):
         mask[rows[numbers == number]] = True
     return masks
 
 
 def _edge_masks(graph: Graph, edges: Any) -> dict[int, np.ndarray]:
-    masks = {id(one): np.zeros(len(one), bool) for one in graph.edge_sets}
+    masks = {id(each_edge_set): np.zeros(len(each_edge_set), bool) for each_edge_set in graph.edge_sets}
     if isinstance(edges, Mapping):
         for edge_set, rows in edges.items():
             found = edge_set if isinstance(edge_set, EdgeSet) else graph.edge_set(edge_set)

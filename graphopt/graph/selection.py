@@ -98,11 +98,11 @@ class Selection:
             fixed[number][row] = True
         edges = self.edges
         if not self.chosen_by_edges:
-            edges = tuple(kept for one in edges if len((kept := _without_fixed(one, fixed)).rows))
+            edges = tuple(kept for edge in edges if len((kept := _without_fixed(edge, fixed)).rows))
         active = tuple(np.zeros(len(mask), bool) for mask in self.active)
-        for one in edges:
-            for slot, number in enumerate(one.vertex_sets):
-                kernels.mark(one.vertex_rows, slot, active[number])
+        for edge in edges:
+            for slot, number in enumerate(edge.vertex_sets):
+                kernels.mark(edge.vertex_rows, slot, active[number])
         return replace(self, active=active, fixed=fixed, edges=edges, whole=None, masks=(), _with_fixed={})
 
 

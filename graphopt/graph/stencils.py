@@ -83,14 +83,14 @@ class Stencil:
         self.type = edge_type
         self.boundary = boundary
         self.slots = _checked_slots(edge_type, slots)
-        self.shape = next(one.shape for one in self.slots if isinstance(one, Grid))
+        self.shape = next(slot.shape for slot in self.slots if isinstance(slot, Grid))
         self.offsets = _checked_offsets(edge_type, self.slots, offsets, len(self.shape))
         if boundary not in BOUNDARIES:
             raise OptionError(f"boundary is {boundary!r}, expected one of {', '.join(BOUNDARIES)}.")
 
     def interior(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """(origin, extent) of the box of places whose stencil lies inside the grid."""
-        moves = np.array([one for one in self.offsets if one is not None])
+        moves = np.array([offset for offset in self.offsets if offset is not None])
         low = np.maximum(0, -moves.min(axis=0))
         high = np.minimum(self.shape, np.array(self.shape) - moves.max(axis=0))
         return tuple(low.tolist()), tuple(np.maximum(high - low, 0).tolist())
@@ -129,12 +129,12 @@ class Stencil:
         """(m, arity) vertex ids of the edges at flat places whose stencil lies inside the grid."""
         strides = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         ids = np.empty((len(places), len(self.slots)), np.int64)
-        for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
-            if isinstance(one, Access) or offset is None:
-                ids[:, slot] = self._shared_id(one)
+        for slot, (each_slot, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
+            if isinstance(each_slot, Access) or offset is None:
+                ids[:, slot] = self._shared_id(each_slot)
             else:
                 step = sum(a * b for a, b in zip(offset, strides, strict=True))
-                np.add(places, one.first_id + step, out=ids[:, slot])
+                np.add(places, each_slot.first_id + step, out=ids[:, slot])
         return ids
 
     @staticmethod
@@ -145,15 +145,15 @@ class Stencil:
         """(m, arity) vertex ids of the edges at any flat places, by the boundary rule."""
         coordinates = np.unravel_index(places, self.shape)
         ids = np.empty((len(places), len(self.slots)), np.int64)
-        for slot, (one, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
-            if isinstance(one, Access) or offset is None:
-                ids[:, slot] = self._shared_id(one)
+        for slot, (each_slot, offset) in enumerate(zip(self.slots, self.offsets, strict=True)):
+            if isinstance(each_slot, Access) or offset is None:
+                ids[:, slot] = self._shared_id(each_slot)
                 continue
             moved = [
                 _fold(axis + step, length, self.boundary)
                 for axis, step, length in zip(coordinates, offset, self.shape, strict=True)
             ]
-            ids[:, slot] = one.first_id + np.ravel_multi_index(moved, self.shape)
+            ids[:, slot] = each_slot.first_id + np.ravel_multi_index(moved, self.shape)
         return ids
 
     def domain(self, part: Part, first_edge: int) -> StencilDomain | None:
@@ -161,15 +161,15 @@ class Stencil:
         if part.domain is None:
             return None
         origin, extent = part.domain
-        grids = tuple(one.grid if isinstance(one, Access) else one for one in self.slots)
-        places = tuple(one.start if isinstance(one, Access) else 0 for one in self.slots)
+        grids = tuple(slot.grid if isinstance(slot, Access) else slot for slot in self.slots)
+        places = tuple(slot.start if isinstance(slot, Access) else 0 for slot in self.slots)
         return StencilDomain(first_edge, self.shape, origin, extent, self.offsets, grids, places)
 
 
 def domain_of_accesses(accesses: Access | Sequence[Access], rows: slice) -> StencilDomain | None:
     """Description of edges by accesses, None where one of them is by index or none is sequential."""
     slots = [accesses] if isinstance(accesses, Access) else list(accesses)
-    kinds = {one.kind for one in slots}
+    kinds = {slot.kind for slot in slots}
     if "indexed" in kinds or "sequential" not in kinds or rows.start == rows.stop:
         return None
     return StencilDomain(
@@ -177,9 +177,9 @@ def domain_of_accesses(accesses: Access | Sequence[Access], rows: slice) -> Sten
         (rows.stop - rows.start,),
         (0,),
         (rows.stop - rows.start,),
-        tuple((0,) if one.kind == "sequential" else None for one in slots),
-        tuple(one.grid for one in slots),
-        tuple(one.start for one in slots),
+        tuple((0,) if slot.kind == "sequential" else None for slot in slots),
+        tuple(slot.grid for slot in slots),
+        tuple(slot.start for slot in slots),
     )
 
 
@@ -244,8 +244,8 @@ def _checked_offsets(
             f"{edge_type.tag} joins {len(slots)} vertices, got {len(offsets)} offsets, one per slot."
         )
     result: list[Offset | None] = []
-    for slot, (one, offset) in enumerate(zip(slots, offsets, strict=True)):
-        if isinstance(one, Access):
+    for slot, (each_slot, offset) in enumerate(zip(slots, offsets, strict=True)):
+        if isinstance(each_slot, Access):
             result.append(None)
             continue
         steps = tuple(int(step) for step in np.atleast_1d(() if offset is None else offset))
@@ -255,7 +255,7 @@ def _checked_offsets(
                 "(rows down, columns to the right), one per axis of the grid."
             )
         for other in range(slot):
-            if slots[other] is one and result[other] == steps:
+            if slots[other] is each_slot and result[other] == steps:
                 raise GraphError(f"{edge_type.tag}: slots {other} and {slot} have the same offset {steps}.")
         result.append(steps)
     return tuple(result)

@@ -85,7 +85,10 @@ class GraphStore:
 
     def max_vertex_id(self) -> int:
         """Largest vertex id, -1 for a graph without vertices."""
-        return max((int(one.ids.max()) for one in self.vertex_sets if len(one)), default=-1)
+        return max(
+            (int(each_vertex_set.ids.max()) for each_vertex_set in self.vertex_sets if len(each_vertex_set)),
+            default=-1,
+        )
 
     def __contains__(self, vertex_id: object) -> bool:
         return isinstance(vertex_id, (int, np.integer)) and self._vertex_index.get(int(vertex_id)) is not None
@@ -135,8 +138,10 @@ class GraphStore:
         """(num_vertices,) int64 ids in the order in which the vertices were added."""
         if not self.vertex_sets:
             return np.empty(0, np.int64)
-        sequence = np.concatenate([one.sequence for one in self.vertex_sets])
-        return np.concatenate([one.ids for one in self.vertex_sets])[np.argsort(sequence, kind="stable")]
+        sequence = np.concatenate([each_vertex_set.sequence for each_vertex_set in self.vertex_sets])
+        return np.concatenate([each_vertex_set.ids for each_vertex_set in self.vertex_sets])[
+            np.argsort(sequence, kind="stable")
+        ]
 
     def edge_places(
         self, edge_set: EdgeSet, rows: np.ndarray | None
@@ -199,8 +204,8 @@ class GraphStore:
 
     def _take_edge_sets(self) -> None:
         """Edge sets evaluate their edges at this graph's estimates."""
-        for one in self.edge_sets:
-            one.graph = self
+        for edge_set in self.edge_sets:
+            edge_set.graph = self
 
     def _places(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
         ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))

@@ -149,7 +149,7 @@ class Edge:
     @property
     def vertices(self) -> tuple[Vertex, ...]:
         """Its vertices."""
-        return tuple(Vertex(self._graph, one) for one in self.vertex_ids)
+        return tuple(Vertex(self._graph, vertex_id) for vertex_id in self.vertex_ids)
 
     @property
     def measurement(self) -> np.ndarray:

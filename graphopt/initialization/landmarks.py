@@ -42,7 +42,7 @@ def place_landmarks(graph: Graph, known: set[int]) -> set[int]:
         _, rows = graph.find_vertices(ids.ravel())
         rows = rows.reshape(-1, 2)[use]
         sets = [graph.vertex_set(kind) for kind in edge_set.type.vertices]
-        estimates = tuple(np.asarray(one.estimate)[rows[:, slot]] for slot, one in enumerate(sets))
+        estimates = tuple(np.asarray(set_.estimate)[rows[:, slot]] for slot, set_ in enumerate(sets))
         parameters = tuple(values[use] for values in parameter_values(graph, edge_set))
         points = edge_set.type.predicted(1, estimates, parameters, np.asarray(edge_set.measurement)[use])
         shape = np.asarray(sets[1].estimate).shape

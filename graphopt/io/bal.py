@@ -89,8 +89,8 @@ def problem_of(graph: Graph) -> tuple[BalProblem, list[str]]:
                 f"BAL's format has no place for {len(one)} {one.type.tag}; it holds {CAMERA}, {POINT} "
                 f"and {OBSERVATION}"
             )
-    sets = {one.type.tag: one for one in graph.vertex_sets}
-    if CAMERA not in sets or POINT not in sets or not any(len(one) for one in graph.edge_sets):
+    sets = {vertex_set.type.tag: vertex_set for vertex_set in graph.vertex_sets}
+    if CAMERA not in sets or POINT not in sets or not any(len(edge_set) for edge_set in graph.edge_sets):
         raise FormatError(
             f"BAL's format needs cameras ({CAMERA}), points ({POINT}) and observations ({OBSERVATION})"
         )
@@ -109,7 +109,7 @@ def _losses(graph: Graph) -> list[str]:
         warnings.append("information matrices other than the identity are not kept")
     if edges.kernel.any():
         warnings.append("robust kernels are not kept")
-    if any(one.fixed.any() for one in graph.vertex_sets):
+    if any(vertex_set.fixed.any() for vertex_set in graph.vertex_sets):
         warnings.append("which vertices are fixed is not kept")
     if graph.unparsed:
         warnings.append(f"{len(graph.unparsed)} lines with unknown tags are not kept")

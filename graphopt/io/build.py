@@ -216,10 +216,10 @@ class GraphBuilder:
         """Vertices of a file that has only edges: each id gets the type its edges ask for."""
         ids = np.concatenate([edges.vertices.T.ravel() for edges in self._edges])
         lines = np.concatenate([np.tile(edges.lines, edges.vertices.shape[1]) for edges in self._edges])
-        types = _unique(one for edges in self._edges for one in edges.type.vertices)
+        types = _unique(vertex for edges in self._edges for vertex in edges.type.vertices)
         kinds = np.concatenate(
             [
-                np.repeat([types.index(one) for one in edges.type.vertices], len(edges.vertices))
+                np.repeat([types.index(vertex) for vertex in edges.type.vertices], len(edges.vertices))
                 for edges in self._edges
             ]
         )

@@ -111,16 +111,19 @@ class Reading(NamedTuple):
 
 def _evaluate(graph: Graph) -> Reading:
     chi2, points, pixels = [np.empty(0)], [np.empty((0, 3))], [np.empty((0, 2))]
-    for one in graph.edge_sets:
-        tags = {one.type.tag, *(kind.tag for kind in one.type.vertices)}
-        if len(one) == 0 or not tags & set(SAME_TOKENS):
+    for edge_set in graph.edge_sets:
+        tags = {edge_set.type.tag, *(kind.tag for kind in edge_set.type.vertices)}
+        if len(edge_set) == 0 or not tags & set(SAME_TOKENS):
             continue
-        rows = np.unique(np.linspace(0, len(one) - 1, min(len(one), _SAMPLE)).astype(np.int64))
+        rows = np.unique(np.linspace(0, len(edge_set) - 1, min(len(edge_set), _SAMPLE)).astype(np.int64))
         with np.errstate(all="ignore"):
-            chi2.append(edge_chi2(graph, one, rows))
-        if one.type.vertices[:2] == (VertexPointXYZ, VertexSE3Expmap) and one.type is not EdgeProjectPSI2UV:
-            points.append(_points_in_camera(graph, one, rows))
-            pixels.append(one.measurement[rows, :2])
+            chi2.append(edge_chi2(graph, edge_set, rows))
+        if (
+            edge_set.type.vertices[:2] == (VertexPointXYZ, VertexSE3Expmap)
+            and edge_set.type is not EdgeProjectPSI2UV
+        ):
+            points.append(_points_in_camera(graph, edge_set, rows))
+            pixels.append(edge_set.measurement[rows, :2])
     point_cam = np.concatenate(points)
     in_front = float(np.mean(point_cam[:, 2] > 0.0)) if len(point_cam) else np.nan
     return Reading(np.concatenate(chi2), in_front, _unexplained(point_cam, np.concatenate(pixels)))
@@ -162,15 +165,23 @@ def compare(graph: Graph, current: Dialect) -> Verdict | None:
     The graph is as before afterwards.
     """
     other = PYTHON if current is CPP else CPP
-    kept = [(one, one.estimate.copy()) for one in graph.vertex_sets if one.type.tag in SAME_TOKENS]
-    kept_edges = [(one, one.measurement.copy()) for one in graph.edge_sets if one.type.tag in SAME_TOKENS]
+    kept = [
+        (vertex_set, vertex_set.estimate.copy())
+        for vertex_set in graph.vertex_sets
+        if vertex_set.type.tag in SAME_TOKENS
+    ]
+    kept_edges = [
+        (edge_set, edge_set.measurement.copy())
+        for edge_set in graph.edge_sets
+        if edge_set.type.tag in SAME_TOKENS
+    ]
     readings = {current.name: _evaluate(graph)}
     reread(graph, current, other)
     readings[other.name] = _evaluate(graph)
     for one, estimate in kept:
         one.estimate[:] = estimate
-    for one, measurement in kept_edges:
-        one.measurement[:] = measurement
+    for kept_edge, measurement in kept_edges:
+        kept_edge.measurement[:] = measurement
     return _judge(readings[CPP.name], readings[PYTHON.name])
 
 

@@ -118,7 +118,7 @@ SAME_TOKENS = tuple(_expmap_layouts())
 
 def dialects_of(format: str) -> list[Dialect]:
     """Dialects of a format, the default first; none if it has only one way."""
-    return [one for one in DIALECTS.values() if one.format == format]
+    return [dialect for dialect in DIALECTS.values() if dialect.format == format]
 
 
 def look_up(name: str, format: str | None = None) -> Dialect:
@@ -136,7 +136,7 @@ def look_up(name: str, format: str | None = None) -> Dialect:
 
 
 def _listed(dialects: Any) -> str:
-    return ", ".join(f"{one.name} ({one.program})" for one in dialects)
+    return ", ".join(f"{dialect.name} ({dialect.program})" for dialect in dialects)
 
 
 def for_writing(graph: Graph, format: str, asked: str | None) -> Dialect | None:
@@ -151,7 +151,7 @@ def for_writing(graph: Graph, format: str, asked: str | None) -> Dialect | None:
 def depends_on_dialect(graph: Graph) -> bool:
     """Tell whether lines of this graph mean different things in the dialects of g2o."""
     sets = (*graph.vertex_sets, *graph.edge_sets)
-    return any(len(one) > 0 and one.type.tag in SAME_TOKENS for one in sets)
+    return any(len(set_) > 0 and set_.type.tag in SAME_TOKENS for set_ in sets)
 
 
 def differs_between_dialects(graph: Graph) -> bool:
@@ -168,20 +168,22 @@ def reread(graph: Graph, old: Dialect, new: Dialect) -> None:
 
     Only lines that look alike in both change: the others tell their dialect by their number of tokens.
     """
-    for one in graph.vertex_sets:
-        if one.type.tag in SAME_TOKENS:
-            tokens = old.layout(one.type, one.type.tag).encode(one.estimate)
-            one.estimate[:] = new.layout(one.type, one.type.tag).decode(new.normalized(one.type.tag, tokens))
-    for one in graph.edge_sets:
-        if one.type.tag in SAME_TOKENS:
-            before, after = (each.layout(one.type, one.type.tag) for each in (old, new))
-            tokens = before.encode(one.measurement, one.information)
-            one.measurement[:] = after.decode(new.normalized(one.type.tag, tokens))[0]
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.type.tag in SAME_TOKENS:
+            tokens = old.layout(vertex_set.type, vertex_set.type.tag).encode(vertex_set.estimate)
+            vertex_set.estimate[:] = new.layout(vertex_set.type, vertex_set.type.tag).decode(
+                new.normalized(vertex_set.type.tag, tokens)
+            )
+    for edge_set in graph.edge_sets:
+        if edge_set.type.tag in SAME_TOKENS:
+            before, after = (each.layout(edge_set.type, edge_set.type.tag) for each in (old, new))
+            tokens = before.encode(edge_set.measurement, edge_set.information)
+            edge_set.measurement[:] = after.decode(new.normalized(edge_set.type.tag, tokens))[0]
 
 
 def readings_are_equal(graph: Graph) -> bool:
     """Tell whether all poses in question are their own inverse, so that the dialect makes no difference."""
-    values = [one.estimate for one in graph.vertex_sets if one.type.tag in SAME_TOKENS]
-    values += [one.measurement for one in graph.edge_sets if one.type.tag in SAME_TOKENS]
+    values = [vertex_set.estimate for vertex_set in graph.vertex_sets if vertex_set.type.tag in SAME_TOKENS]
+    values += [edge_set.measurement for edge_set in graph.edge_sets if edge_set.type.tag in SAME_TOKENS]
     identity = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     return all(np.array_equal(part[:, :6], np.broadcast_to(identity, part[:, :6].shape)) for part in values)

@@ -57,7 +57,7 @@ def _files(kinds: Sequence[Any], kernels: Sequence[RobustKernel], device: str) -
     """types.txt, after the files that it names."""
     if device not in DEVICES:
         raise OptionError(f"device is {device!r}, expected one of {', '.join(DEVICES)}.")
-    edges = {exported_tag(one): one for one in kinds if isinstance(one, EdgeType)}
+    edges = {exported_tag(kind): kind for kind in kinds if isinstance(kind, EdgeType)}
     spirv = spirv_files(edges, kernels) if device == "vulkan" else {}
     return {**spirv, "types.txt": types_text(kinds, kernels, bool(spirv)).encode()}
 
@@ -69,15 +69,17 @@ def _write(folder: str | Path, files: dict[str, bytes]) -> None:
 
 
 def _refuse(graph: Graph) -> None:
-    if any(isinstance(one.type, ComputedVertexType) for one in graph.vertex_sets if len(one)):
+    if any(
+        isinstance(vertex_set.type, ComputedVertexType) for vertex_set in graph.vertex_sets if len(vertex_set)
+    ):
         raise GraphError(
             "The graph has computed values, which the C library does not have. Write them into the residuals."
         )
-    for one in graph.vertex_sets:
-        if one.holds_components:
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.holds_components:
             raise GraphError(
-                f"{one.type.tag}: the graph holds single components, which the C library does not. Free them "
-                "(Graph.hold), or define a vertex type whose oplus leaves them as they are."
+                f"{vertex_set.type.tag}: the graph holds single components, which the C library does not. "
+                "Free them (Graph.hold), or define a vertex type whose oplus leaves them as they are."
             )
 
 
@@ -85,21 +87,21 @@ def graph_text(graph: Graph, kernels: Sequence[RobustKernel]) -> str:
     """Vertices, parameters and edges as text."""
     names = {kernel.number: kernel.name for kernel in kernels}
     lines = ["graphopt graph 2"]
-    for one in graph.vertex_sets:
-        if len(one):
-            lines.append(f"vertices {exported_tag(one.type)} {len(one)}")
-            flags = (one.fixed + 2 * one.marginalized).tolist()
-            columns = zip(one.ids.tolist(), flags, one.sequence.tolist(), strict=True)
+    for vertex_set in graph.vertex_sets:
+        if len(vertex_set):
+            lines.append(f"vertices {exported_tag(vertex_set.type)} {len(vertex_set)}")
+            flags = (vertex_set.fixed + 2 * vertex_set.marginalized).tolist()
+            columns = zip(vertex_set.ids.tolist(), flags, vertex_set.sequence.tolist(), strict=True)
             heads = [f"{vertex} {flag} {sequence}" for vertex, flag, sequence in columns]
-            lines += _rows(heads, one.estimate)
-    for one in graph.parameter_sets:
-        if len(one):
-            lines.append(f"parameters {exported_tag(one.type)} {len(one)}")
-            lines += _rows([str(i) for i in one.ids.tolist()], one.values)
-    for one in graph.edge_sets:
-        if len(one):
-            lines.append(f"edges {exported_tag(one.type)} {len(one)}")
-            lines += _edge_rows(one, names)
+            lines += _rows(heads, vertex_set.estimate)
+    for parameter_set in graph.parameter_sets:
+        if len(parameter_set):
+            lines.append(f"parameters {exported_tag(parameter_set.type)} {len(parameter_set)}")
+            lines += _rows([str(i) for i in parameter_set.ids.tolist()], parameter_set.values)
+    for edge_set in graph.edge_sets:
+        if len(edge_set):
+            lines.append(f"edges {exported_tag(edge_set.type)} {len(edge_set)}")
+            lines += _edge_rows(edge_set, names)
     return "\n".join(lines) + "\n"
 
 

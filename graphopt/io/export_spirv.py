@@ -53,7 +53,7 @@ def kernel_source(edge: EdgeType, kind: str, robust: str) -> str:
     """GLSL of a kernel; edge: between working forms; robust: text of the function of that name."""
     compiled = codegen.compile_edge(edge, "full", KERNELS[0].function)
     program = compiled.chi2 if kind == "chi2" else compiled.linearize
-    groups = [*(one.storage_dim for one in (*edge.vertices, *edge.parameters))]
+    groups = [*(slot_type.storage_dim for slot_type in (*edge.vertices, *edge.parameters))]
     records = [f"record{k}_{i}" for k, size in enumerate(groups) for i in range(size)]
     num_data = edge.measurement_dim + edge.residual_dim * (edge.residual_dim + 1) // 2 + 1
     data = [f"data_{i}" for i in range(num_data)]

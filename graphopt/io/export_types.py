@@ -53,7 +53,7 @@ def builtin_types_text() -> str:
 
 def builtin_kinds() -> list[Any]:
     """Every type that is built in, which .g2o files hold; edges of any arity with 2 to 6 vertices."""
-    return [one for kind in (*BUILTIN_TYPES, *extra_types.ALL) for one in _instances(kind)]
+    return [instance for kind in (*BUILTIN_TYPES, *extra_types.ALL) for instance in _instances(kind)]
 
 
 def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel], has_spirv: bool = False) -> str:
@@ -63,7 +63,7 @@ def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel], has_spirv:
     """
     kinds = list(kinds)
     edges = [kind for kind in kinds if isinstance(kind, EdgeType)]
-    ends = [one for edge in edges for one in (*edge.vertices, *edge.parameters)]
+    ends = [slot_type for edge in edges for slot_type in (*edge.vertices, *edge.parameters)]
     every = dict.fromkeys([*kinds, *ends])
     lines = ["graphopt types 2"]
     for kernel in kernels:

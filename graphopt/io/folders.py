@@ -80,7 +80,7 @@ def _can_exchange(target: Path) -> bool:
     if not sys.platform.startswith("linux") or target.stat().st_uid != os.geteuid():
         return False
     with os.scandir(target) as entries:
-        return all(one.is_symlink() or one.is_file(follow_symlinks=False) for one in entries)
+        return all(entry.is_symlink() or entry.is_file(follow_symlinks=False) for entry in entries)
 
 
 def _exchange(made: Path, target: Path, new: set[str]) -> bool:

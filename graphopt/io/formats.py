@@ -219,7 +219,9 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
 def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | None) -> Format:
     """Format to write in, which can be written and has the dialect."""
     chosen = _look_up(format or format_for_writing(graph, path))
-    holding = next((one.type.tag for one in graph.vertex_sets if one.holds_components), None)
+    holding = next(
+        (vertex_set.type.tag for vertex_set in graph.vertex_sets if vertex_set.holds_components), None
+    )
     if holding is not None:
         raise FormatError(
             f"{os.fspath(path)}: some {holding} hold single components (Graph.hold), which no file format "
@@ -258,7 +260,7 @@ def format_for_writing(graph: Graph, path: PathLike) -> str:
     named = suffix_format(path)
     if named is not None:
         return named
-    if any(len(one) and one.type.tag == bal.CAMERA for one in graph.vertex_sets):
+    if any(len(vertex_set) and vertex_set.type.tag == bal.CAMERA for vertex_set in graph.vertex_sets):
         return "bal"
     raise FormatError(
         f"{os.fspath(path)}: the suffix names no format; use one of {', '.join(SUFFIXES)} or pass format="

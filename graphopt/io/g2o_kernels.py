@@ -24,8 +24,8 @@ _EXPECTED = "expected '# kernel: TAG NAME WIDTH' and maybe numbers of edges, suc
 def kernel_lines(graph: Graph) -> bytes:
     """Comments that hold the robust kernels of a graph; nothing where no edge has one."""
     lines: list[str] = []
-    for tag in dict.fromkeys(one.type.tag for one in graph.edge_sets):
-        sets = [one for one in graph.edge_sets if one.type.tag == tag]
+    for tag in dict.fromkeys(edge_set.type.tag for edge_set in graph.edge_sets):
+        sets = [edge_set for edge_set in graph.edge_sets if edge_set.type.tag == tag]
         kernel, width = (_in_file_order(sets, name) for name in ("kernel", "kernel_width"))
         pairs = np.stack([kernel, width], axis=1)
         for number, value in np.unique(pairs[kernel != 0], axis=0).tolist():
@@ -42,8 +42,8 @@ def kernel_lines(graph: Graph) -> bytes:
 
 def _in_file_order(sets: list[EdgeSet], column: str) -> np.ndarray:
     """A column of all edges of one tag, as their lines follow each other."""
-    order = np.argsort(np.concatenate([one.sequence for one in sets]), kind="stable")
-    return np.concatenate([getattr(one, column) for one in sets])[order]
+    order = np.argsort(np.concatenate([set_.sequence for set_ in sets]), kind="stable")
+    return np.concatenate([getattr(set_, column) for set_ in sets])[order]
 
 
 def _ranges(rows: np.ndarray) -> list[str]:
@@ -74,7 +74,7 @@ def _take(words: list[str], graph: Graph) -> None:
     if not (np.isfinite(width) and width > 0.0):
         raise ValueError(f"the width is {width}, must be > 0")
     number = robust_kernel(name).number
-    sets = [one for one in graph.edge_sets if one.type.tag == tag]
+    sets = [edge_set for edge_set in graph.edge_sets if edge_set.type.tag == tag]
     if not sets:
         raise ValueError(f"the file has no edge {tag}")
     count = sum(map(len, sets))
@@ -83,14 +83,14 @@ def _take(words: list[str], graph: Graph) -> None:
         rows = np.concatenate([_numbers(word, count) for word in words[3:]])
     chosen = np.zeros(count, bool)
     chosen[rows] = True
-    owner = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
-    place = np.concatenate([np.arange(len(one)) for one in sets])
-    order = np.argsort(np.concatenate([one.sequence for one in sets]), kind="stable")
-    for k, one in enumerate(sets):
+    owner = np.repeat(np.arange(len(sets)), [len(set_) for set_ in sets])
+    place = np.concatenate([np.arange(len(set_)) for set_ in sets])
+    order = np.argsort(np.concatenate([set_.sequence for set_ in sets]), kind="stable")
+    for k, set_ in enumerate(sets):
         mine = place[order][chosen & (owner[order] == k)]
-        kernel, widths = np.array(one.kernel), np.array(one.kernel_width)
+        kernel, widths = np.array(set_.kernel), np.array(set_.kernel_width)
         kernel[mine], widths[mine] = number, width
-        one.kernel, one.kernel_width = kernel, widths
+        set_.kernel, set_.kernel_width = kernel, widths
 
 
 def _numbers(word: str, count: int) -> np.ndarray:

@@ -57,9 +57,9 @@ def write_g2o(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list
     dialect = dialect or for_writing(graph, "g2o", None)
     assert dialect is not None
     check_finite(graph)
-    blocks = [_parameter_block(one) for one in graph.parameter_sets if len(one)]
-    blocks += [_vertex_block(one, dialect) for one in graph.vertex_sets if len(one)]
-    blocks += [_edge_block(one, dialect) for one in graph.edge_sets if len(one)]
+    blocks = [_parameter_block(parameter_set) for parameter_set in graph.parameter_sets if len(parameter_set)]
+    blocks += [_vertex_block(vertex_set, dialect) for vertex_set in graph.vertex_sets if len(vertex_set)]
+    blocks += [_edge_block(edge_set, dialect) for edge_set in graph.edge_sets if len(edge_set)]
     if graph.unparsed:
         blocks.append(unparsed_block(graph))
     text = join_blocks(blocks, keep_order=_order_is_readable(graph))
@@ -70,12 +70,12 @@ def write_g2o(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, list
 
 def check_finite(graph: Graph) -> None:
     """Refuse to write estimates that are not numbers: no reader accepts them."""
-    for one in graph.vertex_sets:
-        bad = np.flatnonzero(~np.isfinite(one.estimate).all(axis=1))
+    for vertex_set in graph.vertex_sets:
+        bad = np.flatnonzero(~np.isfinite(vertex_set.estimate).all(axis=1))
         if len(bad):
             raise FormatError(
-                f"vertex {one.ids[bad[0]]} ({one.type.tag}) has the estimate "
-                f"{one.estimate[bad[0]].tolist()}, which is "
+                f"vertex {vertex_set.ids[bad[0]]} ({vertex_set.type.tag}) has the estimate "
+                f"{vertex_set.estimate[bad[0]].tolist()}, which is "
                 "not finite; nothing was written"
             )
 
@@ -170,40 +170,48 @@ def _follow_predecessor(phase: np.ndarray) -> np.ndarray:
 
 def _order_is_readable(graph: Graph) -> bool:
     """Tell whether parameters and vertices stand before the edges that need them."""
-    first_edge = min((int(one.sequence[0]) for one in graph.edge_sets if len(one)), default=None)
+    first_edge = min(
+        (int(edge_set.sequence[0]) for edge_set in graph.edge_sets if len(edge_set)), default=None
+    )
     if first_edge is None:
         return True
-    if any(one.sequence[-1] > first_edge for one in graph.parameter_sets if len(one)):
+    if any(
+        parameter_set.sequence[-1] > first_edge
+        for parameter_set in graph.parameter_sets
+        if len(parameter_set)
+    ):
         return False
-    if all(one.sequence[-1] < first_edge for one in graph.vertex_sets if len(one)):
+    if all(vertex_set.sequence[-1] < first_edge for vertex_set in graph.vertex_sets if len(vertex_set)):
         return True
-    starts = np.cumsum([0] + [len(one) for one in graph.vertex_sets])
-    sequence = np.concatenate([one.sequence for one in graph.vertex_sets])
-    for one in graph.edge_sets:
-        numbers, rows = graph.find_vertices(one.vertices.ravel())
-        if (sequence[starts[numbers] + rows].reshape(one.vertices.shape) > one.sequence[:, None]).any():
+    starts = np.cumsum([0] + [len(vertex_set) for vertex_set in graph.vertex_sets])
+    sequence = np.concatenate([vertex_set.sequence for vertex_set in graph.vertex_sets])
+    for edge_set in graph.edge_sets:
+        numbers, rows = graph.find_vertices(edge_set.vertices.ravel())
+        if (
+            sequence[starts[numbers] + rows].reshape(edge_set.vertices.shape) > edge_set.sequence[:, None]
+        ).any():
             return False
     return True
 
 
 def fix_lines(graph: Graph) -> bytes:
     """One FIX line for each fixed vertex, as g2o writes them."""
-    fixed = [one.ids[one.fixed] for one in graph.vertex_sets]
+    fixed = [vertex_set.ids[vertex_set.fixed] for vertex_set in graph.vertex_sets]
     return b"".join(format_rows("FIX", ids[:, None], np.empty((len(ids), 0))) for ids in fixed if len(ids))
 
 
 def losses(graph: Graph) -> list[str]:
     """Sentences about what a .g2o file of this graph does not hold, or g2o does not read."""
     found = []
-    kernels = sum(int((one.kernel != 0).sum()) for one in graph.edge_sets)
+    kernels = sum(int((edge_set.kernel != 0).sum()) for edge_set in graph.edge_sets)
     if kernels:
         found.append(
             f"robust kernels of {kernels} edges are comments: graphopt reads them, g2o has to be told"
         )
-    levels = sum(int((one.level != 0).sum()) for one in graph.edge_sets)
+    levels = sum(int((edge_set.level != 0).sum()) for edge_set in graph.edge_sets)
     if levels:
         found.append(f"levels of {levels} edges are not kept")
-    marginalized = sum(int(one.marginalized.sum()) for one in graph.vertex_sets)
+    marginalized = sum(int(vertex_set.marginalized.sum()) for vertex_set in graph.vertex_sets)
     if marginalized:
         found.append(f"the marginalized flags of {marginalized} vertices are not kept")
     others = sorted(set(graph.attachments) - {ATTACHMENT})
@@ -212,10 +220,10 @@ def losses(graph: Graph) -> list[str]:
     for one in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
         if len(one) and one.type.tag not in G2O_TAGS:
             found.append(f"{one.type.tag} is a tag of this package: g2o skips its {len(one)} lines")
-    large = sum(int((np.abs(one.ids) > 2**31 - 1).sum()) for one in graph.vertex_sets)
+    large = sum(int((np.abs(vertex_set.ids) > 2**31 - 1).sum()) for vertex_set in graph.vertex_sets)
     if large:
         found.append(f"{large} vertex ids do not fit into g2o's 32 bits")
-    negative = sum(int((one.ids < 0).sum()) for one in graph.vertex_sets)
+    negative = sum(int((vertex_set.ids < 0).sum()) for vertex_set in graph.vertex_sets)
     if negative:
         found.append(f"{negative} vertex ids are negative: g2o skips these vertices and their edges")
     return found

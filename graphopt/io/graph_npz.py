@@ -34,22 +34,31 @@ _EDGES = ("vertices", "measurement", "information", "kernel_width", "level", "pa
 def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
     """Archive of a graph, and what was lost. FormatError for computed values and images."""
     arrays: dict[str, Any] = {"graphopt": np.array(VERSION)}
-    for k, one in enumerate(graph.vertex_sets):
-        _refuse_computed(one.type)
-        arrays |= {f"v{k}_tag": one.type.tag, **{f"v{k}_{name}": getattr(one, name) for name in _VERTICES}}
-        arrays[f"v{k}_order"] = one.sequence
-    for k, one in enumerate(graph.parameter_sets):
-        if one.type.image is not None:
-            raise FormatError(f"{one.type.tag} holds images, which this format has no place for.")
-        arrays |= {f"p{k}_tag": one.type.tag, **{f"p{k}_{name}": getattr(one, name) for name in _PARAMETERS}}
-    for k, one in enumerate(graph.edge_sets):
-        arrays |= {f"e{k}_tag": one.type.tag, **{f"e{k}_{name}": getattr(one, name) for name in _EDGES}}
-        names = [robust_kernel(number).name if number else "" for number in one.kernel.tolist()]
+    for k, vertex_set in enumerate(graph.vertex_sets):
+        _refuse_computed(vertex_set.type)
+        arrays |= {
+            f"v{k}_tag": vertex_set.type.tag,
+            **{f"v{k}_{name}": getattr(vertex_set, name) for name in _VERTICES},
+        }
+        arrays[f"v{k}_order"] = vertex_set.sequence
+    for k, parameter_set in enumerate(graph.parameter_sets):
+        if parameter_set.type.image is not None:
+            raise FormatError(f"{parameter_set.type.tag} holds images, which this format has no place for.")
+        arrays |= {
+            f"p{k}_tag": parameter_set.type.tag,
+            **{f"p{k}_{name}": getattr(parameter_set, name) for name in _PARAMETERS},
+        }
+    for k, edge_set in enumerate(graph.edge_sets):
+        arrays |= {
+            f"e{k}_tag": edge_set.type.tag,
+            **{f"e{k}_{name}": getattr(edge_set, name) for name in _EDGES},
+        }
+        names = [robust_kernel(number).name if number else "" for number in edge_set.kernel.tolist()]
         arrays[f"e{k}_kernel"] = np.array(names, str)
-        arrays[f"e{k}_order"] = one.sequence
+        arrays[f"e{k}_order"] = edge_set.sequence
     file = io.BytesIO()
     np.savez(file, **arrays)
-    held = any(one.holds_components for one in graph.vertex_sets)
+    held = any(vertex_set.holds_components for vertex_set in graph.vertex_sets)
     lost = ["which components of vertices are held"] if held else []
     return file.getvalue(), [*lost, *(["lines of unknown tags"] if graph.unparsed else [])]
 

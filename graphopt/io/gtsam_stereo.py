@@ -41,7 +41,9 @@ def _companion(path: str, part: str) -> Path:
     same = folder / name.replace(_FACTORS, part)
     if _FACTORS in name and same.is_file():
         return same
-    found = sorted(one for one in folder.iterdir() if part in one.name and one.is_file())
+    found = sorted(
+        each_path for each_path in folder.iterdir() if part in each_path.name and each_path.is_file()
+    )
     if len(found) != 1:
         names = ", ".join(one.name for one in found) or "none"
         raise FormatError(

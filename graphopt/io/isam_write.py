@@ -30,24 +30,26 @@ def write_isam(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, lis
     covariance = dialect is not None and dialect.holds_covariances
     warnings = [line for line in losses(graph) if "g2o" not in line]
     blocks = []
-    for one in graph.edge_sets:
-        if len(one) == 0:
+    for edge_set in graph.edge_sets:
+        if len(edge_set) == 0:
             continue
-        if one.type.tag not in _TAGS:
+        if edge_set.type.tag not in _TAGS:
             raise FormatError(
-                f"iSAM's format has no line for {one.type.tag}; it holds {', '.join(_TAGS)}. Write a "
+                f"iSAM's format has no line for {edge_set.type.tag}; it holds {', '.join(_TAGS)}. Write a "
                 ".g2o instead."
             )
-        if one.type.parameters:
-            _refuse_offsets(graph, one)
-        values = np.concatenate(_tokens(one, covariance), axis=1)
-        blocks.append(Block(2, one.sequence, format_rows(_TAGS[one.type.tag], one.vertices, values)))
+        if edge_set.type.parameters:
+            _refuse_offsets(graph, edge_set)
+        values = np.concatenate(_tokens(edge_set, covariance), axis=1)
+        blocks.append(
+            Block(2, edge_set.sequence, format_rows(_TAGS[edge_set.type.tag], edge_set.vertices, values))
+        )
     if not blocks:
         raise FormatError("iSAM's format holds edges only, and the graph has none")
     if graph.unparsed:
         blocks.append(unparsed_block(graph))
     warnings.append(f"estimates of {graph.num_vertices} vertices are not kept: the format has only edges")
-    fixed = sum(int(one.fixed.sum()) for one in graph.vertex_sets)
+    fixed = sum(int(vertex_set.fixed.sum()) for vertex_set in graph.vertex_sets)
     if fixed:
         warnings.append(f"that {fixed} vertices are fixed is not kept")
     return join_blocks(blocks, keep_order=True), warnings

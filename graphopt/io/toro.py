@@ -83,10 +83,10 @@ def _add_points(
 ) -> None:
     """Add points without a line of their own, from their first sighting."""
     pose_type, point_type = registry.vertex_type("VERTEX_SE2"), registry.vertex_type("VERTEX_XY")
-    poses = [one for one in groups if types.get(one.tag) is pose_type]
+    poses = [each_group for each_group in groups if types.get(each_group.tag) is pose_type]
     if not poses:
         return  # a file without vertices: the builder creates all of them
-    written = [one.ids[:, 0] for one in groups if types.get(one.tag) is point_type]
+    written = [each_group.ids[:, 0] for each_group in groups if types.get(each_group.tag) is point_type]
     point_ids, first = np.unique(group.ids[:, 1], return_index=True)
     if written:
         new = ~np.isin(point_ids, np.concatenate(written))
@@ -111,28 +111,34 @@ def write_toro(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, lis
     bearing_range = extra_types.EdgeBearingRange
     points = registry.vertex_type("VERTEX_XY")
     blocks, warnings = [], [line for line in losses(graph) if "g2o skips" not in line]
-    for one in graph.vertex_sets:
-        if one.type is points and any(edges.type is bearing_range for edges in graph.edge_sets):
-            warnings.append(f"estimates of {len(one)} points are not kept: BR lines alone hold them")
-        elif len(one):
-            tag = _toro_tag(one.type.tag)
-            tokens = one.type.file_for(tag).encode(unit_poses(one.estimate))
-            blocks.append(Block(1, one.sequence, format_rows(tag, one.ids[:, None], tokens)))
-    for one in graph.edge_sets:
-        if len(one) == 0:
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.type is points and any(edges.type is bearing_range for edges in graph.edge_sets):
+            warnings.append(f"estimates of {len(vertex_set)} points are not kept: BR lines alone hold them")
+        elif len(vertex_set):
+            tag = _toro_tag(vertex_set.type.tag)
+            tokens = vertex_set.type.file_for(tag).encode(unit_poses(vertex_set.estimate))
+            blocks.append(Block(1, vertex_set.sequence, format_rows(tag, vertex_set.ids[:, None], tokens)))
+    for edge_set in graph.edge_sets:
+        if len(edge_set) == 0:
             continue
-        if one.type is bearing_range:
-            sigma = 1.0 / np.sqrt(np.einsum("nii->ni", one.information))
-            if not np.allclose(one.information, np.eye(2) / (sigma**2)[:, None, :]):
+        if edge_set.type is bearing_range:
+            sigma = 1.0 / np.sqrt(np.einsum("nii->ni", edge_set.information))
+            if not np.allclose(edge_set.information, np.eye(2) / (sigma**2)[:, None, :]):
                 warnings.append("correlations of bearing and range are not kept")
             blocks.append(
-                Block(2, one.sequence, format_rows("BR", one.vertices, np.hstack([one.measurement, sigma])))
+                Block(
+                    2,
+                    edge_set.sequence,
+                    format_rows("BR", edge_set.vertices, np.hstack([edge_set.measurement, sigma])),
+                )
             )
         else:
-            tag = _toro_tag(one.type.tag)
-            tokens = one.type.file_for(tag).encode(unit_poses(one.measurement), one.information)
-            blocks.append(Block(2, one.sequence, format_rows(tag, one.vertices, tokens)))
-    fixed = sum(int(one.fixed.sum()) for one in graph.vertex_sets)
+            tag = _toro_tag(edge_set.type.tag)
+            tokens = edge_set.type.file_for(tag).encode(
+                unit_poses(edge_set.measurement), edge_set.information
+            )
+            blocks.append(Block(2, edge_set.sequence, format_rows(tag, edge_set.vertices, tokens)))
+    fixed = sum(int(vertex_set.fixed.sum()) for vertex_set in graph.vertex_sets)
     if fixed:
         warnings.append(f"that {fixed} vertices are fixed is not kept")
     if graph.unparsed:

@@ -128,9 +128,9 @@ def write_tum_graph(graph: Graph) -> tuple[bytes, list[str]]:
     known = graph.attachments.get(TIMESTAMPS)
     times = known if isinstance(known, dict) else {}
     warnings = _only_poses(graph, len(ids))
-    if any(one not in times for one in ids.tolist()):
+    if any(id_ not in times for id_ in ids.tolist()):
         warnings.append("the graph has no timestamps: vertex ids stand in their place")
-    return format_tum(np.array([times.get(one, float(one)) for one in ids.tolist()]), poses), warnings
+    return format_tum(np.array([times.get(id_, float(id_)) for id_ in ids.tolist()]), poses), warnings
 
 
 def write_kitti_graph(graph: Graph) -> tuple[bytes, list[str]]:

@@ -82,8 +82,8 @@ _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
     return structure.num_kept == structure.num_blocks and all(
-        one.type.role in _POSES_AND_POINTS
-        for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
+        vertex_set.type.role in _POSES_AND_POINTS
+        for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
         if (blocks >= 0).any()
     )
 
@@ -214,7 +214,7 @@ class Auto:
 
     def _num_residuals(self) -> int:
         groups = self._solver.structure.groups
-        return sum(len(one.rows) * one.edge_set.type.residual_dim for one in groups)
+        return sum(len(group.rows) * group.edge_set.type.residual_dim for group in groups)
 
     def _is_hopeless(self, chi2: float) -> bool:
         """It creeps far above noise, and has done so for long (`AutoOptions.patience`)."""

@@ -48,7 +48,7 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
         if way == "materialize":
             return function(**given)
         other, chosen = inlined(graph, selection)
-        edges = {one.edge_set: one.rows for one in chosen.edges} if chosen.chosen_by_edges else None
+        edges = {edge.edge_set: edge.rows for edge in chosen.edges} if chosen.chosen_by_edges else None
         callback = brought_up_to_date(graph.compute, given.get("callback"))
         changed = {"graph": other, "level": -1, "vertices": None, "edges": edges, "computed": "auto"}
         try:
@@ -71,12 +71,12 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
     solver, schur = given.get("linear_solver", "auto"), given.get("schur", "auto")
     if solver not in ("auto", "pcg") or schur not in ("auto", "off"):
         return False
-    if any(one.holds_components for one in selection.vertex_sets):
+    if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return False
-    if any(one.type.tangent_dim > MAX_BLOCK_DIM for one in selection.vertex_sets):
+    if any(vertex_set.type.tangent_dim > MAX_BLOCK_DIM for vertex_set in selection.vertex_sets):
         return False
-    has_poses = any(one.type.pose is not None for one in selection.vertex_sets)
-    names = [len(one.rows) for one in selection.edges if _names_values(one.edge_set.type)]
+    has_poses = any(vertex_set.type.pose is not None for vertex_set in selection.vertex_sets)
+    names = [len(edge.rows) for edge in selection.edges if _names_values(edge.edge_set.type)]
     return (solver == "pcg" or not has_poses) and sum(names) >= MANY_EDGES
 
 
@@ -92,9 +92,9 @@ def is_small(graph: Graph, selection: Selection) -> bool:
     for edge_set in graph.definitions():
         kind = edge_set.type.vertices[0]
         most = int(np.unique(edge_set.vertices[:, 0], return_counts=True)[1].max())
-        inputs = sum(slots.get(one, 1) for one in edge_set.type.vertices[1:])
+        inputs = sum(slots.get(vertex, 1) for vertex in edge_set.type.vertices[1:])
         slots[kind] = slots.get(kind, 0) + most * inputs
     most_of_edges = (
-        sum(slots.get(one, 1) for one in edges.edge_set.type.vertices) for edges in selection.edges
+        sum(slots.get(vertex, 1) for vertex in edges.edge_set.type.vertices) for edges in selection.edges
     )
     return max(most_of_edges, default=0) <= FEW_VERTICES

@@ -83,7 +83,7 @@ class _Candidates:
 def optimize_graduated(graph: Graph, selection: Selection, inner: Inner) -> Summary:
     """Run the rounds; the graph's information matrices and kernels are as before afterwards."""
     candidates = _candidates(selection)
-    if not any(one.suspect.any() for one in candidates):
+    if not any(candidate.suspect.any() for candidate in candidates):
         raise OptionError(
             "robust is 'graduated', but no edge may be wrong: none has a robust kernel, and all join "
             "vertices with neighbouring ids. Set a kernel on those in question: edges.kernel, "
@@ -92,9 +92,9 @@ def optimize_graduated(graph: Graph, selection: Selection, inner: Inner) -> Summ
     with _changing(candidates) as set_weights:
         summaries = list(_rounds(graph, candidates, inner, set_weights))
         summaries += _finished(graph, candidates, inner, set_weights, summaries)
-        if not all(one.allowed.all() for one in candidates):
-            for one in candidates:
-                one.allowed[:] = True
+        if not all(candidate.allowed.all() for candidate in candidates):
+            for candidate in candidates:
+                candidate.allowed[:] = True
             if summaries[-1].termination not in _ENDED_EARLY:
                 summaries += _approach(graph, candidates, inner, set_weights, _SECOND_START)
             summaries += _finished(graph, candidates, inner, set_weights, summaries)
@@ -113,21 +113,21 @@ def _rounds(
     graph: Graph, candidates: list[_Candidates], inner: Inner, set_weights: Callable[[], None]
 ) -> Iterator[Summary]:
     """One summary per weighted problem."""
-    trusted = {one.edge_set: one.rows[~one.suspect] for one in candidates}
+    trusted = {candidate.edge_set: candidate.rows[~candidate.suspect] for candidate in candidates}
     if _reaches_all(candidates):
         summary = inner(trusted, None)
         yield summary
         if summary.termination in _ENDED_EARLY:
             return
-        for one in candidates:
-            chosen, noise = confirmed(graph, one.edge_set, one.rows, one.suspect)
-            one.allowed = ~one.suspect | chosen
-            one.noise = noise
-        if not any((one.allowed & one.suspect).any() for one in candidates):
-            for one in candidates:
-                one.allowed[:] = True
+        for candidate in candidates:
+            chosen, noise = confirmed(graph, candidate.edge_set, candidate.rows, candidate.suspect)
+            candidate.allowed = ~candidate.suspect | chosen
+            candidate.noise = noise
+        if not any((candidate.allowed & candidate.suspect).any() for candidate in candidates):
+            for candidate in candidates:
+                candidate.allowed[:] = True
     ratios = _ratios(graph, candidates)
-    largest = max(float(one.max(initial=0.0)) for one in ratios)
+    largest = max(float(ratio.max(initial=0.0)) for ratio in ratios)
     mu = 1.0 / max(2.0 * largest - 1.0, 1e-3)
     yield from _approach(graph, candidates, inner, set_weights, mu)
 
@@ -138,12 +138,12 @@ def _approach(
     """Rounds with growing mu, until every weight is 0 or 1."""
     ratios = _ratios(graph, candidates)
     for _ in range(_ROUNDS):
-        for one, ratio in zip(candidates, ratios, strict=True):
-            one.weight = np.where(one.suspect, one.allowed * _weights(ratio, mu), 1.0)
+        for candidate, ratio in zip(candidates, ratios, strict=True):
+            candidate.weight = np.where(candidate.suspect, candidate.allowed * _weights(ratio, mu), 1.0)
         set_weights()
-        if mu > 1.0 and all(_is_binary(one.weight) for one in candidates):
+        if mu > 1.0 and all(_is_binary(candidate.weight) for candidate in candidates):
             return
-        summary = inner({one.edge_set: one.kept for one in candidates}, _INNER_ITERATIONS)
+        summary = inner({candidate.edge_set: candidate.kept for candidate in candidates}, _INNER_ITERATIONS)
         yield summary
         if summary.termination in _ENDED_EARLY:
             return
@@ -159,8 +159,8 @@ def _finished(
     summaries: list[Summary],
 ) -> list[Summary]:
     """Weights become 0 or 1, and the edges with 1 are optimized; not after an early end."""
-    for one in candidates:
-        one.weight = np.round(one.weight)
+    for candidate in candidates:
+        candidate.weight = np.round(candidate.weight)
     if summaries and summaries[-1].termination in _ENDED_EARLY:
         return []
     return list(_settled(graph, candidates, inner, set_weights))
@@ -172,20 +172,20 @@ def _settled(
     """Optimize with the edges of weight 1, until those are the edges with r < c."""
     for _ in range(_LAST_ROUNDS):
         set_weights()
-        summary = inner({one.edge_set: one.kept for one in candidates}, None)
+        summary = inner({candidate.edge_set: candidate.kept for candidate in candidates}, None)
         yield summary
         if summary.termination in _ENDED_EARLY:
             return
-        before = [one.weight for one in candidates]
+        before = [candidate.weight for candidate in candidates]
         ratios = _ratios(graph, candidates)
         after = [
-            np.where(one.suspect, (ratio <= 1.0).astype(float), 1.0)
-            for one, ratio in zip(candidates, ratios, strict=True)
+            np.where(candidate.suspect, (ratio <= 1.0).astype(float), 1.0)
+            for candidate, ratio in zip(candidates, ratios, strict=True)
         ]
         if all(map(np.array_equal, before, after)):
             return
-        for one, weight in zip(candidates, after, strict=True):
-            one.weight = weight
+        for candidate, weight in zip(candidates, after, strict=True):
+            candidate.weight = weight
 
 
 def _weights(ratio: np.ndarray, mu: float) -> np.ndarray:
@@ -202,11 +202,11 @@ def _is_binary(weight: np.ndarray) -> bool:
 def _ratios(graph: Graph, candidates: list[_Candidates]) -> list[np.ndarray]:
     """r^2 / c^2 of all edges at the present estimates, with their own information."""
     found = []
-    for one in candidates:
-        scale = np.where(one.weight > 0.0, one.weight, 1.0)
-        squared = edge_chi2(graph, one.edge_set, one.rows) / scale
-        bound = one.noise * one.threshold
-        found.append(np.where(one.suspect, np.nan_to_num(squared / bound, nan=np.inf), 0.0))
+    for candidate in candidates:
+        scale = np.where(candidate.weight > 0.0, candidate.weight, 1.0)
+        squared = edge_chi2(graph, candidate.edge_set, candidate.rows) / scale
+        bound = candidate.noise * candidate.threshold
+        found.append(np.where(candidate.suspect, np.nan_to_num(squared / bound, nan=np.inf), 0.0))
     return found
 
 
@@ -238,12 +238,14 @@ def _candidates(selection: Selection) -> list[_Candidates]:
 
 def _reaches_all(candidates: list[_Candidates]) -> bool:
     """Trusted edges join all vertices that any edge joins."""
-    ids = np.unique(np.concatenate([one.edge_set.vertices[one.rows].ravel() for one in candidates]))
+    ids = np.unique(
+        np.concatenate([candidate.edge_set.vertices[candidate.rows].ravel() for candidate in candidates])
+    )
     pairs = [
-        np.stack([one.edge_set.vertices[rows, 0], one.edge_set.vertices[rows, k]], axis=1)
-        for one in candidates
-        for rows in (one.rows[~one.suspect],)
-        for k in range(1, one.edge_set.vertices.shape[1])
+        np.stack([candidate.edge_set.vertices[rows, 0], candidate.edge_set.vertices[rows, k]], axis=1)
+        for candidate in candidates
+        for rows in (candidate.rows[~candidate.suspect],)
+        for k in range(1, candidate.edge_set.vertices.shape[1])
     ]
     if not pairs:
         return False
@@ -255,35 +257,39 @@ def _reaches_all(candidates: list[_Candidates]) -> bool:
 @contextmanager
 def _changing(candidates: list[_Candidates]) -> Iterator[Callable[[], None]]:
     """Within it the edges have no kernels; the function it gives scales their information by the weights."""
-    before = [(one.edge_set.information.copy(), one.edge_set.kernel.copy()) for one in candidates]
+    before = [
+        (candidate.edge_set.information.copy(), candidate.edge_set.kernel.copy()) for candidate in candidates
+    ]
 
     def set_weights() -> None:
-        for one, (information, _) in zip(candidates, before, strict=True):
-            scale = np.where(one.weight > 0.0, one.weight, 1.0)
-            one.edge_set.information[one.rows] = scale[:, None, None] * information[one.rows]
+        for candidate, (information, _) in zip(candidates, before, strict=True):
+            scale = np.where(candidate.weight > 0.0, candidate.weight, 1.0)
+            candidate.edge_set.information[candidate.rows] = (
+                scale[:, None, None] * information[candidate.rows]
+            )
 
-    for one in candidates:
-        one.edge_set.kernel[one.rows] = 0
+    for candidate in candidates:
+        candidate.edge_set.kernel[candidate.rows] = 0
     try:
         yield set_weights
     finally:
-        for one, (information, kernel) in zip(candidates, before, strict=True):
-            one.edge_set.information[:] = information
-            one.edge_set.kernel[:] = kernel
+        for candidate, (information, kernel) in zip(candidates, before, strict=True):
+            candidate.edge_set.information[:] = information
+            candidate.edge_set.kernel[:] = kernel
 
 
 def _joined(summaries: list[Summary], candidates: list[_Candidates]) -> Summary:
     """The last summary, with the iterations and seconds of all, and the edges that were left out."""
     last = summaries[-1]
-    iterations = [one for summary in summaries for one in summary.iterations]
-    last.iterations = [one._replace(iteration=number) for number, one in enumerate(iterations)]
+    iterations = [iteration for summary in summaries for iteration in summary.iterations]
+    last.iterations = [iteration._replace(iteration=number) for number, iteration in enumerate(iterations)]
     for summary in summaries[:-1]:
         for name, value in summary.seconds.items():
             last.seconds[name] += value
-    for one in candidates:
-        for row in one.rows[one.weight == 0.0].tolist():
-            last.outliers.append((one.edge_set.type.tag, row))
-    suspects = sum(int(one.suspect.sum()) for one in candidates)
+    for candidate in candidates:
+        for row in candidate.rows[candidate.weight == 0.0].tolist():
+            last.outliers.append((candidate.edge_set.type.tag, row))
+    suspects = sum(int(candidate.suspect.sum()) for candidate in candidates)
     last.message = (
         f"Left out {len(last.outliers)} of {suspects} edges that might be wrong; chi2 is that of the others. "
         + last.message

@@ -263,11 +263,11 @@ def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -
     """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
     end = time.perf_counter() + seconds
     total = 0.0
-    for one in parts:
-        for first in range(0, len(one.rows), _ROWS_AT_ONCE):
+    for part in parts:
+        for first in range(0, len(part.rows), _ROWS_AT_ONCE):
             if first and time.perf_counter() > end:
                 return float("nan")
-            total += float(robust_chi2(graph, one.edge_set, one.rows[first : first + _ROWS_AT_ONCE]).sum())
+            total += float(robust_chi2(graph, part.edge_set, part.rows[first : first + _ROWS_AT_ONCE]).sum())
     return total
 
 

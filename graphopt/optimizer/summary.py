@@ -175,11 +175,11 @@ class Summary:
     def rank_lines(self) -> list[str]:
         """A line per rank of a distributed optimization, and one about all."""
         lines = [
-            f"rank {one['rank']} on {one['host']}: {one['device_name']}, {one['edges']} edges, "
-            f"{one['kept']} vertices kept, {one['eliminated']} eliminated, "
-            f"{one['memory_bytes'] / 2**20:.1f} MiB, {one['seconds']:.4g} s, of these "
-            f"{one['seconds_communicating']:.4g} s communicating"
-            for one in self.ranks
+            f"rank {rank['rank']} on {rank['host']}: {rank['device_name']}, {rank['edges']} edges, "
+            f"{rank['kept']} vertices kept, {rank['eliminated']} eliminated, "
+            f"{rank['memory_bytes'] / 2**20:.1f} MiB, {rank['seconds']:.4g} s, of these "
+            f"{rank['seconds_communicating']:.4g} s communicating"
+            for rank in self.ranks
         ]
         if self.partition:
             lines.append(
@@ -197,8 +197,14 @@ class Summary:
     def _repr_html_(self) -> str:
         """For notebooks: the result, and the iterations to unfold."""
         rows = [
-            [one.iteration, f"{one.chi2:.9g}", _damping(one), one.trials, f"{1e3 * one.seconds:.2f}"]
-            for one in self.iterations
+            [
+                each_iteration.iteration,
+                f"{each_iteration.chi2:.9g}",
+                _damping(each_iteration),
+                each_iteration.trials,
+                f"{1e3 * each_iteration.seconds:.2f}",
+            ]
+            for each_iteration in self.iterations
         ]
         solver = (self.method, self.linear_solver, self.device_name or self.device, self.precision)
         facts = [
@@ -219,7 +225,7 @@ class Summary:
             "edges": self.edges,
             "initial_chi2": self.initial_chi2,
             "final_chi2": self.final_chi2,
-            "iterations": [one.to_dict() for one in self.iterations],
+            "iterations": [each_iteration.to_dict() for each_iteration in self.iterations],
             "termination": self.termination.name.lower(),
             "termination_message": self.termination.value,
             "message": self.message,
@@ -234,9 +240,9 @@ class Summary:
             "switched_at": self.switched_at,
             "schedule": self.schedule,
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
-            "outliers": [list(one) for one in self.outliers],
+            "outliers": [list(outlier) for outlier in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
-            "ranks": [dict(one) for one in self.ranks],
+            "ranks": [dict(rank) for rank in self.ranks],
             "partition": dict(self.partition),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,

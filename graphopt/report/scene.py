@@ -78,12 +78,13 @@ class Scene:
 def scene(graph: Graph) -> Scene:
     """Return what can be drawn of `graph`; raises `GraphError` if that is nothing."""
     drawn = [
-        (one.type.pose is None, places.shape[1], one.ids, places, one)
-        for one in graph.vertex_sets
-        if len(one) and (places := _places(one.type, np.asarray(one.estimate))) is not None
+        (vertex_set.type.pose is None, places.shape[1], vertex_set.ids, places, vertex_set)
+        for vertex_set in graph.vertex_sets
+        if len(vertex_set)
+        and (places := _places(vertex_set.type, np.asarray(vertex_set.estimate))) is not None
     ]
     if not drawn:
-        there = ", ".join(one.type.tag for one in graph.vertex_sets) or "none"
+        there = ", ".join(vertex_set.type.tag for vertex_set in graph.vertex_sets) or "none"
         raise GraphError(
             f"The graph has no vertices with a place in the world; its types are: {there}. "
             'A type of your own has one if it is defined with pose=..., stored_as=... or role="point".'

@@ -28,8 +28,13 @@ def block_pattern(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], i
     Fixed vertices have no block. A pair is listed once, its smaller block first; the diagonal is included.
     """
     columns = [
-        (one.marginalized, one.ids, np.full(len(one), one.type.tangent_dim), one.fixed)
-        for one in graph.vertex_sets
+        (
+            vertex_set.marginalized,
+            vertex_set.ids,
+            np.full(len(vertex_set), vertex_set.type.tangent_dim),
+            vertex_set.fixed,
+        )
+        for vertex_set in graph.vertex_sets
     ]
     marginalized, ids, dims, fixed = (np.concatenate(parts) for parts in zip(*columns, strict=True))
     order = np.lexsort((ids, marginalized))

@@ -104,10 +104,10 @@ def trajectory_document(
     also `world_R_cam` (n, 4), quaternions of the camera. points: (m, 3) [m] of maps. middle: (3,)
     that becomes the origin; None: that of the trajectories.
     """
-    positions = np.concatenate([np.asarray(one["estimate"], float) for one in curves.values()])
-    truth = np.concatenate([np.asarray(one["truth"], float).reshape(-1, 3) for one in curves.values()])
-    error = np.concatenate([np.asarray(one["error_m"], float) for one in curves.values()])
-    counts = [len(one["estimate"]) for one in curves.values()]
+    positions = np.concatenate([np.asarray(curve["estimate"], float) for curve in curves.values()])
+    truth = np.concatenate([np.asarray(curve["truth"], float).reshape(-1, 3) for curve in curves.values()])
+    error = np.concatenate([np.asarray(curve["error_m"], float) for curve in curves.values()])
+    counts = [len(curve["estimate"]) for curve in curves.values()]
     starts = np.cumsum([0, *counts[:-1]])
     lines = np.concatenate([first + _chain(count) for first, count in zip(starts, counts, strict=True)])
     times = next(iter(curves.values()))["times_s"] if len(curves) == 1 else None
@@ -136,10 +136,10 @@ def trajectory_document(
 def _cameras(curves: Mapping[str, Mapping[str, Any]]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Quaternions (n, 4) of all poses, and (n,) bool: a frustum is drawn there."""
     turns, drawn = [], []
-    for one in curves.values():
-        count = len(one["estimate"])
-        turns.append(np.asarray(one.get("world_R_cam", np.tile([0.0, 0.0, 0.0, 1.0], (count, 1))), float))
-        drawn.append(np.isin(np.arange(count), frustum_rows(count)) & ("world_R_cam" in one))
+    for curve in curves.values():
+        count = len(curve["estimate"])
+        turns.append(np.asarray(curve.get("world_R_cam", np.tile([0.0, 0.0, 0.0, 1.0], (count, 1))), float))
+        drawn.append(np.isin(np.arange(count), frustum_rows(count)) & ("world_R_cam" in curve))
     return np.concatenate(turns), np.concatenate(drawn)
 
 
@@ -150,9 +150,9 @@ def _chain(count: int) -> NDArray[np.int64]:
 
 def _times(drawn: Scene, times: dict[int, float] | None) -> NDArray[np.float64] | None:
     poses = drawn.ids[: drawn.num_poses].tolist()
-    if not times or any(one not in times for one in poses):
+    if not times or any(pose not in times for pose in poses):
         return None
-    return np.array([times[one] for one in poses])
+    return np.array([times[pose] for pose in poses])
 
 
 class _EdgeErrors:

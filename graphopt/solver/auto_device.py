@@ -129,4 +129,6 @@ def _discrete_gpu() -> int | None:
         devices = list_devices()
     except DeviceError:
         return None
-    return next((one.index for one in devices if one.kind == "discrete" and one.features["float64"]), None)
+    return next(
+        (device.index for device in devices if device.kind == "discrete" and device.features["float64"]), None
+    )

@@ -65,7 +65,7 @@ class CpuBlockSolver(TrialsByParts):
         self._system = choose_system(structure, options)
         self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
         self._product: Any = None
-        self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
+        self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
         self._description: dict[str, object] = {}

@@ -29,7 +29,7 @@ _known: WeakKeyDictionary[Selection, list[tuple[int, int]]] = WeakKeyDictionary(
 
 def known_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """`choose_gauge`, which need not look again at a selection that it has seen."""
-    if any(one.holds_components for one in selection.vertex_sets):
+    if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return choose_gauge(graph, selection)  # which components are held may change
     places = _known.get(selection)
     if places is None:
@@ -41,16 +41,16 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
-    if not any(one.type.role in POSE_ROLES for one in selection.vertex_sets):
+    if not any(vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets):
         return []  # nothing that could be held
     count, labels = connected_components(selection, through_fixed=False)
     held = _held_parts(selection, labels, count)
     if held.all():
         return []
     part = np.concatenate(labels)
-    sizes = [len(one) for one in labels]
-    dims = np.repeat([one.type.tangent_dim for one in selection.vertex_sets], sizes)
-    is_pose = np.repeat([one.type.role in POSE_ROLES for one in selection.vertex_sets], sizes)
+    sizes = [len(label) for label in labels]
+    dims = np.repeat([vertex_set.type.tangent_dim for vertex_set in selection.vertex_sets], sizes)
+    is_pose = np.repeat([vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets], sizes)
     candidates = (part >= 0) & ~held[part]
     largest = np.zeros(count, np.int64)
     np.maximum.at(largest, part[candidates], dims[candidates])
@@ -76,12 +76,12 @@ def _where_components_are_held(
     The only one of a part that does is the gauge, which takes nothing from the rest. Of several none can be
     held as a whole without changing the answer: the damping takes care.
     """
-    if not any(one.holds_components for one in selection.vertex_sets):
+    if not any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return first
     holds = np.concatenate(
         [
-            np.zeros(len(one), bool) if one.held is None else one.held.any(axis=1)
-            for one in selection.vertex_sets
+            np.zeros(len(vertex_set), bool) if vertex_set.held is None else vertex_set.held.any(axis=1)
+            for vertex_set in selection.vertex_sets
         ]
     )
     holders = np.flatnonzero(holds & (part >= 0))
@@ -107,7 +107,7 @@ def _held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int
 
 def _ranked(selection: Selection) -> np.ndarray:
     """The vertices of all sets in the order in which g2o looks at them."""
-    sequence = np.concatenate([one.sequence for one in selection.vertex_sets])
+    sequence = np.concatenate([vertex_set.sequence for vertex_set in selection.vertex_sets])
     added = np.argsort(sequence, kind="stable")
-    ids = np.concatenate([one.ids for one in selection.vertex_sets])[added]
+    ids = np.concatenate([vertex_set.ids for vertex_set in selection.vertex_sets])[added]
     return added[iteration_order(ids)]

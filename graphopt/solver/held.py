@@ -58,8 +58,8 @@ class Problem:
 def without_held(graph: Graph, selection: Selection) -> Problem:
     """The problem of a selection; where no free vertex holds a component that is the graph itself."""
     if not any(
-        one.held is not None and one.held[selection.free(number)].any()
-        for number, one in enumerate(selection.vertex_sets)
+        vertex_set.held is not None and vertex_set.held[selection.free(number)].any()
+        for number, vertex_set in enumerate(selection.vertex_sets)
     ):
         return Problem(graph, selection)
     return _Split(graph, selection).problem
@@ -107,12 +107,15 @@ class _Split:
 
     def _split_edges(self, edges: EdgeSelection) -> list[EdgeSet]:
         whole, found = edges.edge_set, []
-        patterns = [self._patterns[one][edges.vertex_rows[:, k]] for k, one in enumerate(edges.vertex_sets)]
+        patterns = [
+            self._patterns[vertex_set][edges.vertex_rows[:, k]]
+            for k, vertex_set in enumerate(edges.vertex_sets)
+        ]
         combinations, member = np.unique(np.stack(patterns, axis=1), axis=0, return_inverse=True)
         for number, combination in enumerate(combinations.tolist()):
             slots = list(zip(edges.vertex_sets, combination, strict=True))
-            kinds = tuple(self._types[one][pattern] for one, pattern in slots)
-            free = tuple(self._free[one][pattern] for one, pattern in slots)
+            kinds = tuple(self._types[slot][pattern] for slot, pattern in slots)
+            free = tuple(self._free[slot][pattern] for slot, pattern in slots)
             rows = edges.rows[member.reshape(-1) == number]
             columns = {name: whole._columns[name][rows] for name in _EDGE_COLUMNS}
             columns["level"] = np.zeros(len(rows), np.int32)

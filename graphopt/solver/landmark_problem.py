@@ -62,7 +62,7 @@ class LandmarkProblem:
         self.points = np.array(points, np.float64, order="C")
         self._flat = self.points.reshape(-1, 3)
         count = self.points.shape[-2]
-        self._edges = [native_edges(structure, one, self._flat, count, robust=True) for one in edges]
+        self._edges = [native_edges(structure, edge, self._flat, count, robust=True) for edge in edges]
 
     def linearize(self) -> tuple[np.ndarray, np.ndarray]:
         """H (..., 3, 3) and b (..., 3) of all points at their present places."""

@@ -81,7 +81,7 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
     graph, selection = with_values_inlined(graph, graph.select(level, vertices, edges))
     structure = Structure(selection)
     moves = _moving(structure)
-    parts = [_Part(graph, structure, one) for one in structure.selection.edges]
+    parts = [_Part(graph, structure, edge) for edge in structure.selection.edges]
     first = np.concatenate([[0], np.cumsum([len(part.errors) for part in parts])])
     J = scipy.sparse.csr_matrix(scipy.sparse.vstack([part.jacobian for part in parts]))[:, moves]
     W = scipy.sparse.csr_matrix(scipy.sparse.block_diag([part.weights for part in parts]))
@@ -97,8 +97,8 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
         vertex_ids=np.array(structure.ids),
         offsets=np.concatenate([[0], np.cumsum(moves)])[structure.offsets],
         edges=tuple(
-            EdgeRows(one.edge_set, one.rows, int(start))
-            for one, start in zip(structure.selection.edges, first[:-1], strict=True)
+            EdgeRows(edge.edge_set, edge.rows, int(start))
+            for edge, start in zip(structure.selection.edges, first[:-1], strict=True)
         ),
     )
 
@@ -106,9 +106,9 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
 def _moving(structure: Structure) -> np.ndarray:
     """(dim,) bool: scalars that are not held (`Graph.hold`)."""
     moves = np.ones(structure.dim, bool)
-    for one, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
-        if one.held is not None:
-            rows, components = np.nonzero(one.held & (offsets >= 0)[:, None])
+    for vertex_set, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
+        if vertex_set.held is not None:
+            rows, components = np.nonzero(vertex_set.held & (offsets >= 0)[:, None])
             moves[offsets[rows] + components] = False
     return moves
 

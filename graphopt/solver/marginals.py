@@ -54,7 +54,7 @@ def compute_marginals(
     """
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
-    wanted = [_pair(one) for one in pairs]
+    wanted = [_pair(pair) for pair in pairs]
     graph, structure, values = _linearized(graph, level)
     blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32)
     found = _inverse(structure, values, singular, device).marginals(blocks.reshape(-1, 2))

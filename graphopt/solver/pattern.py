@@ -65,7 +65,7 @@ class Pattern:
         return 0 if self._found is None else self._found.nbytes
 
     def _find(self) -> BlockPlaces:
-        edges = [(one.vertex_sets, one.vertex_rows) for one in self._selections]
+        edges = [(selection.vertex_sets, selection.vertex_rows) for selection in self._selections]
         return find_pattern(self._dims, self._vertex_blocks, edges)
 
 
@@ -76,7 +76,7 @@ def find_pattern(
 ) -> BlockPlaces:
     """The blocks that edges contribute to, and all diagonal ones; edges: vertex sets and rows by slot."""
     col_ptr, row_idx, block_ptr, places = kernels.block_pattern(dims, vertex_blocks, edges)
-    offsets, transposed = [one[0] for one in places], [one[1] for one in places]
+    offsets, transposed = [place[0] for place in places], [place[1] for place in places]
     return BlockPlaces(col_ptr, row_idx, block_ptr, offsets, transposed)
 
 

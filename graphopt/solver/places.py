@@ -20,7 +20,7 @@ def present_places(solver: Any) -> list[np.ndarray]:
     if isinstance(inner, CpuBlockSolver):
         return inner.snapshot()
     solver.finish()
-    return [one.estimate.copy() for one in solver.structure.selection.vertex_sets]
+    return [vertex_set.estimate.copy() for vertex_set in solver.structure.selection.vertex_sets]
 
 
 def go_to(solver: Any, places: list[np.ndarray]) -> None:
@@ -29,6 +29,6 @@ def go_to(solver: Any, places: list[np.ndarray]) -> None:
     if isinstance(inner, CpuBlockSolver):
         inner.restore(places)
         return
-    for one, estimate in zip(solver.structure.selection.vertex_sets, places, strict=True):
-        one.estimate[:] = estimate
+    for vertex_set, estimate in zip(solver.structure.selection.vertex_sets, places, strict=True):
+        vertex_set.estimate[:] = estimate
     solver.refresh()

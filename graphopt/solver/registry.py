@@ -34,7 +34,7 @@ EDGE_SCHEDULES = (
     "auto",
     *PRODUCTS,
     *EVALUATIONS,
-    *(f"{one}+{evaluation}" for one in PRODUCTS for evaluation in EVALUATIONS),
+    *(f"{product}+{evaluation}" for product in PRODUCTS for evaluation in EVALUATIONS),
 )
 """Of one edge set."""
 SCHEDULES = (*EDGE_SCHEDULES, "host")
@@ -121,10 +121,10 @@ class SolverOptions:
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
     pairs = dict(schedule)
-    for tag, one in pairs.items():
-        if one not in EDGE_SCHEDULES + SUMMATIONS:
+    for tag, pair in pairs.items():
+        if pair not in EDGE_SCHEDULES + SUMMATIONS:
             raise OptionError(
-                f"schedule of '{tag}' is '{one}', expected one of {', '.join(EDGE_SCHEDULES)} for "
+                f"schedule of '{tag}' is '{pair}', expected one of {', '.join(EDGE_SCHEDULES)} for "
                 f"an edge type, one of {', '.join(SUMMATIONS)} for a vertex type."
             )
     return tuple(sorted(pairs.items()))

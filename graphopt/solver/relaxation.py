@@ -147,12 +147,12 @@ class Relaxation:
         if space is None or estimates is None:
             return None
         step = np.zeros(structure.dim)
-        for one, offsets, after in zip(
+        for vertex_set, offsets, after in zip(
             structure.selection.vertex_sets, structure.vertex_offsets, estimates, strict=True
         ):
             free = offsets >= 0
-            before, after = one.estimate[free], after[free]
-            moves = space.step(before, after) if one.type.tag in _POSES else after - before
+            before, after = vertex_set.estimate[free], after[free]
+            moves = space.step(before, after) if vertex_set.type.tag in _POSES else after - before
             step[offsets[free][:, None] + np.arange(moves.shape[1])] = moves
         return step
 
@@ -206,10 +206,12 @@ class _Assembly:
     def __init__(self, structure: Structure, space: _Space, row_dim: int):
         self._structure = structure
         self._row_dim = row_dim
-        self.set_dims = [row_dim if one.type.tag in _POSES else 1 for one in structure.selection.vertex_sets]
+        self.set_dims = [
+            row_dim if vertex_set.type.tag in _POSES else 1 for vertex_set in structure.selection.vertex_sets
+        ]
         dims = np.empty(structure.num_blocks, np.int32)
-        for one, blocks in zip(self.set_dims, structure.vertex_blocks, strict=True):
-            dims[blocks[blocks >= 0]] = one
+        for set_dim, blocks in zip(self.set_dims, structure.vertex_blocks, strict=True):
+            dims[blocks[blocks >= 0]] = set_dim
         self._pattern = BlockPattern(dims, structure.col_ptr, structure.row_idx)
         self.offsets: np.ndarray = self._pattern.offsets
         self._block_ptr = self._pattern.value_offsets
@@ -224,11 +226,11 @@ class _Assembly:
     def _known_rows(self, space: _Space) -> list[np.ndarray]:
         """Per vertex set (n, unknowns, d): the rows of the present estimates, for vertices that are fixed."""
         known = []
-        for one in self._structure.selection.vertex_sets:
-            if one.type.tag not in _POSES:
-                known.append(one.estimate[:, None, :])
+        for vertex_set in self._structure.selection.vertex_sets:
+            if vertex_set.type.tag not in _POSES:
+                known.append(vertex_set.estimate[:, None, :])
                 continue
-            translation, rotation = space.split(one.estimate)
+            translation, rotation = space.split(vertex_set.estimate)
             rows = np.concatenate([translation[:, :, None], rotation], axis=2)  # (n, d, d + 1)
             known.append(np.swapaxes(rows, 1, 2)[:, : self._row_dim])
         return known
@@ -298,15 +300,15 @@ class _Assembly:
         """By how much other rotations and places could lower the cost at most; infinite: not known."""
         structure, num = self._structure, self._row_dim
         unknowns = np.zeros_like(self._b)
-        for one, blocks in zip(rows, structure.vertex_blocks, strict=True):
+        for row, blocks in zip(rows, structure.vertex_blocks, strict=True):
             free = blocks >= 0
-            unknowns[self.offsets[blocks[free]][:, None] + np.arange(one.shape[1])] = one[free]
+            unknowns[self.offsets[blocks[free]][:, None] + np.arange(row.shape[1])] = row[free]
         product = kernels.SymmetricProduct(self._pattern)
         columns = [product.multiply(self._values, np.ascontiguousarray(one)) for one in unknowns.T]
         residual = np.stack(columns, axis=1) - self._b
         values = self._values.copy()
-        for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-            if one.type.tag not in _POSES:
+        for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+            if vertex_set.type.tag not in _POSES:
                 continue
             free = blocks[blocks >= 0]
             index = self.offsets[free][:, None] + np.arange(1, num)
@@ -382,11 +384,11 @@ def _rotations(structure: Structure, space: _Space, rows: np.ndarray) -> list[np
     """Per vertex set (n, d, d) rotations: the nearest ones to the relaxed matrices; empty for points."""
     offsets = _row_offsets(structure, space.dim + 1)
     result = []
-    for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-        if one.type.tag not in _POSES:
+    for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+        if vertex_set.type.tag not in _POSES:
             result.append(np.empty((0, space.dim, space.dim)))
             continue
-        _, rotation = space.split(one.estimate)
+        _, rotation = space.split(vertex_set.estimate)
         rotation = rotation.copy()
         free = blocks >= 0
         index = offsets[blocks[free]][:, None] + np.arange(1, space.dim + 1)
@@ -397,8 +399,8 @@ def _rotations(structure: Structure, space: _Space, rows: np.ndarray) -> list[np
 
 def _row_offsets(structure: Structure, row_dim: int) -> np.ndarray:
     dims = np.empty(structure.num_blocks, np.int64)
-    for one, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-        dims[blocks[blocks >= 0]] = row_dim if one.type.tag in _POSES else 1
+    for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
+        dims[blocks[blocks >= 0]] = row_dim if vertex_set.type.tag in _POSES else 1
     return np.concatenate([[0], np.cumsum(dims)])
 
 
@@ -420,14 +422,14 @@ def _estimates(
     structure: Structure, space: _Space, rotations: list[np.ndarray], places: np.ndarray
 ) -> list[np.ndarray]:
     result = []
-    for one, blocks, rotation in zip(
+    for vertex_set, blocks, rotation in zip(
         structure.selection.vertex_sets, structure.vertex_blocks, rotations, strict=True
     ):
-        estimate = one.estimate.copy()
+        estimate = vertex_set.estimate.copy()
         free = blocks >= 0
-        if one.type.tag in _POSES:
+        if vertex_set.type.tag in _POSES:
             estimate[free] = space.join(places[blocks[free]], rotation[free])
-        elif one.type.tag in _POINTS:
+        elif vertex_set.type.tag in _POINTS:
             estimate[free] = places[blocks[free]]
         result.append(estimate)
     return result

@@ -100,7 +100,7 @@ def _landmarks(structure: Structure) -> list[_Landmarks]:
     """Of each vertex set that has any; found once."""
     if structure not in _known:
         sets = enumerate(structure.selection.vertex_sets)
-        found = [_landmarks_of(structure, number) for number, one in sets if one.type is VertexPointXYZ]
+        found = [_landmarks_of(structure, number) for number, set_ in sets if set_.type is VertexPointXYZ]
         _known[structure] = [one for one in found if len(one.rows) and one.images]
     return _known[structure]
 
@@ -110,7 +110,7 @@ def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
     chosen = blocks >= structure.num_kept
     images = []
     for group in structure.groups:
-        slots = [k for k, one in enumerate(group.vertex_sets) if one == number]
+        slots = [k for k, vertex_set in enumerate(group.vertex_sets) if vertex_set == number]
         if len(slots) == 1 and len(group.vertex_sets) > 1 and group.edge_set.type.residual_dim == 2:
             images.append((group, slots[0]))
             continue
@@ -131,11 +131,11 @@ def _reseat(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (k,) of the chosen ones that gain in other places, these (k, 3), and what each gains (k,)."""
     edges = [_edges_of(structure, group, slot, chosen) for group, slot in landmarks.images]
-    edges = [one for one in edges if len(one.rows)]
-    rays = [_rays(structure, one, estimate) for one in edges]
+    edges = [edge for edge in edges if len(edge.rows)]
+    rays = [_rays(structure, edge, estimate) for edge in edges]
     seen = [
-        (ray.centre, ray.direction, ray.distance, ray.known, one.point)
-        for one, ray in zip(edges, rays, strict=True)
+        (ray.centre, ray.direction, ray.distance, ray.known, edge.point)
+        for edge, ray in zip(edges, rays, strict=True)
     ]
     present = estimate[chosen][None]
     candidates = kernels.candidate_places(seen, len(chosen), FRACTIONS)

@@ -225,7 +225,7 @@ def _masks(last: _Prepared, graph: Graph, selection: Selection) -> tuple[np.ndar
 def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
     """Per vertex set who is optimized, then per vertex set who is marginalized."""
     free = [selection.free(number).tobytes() for number in range(len(selection.vertex_sets))]
-    return (*free, *(one.marginalized.tobytes() for one in graph.vertex_sets))
+    return (*free, *(vertex_set.marginalized.tobytes() for vertex_set in graph.vertex_sets))
 
 
 def _same_kernels(last: _Prepared, selection: Selection) -> bool:

@@ -51,7 +51,7 @@ class SplitProblem(Problem):
 
 def in_small_blocks(problem: Problem, largest: int = LARGEST) -> Problem:
     """The problem with no vertex of more than `largest` components, as far as oplus lets them be cut."""
-    kinds = [one.type for one in problem.selection.vertex_sets]
+    kinds = [vertex_set.type for vertex_set in problem.selection.vertex_sets]
     if all(len(pieces_of(kind, largest)) == 1 for kind in kinds):
         return problem
     return _Split(problem, largest).problem
@@ -63,13 +63,13 @@ class _Split:
     def __init__(self, problem: Problem, largest: int):
         selection, other = problem.selection, Graph()
         self.problem = SplitProblem(other, selection, whole=problem)
-        self._pieces = [pieces_of(one.type, largest) for one in selection.vertex_sets]
+        self._pieces = [pieces_of(vertex_set.type, largest) for vertex_set in selection.vertex_sets]
         self._next_id = problem.graph.max_vertex_id() + 1
         self._ids: list[np.ndarray] = []
         """Per vertex set (n, pieces) int64."""
         other.parameter_sets.extend(problem.graph.parameter_sets)
-        for number, one in enumerate(selection.vertex_sets):
-            self._split_vertices(one, selection.fixed[number], self._pieces[number])
+        for number, vertex_set in enumerate(selection.vertex_sets):
+            self._split_vertices(vertex_set, selection.fixed[number], self._pieces[number])
         chosen = {}
         for edges in selection.edges:
             edge_set = self._split_edges(edges)

@@ -75,7 +75,7 @@ class EdgeGroup:
         ]
         if self.kernel:
             columns.append((own.kernel_width.reshape(-1, 1), [0]))
-        return [one for one in columns if one[1]]
+        return [column for column in columns if column[1]]
 
     @cached_property
     def block_offset(self) -> np.ndarray:
@@ -204,8 +204,8 @@ class Structure:
         numbering = kernels.number_blocks(
             free,
             self._placed_last(free),
-            [one.ids for one in sets],
-            [one.type.tangent_dim for one in sets],
+            [set_.ids for set_ in sets],
+            [set_.type.tangent_dim for set_ in sets],
         )
         dims, ids, offsets, num_kept, blocks, vertex_offsets = numbering
         self.dims: np.ndarray = dims
@@ -231,7 +231,9 @@ def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np
 
     free: per vertex set (n,) bool.
     """
-    wanted = [mask & one.marginalized for one, mask in zip(selection.vertex_sets, free, strict=True)]
+    wanted = [
+        mask & vertex_set.marginalized for vertex_set, mask in zip(selection.vertex_sets, free, strict=True)
+    ]
     if not any(map(np.count_nonzero, wanted)):
         return wanted
     first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])

@@ -27,10 +27,10 @@ FEW = 1000
 def points_unseen(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
     """As `graph.behind.points_behind`: tag of the edge set -> rows of the edges whose point is not seen."""
     found: dict[str, list[int]] = {}
-    for one in parts:
-        rows = edges_unseen(graph, one).tolist()
+    for part in parts:
+        rows = edges_unseen(graph, part).tolist()
         if rows:
-            found.setdefault(one.edge_set.type.tag, []).extend(rows)
+            found.setdefault(part.edge_set.type.tag, []).extend(rows)
     return found
 
 

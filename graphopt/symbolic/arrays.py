@@ -162,7 +162,7 @@ def _call(function: Callable, inputs: tuple, kwargs: dict, scalar: bool) -> Any:
         return function(*map(lift, inputs))
     elements = np.broadcast(*[_plain(x) for x in inputs])
     result = np.empty(elements.shape, dtype=object)
-    result.ravel()[:] = [function(*map(lift, one)) for one in elements]
+    result.ravel()[:] = [function(*map(lift, element)) for element in elements]
     if kwargs.get("out") is not None:
         (out,) = kwargs["out"]
         if out.dtype != object:

@@ -52,7 +52,9 @@ def from_sympy(
         results = program.run(stored)
         if is_scalar:
             return results[0]
-        numeric = not any(isinstance(one, (Expr, np.ndarray)) and _is_symbolic(one) for one in results)
+        numeric = not any(
+            isinstance(result, (Expr, np.ndarray)) and _is_symbolic(result) for result in results
+        )
         return np.stack(np.broadcast_arrays(*results) if numeric else results, axis=-1)
 
     residual.__name__ = residual.__qualname__ = name
@@ -83,8 +85,8 @@ class _Program:
         for (name, symbols), value in zip(self._groups.items(), stored, strict=True):
             values += _numbers(name, symbols, value)
         for function, operands in self._steps:
-            values.append(function(*(values[one] for one in operands)))
-        return [values[one] for one in self._outputs]
+            values.append(function(*(values[operand] for operand in operands)))
+        return [values[output] for output in self._outputs]
 
     def _place(self, root: Any) -> int:
         """Where the value of an expression is; adds what it needs."""
@@ -95,7 +97,7 @@ class _Program:
                 waiting.pop()
                 continue
             operands = _operands(expression)
-            missing = [one for one in operands if one not in self._places]
+            missing = [operand for operand in operands if operand not in self._places]
             if missing:
                 waiting += missing
                 continue
@@ -116,7 +118,7 @@ class _Program:
                 f"{kind} in {expression} has no counterpart in graphopt. "
                 f"Write it with {', '.join(sorted(FUNCTIONS))}."
             )
-        return FUNCTIONS[kind], tuple(self._places[one] for one in operands)
+        return FUNCTIONS[kind], tuple(self._places[operand] for operand in operands)
 
 
 def _sympy() -> Any:
@@ -142,14 +144,16 @@ def _listed(value: Any) -> list[Any] | None:
 def _groups(arguments: Mapping[str, Any] | Sequence[Any]) -> dict[str, list[Any]]:
     """Name of each argument and its symbols."""
     if not isinstance(arguments, Mapping):
-        arguments = {f"argument {number}": one for number, one in enumerate(arguments, 1)}
+        arguments = {f"argument {number}": argument for number, argument in enumerate(arguments, 1)}
     groups = {}
     for name, given in arguments.items():
         listed = _listed(given)
         symbols = [_sympy().sympify(one) for one in ([given] if listed is None else listed)]
-        for one in symbols:
-            if not one.is_Symbol and not one.is_Indexed and type(one).__name__ != "MatrixElement":
-                raise SymbolicError(f"{name} holds {one}, expected symbols: what a vertex stores, in order.")
+        for symbol in symbols:
+            if not symbol.is_Symbol and not symbol.is_Indexed and type(symbol).__name__ != "MatrixElement":
+                raise SymbolicError(
+                    f"{name} holds {symbol}, expected symbols: what a vertex stores, in order."
+                )
         groups[name] = symbols
     return groups
 

@@ -329,7 +329,10 @@ def working_edge_type(kind: EdgeType) -> EdgeType:
     return replace(
         kind,
         vertices=tuple(map(working_vertex_type, kind.vertices)),
-        parameters=tuple(replace(one, wrap=wraps.get(one.wrap, one.wrap)) for one in kind.parameters),
+        parameters=tuple(
+            replace(parameter, wrap=wraps.get(parameter.wrap, parameter.wrap))
+            for parameter in kind.parameters
+        ),
         wrap_measurement=wraps.get(kind.wrap_measurement, kind.wrap_measurement),
         jacobian=kind.working_jacobian or kind.jacobian,
         made_by=None,

@@ -50,7 +50,9 @@ def row_by_row(kind: EdgeType, values: Sequence[Array]) -> Array:
 def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
     """Names of the numbers of each argument, and the residual as expressions."""
     with fresh_table():
-        dims = [one.storage_dim for one in (*kind.vertices, *kind.parameters)] + [kind.measurement_dim]
+        dims = [slot_type.storage_dim for slot_type in (*kind.vertices, *kind.parameters)] + [
+            kind.measurement_dim
+        ]
         symbols = [variables(f"argument{k}", dim) for k, dim in enumerate(dims)]
         outputs = as_exprs(_call(kind, symbols))
         return [[e.value for e in as_exprs(x)] for x in symbols], outputs
@@ -58,6 +60,6 @@ def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
 
 def _call(kind: EdgeType, values: Sequence[Any]) -> Any:
     """The residual of stored numbers."""
-    wraps = [*(one.wrap for one in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
+    wraps = [*(slot_type.wrap for slot_type in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
     with np.errstate(all="ignore"):
         return kind.residual(*(wrap(value) for wrap, value in zip(wraps, values, strict=True)))

@@ -60,7 +60,7 @@ def computed_type(
 
     def define(function: Callable[..., Array]) -> ComputedVertexType:
         label = name or function.__name__
-        kinds = tuple(registry.vertex_type(one) for one in vertices)
+        kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
         terms = edge_type(
             vertices=kinds,
             parameters=parameters,
@@ -173,8 +173,12 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
         kind,
         name=f"{kind.name}({label})",
         vertices=tuple(vertices),
-        parameters=(*kind.parameters, *(p for one in definitions for p in one.parameters)),
-        measurement_dim=kind.measurement_dim + sum(one.measurement_dim for one in definitions),
+        parameters=(
+            *kind.parameters,
+            *(p for each_definition in definitions for p in each_definition.parameters),
+        ),
+        measurement_dim=kind.measurement_dim
+        + sum(each_definition.measurement_dim for each_definition in definitions),
         residual=_inlined(kind, terms),
         jacobian=None,
         working_jacobian=None,
@@ -182,7 +186,7 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
         file=EdgeFile(0, _refuse(kind.tag), _refuse(kind.tag)),
         alias_files={},
         aliases=(),
-        is_batched=kind.is_batched and all(one.is_batched for one in definitions),
+        is_batched=kind.is_batched and all(each_definition.is_batched for each_definition in definitions),
         relative_pose=None,
         predict={},
         sees=None,

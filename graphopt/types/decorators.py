@@ -271,7 +271,7 @@ def _residual_shape(
 ) -> tuple[int, ...]:
     """Call the residual with random floats and return the shape of what it returns."""
     wraps = [*(kind.wrap for kind in (*vertices, *parameters)), wrap]
-    arguments = [one(sample[0]) for one, sample in zip(wraps, samples, strict=True)]
+    arguments = [each_wrap(sample[0]) for each_wrap, sample in zip(wraps, samples, strict=True)]
     shape = np.shape(_call(f"residual of edge type {label}", function, *arguments))
     if len(shape) > 1:
         raise ShapeError(

@@ -57,7 +57,7 @@ def relative_errors(given: np.ndarray, expected: np.ndarray, largest: Array) -> 
 
 def largest_of(blocks: Sequence[np.ndarray]) -> np.ndarray:
     """(...,) largest derivative of each edge over all of its blocks; what is not finite counts as 0."""
-    found = [np.nan_to_num(np.abs(one), posinf=0.0).max(axis=(-2, -1), initial=0.0) for one in blocks]
+    found = [np.nan_to_num(np.abs(block), posinf=0.0).max(axis=(-2, -1), initial=0.0) for block in blocks]
     return np.max(found, axis=0)
 
 
@@ -68,7 +68,7 @@ def refuse_wrong_jacobian(kind: EdgeType, samples: Sequence[np.ndarray]) -> None
     finite say nothing.
     """
     assert kind.jacobian is not None
-    wraps = [*(one.wrap for one in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
+    wraps = [*(slot_type.wrap for slot_type in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
 
     def arguments(values: Sequence[np.ndarray]) -> list[Any]:
         return [wrap(value) for wrap, value in zip(wraps, values, strict=True)]

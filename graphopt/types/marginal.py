@@ -50,7 +50,7 @@ class Reference:
 
 def prior_edge(*vertices: VertexType) -> EdgeType:
     """The prior between vertices of these types: poses, velocities, biases, points."""
-    unknown = [one.tag for one in vertices if one.tag not in _CODES]
+    unknown = [vertex.tag for vertex in vertices if vertex.tag not in _CODES]
     if unknown or not vertices:
         raise OptionError(f"a prior cannot hold {unknown or 'nothing'}; it can hold {', '.join(_CODES)}.")
     return _prior_edge(vertices)
@@ -58,9 +58,9 @@ def prior_edge(*vertices: VertexType) -> EdgeType:
 
 @cache
 def _prior_edge(vertices: tuple[VertexType, ...]) -> EdgeType:
-    code = "_".join(_CODES[one.tag] for one in vertices)
-    ends = tuple(accumulate(one.storage_dim for one in vertices))
-    dim = sum(one.tangent_dim for one in vertices)
+    code = "_".join(_CODES[vertex.tag] for vertex in vertices)
+    ends = tuple(accumulate(vertex.storage_dim for vertex in vertices))
+    dim = sum(vertex.tangent_dim for vertex in vertices)
 
     def residual(*arguments: Array) -> Array:
         *states, measured = arguments
@@ -76,7 +76,7 @@ def _prior_edge(vertices: tuple[VertexType, ...]) -> EdgeType:
         return Reference(storage, ends)
 
     residual.__doc__ = (
-        f"Prior over {', '.join(one.name for one in vertices)}; measured: their states, an offset."
+        f"Prior over {', '.join(vertex.name for vertex in vertices)}; measured: their states, an offset."
     )
     label = "".join(part.capitalize() for part in code.split("_"))
     return define_edge(

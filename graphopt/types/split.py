@@ -74,8 +74,8 @@ def split_edge_type(kind: EdgeType, pieces: tuple[tuple[Piece, ...], ...]) -> Ed
         vertices += [vertex] if len(some) == 1 else [piece_type(vertex, one) for one in some]
     return replace(
         kind,
-        name=f"{kind.name}[{','.join(one.name for one in vertices)}]",
-        tag=f"{kind.tag}[{','.join(one.tag for one in vertices)}]",
+        name=f"{kind.name}[{','.join(each_vertex.name for each_vertex in vertices)}]",
+        tag=f"{kind.tag}[{','.join(each_vertex.tag for each_vertex in vertices)}]",
         vertices=tuple(vertices),
         residual=_joining(kind.residual, kind, pieces),
         jacobian=_cut(kind.jacobian, kind, pieces),

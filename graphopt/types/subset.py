@@ -65,8 +65,8 @@ def subset_edge_type(kind: EdgeType, vertices: tuple[VertexType, ...], free: tup
         )
     return replace(
         kind,
-        name=f"{kind.name}[{','.join(one.name for one in vertices)}]",
-        tag=f"{kind.tag}[{','.join(one.tag for one in vertices)}]",
+        name=f"{kind.name}[{','.join(vertex.name for vertex in vertices)}]",
+        tag=f"{kind.tag}[{','.join(vertex.tag for vertex in vertices)}]",
         vertices=vertices,
         jacobian=_columns(kind.jacobian, free),
         working_jacobian=_columns(kind.working_jacobian, free),

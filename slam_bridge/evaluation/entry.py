@@ -70,7 +70,7 @@ def evaluate(
         if seen.truth is not None and len(found.stamps) >= 3:
             errors = _errors(found, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
         entries.append({"trajectory": str(file), **_facts(sequence, found), **errors})
-    ranks = [one.get("ate_rmse_m", float(number)) for number, one in enumerate(entries)]
+    ranks = [entry.get("ate_rmse_m", float(number)) for number, entry in enumerate(entries)]
     middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
     short = ("ate_rmse_m", "scale", "tracked_fraction", "real_time_factor", "message", "trajectory")
     return {
@@ -81,7 +81,7 @@ def evaluate(
         "alignment": align,
         **middle,
         "published": published or {},
-        "runs": [{key: one[key] for key in short if key in one} for one in entries],
+        "runs": [{key: entry[key] for key in short if key in entry} for entry in entries],
     }
 
 
@@ -111,8 +111,11 @@ def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
         "real_time_factor": sequence.seconds / found.tracking_wall_seconds,
         "duration_s": sequence.seconds,
         "tracking": _statistics(spent),
-        "local_ba": {**_statistics(np.array([one["seconds"] for one in found.calls])), "calls": found.calls},
-        "phases": _summed([one["phases"] for one in found.calls]),
+        "local_ba": {
+            **_statistics(np.array([call["seconds"] for call in found.calls])),
+            "calls": found.calls,
+        },
+        "phases": _summed([call["phases"] for call in found.calls]),
         "pipeline_phases": found.phases,
         "steps": found.steps,
         "keyframes": len(found.world.keyframes),
@@ -146,7 +149,7 @@ def _errors(
     _write_points(points, found.world, errors.alignment)
     images = points.with_suffix(".jpg")
     _write_images(images, sequence, errors.times[0] + np.array(drawn["times_s"]))
-    rmse = {name: float(np.sqrt(np.mean(one.absolute**2))) for name, one in others.items()}
+    rmse = {name: float(np.sqrt(np.mean(other.absolute**2))) for name, other in others.items()}
     return {
         **statistics,
         "scale": others["sim3"].scale,
@@ -198,8 +201,8 @@ def _statistics(seconds: np.ndarray) -> dict[str, float]:
 
 
 def _summed(phases: list[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for one in phases for name in one)
-    return {name: sum(one.get(name, 0.0) for one in phases) for name in names}
+    names = dict.fromkeys(name for phase in phases for name in phase)
+    return {name: sum(phase.get(name, 0.0) for phase in phases) for name in names}
 
 
 def _file_name(text: str) -> str:

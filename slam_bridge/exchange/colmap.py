@@ -178,7 +178,7 @@ def map_of_model(model: ColmapModel, path: str = "the model", sigma: float = 1.0
     if model.frames is None:
         add_trivial(model)
     assert model.frames is not None
-    rigs = [one for one in model.rigs if one.id in set(model.frames.rig_ids.tolist())]
+    rigs = [rig for rig in model.rigs if rig.id in set(model.frames.rig_ids.tolist())]
     cameras, number_of = _rig(model, rigs, path)
     world = Map(Rig(cameras))
     places = places_of(model, path)
@@ -190,7 +190,7 @@ def map_of_model(model: ColmapModel, path: str = "the model", sigma: float = 1.0
     ids = world.add_keyframes(stamps[order], poses[order])
     landmarks = world.add_landmarks(model.points.xyz)
     image, point, pixel = model.observations()
-    camera = np.array([number_of[one] for one in model.images.camera_ids.tolist()])[image]
+    camera = np.array([number_of[camera_id] for camera_id in model.images.camera_ids.tolist()])[image]
     world.add_observations(ids[rank[of_frame[image]]], landmarks[point], pixel - _MIDDLE, camera, sigma=sigma)
     return world
 
@@ -198,7 +198,7 @@ def map_of_model(model: ColmapModel, path: str = "the model", sigma: float = 1.0
 def _rig(model: ColmapModel, rigs: list[ColmapRig], path: str) -> tuple[list[Camera], dict[int, int]]:
     """Cameras, and the number of each camera id; the body is the rig's reference."""
     by_id = {camera.id: camera for camera in model.cameras}
-    sensors = [one for rig in rigs for one in rig.sensors if one.type == CAMERA]
+    sensors = [each_sensor for rig in rigs for each_sensor in rig.sensors if each_sensor.type == CAMERA]
     if len(rigs) > 1 and any(len(rig.sensors) > 1 for rig in rigs):
         raise FormatError(f"{path}: {len(rigs)} rigs of several cameras; a map has one rig.")
     cameras = []

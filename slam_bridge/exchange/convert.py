@@ -42,7 +42,7 @@ def map_format(path: str | os.PathLike[str]) -> str:
     """Format of a map's file by its name; `OptionError` for others."""
     found = _SUFFIXES.get(Path(path).suffix.lower())
     if found is None:
-        known = ", ".join(one for one in _SUFFIXES if one)
+        known = ", ".join(suffix for suffix in _SUFFIXES if suffix)
         raise OptionError(f"{os.fspath(path)}: no file of a map, expected {known}, or a folder for COLMAP.")
     if found == "colmap" and (Path(path) / "map.json").is_file():
         return "pyslam"
@@ -101,7 +101,7 @@ def _is_one_pinhole(world: Map) -> bool:
 
 def _beside(problem: VibProblem) -> list[str]:
     parts = {"truth": problem.truth, "raw IMU": problem.imu, "provenance": problem.provenance or None}
-    return [name for name, one in parts.items() if one is not None]
+    return [name for name, part in parts.items() if part is not None]
 
 
 def _contents(world: Map) -> dict[str, int]:

@@ -86,7 +86,7 @@ def _sba_graph(world: Map, options: SolveOptions) -> graphopt.Graph:
             dim = measured.shape[1]
             values = np.concatenate([measured, np.tile(constants, (len(rows), 1))], axis=1)
             information = seen["sigma"][rows, None, None] ** -2.0 * np.eye(dim)
-            graph.add_edges(kind, np.stack([one[rows] for one in ends], axis=1), values, information)
+            graph.add_edges(kind, np.stack([end[rows] for end in ends], axis=1), values, information)
             width = chi2_quantile(options.confidence, dim) ** 0.5
             graph.set_robust_kernel(options.kernel, width, kind)
         return graph
@@ -146,9 +146,9 @@ def optimizer_of_map(world: Map, options: SolveOptions | None = None) -> Any:
         (slam3d.VertexPointXYZ, g2o.VertexPointXYZ, np.asarray),
     ):
         vertices = _set_of(graph.vertex_sets, kind)
-        for row, one in enumerate(vertices.ids.tolist()):
+        for row, id_ in enumerate(vertices.ids.tolist()):
             vertex: Any = make()
-            vertex.set_id(one)
+            vertex.set_id(id_)
             vertex.set_estimate(value_of(vertices.estimate[row]))
             vertex.set_fixed(bool(vertices.fixed[row]))
             vertex.set_marginalized(bool(vertices.marginalized[row]))
@@ -186,14 +186,14 @@ _SBA = {
     sba.EdgeProjectXYZ2UV.tag: sba.EdgeProjectXYZ2UV,
     sba.EdgeProjectXYZ2UVU.tag: sba.EdgeProjectXYZ2UVU,
 }
-_VI = {one.tag: model for model, one in visual_inertial.PIXEL_EDGES.items()}
+_VI = {pixel_edge.tag: model for model, pixel_edge in visual_inertial.PIXEL_EDGES.items()}
 _VI[visual_inertial.EdgeStereo.tag] = "pinhole"
 _KEPT_APART = (inertial.EdgeInertialCombined.tag, slam3d.EdgeSE3Prior.tag)
 
 
 def _set_of(sets: Any, kind: Any) -> Any:
     """The set of a type; None where there is none."""
-    return next((one for one in sets if one.type is kind), None)
+    return next((set_ for set_ in sets if set_.type is kind), None)
 
 
 def _constants(graph: graphopt.Graph, kind: Any, ids: np.ndarray) -> np.ndarray:

@@ -54,10 +54,10 @@ def read_osmap(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = 
     files = {part: yaml.parent / _file_of(text, part, name) for part in _PARTS}
     content = {part: file.read_bytes() for part, file in files.items()}
     try:
-        frames = [_keyframe(one) for one in _messages(content["keyframes"])]
-        points = [_mappoint(one) for one in _messages(content["mappoints"])]
+        frames = [_keyframe(message) for message in _messages(content["keyframes"])]
+        points = [_mappoint(message) for message in _messages(content["mappoints"])]
         parts = _pieces(content["features"], "FEATURES_FILE_DELIMITED" in text)
-        features = [_features(one) for part in parts for one in _messages(part)]
+        features = [_features(message) for part in parts for message in _messages(part)]
         return _map_of(cameras, frames, points, features, sigma, scale)
     except (ValueError, IndexError, struct.error) as error:
         raise FormatError(f"{name}: damaged, or no files of Osmap: {error}.") from error
@@ -67,7 +67,7 @@ def _cameras(text: str, name: str) -> list[np.ndarray]:
     """fx fy cx cy of each matrix."""
     number = r"([-+.0-9eE]+)"
     pattern = r"fx\s*:\s*" + number + "".join(rf"[\s,]*{key}\s*:\s*" + number for key in ("fy", "cx", "cy"))
-    found = [np.array([float(one) for one in groups]) for groups in re.findall(pattern, text)]
+    found = [np.array([float(group) for group in groups]) for groups in re.findall(pattern, text)]
     if not found:
         raise FormatError(
             f"{name}: no camera matrix, expected 'fx: .. fy: .. cx: .. cy: ..', as Osmap writes."
@@ -89,21 +89,21 @@ def _map_of(
     sigma: float,
     scale: float,
 ) -> Map:
-    frames.sort(key=lambda one: one[0])
-    points.sort(key=lambda one: one[0])
+    frames.sort(key=lambda frame: frame[0])
+    points.sort(key=lambda point: point[0])
     if not frames:
         raise ValueError("no keyframes")
-    used = sorted({one[2] for one in frames})
+    used = sorted({frame[2] for frame in frames})
     if len(used) > 1 and any(not np.array_equal(cameras[used[0]], cameras[one]) for one in used):
         raise ValueError(f"keyframes have {len(used)} different cameras; a map has one rig")
     world = Map(Camera.pinhole(_IDENTITY, *cameras[used[0]]))
-    matrices = np.stack([one[1] for one in frames])
+    matrices = np.stack([frame[1] for frame in frames])
     cam_T_world = SE3.from_parts(matrices[:, :, 3], SO3.from_matrix(matrices[:, :, :3]).storage)
-    numbers = np.array([one[0] for one in frames], np.int64)
+    numbers = np.array([frame[0] for frame in frames], np.int64)
     ids = world.add_keyframes(numbers * _SECOND, cam_T_world.inverse().storage)
-    landmarks = world.add_landmarks(np.array([one[1] for one in points]).reshape(-1, 3))
+    landmarks = world.add_landmarks(np.array([point[1] for point in points]).reshape(-1, 3))
     frame_of = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
-    point_of = dict(zip([one[0] for one in points], landmarks.tolist(), strict=True))
+    point_of = dict(zip([point[0] for point in points], landmarks.tolist(), strict=True))
     for keyframe, rows in features:
         kept = [row for row in rows if row[0] in point_of]
         if keyframe not in frame_of or not kept:
@@ -179,7 +179,7 @@ def _keyframe(data: bytes) -> tuple[int, np.ndarray, int]:
         if field == 1:
             number = value
         elif field == 2:
-            pose = [one for _, packed in _fields(value) for one in _floats(packed)]
+            pose = [float_ for _, packed in _fields(value) for float_ in _floats(packed)]
         elif field == 3:
             camera = value
     return number, np.array(pose).reshape(3, 4), camera
@@ -238,11 +238,12 @@ def write_osmap(
         if len(cameras) != 1 or cameras[0].model != "pinhole":
             raise OptionError(
                 f"Osmap's files are of one pinhole camera; the map has {len(cameras)}: "
-                f"{', '.join(one.model for one in cameras)}. Undistort pixels first, or write a .vib file."
+                f"{', '.join(camera.model for camera in cameras)}. Undistort pixels first, or write a "
+                ".vib file."
             )
         content = _content(world, cameras[0], sigma, scale)
         lost = sum(int(np.isfinite(world.observations[one]).sum()) for one in ("right", "depth"))
-    fx, fy, cx, cy = (repr(float(one)) for one in cameras[0].intrinsics)
+    fx, fy, cx, cy = (repr(float(intrinsic)) for intrinsic in cameras[0].intrinsics)
     lines = ["%YAML:1.0", "---", "Options: 0", "cameraMatrices:"]
     lines.append(f"   - {{ fx: {fx}, fy: {fy}, cx: {cx}, cy: {cy} }}")
     for part, data in content.items():
@@ -263,23 +264,23 @@ def _content(world: Map, camera: Camera, sigma: float | None, scale: float) -> d
     base = sigma if sigma is not None else float(seen["sigma"].min(initial=np.inf))
     octave = np.rint(np.log(seen["sigma"] / base) / np.log(scale)).clip(0.0)
     keyframes = b"".join(
-        _field(1, _number(1, one) + _field(2, _field(1, matrix.astype("<f4").tobytes())))
-        for one, matrix in zip(frames.ids.tolist(), matrices, strict=True)
+        _field(1, _number(1, id_) + _field(2, _field(1, matrix.astype("<f4").tobytes())))
+        for id_, matrix in zip(frames.ids.tolist(), matrices, strict=True)
     )
     points = b"".join(
-        _field(1, _number(1, one + 1) + _field(2, _numbers(place)))  # 0 would be no map point
-        for one, place in zip(world.landmarks.ids.tolist(), world.landmarks["position"].tolist(), strict=True)
+        _field(1, _number(1, id_ + 1) + _field(2, _numbers(place)))  # 0 would be no map point
+        for id_, place in zip(world.landmarks.ids.tolist(), world.landmarks["position"].tolist(), strict=True)
     )
     row = frames.rows(seen["keyframe"])
     features = b""
-    for k, one in enumerate(frames.ids.tolist()):
+    for k, id_ in enumerate(frames.ids.tolist()):
         mine = np.flatnonzero(row == k)
         values = np.stack([*seen["pixel"][mine].T, np.zeros(len(mine)), octave[mine]], axis=1).tolist()
         rows = [
             _field(2, _number(2, landmark + 1) + _field(3, _numbers(key)))
             for landmark, key in zip(seen["landmark"][mine].tolist(), values, strict=True)
         ]
-        features += _field(1, _number(1, one) + b"".join(rows))
+        features += _field(1, _number(1, id_) + b"".join(rows))
     return {"keyframes": keyframes, "mappoints": points, "features": features}
 
 
@@ -302,5 +303,5 @@ def _field(field: int, data: bytes) -> bytes:
 
 def _numbers(values: list[float]) -> bytes:
     """Floats as fields 1, 2, ..."""
-    parts = [_encoded(k << 3 | _FIXED32) + struct.pack("<f", one) for k, one in enumerate(values, 1)]
+    parts = [_encoded(k << 3 | _FIXED32) + struct.pack("<f", value) for k, value in enumerate(values, 1)]
     return b"".join(parts)

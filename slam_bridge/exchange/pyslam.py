@@ -58,22 +58,22 @@ def read_pyslam_map(path: str | os.PathLike[str], sigma: float = 1.0, scale: flo
 
 
 def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, name: str) -> Map:
-    frames = sorted(frames, key=lambda one: (float(one["timestamp"]), int(one["id"])))
+    frames = sorted(frames, key=lambda frame: (float(frame["timestamp"]), int(frame["id"])))
     if not frames:
         raise FormatError(f"{name}: the map has no keyframes.")
     world = Map(_camera(frames, name))
-    poses = np.stack([_array(one["pose"]).reshape(4, 4) for one in frames])
+    poses = np.stack([_array(frame["pose"]).reshape(4, 4) for frame in frames])
     rotation = SO3.from_matrix(poses[:, :3, :3])
     cam_T_world = SE3.from_parts(poses[:, :3, 3], rotation.storage)
-    stamps = np.rint(np.array([float(one["timestamp"]) for one in frames]) * 1e9).astype(np.int64)
+    stamps = np.rint(np.array([float(frame["timestamp"]) for frame in frames]) * 1e9).astype(np.int64)
     ids = world.add_keyframes(stamps, cam_T_world.inverse().storage)
-    frame_of = {int(one["id"]): k for k, one in enumerate(frames)}
-    positions = np.array([_array(one["pt"]).ravel() for one in points]).reshape(-1, 3)
-    reference = [frame_of.get(_id(one.get("kf_ref")), -1) for one in points]
+    frame_of = {int(frame["id"]): k for k, frame in enumerate(frames)}
+    positions = np.array([_array(point["pt"]).ravel() for point in points]).reshape(-1, 3)
+    reference = [frame_of.get(_id(point.get("kf_ref")), -1) for point in points]
     landmarks = world.add_landmarks(positions, np.where(np.array(reference, int) >= 0, ids[reference], -1))
-    point_of = {int(one["id"]): m for m, one in enumerate(points)}
-    for k, one in enumerate(frames):
-        _add_observations(world, one, int(ids[k]), point_of, landmarks, sigma, scale)
+    point_of = {int(point["id"]): m for m, point in enumerate(points)}
+    for k, frame in enumerate(frames):
+        _add_observations(world, frame, int(ids[k]), point_of, landmarks, sigma, scale)
     return world
 
 
@@ -104,7 +104,10 @@ def _add_observations(
 
 
 def _camera(frames: list[Any], name: str) -> Camera:
-    given = [json.loads(one["camera"]) if isinstance(one["camera"], str) else one["camera"] for one in frames]
+    given = [
+        json.loads(frame["camera"]) if isinstance(frame["camera"], str) else frame["camera"]
+        for frame in frames
+    ]
     first = given[0]
     keys = ("fx", "fy", "cx", "cy", "bf", "width", "height")
     if any(one.get(key) != first.get(key) for one in given for key in keys):
@@ -148,8 +151,8 @@ def _content(world: Map, scale: float, sigma: float | None) -> dict[str, Any]:
     if len(cameras) != 1 or cameras[0].model != "pinhole" or cameras[0].resolution is None:
         raise OptionError(
             "pySLAM's maps are of one pinhole camera with a resolution; this one has "
-            f"{', '.join(one.model for one in cameras) or 'none'}. Undistort pixels first, or write a "
-            ".vib file."
+            f"{', '.join(each_camera.model for each_camera in cameras) or 'none'}. Undistort pixels first, "
+            "or write a .vib file."
         )
     camera, seen, frames = cameras[0], world.observations, world.keyframes
     cam_T_world = (SE3(frames["world_T_body"]) * SE3(camera.body_T_cam)).inverse()
@@ -233,7 +236,7 @@ def _keyframe(
         "_pose_Tcp": np.eye(4).tolist(),
         "is_Tcw_GBA_valid": False,
         "parent": int(frames.ids[k - 1]) if k else None,
-        "children": [int(one) for one in frames.ids[k + 1 : k + 2]],
+        "children": [int(id_) for id_ in frames.ids[k + 1 : k + 2]],
         "loop_edges": [],
         "not_to_erase": False,
         "connected_keyframes_weights": [],
@@ -256,7 +259,7 @@ def _points(world: Map, places: np.ndarray) -> list[dict[str, Any]]:
     pairs = np.stack([seen["keyframe"], places], axis=1)[order].tolist()
     number = dict(zip(world.keyframes.ids.tolist(), range(len(world.keyframes)), strict=True))
     found = []
-    for m, (one, place, reference) in enumerate(
+    for m, (id_, place, reference) in enumerate(
         zip(
             landmarks.ids.tolist(),
             landmarks["position"].tolist(),
@@ -268,7 +271,7 @@ def _points(world: Map, places: np.ndarray) -> list[dict[str, Any]]:
         seen_from = reference if reference >= 0 else (views[0][0] if views else None)
         found.append(
             {
-                "id": one,
+                "id": id_,
                 "_observations": views,
                 "_frame_views": [],
                 "_is_bad": False,

@@ -97,7 +97,9 @@ def write_tumvi(folder: Path, sensors: Sensors, motion: Motion, imu: SimulatedIm
     write_csv(folder / "mav0/mocap0/data.csv", _POSE_HEADER, motion.stamps, _w_first(motion.world_T_body))
     (folder / "dso").mkdir(parents=True, exist_ok=True)
     cameras = zip(sensors.rig.names, sensors.rig, strict=True)
-    (folder / "dso/camchain.yaml").write_text("".join(_kalibr_camera(name, one) for name, one in cameras))
+    (folder / "dso/camchain.yaml").write_text(
+        "".join(_kalibr_camera(name, camera) for name, camera in cameras)
+    )
     (folder / "dso/imu_config.yaml").write_text(_kalibr_imu(sensors))
 
 

@@ -104,10 +104,10 @@ def write_kitti(
         (drive / "oxts" / "data" / f"{row:010d}.txt").write_text(line + "\n")
     _write_calibration(folder / date, rig, is_rectified)
     images = [drive / f"image_{number}" for number in NUMBERS]
-    for one in images:
-        (one / "data").mkdir(parents=True)
-        _write_stamps(one, stamps)
-    return [one / "data" for one in images]
+    for image in images:
+        (image / "data").mkdir(parents=True)
+        _write_stamps(image, stamps)
+    return [image / "data" for image in images]
 
 
 _STATUS = ("0.05", "0.02", "4", "10", "4", "4", "0")

@@ -126,7 +126,7 @@ class Renderer:
 
     def _visible(self, origin: np.ndarray, rotation: np.ndarray) -> list[int]:
         """Numbers of the boxes that some block may see."""
-        return [k for k, one in enumerate(self._boxes) if k and self._meets(one, origin, rotation).any()]
+        return [k for k, box in enumerate(self._boxes) if k and self._meets(box, origin, rotation).any()]
 
     def _meets(self, box: Box, origin: np.ndarray, rotation: np.ndarray) -> np.ndarray:
         """(blocks,) bool: the cone of the block meets the bounding sphere of the box."""

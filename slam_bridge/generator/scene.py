@@ -69,7 +69,7 @@ class Scene:
         return {
             "place": self.place,
             "room": _describe(self.room),
-            "boxes": [_describe(one) for one in self.boxes],
+            "boxes": [_describe(box) for box in self.boxes],
             **self.sources,
         }
 

@@ -37,9 +37,9 @@ class Texture:
         levels = [self.grey]
         while len(levels) < LEVELS and min(levels[-1].shape) > 1:
             levels.append(_halved(levels[-1]))
-        sizes = np.array([one.shape for one in levels], np.int32)
+        sizes = np.array([level.shape for level in levels], np.int32)
         begins = np.concatenate([[0], np.cumsum(sizes.prod(axis=1))[:-1]]).astype(np.int32)
-        return np.concatenate([one.ravel() for one in levels]), begins, sizes[:, 0], sizes[:, 1]
+        return np.concatenate([level.ravel() for level in levels]), begins, sizes[:, 0], sizes[:, 1]
 
     def sample(self, across: np.ndarray, down: np.ndarray, footprint: np.ndarray) -> np.ndarray:
         """Grey (n,) float32 at places (n,) [m], averaged over about footprint (n,) [m]."""

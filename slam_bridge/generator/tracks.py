@@ -90,8 +90,8 @@ def _all_tracks(
     rig: Rig, poses: np.ndarray, scene: Scene, count: int, generator: np.random.Generator
 ) -> Tracks:
     """About `count` landmarks with all observations that are possible, the likeliest of each first."""
-    boxes = KDTree([one.centre for one in scene.boxes]) if scene.boxes else None
-    radius = max((float(np.linalg.norm(one.half)) for one in scene.boxes), default=0.0)
+    boxes = KDTree([box.centre for box in scene.boxes]) if scene.boxes else None
+    radius = max((float(np.linalg.norm(box.half)) for box in scene.boxes), default=0.0)
     places = KDTree(poses[:, :3])
     share = np.bincount(generator.integers(0, len(poses), count), minlength=len(poses))
     parts, points, total = [], [], 0
@@ -182,7 +182,7 @@ def _observable(
         rows[0].append(i[~hidden])
         rows[1].append(others[j[~hidden]])
         rows[2].append(np.full(np.count_nonzero(~hidden), number))
-    return [np.concatenate(one) for one in rows]
+    return [np.concatenate(row) for row in rows]
 
 
 def _hidden(origins: np.ndarray, lines: np.ndarray, around: list[Box]) -> np.ndarray:

@@ -47,12 +47,15 @@ class Tracks:
 
     def keep(self, mask: np.ndarray) -> Tracks:
         """Some of them."""
-        return Tracks(*(getattr(self, one.name)[mask] for one in fields(self)))
+        return Tracks(*(getattr(self, field.name)[mask] for field in fields(self)))
 
     def joined(self, more: Tracks) -> Tracks:
         """These and more."""
         return Tracks(
-            *(np.concatenate([getattr(self, one.name), getattr(more, one.name)]) for one in fields(self))
+            *(
+                np.concatenate([getattr(self, field.name), getattr(more, field.name)])
+                for field in fields(self)
+            )
         )
 
 

@@ -188,7 +188,9 @@ class KeyframeMaker:
         """Landmarks of tracks whose oldest ray and present one meet; tracks whose rays miss are dropped."""
         pending = np.flatnonzero(tracks.landmark < 0)
         frames = self._world.keyframes
-        older = [one for one in self.views if one is not view and one.keyframe in frames]
+        older = [
+            each_view for each_view in self.views if each_view is not view and each_view.keyframe in frames
+        ]
         if not len(pending) or not older:
             return tracks
         origin, first_ray = np.full((len(pending), 3), np.nan), np.full((len(pending), 3), np.nan)

@@ -300,7 +300,7 @@ class Mapper:
         if options.final_ba and len(self._world.keyframes) > 2:
             found = self._whole("final")
         if options.is_inertial and not self._tracker.is_inertial:
-            tried = [one["refused"] for one in self.steps if one["step"] == "inertial initialization"]
+            tried = [step["refused"] for step in self.steps if step["step"] == "inertial initialization"]
             return "the IMU was never initialized. " + (tried or ["There were too few keyframes for it."])[-1]
         if not options.is_inertial or options.is_stereo or found is None:
             return ""

@@ -81,12 +81,12 @@ class PipelineOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise OptionError(f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(MODES)}.")
-        for one in fields(self):
-            least = {"int": 1, "float": 0.0}.get(str(one.type))
-            value = getattr(self, one.name)
+        for option in fields(self):
+            least = {"int": 1, "float": 0.0}.get(str(option.type))
+            value = getattr(self, option.name)
             if least is not None and not (value >= least and value > 0.0):
                 rule = "at least 1" if least else "> 0"
-                raise OptionError(f"PipelineOptions.{one.name} is {value}, must be {rule}.")
+                raise OptionError(f"PipelineOptions.{option.name} is {value}, must be {rule}.")
         if sorted(self.refine_seconds) != list(self.refine_seconds):
             raise OptionError(f"PipelineOptions.refine_seconds is {self.refine_seconds}, must ascend.")
 

@@ -78,7 +78,7 @@ class PlaceIndex:
     def query(self, descriptor: np.ndarray, before: int, most: int = 3) -> list[Place]:
         """Keyframes up to `before` [ns] that most of a view's descriptors speak for, best first."""
         with self._lock:
-            old = [one for one in self._samples if self.places[one].stamp <= before]
+            old = [sample for sample in self._samples if self.places[sample].stamp <= before]
             if not old or not len(descriptor):
                 return []
             wanted = descriptor[:: -(-len(descriptor) // (8 * SAMPLE))]

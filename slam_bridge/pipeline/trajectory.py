@@ -53,7 +53,7 @@ class FrameLog:
         if not self._stamps:
             return np.zeros(0, np.int64), np.zeros((0, 7))
         places = self._places(world)
-        anchors = SE3(np.stack([places[one] for one in self._keyframes]))
+        anchors = SE3(np.stack([places[keyframe] for keyframe in self._keyframes]))
         relative = self._corrected(np.stack(self._relative), places)
         poses = np.array((anchors * SE3(relative)).storage)
         poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)

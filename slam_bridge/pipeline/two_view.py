@@ -113,7 +113,9 @@ def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0)
     )
     if essential is None or essential.shape[0] < 3:
         return None
-    candidates = [one for k in range(0, essential.shape[0], 3) for one in _motions(essential[k : k + 3])]
+    candidates = [
+        motion for k in range(0, essential.shape[0], 3) for motion in _motions(essential[k : k + 3])
+    ]
     candidates += _motions_of_plane(planes[0], planes[1], sigma)
     found = [_checked(motion, ray_a, ray_b, sigma) for motion in candidates]
     counts = [int(one.inliers.sum()) for one in found]
@@ -135,7 +137,7 @@ def _motions_of_plane(
     if homography is None:
         return []
     _, turns, shifts, _ = cv2.decomposeHomographyMat(homography, np.eye(3))
-    pairs = zip(turns, (np.ravel(one) for one in shifts), strict=True)
+    pairs = zip(turns, (np.ravel(shift) for shift in shifts), strict=True)
     return [(turn, shift / np.linalg.norm(shift)) for turn, shift in pairs if np.linalg.norm(shift) > 1e-6]
 
 

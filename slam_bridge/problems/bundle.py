@@ -281,7 +281,7 @@ def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]
     views = np.bincount(pairs[:, 0], minlength=len(s.landmarks))
     of_frame = np.bincount(seen.keyframe[inliers], minlength=len(s.keyframes))
     of_frame[s.pose_prior_keyframe] += 1
-    in_prior = [one.owner[one.kind != LANDMARK] for one in s.priors]
+    in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
     of_frame[np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))] += 1
     loose = (views < 2) & (np.bincount(seen.landmark[metric], minlength=len(s.landmarks)) == 0)
     if s.points_fixed:

@@ -87,7 +87,7 @@ def _sharing(world: Map, min_shared: int) -> np.ndarray:
     seen.data[:] = 1  # two cameras of one keyframe count once
     shared = triu(seen @ seen.T, k=1).tocoo()
     enough = shared.data >= min_shared
-    ends = [world.keyframes.ids[one[enough]] for one in shared.coords]
+    ends = [world.keyframes.ids[coord[enough]] for coord in shared.coords]
     return np.stack(ends, axis=1)
 
 
@@ -131,8 +131,8 @@ def essential_graph_optimization(
     if not held_mask.any():
         raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
     start = np.concatenate([poses, np.ones((len(poses), 1))], axis=1)
-    for one, similarity in (corrected or {}).items():
-        start[int(np.searchsorted(ids, one))] = similarity
+    for key, similarity in (corrected or {}).items():
+        start[int(np.searchsorted(ids, key))] = similarity
     clock.lap("select")
     graph, loop_set = _graph(mode, ids, start, held_mask, links, closures, options)
     clock.lap("build")
@@ -152,7 +152,7 @@ def essential_graph_optimization(
     clock.lap("landmarks")
     turned = _turned(velocity, poses, found)
     states = States(
-        ids[~held_mask], found[~held_mask, :7], turned[~held_mask], *(one[~held_mask] for one in biases)
+        ids[~held_mask], found[~held_mask, :7], turned[~held_mask], *(biase[~held_mask] for biase in biases)
     )
     if options.update and summary.is_usable:
         _write(world, ids, found, turned, moved, loop_ids, inliers)

@@ -257,7 +257,10 @@ class FrameGraph:
         algorithm.start(self.solver, np.nan)
         inliers, chi2 = holds.copy(), np.where(holds, 0.0, np.inf)
         judging = {
-            "edges": [(number, one.weight, one.observation) for number, one in self._judged_groups()],
+            "edges": [
+                (number, judged_group.weight, judged_group.observation)
+                for number, judged_group in self._judged_groups()
+            ],
             "limits": limits.tolist(),
             "rounds": options.rounds,
             "robust_rounds": 0 if options.kernel is None else (options.rounds + 1) // 2,
@@ -354,7 +357,9 @@ class FrameGraph:
         """(7,) of one of the graph's poses, with a unit quaternion."""
         vertices = self._poses
         if self._is_ahead and self._solver is not None:
-            number = [one is vertices for one in self._solver.structure.selection.vertex_sets].index(True)
+            number = [
+                vertex_set is vertices for vertex_set in self._solver.structure.selection.vertex_sets
+            ].index(True)
             return pose_of(self._solver.snapshot()[number][row])
         pose = vertices.estimate[row].copy()
         pose[3:] /= np.linalg.norm(pose[3:])
@@ -374,7 +379,7 @@ def _refuse_non_finite(seen: FrameObservations) -> None:
 
 def _empty_edges(graph: graphopt.Graph, tag: str, count: int, camera: np.ndarray) -> EdgeSet:
     """Edges that see a point ahead of each camera; who of them takes part is said later."""
-    kind = next(one for one in _EDGE_TYPES if one.tag == tag)
+    kind = next(edge_type for edge_type in _EDGE_TYPES if edge_type.tag == tag)
     dim = kind.residual_dim
     second = [3 if kind is visual_inertial.EdgePoseStereo else 2][: len(kind.parameters) - 1]
     measurement = np.zeros((count, kind.measurement_dim))

@@ -211,15 +211,15 @@ def _deviations(
     if not options.with_scale:
         del names["log_scale"]
     try:
-        blocks = compute_marginals(graph, [(one, one) for one in names.values()])
+        blocks = compute_marginals(graph, [(each_name, each_name) for each_name in names.values()])
     except SolverError:
         return dict.fromkeys(names, np.inf)
     edges = len(graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))
     freedom = 9 * edges + 6 - (3 * (edges + 1) + 8 + int(options.with_scale))
     factor = max(1.0, summary.final_chi2 / max(freedom, 1))
     result = {}
-    for name, one in names.items():
-        largest = float(np.linalg.eigvalsh(blocks[one, one])[-1])
+    for name, each_name in names.items():
+        largest = float(np.linalg.eigvalsh(blocks[each_name, each_name])[-1])
         is_bias = name.endswith("bias")  # a prior holds these, which chi2 does not doubt
         result[name] = float(np.sqrt(largest * (1.0 if is_bias else factor))) if largest > 0.0 else np.inf
     return result
@@ -252,7 +252,7 @@ def _in_metres(
     turn, n = SO3(map_R_world).inverse(), len(poses)
     rotation = np.asarray((turn * SE3(poses).rotation).storage)
     placed = np.concatenate([scale * np.asarray(turn.act(poses[:, :3])), rotation], axis=1)
-    spread = [np.tile(one, (n, 1)) for one in biases]
+    spread = [np.tile(biase, (n, 1)) for biase in biases]
     return States(np.arange(n), placed, scale * np.asarray(turn.act(velocity)), *spread)
 
 
@@ -282,7 +282,7 @@ def inertial_initialization(
         chain = _chain(world, keyframes)
         links = _links(world, chain)
         poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
-        imu = [world.preintegrated[one] for one in links]
+        imu = [world.preintegrated[link] for link in links]
     clock.lap("select")
     start = initialize(poses, imu, initial, **changes)
     clock.lap("inertial only")
@@ -323,7 +323,7 @@ def _refined(
     result = full_inertial_ba(world, options=inner)
     clock.lap("visual-inertial")
     poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
-    again = initialize(poses, [world.preintegrated[one] for one in links], initial, **changes)
+    again = initialize(poses, [world.preintegrated[link] for link in links], initial, **changes)
     clock.lap("scale refinement")
     if again.is_usable and not clock.is_over and abs(np.log(again.scale)) > _REFINED:
         _apply(world, chain, links, again)
@@ -344,7 +344,7 @@ def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart
             world.keyframes[name][rows] = getattr(start.keyframes, name)
         world.keyframes["has_states"][rows] = True
         biases = start.keyframes.gyro_bias[0], start.keyframes.acc_bias[0]
-        world.set_imu(links, [world.preintegrated[one].reintegrated(*biases) for one in links])
+        world.set_imu(links, [world.preintegrated[link].reintegrated(*biases) for link in links])
 
 
 def _chain(world: Map, keyframes: Any) -> np.ndarray:
@@ -358,8 +358,8 @@ def _chain(world: Map, keyframes: Any) -> np.ndarray:
 def _links(world: Map, chain: np.ndarray) -> list[int]:
     """Ids of the IMU measurements along a chain of keyframes."""
     known = {
-        (int(a), int(b)): int(one)
-        for a, b, one in zip(world.imu["first"], world.imu["second"], world.imu.ids, strict=True)
+        (int(a), int(b)): int(id_)
+        for a, b, id_ in zip(world.imu["first"], world.imu["second"], world.imu.ids, strict=True)
     }
     missing = [(a, b) for a, b in pairwise(chain.tolist()) if (a, b) not in known]
     if missing or len(chain) < 3:

@@ -67,7 +67,7 @@ def marginalize(
 
 
 def _remove(world: Map, gone: np.ndarray, points: np.ndarray, absorbed: list[MarginalPrior]) -> None:
-    world.priors = [one for one in world.priors if not any(one is other for other in absorbed)]
+    world.priors = [prior for prior in world.priors if not any(prior is other for other in absorbed)]
     world.remove_landmarks(points)
     world.remove_keyframes(gone, join_imu=False)
 
@@ -77,9 +77,9 @@ def _involved(
 ) -> tuple[Selection, list[MarginalPrior]]:
     """Selection of all edges that have a state that goes; the priors among them."""
     absorbed = [
-        one
-        for one in world.priors
-        if np.isin(one.keyframes, gone).any() or np.isin(one.landmarks, points).any()
+        prior
+        for prior in world.priors
+        if np.isin(prior.keyframes, gone).any() or np.isin(prior.landmarks, points).any()
     ]
     frames = [gone, *(one.keyframes for one in absorbed)]
     for a, b in (("first", "second"), ("second", "first")):
@@ -134,7 +134,7 @@ def _prior(
     goes = np.zeros(len(b), bool)
     for *_, rows, is_gone, _ in names:
         goes[rows] = is_gone
-    kept = [one for one in names if not one[3]]
+    kept = [name for name in names if not name[3]]
     if not kept:
         return None, summary
     h, b = eliminated(h, b, goes)

@@ -119,7 +119,7 @@ class InertialFrameGraph(FrameGraph):
 
     def state_in_row(self, row: int) -> FrameState:
         """The frame's state (0) or the previous one (1), as found."""
-        return FrameState(self.pose_in_row(row), *(one.estimate[row].copy() for one in self._vectors))
+        return FrameState(self.pose_in_row(row), *(vector.estimate[row].copy() for vector in self._vectors))
 
 
 def _full(dim: int) -> np.ndarray:
@@ -173,7 +173,7 @@ def pose_inertial_optimization(
     return Result(
         "pose_inertial_optimization",
         summary,
-        States(np.array([owner]), state.world_T_body[None], *(one[None] for one in state.vectors)),
+        States(np.array([owner]), state.world_T_body[None], *(vector[None] for vector in state.vectors)),
         observations=np.arange(len(seen)),
         inliers=inliers,
         observation_chi2=chi2,

@@ -90,7 +90,9 @@ class Result:
         """
         if self.covariance_of is None:
             raise graphopt.errors.OptionError(f"{self.problem} has no covariances.")
-        wanted = [("keyframe", int(one)) for one in keyframes] + [("landmark", int(one)) for one in landmarks]
+        wanted = [("keyframe", int(keyframe)) for keyframe in keyframes] + [
+            ("landmark", int(landmark)) for landmark in landmarks
+        ]
         return self.covariance_of(wanted)
 
     def report(self) -> str:

@@ -89,7 +89,7 @@ def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:
     Images that data.csv lists but that are not there are left out; the last value says so, or is empty.
     """
     table, folder = camera / "data.csv", camera / "data" if (camera / "data").is_dir() else camera
-    files = {one.name: one for one in folder.iterdir()}
+    files = {path.name: path for path in folder.iterdir()}
     note, pairs = "", []
     if table.is_file():
         pairs = [(stamp, folder / name) for stamp, name in _listed(table)]
@@ -99,9 +99,9 @@ def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:
         pairs = [pair for pair in pairs if pair[1].name in files]
     else:
         pairs = [
-            (int(one.stem), one)
-            for one in files.values()
-            if one.suffix.lower() in IMAGES and one.stem.isdigit()
+            (int(file.stem), file)
+            for file in files.values()
+            if file.suffix.lower() in IMAGES and file.stem.isdigit()
         ]
     pairs = sorted(pairs)
     if len(pairs) < 2:

@@ -121,7 +121,10 @@ def _camera(
     model: str, distortion: Any, intrinsics: Any, coefficients: Any, body_T_cam: np.ndarray, **rest: Any
 ) -> Camera:
     """Camera of Kalibr's names; intrinsics are in the order of its wiki."""
-    numbers, extra = [float(one) for one in intrinsics], [float(one) for one in coefficients or ()]
+    numbers, extra = (
+        [float(intrinsic) for intrinsic in intrinsics],
+        [float(coefficient) for coefficient in coefficients or ()],
+    )
     kind = _DISTORTIONS.get(str(distortion or "").lower())
     if model == "pinhole" and (kind == "none" or (kind == "radtan" and not any(extra))):
         return Camera(body_T_cam, "pinhole", np.array(numbers), **rest)
@@ -272,11 +275,11 @@ def _sensor(content: Content, path: Path) -> Calibration:
 
 def _euroc_folder(path: Path) -> Calibration:
     root = path / "mav0" if (path / "mav0").is_dir() else path
-    cameras = [_read(one) for one in sorted(root.glob("cam*/sensor.yaml"))]
+    cameras = [_read(each_path) for each_path in sorted(root.glob("cam*/sensor.yaml"))]
     imu = root / "imu0" / "sensor.yaml"
     if not cameras and not imu.is_file():
         raise FormatError(f"{path}: holds neither cam0/sensor.yaml nor imu0/sensor.yaml.")
-    rig = Rig([one.rig[0] for one in cameras if one.rig is not None]) if cameras else None
+    rig = Rig([camera.rig[0] for camera in cameras if camera.rig is not None]) if cameras else None
     return Calibration(rig).joined(_read(imu) if imu.is_file() else Calibration())
 
 

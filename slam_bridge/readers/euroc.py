@@ -85,14 +85,14 @@ def read_states(path: PathLike) -> StateTable:
 def _read_table(path: PathLike, widths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Stamps (n,) int64 and the other columns (n, width)."""
     data, name = read_bytes(path), os.fspath(path)
-    first = next((one for one in data.splitlines() if one.strip() and not one.startswith(b"#")), None)
+    first = next((line for line in data.splitlines() if line.strip() and not line.startswith(b"#")), None)
     if first is None:
         raise FormatError(f"{name}: holds no samples, only comments and blank lines.")
     width = first.count(b",")
     if width not in widths:
         raise FormatError(
             f"{name}: the first line of numbers has {width + 1} columns separated by commas, "
-            f"expected {' or '.join(str(one + 1) for one in widths)}."
+            f"expected {' or '.join(str(each_width + 1) for each_width in widths)}."
         )
     columns = [("stamp", np.int64), ("values", np.float64, (width,))]
     try:

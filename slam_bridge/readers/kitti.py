@@ -53,7 +53,7 @@ def _open_odometry(folder: Path) -> Sequence:
     calibration = folder / "calib.txt"
     lines, body_T_rectified = read_lines(calibration), SE3(np.array(SE3.identity_storage))
     matrices = [matrix_of(lines, f"P{name[-1]}", (3, 4), calibration) for name in names]
-    rig = Rig([projecting(one, body_T_rectified, f"cam{k}") for k, one in enumerate(matrices)])
+    rig = Rig([projecting(matrix, body_T_rectified, f"cam{k}") for k, matrix in enumerate(matrices)])
     name = folder.resolve().name
     return Sequence(name, "kitti", rig, stamps[rows], paths, truth=_truth(folder, name, stamps), notes=notes)
 
@@ -63,7 +63,8 @@ def _frames(
 ) -> tuple[np.ndarray, tuple[tuple[Path, ...], ...], tuple[str, ...]]:
     """Rows of times.txt that all cameras have an image of, these images, and what was left out."""
     numbered = [
-        {int(one.stem): one for one in (folder / name).glob("*.png") if one.stem.isdigit()} for name in names
+        {int(path.stem): path for path in (folder / name).glob("*.png") if path.stem.isdigit()}
+        for name in names
     ]
     rows = sorted(set.intersection(*(set(one) for one in numbered)))
     if len(rows) < 2 or rows[-1] >= num_times:
@@ -80,7 +81,7 @@ def _frames(
 
 def _truth(folder: Path, name: str, stamps: np.ndarray) -> StateTable | None:
     places = (folder.resolve().parent.parent / "poses" / f"{name}.txt", folder / "poses.txt")
-    file = next((one for one in places if one.is_file()), None)
+    file = next((place for place in places if place.is_file()), None)
     if file is None:
         return None
     poses = read_kitti(file)[: len(stamps)]

@@ -83,7 +83,7 @@ def read_lines(path: Path) -> dict[str, np.ndarray]:
     for line in path.read_text().splitlines():
         name, _, rest = line.partition(":")
         try:
-            found[name.strip()] = np.array([float(one) for one in rest.split()])
+            found[name.strip()] = np.array([float(word) for word in rest.split()])
         except ValueError:
             continue  # dates
     return found
@@ -126,9 +126,9 @@ class _Calibration:
             raise SequenceError(f"{path}: missing; unpack the calibration of that day beside the drives.")
         lines = read_lines(path)
         steps = [path.parent / "calib_imu_to_velo.txt", path.parent / "calib_velo_to_cam.txt"]
-        if not all(one.is_file() for one in steps):
+        if not all(step.is_file() for step in steps):
             return cls(path, lines, SE3(_turned(lines, "R_rect_00", path)).inverse(), False)
-        velo_T_body, cam_T_velo = (_rigid(read_lines(one), "R", "T", one) for one in steps)
+        velo_T_body, cam_T_velo = (_rigid(read_lines(step), "R", "T", step) for step in steps)
         return cls(path, lines, (cam_T_velo * velo_T_body).inverse(), True)
 
     def rectified(self, number: str, name: str) -> Camera:
@@ -182,10 +182,12 @@ def _frames(
     cameras = [_images(folder / name) for name in names]
     stamps, files = cameras[0]
     if len(cameras) == 1:
-        return stamps, tuple((one,) for one in files), []
+        return stamps, tuple((file,) for file in files), []
     other, theirs = cameras[1]
     if is_rectified:
-        rows = np.array([{one.name: k for k, one in enumerate(theirs)}.get(one.name, -1) for one in files])
+        rows = np.array(
+            [{their.name: k for k, their in enumerate(theirs)}.get(file.name, -1) for file in files]
+        )
     else:
         rows = _nearest(stamps, other)
     has = np.flatnonzero(rows >= 0)
@@ -202,8 +204,8 @@ def _frames(
 def _images(camera: Path) -> tuple[np.ndarray, list[Path]]:
     """Stamps [ns] and files of one camera; file N was taken at line N of timestamps.txt."""
     stamps = read_stamps(camera / "timestamps.txt")
-    files = sorted(one for one in (camera / "data").glob("*.png") if one.stem.isdigit())
-    numbers = np.array([int(one.stem) for one in files], int)
+    files = sorted(each_path for each_path in (camera / "data").glob("*.png") if each_path.stem.isdigit())
+    numbers = np.array([int(file.stem) for file in files], int)
     if len(numbers) and numbers[-1] >= len(stamps):
         raise SequenceError(
             f"{camera}: image {files[-1].name} has no line in timestamps.txt, which has {len(stamps)}."
@@ -219,7 +221,7 @@ def read_stamps(path: Path) -> np.ndarray:
     """Times datetime64[ns] of lines such as 2011-09-30 12:40:25.074389760; empty lines are not-a-time."""
     if not path.is_file():
         raise SequenceError(f"{path}: missing.")
-    lines = [one.strip().replace(" ", "T") or "NaT" for one in path.read_text().splitlines()]
+    lines = [line.strip().replace(" ", "T") or "NaT" for line in path.read_text().splitlines()]
     try:
         return np.array(lines, "datetime64[ns]")
     except ValueError as error:
@@ -309,12 +311,12 @@ def read_oxts(folder: Path, stamps: np.ndarray | None = None) -> tuple[Records, 
     """
     table = folder / "timestamps.txt"
     times = read_stamps(table) if stamps is None or table.is_file() else stamps.astype("datetime64[ns]")
-    files = sorted(one for one in (folder / "data").glob("*.txt") if one.stem.isdigit())
-    files = [one for one in files if int(one.stem) < len(times) and not np.isnat(times[int(one.stem)])]
+    files = sorted(each_path for each_path in (folder / "data").glob("*.txt") if each_path.stem.isdigit())
+    files = [file for file in files if int(file.stem) < len(times) and not np.isnat(times[int(file.stem)])]
     if len(files) < 2:
         raise SequenceError(f"{folder}: {len(files)} records with a time, expected data/0000000000.txt, ...")
-    order = times[[int(one.stem) for one in files]].astype(np.int64)
-    values = np.array([_record(one) for one in files])
+    order = times[[int(file.stem) for file in files]].astype(np.int64)
+    values = np.array([_record(file) for file in files])
     kept = np.argsort(order, kind="stable")
     kept = kept[np.append(True, np.diff(order[kept]) > 0)]
     found = Records(order[kept], values[kept])
@@ -330,7 +332,7 @@ def read_oxts(folder: Path, stamps: np.ndarray | None = None) -> tuple[Records, 
 
 def _record(path: Path) -> list[float]:
     try:
-        values = [float(one) for one in path.read_text().split()]
+        values = [float(word) for word in path.read_text().split()]
     except ValueError:
         values = []
     if len(values) != _NUM_VALUES or not np.isfinite(values).all():

@@ -70,7 +70,7 @@ class Sequence:
                 f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --mode mono."
             )
         rig = Rig(list(self.rig)[:count])
-        return replace(self, rig=rig, paths=tuple(one[:count] for one in self.paths))
+        return replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths))
 
     def of_camera(self) -> Sequence:
         """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""

@@ -35,7 +35,7 @@ def find_sequences(kind: str, root: str | Path, names: Iterable[str] | None = No
         raise SequenceError(f"{root}: no such folder.")
     found = (_find_kitti if kind == "kitti" else _find_asl)(root)
     if not found:
-        packed = sorted(one.name for one in root.iterdir() if one.name.endswith(_PACKED))
+        packed = sorted(path.name for path in root.iterdir() if path.name.endswith(_PACKED))
         hint = f" Unpack {', '.join(packed[:3])} there first." if packed else ""
         raise SequenceError(f"{root}: holds no sequence of {kind}. Expected {_EXPECTED[kind]}.{hint}")
     if names is None:
@@ -63,22 +63,24 @@ def _find_asl(root: Path) -> dict[str, Path]:
         root = root.parent
     found = {}
     for pattern in ("mav0", "*/mav0", "*/*/mav0", "*/*/*/mav0"):
-        for one in sorted(root.glob(pattern)):
-            if (one / "cam0").is_dir():
-                found.setdefault(one.parent.resolve().name, one.parent)
+        for path in sorted(root.glob(pattern)):
+            if (path / "cam0").is_dir():
+                found.setdefault(path.parent.resolve().name, path.parent)
     for pattern in ("cam0", "*/cam0", "*/*/cam0"):  # extracted from bags by Kalibr
-        for one in sorted(root.glob(pattern)):
-            if one.parent.name != "mav0" and any(path.suffix.lower() in IMAGES for path in one.iterdir()):
-                found.setdefault(one.parent.resolve().name, one.parent)
+        for each_path in sorted(root.glob(pattern)):
+            if each_path.parent.name != "mav0" and any(
+                path.suffix.lower() in IMAGES for path in each_path.iterdir()
+            ):
+                found.setdefault(each_path.parent.resolve().name, each_path.parent)
     return found
 
 
 def _find_kitti(root: Path) -> dict[str, Path]:
     found = {}
     for folders in ([root], *(sorted(root.glob(pattern)) for pattern in ("*", "*/*", "*/*/*"))):
-        for one in folders:
-            if is_odometry(one) or is_drive(one):
-                found.setdefault(one.resolve().name, one)
+        for folder in folders:
+            if is_odometry(folder) or is_drive(folder):
+                found.setdefault(folder.resolve().name, folder)
     return found
 
 

@@ -32,9 +32,9 @@ def test_distributed(file, tmp_path):
     assert done.stdout.count("termination") == 1 and "rank 1 on" in done.stdout
     assert (tmp_path / "c.npz").exists()
     graph = graphopt.read(file)
-    for one in graph.vertex_sets:
-        if one.type.role == "point":
-            one.marginalized = True
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.type.role == "point":
+            vertex_set.marginalized = True
     assert document["final_chi2"] == pytest.approx(graphopt.optimize(graph, "lm").final_chi2, rel=1e-9)
     assert graphopt.read(out).chi2() == pytest.approx(document["final_chi2"], rel=1e-6)
 
@@ -51,7 +51,7 @@ def test_distributed(file, tmp_path):
 )
 def test_what_cannot_be(file, arguments, words):
     """One sentence, and a status that is not 0."""
-    done = launch(2, *COMMAND, *(one.format(file=file) for one in arguments))
+    done = launch(2, *COMMAND, *(argument.format(file=file) for argument in arguments))
     assert done.returncode != 0
     assert words in done.stderr and "Traceback" not in done.stderr
 

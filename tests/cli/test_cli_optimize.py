@@ -266,7 +266,7 @@ def test_a_graph_that_the_output_cannot_hold_is_refused_before_the_work(tmp_path
     monkeypatch.setattr(graphopt, "optimize", lambda *words, **named: pytest.fail("optimized"))
     assert main(["optimize", str(path), "-i", "2", "-o", str(out)]) == 2
     assert "TORO's format has no line for" in capsys.readouterr().err
-    assert [one.name for one in tmp_path.iterdir()] == ["scene.g2o"]
+    assert [each_path.name for each_path in tmp_path.iterdir()] == ["scene.g2o"]
     with_roots = tmp_path / "singular.g2o"
     lines = "VERTEX_SE2 0 0 0 0\nVERTEX_SE2 1 1 0 0\nEDGE_SE2 0 1 1 0 0 1 0 0 1 0 0\n"
     with_roots.write_text(lines)

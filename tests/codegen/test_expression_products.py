@@ -221,11 +221,11 @@ def test_ends_are_told():
     """Nothing to save without a robust kernel; Jacobians of few numbers."""
     plain = signature_of("EDGE_OBSERVATION_BAL", kernel=0)
     cuts = [view_cut(plain, slot, (1 - slot,), "mixed", Balance(), False) for slot in (0, 1)]
-    assert [one.where for one in cuts] == ["inputs"] * 2 and schedule_of(cuts) == "matrix-free"
+    assert [cut.where for cut in cuts] == ["inputs"] * 2 and schedule_of(cuts) == "matrix-free"
     assert cuts[0].use == cuts[0].without
     poses = signature_of("EDGE_SE2", kernel=0)  # five numbers are all that its Jacobians have
     cuts = [view_cut(poses, slot, (1 - slot,), "double", Balance(4.0, 32.0), False) for slot in (0, 1)]
-    assert [one.where for one in cuts] == ["outputs"] * 2 and schedule_of(cuts) == "jacobians"
+    assert [cut.where for cut in cuts] == ["outputs"] * 2 and schedule_of(cuts) == "jacobians"
     between = view_cut(signature_of("EDGE_OBSERVATION_BAL"), 0, (1,), "double", Balance(), False)
     assert schedule_of([cuts[0], between]) == "expressions"
 

@@ -44,7 +44,9 @@ class Union:
             case.x, case.parameters = cases[0].x, cases[0].parameters
         self.members = [(case, slot) for case in cases]
         kinds = cases[0].type.vertices
-        self.members += [(cases[0], k) for k, one in enumerate(kinds) if k != slot and one is kinds[slot]]
+        self.members += [
+            (cases[0], k) for k, each_kind in enumerate(kinds) if k != slot and each_kind is kinds[slot]
+        ]
         self.slot, self.dim, self.cases = slot, kinds[slot].tangent_dim, cases
         self.views = [case.view(own, False) for case, own in self.members]
         as_solver = [
@@ -210,7 +212,7 @@ def test_chi2(union):
     starts = np.concatenate([[0], np.cumsum(groups)])
     sets = np.stack([starts, [*(case.n for case in union.cases), 0], [*firsts, 0]], axis=1)
     arrays = {
-        merged_name([one.signature for one in union.cases], k, name): array
+        merged_name([each_case.signature for each_case in union.cases], k, name): array
         for k, case in enumerate(union.cases)
         for name, array in case.arrays(np.arange(case.n)).items()
     } | {"sets": sets.astype(np.uint32), "partial": np.full(25, UNTOUCHED)}

@@ -71,10 +71,10 @@ def md5(content: bytes) -> str:
 
 def test_every_entry_has_what_users_need() -> None:
     assert {"bal", "euroc", "tumvi", "kitti", "pose-graphs", "colmap"} <= collections().keys()
-    assert sum(one.collection.name == "bal" for one in datasets().values()) == 98
-    for one in datasets().values():
-        assert one.url.startswith("http") and "{" not in one.url + one.name
-        assert one.collection.licence and one.collection.citation and one.collection.homepage
+    assert sum(each_dataset.collection.name == "bal" for each_dataset in datasets().values()) == 98
+    for dataset in datasets().values():
+        assert dataset.url.startswith("http") and "{" not in dataset.url + dataset.name
+        assert dataset.collection.licence and dataset.collection.citation and dataset.collection.homepage
 
 
 def test_names_may_be_short_but_not_ambiguous() -> None:

@@ -18,7 +18,10 @@ from graphopt.errors import DeviceError, OptionError
 
 def assigned(size, device):
     """What each of some threads takes."""
-    return [one.device for one in run_as_threads(size, lambda comm: assign_device(comm, device))]
+    return [
+        run_as_thread.device
+        for run_as_thread in run_as_threads(size, lambda comm: assign_device(comm, device))
+    ]
 
 
 def test_gpus_in_the_order_of_local_ranks(monkeypatch):
@@ -34,8 +37,8 @@ def test_gpus_in_the_order_of_local_ranks(monkeypatch):
 @pytest.mark.parametrize("name", devices.LOCAL_RANKS)
 def test_launchers_say_the_local_rank(monkeypatch, name):
     """Of a process of its own."""
-    for one in devices.LOCAL_RANKS:
-        monkeypatch.delenv(one, raising=False)
+    for local_rank in devices.LOCAL_RANKS:
+        monkeypatch.delenv(local_rank, raising=False)
     assert devices.local_rank_of_launcher() is None
     monkeypatch.setenv(name, "3")
     assert devices.local_rank_of_launcher() == 3
@@ -94,8 +97,8 @@ def test_a_thread_that_fails_in_the_middle(monkeypatch, error):
 
     monkeypatch.setattr(SolverPart, "linearize", failing)
     graph = adjustment()
-    before = [one.estimate.copy() for one in graph.vertex_sets]
+    before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(RankError, match=r"Rank [01]: (out of memory|vulkan:1 \(Some GPU\) was lost)"):
         graphopt.optimize(graph, "lm", 10, device="cpu,cpu", schur="implicit")
-    for one, values in zip(graph.vertex_sets, before, strict=True):
-        np.testing.assert_array_equal(one.estimate, values)
+    for vertex_set, values in zip(graph.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(vertex_set.estimate, values)

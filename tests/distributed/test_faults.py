@@ -62,15 +62,15 @@ def test_a_checkpoint_is_the_estimates(tmp_path):
     other = adjustment()
     other.vertex_sets[0].estimate += 1.0
     assert read_checkpoint(path, other) == 5
-    for one, two in zip(graph.vertex_sets, other.vertex_sets, strict=True):
-        np.testing.assert_array_equal(one.estimate, two.estimate)
+    for vertex_set, two in zip(graph.vertex_sets, other.vertex_sets, strict=True):
+        np.testing.assert_array_equal(vertex_set.estimate, two.estimate)
 
 
 def test_checkpoints_of_other_graphs_are_refused(tmp_path):
     """And nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
     write_checkpoint(path, pieces_of(graphopt.datasets.pose_graphs.sphere(4, 3)), 0, 1.0)
-    before = [one.estimate.copy() for one in graph.vertex_sets]
+    before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(FormatError, match="the same graph"):
         read_checkpoint(path, graph)
     smaller = adjustment()
@@ -81,8 +81,8 @@ def test_checkpoints_of_other_graphs_are_refused(tmp_path):
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(FormatError, match="no checkpoint of graphopt"):
         read_checkpoint(str(tmp_path / "text.npz"), graph)
-    for one, values in zip(graph.vertex_sets, before, strict=True):
-        np.testing.assert_array_equal(one.estimate, values)
+    for vertex_set, values in zip(graph.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(vertex_set.estimate, values)
 
 
 def test_a_checkpoint_needs_ranks():

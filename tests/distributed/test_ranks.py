@@ -39,7 +39,7 @@ def test_exact_solves_take_the_same_steps(runs):
         graph, summary = alone(name, options)
         chi2 = [one["chi2"] for one in document["iterations"]]
         np.testing.assert_allclose(
-            chi2, [one.chi2 for one in summary.iterations], rtol=1e-9, err_msg=f"{name} {options}"
+            chi2, [iteration.chi2 for iteration in summary.iterations], rtol=1e-9, err_msg=f"{name} {options}"
         )
         assert document["graph_chi2"] == pytest.approx(document["final_chi2"], rel=1e-9)
         assert [document["vertices"], document["edges"]] == [summary.vertices, summary.edges]
@@ -61,7 +61,7 @@ def test_ranks_on_a_vulkan_device(runs):
     """Each linearizes and moves its estimates there; chi2 per iteration is that of one process on the CPU."""
     pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
     for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
-        expected = [one.chi2 for one in alone(name, options)[1].iterations]
+        expected = [iteration.chi2 for iteration in alone(name, options)[1].iterations]
         np.testing.assert_allclose([one["chi2"] for one in document["iterations"]], expected, rtol=1e-9)
         assert {one["device"] for one in document["ranks"] if one["edges"]} == {"vulkan:0"}
 
@@ -80,8 +80,8 @@ def test_the_summary_says_who_did_what(runs):
     num_ranks, found, _ = runs
     for document in found:
         ranks = document["ranks"]
-        assert sum(one["edges"] for one in ranks) == document["edges"]
-        assert [one["rank"] for one in ranks] == list(range(num_ranks))
-        assert document["memory_bytes"] == sum(one["memory_bytes"] for one in ranks)
+        assert sum(rank["edges"] for rank in ranks) == document["edges"]
+        assert [rank["rank"] for rank in ranks] == list(range(num_ranks))
+        assert document["memory_bytes"] == sum(rank["memory_bytes"] for rank in ranks)
         assert 0.0 <= document["partition"]["communication_share"] <= 1.0
     assert any(one["edges"] == 0 for one in found[-1]["ranks"]) == (num_ranks > 3)

@@ -27,8 +27,8 @@ def path(problem, tmp_path, request, monkeypatch):
 
 def rows_of(graphs):
     """Edges of graphs, in an order of their own."""
-    sets = [one.edge_sets[0] for one in graphs if one.num_edges]
-    rows = np.concatenate([np.concatenate([one.vertices, one.measurement], axis=1) for one in sets])
+    sets = [graph.edge_sets[0] for graph in graphs if graph.num_edges]
+    rows = np.concatenate([np.concatenate([set_.vertices, set_.measurement], axis=1) for set_ in sets])
     return rows[np.lexsort(rows.T)]
 
 
@@ -39,13 +39,15 @@ def test_parts_are_the_whole(path, num_ranks):
     found = run_as_threads(num_ranks, lambda comm: reading.read(path, comm))
     graphs = [one.share.graph for one in found]
     np.testing.assert_array_equal(rows_of(graphs), rows_of([whole]))
-    points = np.concatenate([one.vertex_set("VERTEX_TRACKXYZ").ids for one in graphs if one.num_vertices])
+    points = np.concatenate(
+        [graph.vertex_set("VERTEX_TRACKXYZ").ids for graph in graphs if graph.num_vertices]
+    )
     assert len(points) == len(set(points.tolist()))
-    for one in graphs:
-        for part in one.vertex_sets:
+    for graph in graphs:
+        for part in graph.vertex_sets:
             numbers, rows = whole.find_vertices(part.ids)
             np.testing.assert_array_equal(part.estimate, whole.vertex_sets[numbers[0]].estimate[rows])
-    edges = [one.num_edges for one in graphs]
+    edges = [graph.num_edges for graph in graphs]
     assert max(edges) * num_ranks < 1.1 * sum(edges)
     assert {one.num_edges for one in found} == {whole.num_edges}
 
@@ -61,7 +63,9 @@ def test_it_is_optimized_like_the_whole(path):
 
     for parted, summary in run_as_threads(3, work):
         np.testing.assert_allclose(
-            [one.chi2 for one in summary.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+            [iteration.chi2 for iteration in summary.iterations],
+            [iteration.chi2 for iteration in expected.iterations],
+            rtol=1e-9,
         )
         assert parted.share.graph.num_edges < 0.5 * whole.num_edges
         assert (summary.vertices, summary.edges) == (expected.vertices, expected.edges)
@@ -87,7 +91,7 @@ def test_the_result_is_written_in_pieces(path, tmp_path, num_ranks):
     assert found.chi2() == pytest.approx(summary.final_chi2, rel=1e-8)
     np.testing.assert_array_equal(found.edge_sets[0].measurement, given.edge_sets[0].measurement)
     np.testing.assert_array_equal(found.edge_sets[0].vertices, given.edge_sets[0].vertices)
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, out.name])
+    assert sorted(each_path.name for each_path in tmp_path.iterdir()) == sorted([path.name, out.name])
 
 
 def test_damaged_files(tmp_path, path):

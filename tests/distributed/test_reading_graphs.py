@@ -21,7 +21,7 @@ def landmarks():
     rng = np.random.default_rng(0)
     ids = 1000 + np.arange(120)
     graph.add_vertices("VERTEX_XY", ids, rng.uniform(-5.0, 5.0, (120, 2)))
-    pairs = [(pose, one) for one in ids.tolist() for pose in rng.choice(poses.ids, 3, replace=False).tolist()]
+    pairs = [(pose, id_) for id_ in ids.tolist() for pose in rng.choice(poses.ids, 3, replace=False).tolist()]
     graph.add_edges("EDGE_SE2_XY", pairs, rng.normal(0.0, 1.0, (len(pairs), 2)))
     graph.set_fixed([int(poses.ids[0])], True)
     return graph
@@ -41,7 +41,7 @@ def path(request, tmp_path, shared_data):
 
 def model_in(shared_data, tmp_path):
     """A binary model, made of the first one in the data folder."""
-    source = next(one.parent for one in sorted((shared_data / "colmap").rglob("cameras.*")))
+    source = next(each_path.parent for each_path in sorted((shared_data / "colmap").rglob("cameras.*")))
     model = graphopt.io.colmap.read_colmap(source)
     graphopt.io.colmap.write_colmap(model, tmp_path / "model")
     return tmp_path / "model"
@@ -50,17 +50,17 @@ def model_in(shared_data, tmp_path):
 def marked(path):
     """What one process optimizes of it."""
     graph = graphopt.read(path)
-    points = [one for one in graph.vertex_sets if one.type.role == "point"]
+    points = [vertex_set for vertex_set in graph.vertex_sets if vertex_set.type.role == "point"]
     if 2 * sum(map(len, points)) > graph.num_vertices:
-        for one in points:
-            one.marginalized[:] = True
+        for point in points:
+            point.marginalized[:] = True
     return graph
 
 
 def rows_of(graphs, kind):
     """Edges of one type of some graphs, in an order of their own."""
-    sets = [one for graph in graphs for one in graph.edge_sets if one.type.tag == kind]
-    rows = np.concatenate([np.concatenate([one.vertices, one.measurement], axis=1) for one in sets])
+    sets = [edge_set for graph in graphs for edge_set in graph.edge_sets if edge_set.type.tag == kind]
+    rows = np.concatenate([np.concatenate([set_.vertices, set_.measurement], axis=1) for set_ in sets])
     return rows[np.lexsort(rows.T)]
 
 
@@ -68,17 +68,20 @@ def rows_of(graphs, kind):
 def test_parts_are_the_whole(path, num_ranks):
     """Every edge on one rank, every point on one, other vertices where their edges are."""
     whole = marked(path)
-    graphs = [one.share.graph for one in run_as_threads(num_ranks, lambda comm: reading.read(path, comm))]
-    for one in whole.edge_sets:
-        np.testing.assert_array_equal(rows_of(graphs, one.type.tag), rows_of([whole], one.type.tag))
-    gone = [one.ids[one.marginalized] for graph in graphs for one in graph.vertex_sets]
-    expected = [one.ids[one.marginalized] for one in whole.vertex_sets]
+    graphs = [
+        run_as_thread.share.graph
+        for run_as_thread in run_as_threads(num_ranks, lambda comm: reading.read(path, comm))
+    ]
+    for edge_set in whole.edge_sets:
+        np.testing.assert_array_equal(rows_of(graphs, edge_set.type.tag), rows_of([whole], edge_set.type.tag))
+    gone = [vertex_set.ids[vertex_set.marginalized] for graph in graphs for vertex_set in graph.vertex_sets]
+    expected = [vertex_set.ids[vertex_set.marginalized] for vertex_set in whole.vertex_sets]
     np.testing.assert_array_equal(np.sort(np.concatenate(gone)), np.sort(np.concatenate(expected)))
     for graph in graphs:
         for part in graph.vertex_sets:
             numbers, rows = whole.find_vertices(part.ids)
             np.testing.assert_array_equal(part.estimate, whole.vertex_sets[numbers[0]].estimate[rows])
-    edges = [one.num_edges for one in graphs]
+    edges = [each_graph.num_edges for each_graph in graphs]
     assert max(edges) * num_ranks < 1.3 * sum(edges)
 
 
@@ -96,8 +99,8 @@ def test_it_is_optimized_like_the_whole(path):
 
     out = path.parent / f"out{path.suffix}"
     summary = run_as_threads(3, work)[0]
-    found = [one.chi2 for one in summary.iterations]
-    np.testing.assert_allclose(found, [one.chi2 for one in expected.iterations], rtol=1e-9)
+    found = [iteration.chi2 for iteration in summary.iterations]
+    np.testing.assert_allclose(found, [iteration.chi2 for iteration in expected.iterations], rtol=1e-9)
     assert summary.fixed_by_gauge == expected.fixed_by_gauge
     assert graphopt.read(out).chi2() == pytest.approx(summary.final_chi2, rel=1e-6)
 

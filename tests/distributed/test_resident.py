@@ -18,7 +18,7 @@ DEVICES = ["vulkan:0,vulkan:0", "vulkan:0,cpu,vulkan:0", "vulkan:0,vulkan:0,vulk
 
 def chi2_of(summary):
     """After each iteration."""
-    return [one.chi2 for one in summary.iterations]
+    return [iteration.chi2 for iteration in summary.iterations]
 
 
 @pytest.mark.parametrize("device", DEVICES)

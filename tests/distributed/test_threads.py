@@ -19,10 +19,12 @@ def test_several_devices_without_mpi(make, device):
     rules = distributed_rules(graphopt.AutoOptions())
     expected = graphopt.optimize(alone, options=rules)
     np.testing.assert_allclose(
-        [one.chi2 for one in found.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+        [iteration.chi2 for iteration in found.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-9,
     )
     assert graph.chi2() == pytest.approx(expected.final_chi2, rel=1e-9)
-    assert [one["device"] for one in found.ranks] == device.split(",")
+    assert [rank["device"] for rank in found.ranks] == device.split(",")
     assert f"rank {device.count(',')} on" in found.full_report()
 
 

@@ -119,7 +119,7 @@ def test_volumetric_deformation_has_less_energy_than_a_straight_blend():
                 for step in volumetric_deformation.STEPS
                 for sign in (1, -1)
             ]
-            inside = [tuple(one) for one in steps if ((one >= 0) & (one < shape)).all()]
+            inside = [tuple(step) for step in steps if ((step >= 0) & (step < shape)).all()]
             before = np.array([rest[place] - rest[one] for one in inside])
             after = np.array([points[place] - points[one] for one in inside])
             total += Rotation.align_vectors(after, before)[1] ** 2
@@ -159,7 +159,7 @@ def test_hinges_are_the_inner_edges():
     mesh = meshes.grid(5, 7)
     found = cotangent_smoothing.hinges(mesh)
     assert len(found) == 4 * 5 + 3 * 6 + 4 * 6
-    triangles = {frozenset(one) for one in mesh.triangles.tolist()}
+    triangles = {frozenset(triangle) for triangle in mesh.triangles.tolist()}
     for i, j, k, m in found.tolist():
         assert frozenset((i, j, k)) in triangles and frozenset((i, j, m)) in triangles and k != m
 

@@ -124,7 +124,7 @@ def test_incremental(graph_file, tmp_path, capsys):
 def test_gnuplot_files(graph_file, tmp_path, capsys):
     """Edges and vertices as numbers; no landmarks, so no file of landmark edges."""
     assert main(["-i", "1", "-gnudump", str(tmp_path / "plot.txt"), str(graph_file)]) == 0
-    assert sorted(one.name for one in tmp_path.glob("plot*")) == [
+    assert sorted(path.name for path in tmp_path.glob("plot*")) == [
         "plot_edges.txt",
         "plot_odom_edges.txt",
         "plot_vertices.txt",

@@ -167,7 +167,7 @@ def test_rejected_trials(on_device, monkeypatch, tier):  # noqa: F811
 
     on_cpu, actual = on_device(script)
     assert summaries[1].schedule == "blocks"
-    trials = [[one.trials for one in summary.iterations] for summary in summaries]
+    trials = [[iteration.trials for iteration in summary.iterations] for summary in summaries]
     assert max(trials[0]) > 1
     assert trials[0] == trials[1]
     assert_same(actual, on_cpu, rtol=1e-4, atol=1e-5)
@@ -236,7 +236,7 @@ def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F8
 
     on_device(script)
     assert len(whole) == 1  # at the end
-    assert rows and all(one == [0, 1, 2, 4, 5] for one in rows)
+    assert rows and all(row == [0, 1, 2, 4, 5] for row in rows)
 
 
 def test_mixed_precision(on_device, monkeypatch):  # noqa: F811
@@ -275,5 +275,5 @@ def test_only_python_edges(on_device):  # noqa: F811
         return found
 
     on_cpu, actual = on_device(script)
-    assert [one.schedule for one in summaries] == ["host", "host"]
+    assert [summary.schedule for summary in summaries] == ["host", "host"]
     assert_same(actual, on_cpu, rtol=1e-6, atol=1e-6)

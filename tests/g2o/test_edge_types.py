@@ -117,7 +117,7 @@ def build(g2o: Any, name: str) -> tuple[Any, Any]:
     random = np.random.default_rng(5)
     optimizer = optimizer_of(g2o)
     edge = getattr(g2o, name)()
-    kinds = [one.name for one in getattr(ours, name)()._type.vertices]
+    kinds = [each_vertex.name for each_vertex in getattr(ours, name)()._type.vertices]
     for i, kind in enumerate(kinds):
         vertex = getattr(g2o, kind)()
         vertex.set_id(i)

@@ -45,7 +45,7 @@ def _cycles(optimizer, numbers, optimize_each):
 
 def _sizes(optimizer):
     """Entries of everything that the optimizer holds by itself."""
-    return {name: len(one) for name, one in vars(optimizer).items() if hasattr(one, "__len__")} | {
+    return {name: len(var) for name, var in vars(optimizer).items() if hasattr(var, "__len__")} | {
         "incidence": len(optimizer._incidence or ())
     }
 
@@ -68,7 +68,9 @@ def test_memory_is_constant():
         tracemalloc.stop()
     assert _sizes(optimizer) == sizes
     assert grown_more - grown < 200_000  # 4,100 vertices and edges have more than 2,000,000 bytes
-    assert sum(isinstance(one, Keyframe) for one in gc.get_objects()) <= 1  # of the last initialization
+    assert (
+        sum(isinstance(object_, Keyframe) for object_ in gc.get_objects()) <= 1
+    )  # of the last initialization
 
 
 def test_nobody_holds_a_removed_vertex():
@@ -102,8 +104,8 @@ def test_edges_of_a_vertex_that_came_back():
     optimizer.remove_vertex(vertex)
     assert vertex.edges() == set() and len(optimizer.vertex(2).edges()) == 1
     optimizer.add_vertex(vertex)
-    for one in edges:
-        assert optimizer.add_edge(one)
+    for edge in edges:
+        assert optimizer.add_edge(edge)
     assert vertex.edges() == edges and len(optimizer.vertex(2).edges()) == 2
 
 

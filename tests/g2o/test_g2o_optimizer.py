@@ -247,7 +247,7 @@ def test_statistics_and_terminate_action():
         count = optimizer.optimize(50)
         lines = optimizer.batch_statistics()
         keys = ("iteration", "chi2", "levenberg_iterations", "num_vertices", "num_edges", "hessian_dimension")
-        return [count, len(lines), [[getattr(one, key) for key in keys] for one in lines[: count + 1]]]
+        return [count, len(lines), [[getattr(line, key) for key in keys] for line in lines[: count + 1]]]
 
     assert_same(*both(script), rtol=1e-7, atol=1e-9)
 
@@ -259,13 +259,25 @@ def test_statistics_have_times(linear):
         optimizer.initialize_optimization()
         optimizer.set_compute_batch_statistics(True)
         assert optimizer.optimize(3) == 3
-        has_landmarks = any(one.marginalized() for one in optimizer.vertices().values())
-        for one in optimizer.batch_statistics():
-            assert 0.0 < one.time_linear_solver <= one.time_linear_solution < one.time_iteration
-            assert 0.0 < one.time_quadratic_form < one.time_iteration and one.time_update > 0.0
-            assert 0.0 < one.time_numeric_decomposition < one.time_linear_solver
-            assert (one.time_schur_complement > 0.0) == has_landmarks
-            assert (one.choleskyNNZ > 0) == (linear != "PCG") == (one.iterations_linear_solver == 0)
+        has_landmarks = any(vertex.marginalized() for vertex in optimizer.vertices().values())
+        for batch_statistic in optimizer.batch_statistics():
+            assert (
+                0.0
+                < batch_statistic.time_linear_solver
+                <= batch_statistic.time_linear_solution
+                < batch_statistic.time_iteration
+            )
+            assert (
+                0.0 < batch_statistic.time_quadratic_form < batch_statistic.time_iteration
+                and batch_statistic.time_update > 0.0
+            )
+            assert 0.0 < batch_statistic.time_numeric_decomposition < batch_statistic.time_linear_solver
+            assert (batch_statistic.time_schur_complement > 0.0) == has_landmarks
+            assert (
+                (batch_statistic.choleskyNNZ > 0)
+                == (linear != "PCG")
+                == (batch_statistic.iterations_linear_solver == 0)
+            )
         assert optimizer.batch_statistics()[0].time_symbolic_decomposition > 0.0
 
 

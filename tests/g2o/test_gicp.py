@@ -13,7 +13,7 @@ def _correspondence(g2o, random, poses):
     """Noisy points and normals of one plane in both frames."""
     point, normal = np.array([0.0, 0.0, 5.0]) + random.uniform(-1.0, 1.0, 3), random.normal(size=3)
     measured = g2o.EdgeGICP()
-    into = [np.linalg.inv(one.matrix()) for one in poses]
+    into = [np.linalg.inv(pose.matrix()) for pose in poses]
     measured.pos0, measured.pos1 = (
         one[:3, :3] @ point + one[:3, 3] + random.normal(0.0, 0.01, 3) for one in into
     )

@@ -208,7 +208,7 @@ def test_in_vertices_of_the_program():
             optimizer.optimize(10)
     finally:
         Drifting.press_next = False
-    assert [one.estimate()[0] for one in optimizer.vertices().values()] == [0.0, 0.0]
+    assert [each_vertex.estimate()[0] for each_vertex in optimizer.vertices().values()] == [0.0, 0.0]
     assert optimizer.optimize(10) > 0
     assert optimizer.vertex(1).estimate()[0] == pytest.approx(3.0, abs=1e-3)
 

@@ -13,7 +13,7 @@ NAN = np.full(7, np.nan)
 
 
 def _edge(optimizer, first=2):
-    return next(one for one in optimizer.edges() if one.vertex(0).id() == first)
+    return next(edge for edge in optimizer.edges() if edge.vertex(0).id() == first)
 
 
 def _isolated_vertex(g2o, optimizer):

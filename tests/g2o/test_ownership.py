@@ -19,7 +19,7 @@ def _edge(g2o, first, second):
 
 
 def _sorted_edges(optimizer):
-    return sorted(optimizer.edges(), key=lambda one: one.vertex(0).id())
+    return sorted(optimizer.edges(), key=lambda edge: edge.vertex(0).id())
 
 
 def optimizer_is_gone(g2o):
@@ -49,7 +49,7 @@ def graph_is_cleared(g2o):
     optimizer.clear()
     answers = [len(optimizer.vertices()), len(optimizer.edges()), edges[0].vertex(0) is vertices[0]]
     other = optimizer_of(g2o)
-    answers += [other.add_vertex(one) for one in vertices] + [other.add_edge(one) for one in edges]
+    answers += [other.add_vertex(vertex) for vertex in vertices] + [other.add_edge(edge) for edge in edges]
     other.initialize_optimization()
     answers.append(other.optimize(3))
     other.compute_active_errors()
@@ -80,7 +80,7 @@ def one_object_per_vertex(g2o):
     others = list(optimizer.vertices().values())
     return [
         optimizer.vertex(2) is vertex,
-        any(one is vertex for one in others),
+        any(other is vertex for other in others),
         {vertex: 1}[optimizer.vertex(2)],
     ]
 
@@ -149,7 +149,7 @@ def edges_before_their_vertices(g2o):
         vertices[i].set_id(i)
         vertices[i].set_fixed(i == 0)
     answers = [optimizer.add_edge(_edge(g2o, vertices[i], vertices[i + 1])) for i in range(2)]
-    answers += [optimizer.add_vertex(one) for one in vertices]
+    answers += [optimizer.add_vertex(vertex) for vertex in vertices]
     optimizer.initialize_optimization()
     return [*answers, optimizer.optimize(4), vertices[2].get_estimate_data()]
 
@@ -176,7 +176,7 @@ def vertices_in_two_graphs(g2o):
     answers = [second.add_vertex(a), second.add_vertex(b)]
     a.set_fixed(True)
     answers.append(second.add_edge(_edge(g2o, a, b)))
-    answers.append(second.add_edge(next(one for one in first.edges() if one.vertex(0) is a)))
+    answers.append(second.add_edge(next(edge for edge in first.edges() if edge.vertex(0) is a)))
     second.initialize_optimization()
     answers += [second.optimize(5), b.get_estimate_data()]
     a.set_fixed(False)

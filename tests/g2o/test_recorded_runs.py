@@ -34,7 +34,7 @@ def test_chi2_of_each_iteration(name, method, shared_data, reference_runs):
     assert optimizer.active_chi2() == pytest.approx(expected["initial_chi2"], rel=1e-7)
     optimizer.set_compute_batch_statistics(True)
     done = optimizer.optimize(len(expected["chi2"]))
-    actual = [one.chi2 for one in optimizer.batch_statistics()]
+    actual = [batch_statistic.chi2 for batch_statistic in optimizer.batch_statistics()]
     assert len(actual) == len(expected["chi2"])
     np.testing.assert_allclose(actual[:done], expected["chi2"][:done], rtol=1e-10)
     # whether a step at the minimum is taken depends on rounding: those left out changed nothing in g2o either

@@ -198,10 +198,10 @@ def test_threads_get_rows_of_their_own():
         into.extend(g2o.EdgeSE3() for _ in range(3000))
 
     threads = [threading.Thread(target=build, args=(one,)) for one in made]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     rows = {(edge._chunk.number, edge._row) for one in made for edge in one}
     assert len(rows) == 12_000
 
@@ -285,7 +285,7 @@ def test_any_number_of_vertices(count):
     assert edge.vertices() == vertices
     with pytest.raises(IndexError, match="resize"):
         edge.set_vertex(count, None)
-    gone = [weakref.ref(one) for one in vertices]
+    gone = [weakref.ref(each_vertex) for each_vertex in vertices]
     del vertices, edge
     if count:
         del vertex

@@ -118,7 +118,7 @@ def checkouts(tmp_path):
 
 def test_clients_are_found(run_clients, checkouts):
     """Each by its layout; files that import nothing of g2o are no clients."""
-    found = [(one.name, one.layout) for one in run_clients.all_clients(checkouts)]
+    found = [(client.name, client.layout) for client in run_clients.all_clients(checkouts)]
     assert found == [
         ("g2o: tests", "tests"),
         ("g2o: example.py", "script"),
@@ -128,7 +128,7 @@ def test_clients_are_found(run_clients, checkouts):
     _written(checkouts / "pyslam" / "pyslam" / "slam" / "optimizer_g2o.py", "import g2o")
     for name in ("optimization.py", "loopclosing.py"):
         _written(checkouts / "stereo_ptam" / name, "import g2o")
-    found = {one.name: one.layout for one in run_clients.all_clients(checkouts)}
+    found = {client.name: client.layout for client in run_clients.all_clients(checkouts)}
     assert found["pyslam"] == "pyslam" and found["stereo_ptam"] == "ptam"
     assert run_clients.clients_of(checkouts / "twitchslam") == run_clients.all_clients(
         checkouts / "twitchslam"

@@ -174,13 +174,13 @@ def test_names_of_other_bindings():
 
 def test_names_are_listed():
     """`__all__` has every class of the module, and no edge whose vertices the module does not have."""
-    classes = {name for name, one in vars(ours).items() if isinstance(one, type)}
+    classes = {name for name, var in vars(ours).items() if isinstance(var, type)}
     assert classes <= set(ours.__all__), sorted(classes - set(ours.__all__))
     assert len(set(ours.__all__)) == len(ours.__all__)
     for name in ours.__all__:
         kind = getattr(getattr(ours, name), "_type", None)
         if name.startswith("Edge") and isinstance(kind, EdgeType):
-            assert {one.name for one in kind.vertices} <= set(ours.__all__), name
+            assert {vertex.name for vertex in kind.vertices} <= set(ours.__all__), name
     assert not hasattr(ours, "EdgeInertial")
 
 

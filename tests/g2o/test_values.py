@@ -88,7 +88,7 @@ def sba_cam(g2o: Any) -> list[Any]:
     for name in ("set_transform", "set_projection", "set_dr"):
         getattr(camera, name)()
     results = [camera.Kcam, camera.w2n, camera.w2i, camera.baseline, camera.dRdx, camera.dRdy, camera.dRdz]
-    results = [np.array(one) for one in results]  # g2opy's are live
+    results = [np.array(result) for result in results]  # g2opy's are live
     camera.update(0.1 * np.arange(6.0))
     return [*results, camera.vector()]
 

@@ -36,7 +36,9 @@ def small_graph() -> graphopt.Graph:
 
 def assert_same(a: graphopt.Graph, b: graphopt.Graph) -> None:
     """The same types, numbers and order."""
-    assert [one.type for one in a.vertex_sets] == [one.type for one in b.vertex_sets]
+    assert [vertex_set.type for vertex_set in a.vertex_sets] == [
+        vertex_set.type for vertex_set in b.vertex_sets
+    ]
     for x, y in zip((*a.vertex_sets, *a.edge_sets), (*b.vertex_sets, *b.edge_sets), strict=True):
         for name in x._columns._views:
             assert np.array_equal(x._columns[name], y._columns[name]), name
@@ -228,15 +230,17 @@ def test_errors_and_chi2_of_a_set():
     """Per edge, as the objects have them; some rows, and with the robust kernel or without."""
     graph = small_graph()
     for edge_set in graph.edge_sets:
-        edges = [one for one in graph.edges() if one.type is edge_set.type]
-        np.testing.assert_allclose(edge_set.errors(), [one.error() for one in edges], atol=1e-13)
-        np.testing.assert_allclose(edge_set.chi2(robust=False), [one.chi2() for one in edges], atol=1e-13)
+        edges = [edge for edge in graph.edges() if edge.type is edge_set.type]
+        np.testing.assert_allclose(edge_set.errors(), [edge.error() for edge in edges], atol=1e-13)
+        np.testing.assert_allclose(edge_set.chi2(robust=False), [edge.chi2() for edge in edges], atol=1e-13)
         assert np.array_equal(edge_set.chi2([2, 0]), edge_set.chi2()[[2, 0]])
         mask = edge_set.level == 0
         assert edge_set.errors(mask).shape == (len(edge_set), edge_set.type.residual_dim)
         with pytest.raises(UnknownIdError, match="has"):
             edge_set.errors([10**6])
-    assert sum(one.chi2().sum() for one in graph.edge_sets) == pytest.approx(graph.chi2(), rel=1e-13)
+    assert sum(each_edge_set.chi2().sum() for each_edge_set in graph.edge_sets) == pytest.approx(
+        graph.chi2(), rel=1e-13
+    )
     lost = small_graph().edge_sets[0]
     with pytest.raises(GraphError, match="belongs to no graph"):
         lost.errors()

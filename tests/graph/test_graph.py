@@ -25,13 +25,13 @@ def contents(graph):
     names = ("sequence", "ids", "estimate", "fixed", "marginalized", "values")
     edge_names = ("sequence", "vertices", "measurement", "information", "kernel", "kernel_width", "level")
     return [
-        (one.type.tag, name, getattr(one, name).copy())
+        (set_.type.tag, name, getattr(set_, name).copy())
         for sets, wanted in (
             (graph.vertex_sets, names[:5]),
             (graph.edge_sets, edge_names),
             (graph.parameter_sets, ("sequence", "ids", "values")),
         )
-        for one in sets
+        for set_ in sets
         for name in wanted
     ]
 
@@ -80,8 +80,8 @@ def test_ids_may_be_any_64_bit_number():
     ids = np.array([-(2**63), -5, 0, 12, 2**40, 2**63 - 1])
     graph = Graph()
     graph.add_vertices("VERTEX_XY", ids, np.arange(12.0).reshape(6, 2))
-    for row, one in enumerate(ids.tolist()):
-        assert graph.vertex(one).estimate.tolist() == [2.0 * row, 2.0 * row + 1.0]
+    for row, id_ in enumerate(ids.tolist()):
+        assert graph.vertex(id_).estimate.tolist() == [2.0 * row, 2.0 * row + 1.0]
     many = np.resize(ids, 500)
     numbers, rows = graph.find_vertices(many)
     np.testing.assert_array_equal(rows, np.resize(np.arange(6), 500))

@@ -23,7 +23,10 @@ def chain(num_vertices=6):
 
 def active_ids(selection):
     return np.concatenate(
-        [one.ids[mask] for one, mask in zip(selection.vertex_sets, selection.active, strict=True)]
+        [
+            vertex_set.ids[mask]
+            for vertex_set, mask in zip(selection.vertex_sets, selection.active, strict=True)
+        ]
     ).tolist()
 
 
@@ -180,9 +183,9 @@ def test_iteration_order_is_that_of_g2o(seed):
     rng = np.random.default_rng(seed)
     ids = rng.choice(10 ** int(rng.integers(4, 9)), int(rng.integers(1, 3000)), replace=False)
     optimizer = g2o.SparseOptimizer()
-    for one in ids.tolist():
+    for id_ in ids.tolist():
         vertex = g2o.VertexSE2()
-        vertex.set_id(one)
+        vertex.set_id(id_)
         assert optimizer.add_vertex(vertex)
     assert list(optimizer.vertices()) == ids[iteration_order(ids)].tolist()
     assert optimizer.find_gauge().id() == ids[iteration_order(ids)[0]]

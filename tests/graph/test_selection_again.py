@@ -53,9 +53,9 @@ def test_selections_by_level_are_kept_until_something_changes(change):
     for name in ("active", "fixed"):
         for one, other in zip(getattr(after, name), getattr(expected, name), strict=True):
             np.testing.assert_array_equal(one, other)
-    for one, other in zip(after.edges, expected.edges, strict=True):
-        np.testing.assert_array_equal(one.rows, other.rows)
-        np.testing.assert_array_equal(one.vertex_rows, other.vertex_rows)
+    for edge, other in zip(after.edges, expected.edges, strict=True):
+        np.testing.assert_array_equal(edge.rows, other.rows)
+        np.testing.assert_array_equal(edge.vertex_rows, other.vertex_rows)
 
 
 def test_held_selections_are_kept():

@@ -102,7 +102,7 @@ class Handle:
 
     def call(self, name: str, *arguments) -> int:
         """Status of graphopt_<name>(graph, ...): int is int, float is double."""
-        converted = [_converted(one) for one in arguments]
+        converted = [_converted(argument) for argument in arguments]
         return getattr(self.library, f"graphopt_{name}")(self.pointer, *converted)
 
     def done(self, name: str, *arguments) -> None:

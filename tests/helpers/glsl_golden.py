@@ -133,7 +133,11 @@ def text_path(kernel: GpuKernel) -> Path:
 
 def golden_types() -> list:
     """Types with a line in kernels.txt."""
-    return [one for one in BUILTIN_TYPES if isinstance(one, (VertexType, EdgeType, VariadicEdgeType))]
+    return [
+        builtin_type
+        for builtin_type in BUILTIN_TYPES
+        if isinstance(builtin_type, (VertexType, EdgeType, VariadicEdgeType))
+    ]
 
 
 def main() -> None:

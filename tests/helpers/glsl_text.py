@@ -47,7 +47,7 @@ def statements(source: str) -> list[str]:
     """Statements of main without comments, each on one line."""
     body = source[source.index("void main() {") :]
     body = re.sub(r"//[^\n]*", "", body)
-    return [" ".join(one.split()) for one in re.split(r"[;{}]", body)]
+    return [" ".join(word.split()) for word in re.split(r"[;{}]", body)]
 
 
 def evaluate(source: str, inputs: dict[str, np.ndarray], arithmetic: str) -> tuple[list, dict]:

@@ -125,7 +125,7 @@ class Case:
 
     def _parameter(self, parameter, rng):
         if parameter.image is not None:
-            own = [one.planes for one in self.images if one.channels == parameter.image.channels]
+            own = [image.planes for image in self.images if image.channels == parameter.image.channels]
             return np.array([own[k % len(own)] for k in range(3)], float)
         values = np.tile(np.array(parameter.identity, float), (3, 1))
         values = values + rng.uniform(0.1, 0.5, values.shape)
@@ -192,9 +192,9 @@ class Case:
             narrow = packed(values, narrow_record_dim(parameter.storage_dim), np.float32)
             result[f"parameter_narrow{k}"] = narrow
         planes = {0: sampling.plane(0)}
-        planes |= {handle: sampling.plane(handle) for one in self.images for handle in one.planes}
+        planes |= {handle: sampling.plane(handle) for image in self.images for handle in image.planes}
         result["planes"] = plane_table(planes)[0]
-        result["pixels"] = np.concatenate([one.ravel() for one in planes.values()])
+        result["pixels"] = np.concatenate([plane.ravel() for plane in planes.values()])
         return result
 
     # ---------------------------------------------------------------- dense answers

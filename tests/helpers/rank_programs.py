@@ -98,7 +98,7 @@ ITERATED = [
 
 def estimates(graph: Graph) -> list:
     """All estimates of a graph."""
-    return [one.estimate.tolist() for one in graph.vertex_sets]
+    return [vertex_set.estimate.tolist() for vertex_set in graph.vertex_sets]
 
 
 def _world():

@@ -56,7 +56,8 @@ class ReferenceSolver(TrialsByParts):
             arguments = [vertex.wrap(v) for vertex, v in zip(edge_type.vertices, values, strict=True)]
             found = edge_type.jacobian(*arguments, *self._constants(group))
             shapes = [
-                (len(group.rows), edge_type.residual_dim, one.tangent_dim) for one in edge_type.vertices
+                (len(group.rows), edge_type.residual_dim, each_vertex.tangent_dim)
+                for each_vertex in edge_type.vertices
             ]
             return [np.broadcast_to(j, shape) for j, shape in zip(found, shapes, strict=True)]
         result = []
@@ -137,12 +138,12 @@ class ReferenceSolver(TrialsByParts):
 
     def push(self):
         """Remember the estimates."""
-        self._stack.append([one.estimate.copy() for one in self.vertex_sets])
+        self._stack.append([vertex_set.estimate.copy() for vertex_set in self.vertex_sets])
 
     def pop(self):
         """Return to the last push."""
-        for one, estimate in zip(self.vertex_sets, self._stack.pop(), strict=True):
-            one.estimate = estimate
+        for vertex_set, estimate in zip(self.vertex_sets, self._stack.pop(), strict=True):
+            vertex_set.estimate = estimate
 
     def discard_top(self):
         """Forget the last push."""

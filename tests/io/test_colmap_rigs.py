@@ -52,12 +52,12 @@ def rig_model(num_frames=5, num_points=40, noise=0.3):
         np.tile([1.0, 0, 0, 0], (count, 1)),
         np.zeros((count, 3)),
         camera_ids,
-        [f"{one}.png" for one in image_ids],
+        [f"{image_id}.png" for image_id in image_ids],
         np.arange(count + 1) * num_points,
         np.zeros((count * num_points, 2)),
         np.tile(np.arange(num_points) + 100, count),
     )
-    track = np.array([(one, k) for k in range(num_points) for one in image_ids])
+    track = np.array([(image_id, k) for k in range(num_points) for image_id in image_ids])
     colmap_points = io.ColmapPoints(
         np.arange(num_points) + 100,
         points,
@@ -84,9 +84,9 @@ def rig_model(num_frames=5, num_points=40, noise=0.3):
 def assert_same_rigs(a, b):
     """Rigs and frames are equal to the last bit."""
     assert [rig.id for rig in a.rigs] == [rig.id for rig in b.rigs]
-    for one, other in zip(a.rigs, b.rigs, strict=True):
-        assert [sensor[:2] for sensor in one.sensors] == [sensor[:2] for sensor in other.sensors]
-        for x, y in zip(one.sensors, other.sensors, strict=True):
+    for rig, other in zip(a.rigs, b.rigs, strict=True):
+        assert [sensor[:2] for sensor in rig.sensors] == [sensor[:2] for sensor in other.sensors]
+        for x, y in zip(rig.sensors, other.sensors, strict=True):
             assert (x.pose is None) == (y.pose is None) and np.array_equal(x.pose, y.pose)
     for name in ("ids", "rig_ids", "pose"):
         assert np.array_equal(getattr(a.frames, name), getattr(b.frames, name)), name
@@ -193,7 +193,7 @@ def test_frames_decide_where_images_are_outdated(tmp_path):
     model.images.translation[2] += 1.0
     io.write_colmap(model, tmp_path / "a")
     graph, report = io.read_with_report(tmp_path / "a")
-    assert any("1 images have other poses" in one for one in report.warnings)
+    assert any("1 images have other poses" in warning for warning in report.warnings)
     expected = io.read(write_new(rig_model(), tmp_path / "b")).chi2()
     assert graph.chi2() == pytest.approx(expected, rel=1e-12)
 

@@ -35,20 +35,30 @@ def pose_graph(noise=0.01, count=12):
 def cpp_text(graph):
     """The lines that C++ g2o writes for a graph of EXPMAP poses and points: SE3Quat(est).inverse()."""
     lines = []
-    for one in graph.vertex_sets:
-        values = SE3(one.estimate).inverse().storage if one.type.storage_dim == 7 else one.estimate
-        for id, numbers in zip(one.ids, np.asarray(values), strict=True):
-            lines.append(f"{one.type.tag} {id} " + " ".join(map(repr, numbers.tolist())))
-    for one in graph.edge_sets:
-        is_pose = one.type.tag == "EDGE_SE3:EXPMAP"
-        measured = np.asarray(SE3(one.measurement).inverse().storage) if is_pose else one.measurement
-        upper = np.triu_indices(one.type.residual_dim)
-        triangle = one.information[:, upper[0], upper[1]]
-        for row, ids in enumerate(one.vertices.tolist()):
+    for vertex_set in graph.vertex_sets:
+        values = (
+            SE3(vertex_set.estimate).inverse().storage
+            if vertex_set.type.storage_dim == 7
+            else vertex_set.estimate
+        )
+        for id, numbers in zip(vertex_set.ids, np.asarray(values), strict=True):
+            lines.append(f"{vertex_set.type.tag} {id} " + " ".join(map(repr, numbers.tolist())))
+    for edge_set in graph.edge_sets:
+        is_pose = edge_set.type.tag == "EDGE_SE3:EXPMAP"
+        measured = (
+            np.asarray(SE3(edge_set.measurement).inverse().storage) if is_pose else edge_set.measurement
+        )
+        upper = np.triu_indices(edge_set.type.residual_dim)
+        triangle = edge_set.information[:, upper[0], upper[1]]
+        for row, ids in enumerate(edge_set.vertices.tolist()):
             numbers = [*measured[row].tolist(), *triangle[row].tolist()]
-            if one.type.tag == "EDGE_SE3_PROJECT_XYZ:EXPMAP":  # intrinsics behind, where g2o ignores them
+            if (
+                edge_set.type.tag == "EDGE_SE3_PROJECT_XYZ:EXPMAP"
+            ):  # intrinsics behind, where g2o ignores them
                 numbers = [*measured[row, :2].tolist(), *triangle[row].tolist(), *measured[row, 2:].tolist()]
-            lines.append(f"{one.type.tag} " + " ".join(map(str, ids)) + " " + " ".join(map(repr, numbers)))
+            lines.append(
+                f"{edge_set.type.tag} " + " ".join(map(str, ids)) + " " + " ".join(map(repr, numbers))
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -59,8 +69,8 @@ def bundle():
     f, cx, cy, _ = graph.parameter_sets[0].values[0]
     measured = np.concatenate([edges.measurement, np.tile([f, f, cx, cy], (len(edges), 1))], axis=1)
     again = Graph()
-    for one in graph.vertex_sets:
-        again.add_vertices(one.type, one.ids, one.estimate)
+    for vertex_set in graph.vertex_sets:
+        again.add_vertices(vertex_set.type, vertex_set.ids, vertex_set.estimate)
     again.add_edges("EDGE_SE3_PROJECT_XYZ:EXPMAP", edges.vertices, measured, edges.information)
     return again
 
@@ -188,8 +198,10 @@ def test_round_trip_in_each_dialect(make, dialect, tmp_path):
     for asked in (dialect, None):
         again, report = io.read_with_report(path, dialect=asked)
         assert report.dialect in (dialect, None)
-        for one in graph.vertex_sets:
-            np.testing.assert_allclose(again.vertex_set(one.type).estimate, one.estimate, atol=1e-7)
+        for vertex_set in graph.vertex_sets:
+            np.testing.assert_allclose(
+                again.vertex_set(vertex_set.type).estimate, vertex_set.estimate, atol=1e-7
+            )
         assert again.chi2() == pytest.approx(graph.chi2(), rel=1e-6)
     io.write(io.read(path), tmp_path / "again.g2o")
     lines = (path.read_text(), (tmp_path / "again.g2o").read_text())
@@ -277,7 +289,7 @@ def test_isam_holds_roots_or_covariances(entry, dialect, information, warning, t
     path.write_text(ISAM.format(entry))
     graph, report = io.read_with_report(path, dialect=dialect)
     np.testing.assert_allclose(graph.edge_set("EDGE_SE2").information[0], information * np.eye(3), rtol=1e-12)
-    found = [one for one in report.warnings if "covariances" in one]
+    found = [each_warning for each_warning in report.warnings if "covariances" in each_warning]
     assert [warning in one for one in found] == ([True] if warning else [])
     assert report.dialect == (dialect or ("isam-covariance" if information == 1e4 else "isam"))
 
@@ -348,8 +360,8 @@ def test_orb_slam3_similarities(distortion, tmp_path):
         np.testing.assert_allclose(
             read.vertex_set("VERTEX_SIM3:EXPMAP").estimate[:, :16], storage[:, :16], atol=1e-9
         )
-        assert any("distortion" in one for one in report.warnings) == (distortion > 0)
-        assert not any("numbers more than" in one for one in report.warnings)
+        assert any("distortion" in warning for warning in report.warnings) == (distortion > 0)
+        assert not any("numbers more than" in warning for warning in report.warnings)
 
 
 def test_explain_takes_a_dialect(tmp_path, capsys):

@@ -165,5 +165,5 @@ def test_folders_of_all_kinds(where, tmp_path, models, monkeypatch):
         assert folder.stat().st_ino == before
     if where == "link":
         assert target.is_symlink()
-    assert sorted(one.name for one in folder.iterdir()) == sorted([*FIVE, "project.ini"])
-    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith(".")) == []
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*FIVE, "project.ini"])
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []

@@ -171,10 +171,10 @@ def test_isam_round_trip(shared_data, tmp_path):
         warnings = io.write(graph, tmp_path / "again.isam")
         assert any("estimates" in warning for warning in warnings)
         again = io.read(tmp_path / "again.isam")
-        for one in graph.edge_sets:
-            other = again.edge_set(one.type)
-            np.testing.assert_allclose(other.measurement, one.measurement, atol=1e-14)
-            np.testing.assert_allclose(other.information, one.information, rtol=1e-12, atol=1e-9)
+        for edge_set in graph.edge_sets:
+            other = again.edge_set(edge_set.type)
+            np.testing.assert_allclose(other.measurement, edge_set.measurement, atol=1e-14)
+            np.testing.assert_allclose(other.information, edge_set.information, rtol=1e-12, atol=1e-9)
 
 
 def test_isam_refuses_what_it_cannot_hold(read_text, tmp_path):

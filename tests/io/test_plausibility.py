@@ -124,7 +124,7 @@ def test_fix_lines_of_missing_and_unknown_vertices(tmp_path):
     path.write_text("VERTEX_SE2 0 0 0 0\nVERTEX_FOO 1 5 6\nFIX 0 1\nFIX 9\n")
     graph, report = io.read_with_report(path)
     assert graph.vertex_set("VERTEX_SE2").fixed.tolist() == [True]
-    assert [one for one in report.warnings if "FIX" in one] == [
+    assert [warning for warning in report.warnings if "FIX" in warning] == [
         "line 3: FIX: vertex 1 has an unknown type; the line is kept",
         "line 4: FIX: vertex 9 does not exist; left out",
     ]
@@ -171,5 +171,7 @@ def test_intrinsics_in_a_g2o_file_are_said_to_be_ignored(tmp_path):
     graph.add_vertices("VERTEX_TRACKXYZ", [1], [[0, 0, 4.0]])
     graph.add_edges("EDGE_SE3_PROJECT_XYZ:EXPMAP", [[1, 0]], [[320, 240, 500, 500, 320, 240.0]])
     warnings = io.write(graph, tmp_path / "a.g2o")
-    assert any("EDGE_SE3_PROJECT_XYZ:EXPMAP" in one and "g2o ignores them" in one for one in warnings)
+    assert any(
+        "EDGE_SE3_PROJECT_XYZ:EXPMAP" in warning and "g2o ignores them" in warning for warning in warnings
+    )
     assert io.read(tmp_path / "a.g2o").chi2() == graph.chi2() == 0.0

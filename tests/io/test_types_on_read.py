@@ -44,7 +44,7 @@ def test_a_fresh_process_reads_them(tmp_path, refined):
     assert found.returncode == 0 and not found.stderr, found.stderr
     chi2, tags = json.loads(found.stdout)
     assert chi2 == pytest.approx(graph.chi2(), rel=1e-12)
-    assert tags == [one.type.tag for one in graph.edge_sets] and "_SENSOR" in tags[1]
+    assert tags == [edge_set.type.tag for edge_set in graph.edge_sets] and "_SENSOR" in tags[1]
 
 
 def test_only_known_tags_are_made():

@@ -176,7 +176,7 @@ def test_every_edge_may_have_another_image(registration):
     Shift, Brightness, target, z, pictures = registration
     graph = graphopt.Graph()
     shifts = graph.add_array(Shift, np.zeros((2, 2)))
-    graph.add_parameters(target, [10, 20], [graphopt.Image(one) for one in pictures])
+    graph.add_parameters(target, [10, 20], [graphopt.Image(picture) for picture in pictures])
     which = np.repeat([0, 1], len(z))
     graph.add_edges(
         Brightness,

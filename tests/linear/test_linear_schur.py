@@ -177,7 +177,7 @@ def test_preconditioner_of_the_kept_blocks(shape):
         assert pcg.factorize()
         x = pcg.solve(b)
         blocks = [slice(first, last) for first, last in pairwise(offsets)]
-        along = np.concatenate([np.linalg.solve(matrix[one, one], b[one]) for one in blocks])
+        along = np.concatenate([np.linalg.solve(matrix[block, block], b[block]) for block in blocks])
         np.testing.assert_allclose(x / np.linalg.norm(x), along / np.linalg.norm(along), rtol=0, atol=1e-12)
     with pytest.raises(OptionError, match="expected one of hschur, hpp"):
         Pcg(schur, preconditioner="none")

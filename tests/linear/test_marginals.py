@@ -47,10 +47,10 @@ def test_all_covariances_in_one_call(name, device):
     inverse = np.linalg.inv(dense)
     found = graphopt.compute_covariances(graph, device=device)
     assert set(found) == set(structure.ids.tolist())
-    for k, one in enumerate(structure.ids.tolist()):
+    for k, id_ in enumerate(structure.ids.tolist()):
         rows = slice(pattern.offsets[k], pattern.offsets[k + 1])
         expected = inverse[rows, rows]
-        assert np.abs(found[one] - expected).max() < 1e-7 * np.abs(expected).max()
+        assert np.abs(found[id_] - expected).max() < 1e-7 * np.abs(expected).max()
     pair = int(structure.ids[0]), int(structure.ids[-1])
     block = graphopt.compute_marginals(graph, [pair], device=device)[pair]
     expected = inverse[: pattern.dims[0], pattern.offsets[-2] :]
@@ -66,7 +66,7 @@ def test_a_free_pose_graph_moves_as_a_whole(name, directions):
     dense, structure, pattern = dense_of(graph)
     assert set(parts) == set(structure.ids.tolist())
     assert text.startswith(f"{directions} directions move vertex")
-    basis = np.concatenate([parts[one] for one in structure.ids.tolist()], axis=1)
+    basis = np.concatenate([parts[id_] for id_ in structure.ids.tolist()], axis=1)
     assert basis.shape == (directions, pattern.dim)
     assert basis @ basis.T == pytest.approx(np.eye(directions), abs=1e-9)
     assert np.abs(dense @ basis.T).max() < 1e-9 * np.abs(dense).max()
@@ -105,9 +105,9 @@ def test_what_to_do_about_singular_directions(name):
             expected[np.ix_(free, free)] = np.linalg.inv(dense[np.ix_(free, free)])
         if choice == "damp":
             expected = np.linalg.inv(dense + 1e-8 * np.diag(np.diag(dense)))
-        for k, one in enumerate(structure.ids.tolist()):
+        for k, id_ in enumerate(structure.ids.tolist()):
             rows = slice(pattern.offsets[k], pattern.offsets[k + 1])
-            assert np.abs(found[one] - expected[rows, rows]).max() < 1e-5 * np.abs(expected).max(), choice
+            assert np.abs(found[id_] - expected[rows, rows]).max() < 1e-5 * np.abs(expected).max(), choice
 
 
 def test_generalized_inverse_of_a_rank_deficient_matrix():

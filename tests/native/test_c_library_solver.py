@@ -45,7 +45,7 @@ def same_steps(chi2: list[float], expected: graphopt.Summary, rtol: float) -> No
     """At the minimum rounding decides which step is the last; before it all are the same."""
     count = min(len(chi2), len(expected.iterations))
     assert count > 3
-    reached = [one.chi2 for one in expected.iterations[:count]]
+    reached = [iteration.chi2 for iteration in expected.iterations[:count]]
     np.testing.assert_allclose(chi2[:count], reached, rtol=rtol, atol=1e-12)
 
 
@@ -91,7 +91,7 @@ def test_ends_by_tolerances_are_the_same(library, shared_data, name, tolerance, 
     summary, chi2 = handle.optimize(method, max_num_iterations=60, function_tolerance=tolerance)
     assert len(chi2) == len(expected.iterations)
     assert summary.termination == 0 and expected.termination.name == "CONVERGENCE"
-    np.testing.assert_allclose(chi2, [one.chi2 for one in expected.iterations], rtol=1e-5)
+    np.testing.assert_allclose(chi2, [iteration.chi2 for iteration in expected.iterations], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "schur"), [("off", OFF), ("explicit", EXPLICIT), ("implicit", IMPLICIT)])

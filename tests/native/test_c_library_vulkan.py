@@ -135,8 +135,8 @@ def test_errors(library, tmp_path):
         assert handle.fails_to_optimize(device=device)
         assert message in handle.error()
     types, data = export_graph(graph, tmp_path / "vulkan", "vulkan")
-    for one in types.parent.glob("*.linearize.spv"):
-        one.write_bytes(b"no kernel")
+    for path in types.parent.glob("*.linearize.spv"):
+        path.write_bytes(b"no kernel")
     handle = Handle(library, types)
     handle.done("graph_read", data)
     assert handle.fails_to_optimize(device=b"vulkan") == 9

@@ -50,7 +50,7 @@ def set_kernels(graph, name):
 
 def assert_auto_is_no_worse(graph):
     """Than the best of g2o's methods, from the same start."""
-    ends = {name: optimize(graph.copy(), name, options=one).final_chi2 for name, one in RIVALS.items()}
+    ends = {name: optimize(graph.copy(), name, options=rival).final_chi2 for name, rival in RIVALS.items()}
     best = min(chi2 for chi2 in ends.values() if np.isfinite(chi2))
     found = optimize(graph)
     assert found.final_chi2 <= best * (1.0 + TOLERANCE), (ends, found.brief_report(), found.message)

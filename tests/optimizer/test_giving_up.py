@@ -31,7 +31,7 @@ def test_creeping_is_given_up():
     assert summary.termination is graphopt.TerminationType.SLOW_PROGRESS
     assert "graduated" in summary.message and "per residual" in summary.message
     assert summary.is_usable
-    chi2s = [one.chi2 for one in summary.iterations]
+    chi2s = [iteration.chi2 for iteration in summary.iterations]
     assert chi2s[-1] > 0.9 * chi2s[-6]
     patient = graphopt.optimize(graph, options=AutoOptions(patience=math.inf), device="cpu")
     assert patient.termination is not graphopt.TerminationType.SLOW_PROGRESS

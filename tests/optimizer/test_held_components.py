@@ -43,9 +43,12 @@ def loop(kind="SE2"):
 
 def minimum(graph, held):
     """chi2 at the optimum over the tangent components that are not held, found by scipy."""
-    vertices = [one for one in graph.vertices() if not one.fixed]
-    starts = [one.estimate.copy() for one in vertices]
-    free = [[k for k in range(one.type.tangent_dim) if k not in held.get(one.id, ())] for one in vertices]
+    vertices = [each_vertex for each_vertex in graph.vertices() if not each_vertex.fixed]
+    starts = [each_vertex.estimate.copy() for each_vertex in vertices]
+    free = [
+        [k for k in range(each_vertex.type.tangent_dim) if k not in held.get(each_vertex.id, ())]
+        for each_vertex in vertices
+    ]
     sizes = np.cumsum([0, *map(len, free)])
 
     def whitened(d):
@@ -54,9 +57,9 @@ def minimum(graph, held):
             delta[chosen] = d[first : first + len(chosen)]
             vertex.estimate = vertex.type.oplus(start, delta)
         parts = []
-        for one in graph.edge_sets:
-            roots = np.linalg.cholesky(one.information).transpose(0, 2, 1)
-            parts.append(np.einsum("kij,kj->ki", roots, one.errors()).ravel())
+        for edge_set in graph.edge_sets:
+            roots = np.linalg.cholesky(edge_set.information).transpose(0, 2, 1)
+            parts.append(np.einsum("kij,kj->ki", roots, edge_set.errors()).ravel())
         return np.concatenate(parts)
 
     found = scipy.optimize.least_squares(whitened, np.zeros(sizes[-1]), xtol=1e-14, ftol=1e-14, gtol=1e-14)
@@ -69,17 +72,17 @@ def test_planar_poses_with_a_held_angle(solver):
     """Angles of two vertices stay; x and y of them and all else take the constrained optimum."""
     graph = loop()
     ids = graph.vertex_ids()[[3, 5]].tolist()
-    expected = minimum(graph, {one: (2,) for one in ids})
-    before = {one: graph.vertex(one).estimate.copy() for one in ids}
+    expected = minimum(graph, {id_: (2,) for id_ in ids})
+    before = {id_: graph.vertex(id_).estimate.copy() for id_ in ids}
     graph.hold(ids, [2])
     assert graph.vertex(ids[0]).held == (2,) and graph.vertex(int(graph.vertex_ids()[1])).held == ()
     summary = graphopt.optimize(graph, **SOLVERS[solver])
     assert summary.is_usable, summary.full_report()
     assert summary.final_chi2 == pytest.approx(expected, rel=1e-6)
     assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
-    for one in ids:
-        assert graph.vertex(one).estimate[2] == before[one][2]
-        assert np.abs(graph.vertex(one).estimate[:2] - before[one][:2]).max() > 1e-6
+    for id_ in ids:
+        assert graph.vertex(id_).estimate[2] == before[id_][2]
+        assert np.abs(graph.vertex(id_).estimate[:2] - before[id_][:2]).max() > 1e-6
     graph.hold(ids, [2], held=False)
     assert graphopt.optimize(graph).final_chi2 < 0.999 * expected
 
@@ -135,7 +138,7 @@ def test_callbacks_see_the_estimates():
     graph.hold([vertex_id], [0])
     seen = []
     summary = graphopt.optimize(graph, "lm", 4, callback=lambda iteration: seen.append(graph.chi2()))
-    assert seen == pytest.approx([one.chi2 for one in summary.iterations], rel=1e-9)
+    assert seen == pytest.approx([each_iteration.chi2 for each_iteration in summary.iterations], rel=1e-9)
 
 
 def test_the_gauge_is_the_one_that_holds_components():

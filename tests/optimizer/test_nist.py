@@ -25,7 +25,9 @@ def test_certified_digits_from_both_starts(name, start, method):
     assert summary.final_chi2 == pytest.approx(problem.residual_sum, rel=1e-8, abs=1e-24)
 
 
-@pytest.mark.parametrize(("name", "start"), [one for one in STARTS if one != ("MGH10", 0)])
+@pytest.mark.parametrize(
+    ("name", "start"), [each_start for each_start in STARTS if each_start != ("MGH10", 0)]
+)
 def test_auto_as_it_is(name, start):
     """With its own tolerances it is exact on small systems, too."""
     problem = PROBLEMS[name]

@@ -54,7 +54,9 @@ def test_the_algorithms_do_the_same_on_the_reference_solver(method):
     solver = ReferenceSolver(other, Structure(other.select()))
     run(algorithm_type(options), options, solver, expected, StopSignals(None, None, 0.0))
     np.testing.assert_allclose(
-        [one.chi2 for one in summary.iterations], [one.chi2 for one in expected.iterations], rtol=1e-6
+        [iteration.chi2 for iteration in summary.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-6,
     )
 
 

@@ -67,17 +67,17 @@ def plane_world(seed=0, num_poses=30, num_points=8):
 def scramble(graph, seed=1):
     """Replace all estimates by random ones, except those of fixed vertices."""
     rng = np.random.default_rng(seed)
-    for one in graph.vertex_sets:
-        free = ~one.fixed
-        one.estimate[free] = rng.normal(size=one.estimate[free].shape)
-        if one.type.tag == "VERTEX_SE3:QUAT":
-            one.estimate[:, 3:] /= np.linalg.norm(one.estimate[:, 3:], axis=1, keepdims=True)
+    for vertex_set in graph.vertex_sets:
+        free = ~vertex_set.fixed
+        vertex_set.estimate[free] = rng.normal(size=vertex_set.estimate[free].shape)
+        if vertex_set.type.tag == "VERTEX_SE3:QUAT":
+            vertex_set.estimate[:, 3:] /= np.linalg.norm(vertex_set.estimate[:, 3:], axis=1, keepdims=True)
 
 
 def test_the_relaxation_of_exact_measurements_is_the_truth():
     """Poses and points in the plane from any start, in the frame of the fixed pose."""
     graph = plane_world()
-    truth = [one.estimate.copy() for one in graph.vertex_sets]
+    truth = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     graph.set_fixed([12])
     scramble(graph)
     found = Relaxation(Structure(graph.select())).estimates()
@@ -158,8 +158,8 @@ def bundle(seed=0, num_cameras=5, num_points=40):
     edges = graph.edge_set("EdgeObservationBAL")
     errors = np.array([edge.error() for edge in graph.edges()])
     edges.measurement = errors + 0.1 * rng.normal(size=errors.shape)
-    for one, scale in zip(graph.vertex_sets, ([0.01] * 6 + [5.0, 1e-4, 1e-5], [0.1] * 3), strict=True):
-        one.estimate += rng.normal(size=one.estimate.shape) * scale
+    for vertex_set, scale in zip(graph.vertex_sets, ([0.01] * 6 + [5.0, 1e-4, 1e-5], [0.1] * 3), strict=True):
+        vertex_set.estimate += rng.normal(size=vertex_set.estimate.shape) * scale
     return graph
 
 

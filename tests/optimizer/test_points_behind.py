@@ -40,7 +40,7 @@ def test_points_behind_are_found_far_from_the_origin():
     points.estimate[:, :3] += far
     centre = np.asarray(poses.type.pose(poses.estimate).translation)
     points.estimate[::7, :3] = 2.0 * centre[0] - points.estimate[::7, :3]
-    (slot,) = [k for k, one in enumerate(edges.type.vertices) if one.role == "point"]
+    (slot,) = [k for k, vertex in enumerate(edges.type.vertices) if vertex.role == "point"]
     of_camera = np.searchsorted(poses.ids, edges.vertices[:, 1 - slot])
     of_point = np.searchsorted(points.ids, edges.vertices[:, slot])
     seen = poses.type.pose(poses.estimate[of_camera]).inverse_act(points.estimate[of_point, :3])

@@ -30,7 +30,7 @@ def test_logging_reports_what_its_level_asks_for(caplog):
     """INFO: start and end; DEBUG: iterations as well."""
     with caplog.at_level(logging.INFO, logger="graphopt"):
         summary = run()
-    assert [one.levelno for one in caplog.records] == [logging.INFO, logging.INFO]
+    assert [record.levelno for record in caplog.records] == [logging.INFO, logging.INFO]
     assert caplog.messages[-1] == summary.brief_report()
     caplog.clear()
     with caplog.at_level(logging.DEBUG, logger="graphopt"):
@@ -60,7 +60,9 @@ def test_a_callback_is_still_called_and_may_stop(capsys):
 
 def test_results_do_not_depend_on_who_listens(capsys):
     """The same digits."""
-    assert [one.chi2 for one in run(verbose=True).iterations] == [one.chi2 for one in run().iterations]
+    assert [iteration.chi2 for iteration in run(verbose=True).iterations] == [
+        iteration.chi2 for iteration in run().iterations
+    ]
     assert capsys.readouterr().out
 
 

@@ -81,7 +81,7 @@ def test_recorded_runs_are_followed(shared_data, name, method):
     if not recorded["chi2"]:
         assert summary.termination is TerminationType.LINEAR_SOLVER_FAILURE
         return
-    ours = [one.chi2 for one in summary.iterations]
+    ours = [iteration.chi2 for iteration in summary.iterations]
     common = min(len(ours), len(recorded["chi2"]))
     assert common >= 6
     np.testing.assert_allclose(ours[:common], recorded["chi2"][:common], rtol=tolerance(name, method))
@@ -100,7 +100,7 @@ def test_mit_is_not_determined_to_more_digits(shared_data):
         graph = load(shared_data, "MIT.g2o")
         graph.set_fixed([RUNS["MIT.g2o"]["gn"]["fixed_vertex"]])
         graph.vertex_set("VERTEX_SE2").estimate[::2] *= factor
-        runs.append([one.chi2 for one in graphopt.optimize(graph, "gn", fix="none").iterations])
+        runs.append([iteration.chi2 for iteration in graphopt.optimize(graph, "gn", fix="none").iterations])
     difference = np.abs(np.divide(*runs) - 1.0)
     assert 1e-6 < difference.max() < 1e-4
     assert difference[-1] < 1e-6
@@ -124,7 +124,7 @@ def run_g2o(path, method, num_iterations, fixed, kernel=None, width=1.0):
     optimizer.initialize_optimization()
     optimizer.set_compute_batch_statistics(True)
     done = optimizer.optimize(num_iterations)
-    return [one.chi2 for one in optimizer.batch_statistics()][:done]
+    return [batch_statistic.chi2 for batch_statistic in optimizer.batch_statistics()][:done]
 
 
 @pytest.mark.oracle
@@ -141,7 +141,7 @@ def test_rough_quaternions_follow_g2o(shared_data, tmp_path, method):
     graph.set_fixed([0])
     summary = graphopt.optimize(graph, method, 5, fix="none")
     expected = run_g2o(tmp_path / "rough.g2o", method, 5, 0)
-    np.testing.assert_allclose([one.chi2 for one in summary.iterations], expected, rtol=1e-10)
+    np.testing.assert_allclose([iteration.chi2 for iteration in summary.iterations], expected, rtol=1e-10)
 
 
 KERNELS = ("Huber", "PseudoHuber", "Cauchy", "GemanMcClure", "Welsch", "Fair", "Tukey", "Saturated", "DCS")
@@ -164,8 +164,8 @@ def test_robust_kernels_follow_g2o(shared_data, tmp_path, kernel):
     graph.set_fixed([0])
     summary = graphopt.optimize(graph, "lm", 8, fix="none")
     assert len(summary.iterations) >= min(len(expected), 4)
-    for one, other in zip(summary.iterations, expected, strict=False):
-        assert one.chi2 == pytest.approx(other, rel=1e-6)
+    for iteration, other in zip(summary.iterations, expected, strict=False):
+        assert iteration.chi2 == pytest.approx(other, rel=1e-6)
 
 
 @pytest.mark.oracle
@@ -182,7 +182,7 @@ def test_the_gauge_is_g2os(shared_data, tmp_path, name):
     assert optimizer.load(str(tmp_path / name))
     graph = load(shared_data, name)
     assert graph.find_gauge() == optimizer.find_gauge().id()
-    if not any(one.fixed.any() for one in graph.vertex_sets):
+    if not any(vertex_set.fixed.any() for vertex_set in graph.vertex_sets):
         assert graph.gauge_freedom() == optimizer.gauge_freedom()
 
 

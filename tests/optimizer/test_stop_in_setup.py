@@ -27,7 +27,9 @@ def linearizer(structure):
     """The native set-up of a structure."""
     selection = structure.selection
     return make_linearizer(
-        selection.parameter_sets, structure, [WorkingEstimates(one) for one in selection.vertex_sets]
+        selection.parameter_sets,
+        structure,
+        [WorkingEstimates(vertex_set) for vertex_set in selection.vertex_sets],
     )
 
 

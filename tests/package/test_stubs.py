@@ -49,12 +49,12 @@ def stubbed(name: str) -> dict[str, ast.stmt]:
 def native(module) -> dict[str, object]:
     """Public names of a native module; methods and attributes as Class.name."""
     found: dict[str, object] = {}
-    for name, one in vars(module).items():
+    for name, var in vars(module).items():
         if name.startswith("_"):
             continue
-        found[name] = one
-        if isinstance(one, type):
-            for member, value in vars(one).items():
+        found[name] = var
+        if isinstance(var, type):
+            for member, value in vars(var).items():
                 if not member.startswith("_"):
                     found[f"{name}.{member}"] = value
     return found

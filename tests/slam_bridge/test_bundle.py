@@ -324,7 +324,7 @@ def test_windows_that_move_on_leave_nothing_behind():
 
     def graphs():
         gc.collect()
-        return sum(isinstance(one, graphopt.Graph) for one in gc.get_objects())
+        return sum(isinstance(object_, graphopt.Graph) for object_ in gc.get_objects())
 
     sb.local_inertial_ba(world, world.keyframes.ids[1:4], window=window, options=options)
     start, before = graphs(), world.nbytes  # with the map's indices

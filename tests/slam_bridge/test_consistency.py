@@ -58,7 +58,7 @@ def errors_of_windows(seeds, count, points):
         covariance = result.covariance([last])["keyframe", last]
         frames = world.keyframes
         mine = [frames[name][-1] for name in ("velocity", "gyro_bias", "acc_bias")]
-        error = error_of(frames["world_T_body"][-1], mine, poses[-1], [one[-1] for one in vectors])
+        error = error_of(frames["world_T_body"][-1], mine, poses[-1], [vector[-1] for vector in vectors])
         found.append(error @ np.linalg.solve(covariance, error))
     return found
 
@@ -113,14 +113,14 @@ def test_marginalized_windows():
         world, poses, vectors = window(2000 + seed, 6, 30, pixels=0.2)
         ids = world.keyframes.ids.copy()
         sb.full_inertial_ba(world, options=OPTIONS)
-        for one in ids[:2]:
-            sb.marginalize(world, [one])
+        for id_ in ids[:2]:
+            sb.marginalize(world, [id_])
             result = sb.full_inertial_ba(world, options=OPTIONS)
         last = int(ids[-1])
         covariance = result.covariance([last])["keyframe", last]
         frames = world.keyframes
         mine = [frames[name][-1] for name in ("velocity", "gyro_bias", "acc_bias")]
-        error = error_of(frames["world_T_body"][-1], mine, poses[-1], [one[-1] for one in vectors])
+        error = error_of(frames["world_T_body"][-1], mine, poses[-1], [vector[-1] for vector in vectors])
         found.append(error @ np.linalg.solve(covariance, error))
     assert_in_band(found, 15)
 

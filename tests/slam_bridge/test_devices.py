@@ -31,7 +31,7 @@ def window(stereo=True):
 def chi2_of(selection, device, way, estimate=()):
     graph = sb.Window().load(selection, sb.SolveOptions(), estimate=estimate, imu_kernel="Huber")
     summary = graphopt.optimize(graph, "lm", 5, device=device, precision="double", fix="none", **WAYS[way])
-    return [summary.initial_chi2, *(one.chi2 for one in summary.iterations)], summary
+    return [summary.initial_chi2, *(iteration.chi2 for iteration in summary.iterations)], summary
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -72,7 +72,7 @@ def test_motions_that_show_nothing_are_refused(name, jitter):
         start = sb.initialize(*motion(seed, *MOTIONS[name], jitter))
         assert not start.is_usable
         assert "deviation" in start.refused and "allowed" in start.refused
-        assert any(f"{one:.3g}" in start.refused for one in start.deviations.values())
+        assert any(f"{deviation:.3g}" in start.refused for deviation in start.deviations.values())
         assert np.isfinite(start.keyframes.world_T_body).all()
 
 

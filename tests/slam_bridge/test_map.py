@@ -152,8 +152,8 @@ def test_file_brings_everything_back(tmp_path):
     assert_same(world, again)
     np.testing.assert_array_equal(again.rig[0].intrinsics, CAMERA.intrinsics)
     assert again.rig[0].baseline == CAMERA.baseline
-    for one, measured in world.preintegrated.items():
-        other = again.preintegrated[one]
+    for key, measured in world.preintegrated.items():
+        other = again.preintegrated[key]
         np.testing.assert_array_equal(other.samples.gyro, measured.samples.gyro)
         np.testing.assert_array_equal(other.combined_covariance, measured.combined_covariance)
         assert other.noise == measured.noise and other.rule == measured.rule

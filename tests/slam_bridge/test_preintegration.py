@@ -262,7 +262,7 @@ def test_midpoint_rule_is_gtsams_limit():
     ours = sb.preintegrate(part, NOISE, *BIASES)
     stamps = np.concatenate([a + (b - a) * np.arange(100) // 100 for a, b in itertools.pairwise(part.stamps)])
     means = [np.repeat(0.5 * (one[1:] + one[:-1]), 100, axis=0) for one in (part.gyro, part.acc)]
-    ends = [np.concatenate([one, one[-1:]]) for one in means]
+    ends = [np.concatenate([mean, mean[-1:]]) for mean in means]
     fine = sb.ImuSamples(np.append(stamps, part.stamps[-1]), *ends)
     rotation, velocity, position, covariance = gtsam_of(fine, NOISE, BIASES, False)
     np.testing.assert_allclose(SO3(ours.delta_rotation).to_matrix(), rotation, atol=1e-6)

@@ -132,7 +132,7 @@ def stationary(path):
     down = -inertial[:, 1:4].mean(axis=0)
     world = sb.Map(camera, 9.81 * down / np.linalg.norm(down))
     step = 5_000_000
-    ends = np.array([int((inertial[:, 0] < one).sum()) for one in numbers])
+    ends = np.array([int((inertial[:, 0] < number).sum()) for number in numbers])
     ends = ends - ends[0]
     pose = np.array([0, 0, 0, 0, 0, 0, 1.0])
     frames = world.add_keyframes(ends * step, np.tile(pose, (len(numbers), 1)), np.zeros((len(numbers), 3)))
@@ -174,9 +174,9 @@ def gtsam_solution(world, noise):
     graph.addPriorPose3(key("x", 0), gtsam.Pose3(), gtsam.noiseModel.Constrained.All(6))
     graph.push_back(gtsam.PriorFactorVector(key("v", 0), np.zeros(3), gtsam.noiseModel.Constrained.All(3)))
     graph.addPriorConstantBias(key("b", 0), zero, gtsam.noiseModel.Constrained.All(6))
-    for row, one in enumerate(world.imu.ids.tolist()):
+    for row, id_ in enumerate(world.imu.ids.tolist()):
         measured = gtsam.PreintegratedCombinedMeasurements(parameters, zero)
-        part = world.preintegrated[one].samples
+        part = world.preintegrated[id_].samples
         for k, dt in enumerate(part.steps):
             measured.integrateMeasurement(part.acc[k], part.gyro[k], dt)
         i, j = (int(world.keyframes.rows(world.imu[name][row])) for name in ("first", "second"))

@@ -73,11 +73,11 @@ def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
     monkeypatch.setattr(auto_device, "GPU_ELIMINATED", 0.0)
     monkeypatch.setattr(auto_device, "_open_gpu", lambda: 0)
     graph = datasets.ba(5, 40)
-    start = [one.estimate.copy() for one in graph.vertex_sets]
+    start = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     found = []
     for _ in range(3):
-        for one, values in zip(graph.vertex_sets, start, strict=True):
-            one.estimate[...] = values
+        for vertex_set, values in zip(graph.vertex_sets, start, strict=True):
+            vertex_set.estimate[...] = values
         found.append(graphopt.optimize(graph))
     assert [one.device for one in found] == ["cpu", "vulkan:0", "vulkan:0"]
     chi2 = [one.final_chi2 for one in found]

@@ -97,11 +97,11 @@ def test_skinning_by_poses_in_g2os_working_form():
         ends.append(summary.final_chi2)
         rotation = Rotation.from_quat(graph.vertex_set("VERTEX_SE3:QUAT").estimate[:, 3:])
         total = np.zeros((30, 3))
-        for one in graph.definitions():
-            bone = graph.find_vertices(one.vertices[:, 1])[1]
-            moved = rotation[bone].apply(one.measurement[:, :3])
+        for definition in graph.definitions():
+            bone = graph.find_vertices(definition.vertices[:, 1])[1]
+            moved = rotation[bone].apply(definition.measurement[:, :3])
             moved += graph.vertex_set("VERTEX_SE3:QUAT").estimate[bone, :3]
-            np.add.at(total, one.vertices[:, 0] - 4, one.measurement[:, 3:] * moved)
+            np.add.at(total, definition.vertices[:, 0] - 4, definition.measurement[:, 3:] * moved)
         seen = graph.edge_set("CvSeen").measurement
         assert ((total - seen) ** 2).sum() == pytest.approx(summary.final_chi2, rel=1e-9)
     assert ends[1] == pytest.approx(ends[0], rel=1e-7) and ends[0] < 0.9 * skinned().chi2()

@@ -62,7 +62,9 @@ def test_rows_and_columns_are_where_they_are_said_to_be(name):
             values = []
             for sign in (1, -1):
                 vertex.estimate = vertex.type.oplus(start, sign * delta)
-                values.append(np.concatenate([one.edge_set.errors(one.rows).ravel() for one in found.edges]))
+                values.append(
+                    np.concatenate([edge.edge_set.errors(edge.rows).ravel() for edge in found.edges])
+                )
             vertex.estimate = start
             expected = (values[0] - values[1]) / (2 * step)
             np.testing.assert_allclose(found.J[:, [column]].toarray().ravel(), expected, atol=2e-4, rtol=1e-5)

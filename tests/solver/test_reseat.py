@@ -31,7 +31,7 @@ def image_edges(graph):
     """Structure, its only group as point edges over the rows of the landmark set, and that set."""
     structure = Structure(graph.select())
     (group,) = structure.groups
-    slot = [one.tag for one in group.edge_set.type.vertices].index("VERTEX_TRACKXYZ")
+    slot = [vertex.tag for vertex in group.edge_set.type.vertices].index("VERTEX_TRACKXYZ")
     rows = np.arange(len(group.rows))
     edges = PointEdges(group, rows, slot, group.vertex_rows[:, slot].astype(np.int64))
     return structure, edges, graph.vertex_set("VERTEX_TRACKXYZ")

@@ -74,7 +74,8 @@ def assert_same(results) -> None:
     assert native.termination is python.termination
     assert (native.initial_chi2, native.final_chi2) == (python.initial_chi2, python.final_chi2)
     rows = [
-        [(one.chi2, one.lambda_, one.trials) for one in summary.iterations] for summary in (native, python)
+        [(iteration.chi2, iteration.lambda_, iteration.trials) for iteration in summary.iterations]
+        for summary in (native, python)
     ]
     assert rows[0] == rows[1]
     assert rows[0]

@@ -77,7 +77,7 @@ def test_pattern_holds_exactly_the_blocks_of_edges():
     expected = {(i, i) for i in range(structure.num_blocks)}
     block = dict(zip(structure.ids.tolist(), range(structure.num_blocks), strict=True))
     for edge in graph.edges():
-        blocks = sorted(block[one] for one in edge.vertex_ids if one in block)
+        blocks = sorted(block[vertex_id] for vertex_id in edge.vertex_ids if vertex_id in block)
         expected.update((i, j) for n, i in enumerate(blocks) for j in blocks[n:])
     found = []
     for col in range(structure.num_blocks):

@@ -12,7 +12,11 @@ from graphopt.solver import unseen
 from graphopt.types import registry
 from graphopt.types.base import EdgeType
 
-IMAGES = [one for one in registry.edge_types() if isinstance(one, EdgeType) and one.sees is not None]
+IMAGES = [
+    edge_type
+    for edge_type in registry.edge_types()
+    if isinstance(edge_type, EdgeType) and edge_type.sees is not None
+]
 
 
 def images(kind, count, rng):
@@ -53,7 +57,7 @@ def test_most_types_are_compiled_and_what_cannot_be_is_left_to_numpy(monkeypatch
     """A `sees` that asks for numbers is no program; its answer is numpy's."""
     kind = registry.edge_type("EDGE_PROJECT_XYZ2UV:EXPMAP")
     assert unseen._blindness(kind) is not None
-    assert sum(unseen._blindness(one) is not None for one in IMAGES) > 0.8 * len(IMAGES)
+    assert sum(unseen._blindness(image) is not None for image in IMAGES) > 0.8 * len(IMAGES)
     graph = images(kind, unseen.FEW, np.random.default_rng(0))
     expected = unseen.edges_unseen(graph, graph.select(-1).edges[0]).tolist()
 

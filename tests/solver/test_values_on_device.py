@@ -97,10 +97,10 @@ def test_equations_are_those_of_the_cpu(types, name):
         cpu.discard_top()
         device.discard_top()
     device.finish()
-    sets = [one.estimate.copy() for one in graph.vertex_sets]
+    sets = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     graph.compute()
-    for one, values in zip(graph.vertex_sets, sets, strict=True):
-        np.testing.assert_allclose(values, one.estimate, rtol=1e-12, atol=1e-13)
+    for vertex_set, values in zip(graph.vertex_sets, sets, strict=True):
+        np.testing.assert_allclose(values, vertex_set.estimate, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("schedule", ["blocks", "jacobians", "matrix-free", "expressions"])

@@ -115,7 +115,9 @@ def test_derivatives_are_finite_at_zero_and_far_away(name, at_zero):
 
 def test_every_function_of_the_table_is_tested():
     """By name, so that a new one gets its expression; SymForce's two are tested below."""
-    used = {type(node).__name__ for one in EXPRESSIONS for node in sympy.preorder_traversal(one)}
+    used = {
+        type(node).__name__ for expression in EXPRESSIONS for node in sympy.preorder_traversal(expression)
+    }
     used |= {"SignNoZero", "CopysignNoZero"}
     assert set(FUNCTIONS) <= used, sorted(set(FUNCTIONS) - used)
 

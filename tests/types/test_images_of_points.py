@@ -26,8 +26,8 @@ def of_pose_and_point():
     """Edge types with one camera or pose and one point."""
     for kind in registry.edge_types():
         if isinstance(kind, EdgeType):
-            roles = [one.role == "point" for one in kind.vertices]
-            posed = [one.pose is not None for one in kind.vertices]
+            roles = [vertex.role == "point" for vertex in kind.vertices]
+            posed = [vertex.pose is not None for vertex in kind.vertices]
             if sum(roles) == 1 and any(posed):
                 yield kind
 
@@ -35,14 +35,14 @@ def of_pose_and_point():
 @pytest.mark.parametrize("kind", list(of_pose_and_point()), ids=lambda kind: kind.tag)
 def test_a_type_that_cannot_tell_a_point_from_its_mirror_image_knows_what_is_seen(kind):
     """Where p and 2 c - p have the same error for the camera's centre c, one of the two is seen."""
-    states = [moved(one) for one in kind.vertices]
-    point = next(i for i, one in enumerate(kind.vertices) if one.role == "point")
-    camera = next(i for i, one in enumerate(kind.vertices) if one.pose is not None)
+    states = [moved(vertex) for vertex in kind.vertices]
+    point = next(i for i, vertex in enumerate(kind.vertices) if vertex.role == "point")
+    camera = next(i for i, vertex in enumerate(kind.vertices) if vertex.pose is not None)
     pose = kind.vertices[camera].pose(states[camera])
     if kind.vertices[point].storage_dim != 3 or not hasattr(pose, "quaternion"):
         assert kind.sees is None
         return
-    constants = [np.array(one.identity) for one in kind.parameters]
+    constants = [np.array(parameter.identity) for parameter in kind.parameters]
     measurement = NOISE.uniform(0.1, 0.3, kind.measurement_dim)
     centre = np.asarray(pose.translation)
 

@@ -8,18 +8,25 @@ from graphopt.types import registry
 from graphopt.types.base import EdgeType
 
 NOISE = np.random.default_rng(2)
-KNOWING = [one for one in registry.edge_types() if isinstance(one, EdgeType) and one.measure is not None]
+KNOWING = [
+    edge_type
+    for edge_type in registry.edge_types()
+    if isinstance(edge_type, EdgeType) and edge_type.measure is not None
+]
 
 
 def values_of(kind):
     """Ten random vertices and parameters."""
     states = tuple(
         np.array(
-            [one.oplus(np.array(one.identity), NOISE.uniform(0.1, 0.4, one.tangent_dim)) for _ in range(10)]
+            [
+                vertex.oplus(np.array(vertex.identity), NOISE.uniform(0.1, 0.4, vertex.tangent_dim))
+                for _ in range(10)
+            ]
         )
-        for one in kind.vertices
+        for vertex in kind.vertices
     )
-    return states, tuple(np.tile(np.array(one.identity), (10, 1)) for one in kind.parameters)
+    return states, tuple(np.tile(np.array(parameter.identity), (10, 1)) for parameter in kind.parameters)
 
 
 @pytest.mark.parametrize("kind", KNOWING, ids=lambda kind: kind.tag)
@@ -53,14 +60,14 @@ def test_of_the_drop_in(kind):
     optimizer = g2o.SparseOptimizer()
     states, _ = values_of(kind)
     edge = edge_class(kind)()
-    for slot, one in enumerate(kind.vertices):
-        vertex = vertex_class(one)()
+    for slot, each_vertex in enumerate(kind.vertices):
+        vertex = vertex_class(each_vertex)()
         vertex.set_id(slot)
         vertex.set_estimate(vertex._from_storage(states[slot][0]))
         optimizer.add_vertex(vertex)
         edge.set_vertex(slot, vertex)
-    for number, one in enumerate(kind.parameters):
-        parameter = parameter_class(one)()
+    for number, each_parameter in enumerate(kind.parameters):
+        parameter = parameter_class(each_parameter)()
         parameter.set_id(number)
         optimizer.add_parameter(parameter)
         edge.set_parameter_id(number, number)

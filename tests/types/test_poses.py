@@ -76,8 +76,9 @@ def test_predictions_leave_no_error(kind):
     rng = np.random.default_rng(3)
     estimates = tuple(some_storage(vertex, i) for i, vertex in enumerate(kind.vertices))
     parameters = tuple(
-        np.tile(np.array(one.identity), (5, 1)) + (rng.uniform(0.1, 0.3) if one.storage_dim == 3 else 0.0)
-        for one in kind.parameters
+        np.tile(np.array(parameter.identity), (5, 1))
+        + (rng.uniform(0.1, 0.3) if parameter.storage_dim == 3 else 0.0)
+        for parameter in kind.parameters
     )
     measurement = np.abs(rng.uniform(0.2, 0.6, (5, kind.measurement_dim)))
     group = {3: SE2, 7: SE3, 8: Sim3}.get(kind.measurement_dim)

@@ -46,7 +46,7 @@ def problem():
     seen = [rng.normal(0.0, 2.0, 2 * n - 2) for n in ARITIES]
     weights = [np.diag(rng.uniform(0.5, 2.0, 2 * n - 2)) for n in ARITIES]
     rows = graph.add_variadic_edges(VarSeen, vertices, seen, weights, kernel="Huber", kernel_width=1.5)
-    assert {num: one.stop - one.start for num, one in rows.items()} == {2: 1, 3: 2, 4: 1}
+    assert {num: row.stop - row.start for num, row in rows.items()} == {2: 1, 3: 2, 4: 1}
     graph.add_variadic_edges(VarMean, vertices)
     graph.add_edges("EDGE_PRIOR_XY", np.arange(10, 16)[:, None], rng.normal(0.0, 2.0, (6, 2)))
     graph.add_edges("EDGE_PRIOR_SE2", np.arange(4)[:, None], np.zeros((4, 3)))
@@ -95,7 +95,7 @@ def test_files_copies_and_pickles(tmp_path):
     graphopt.write(graph, tmp_path / "graph.g2o")
     again = graphopt.read(tmp_path / "graph.g2o")
     assert again.num_edges == graph.num_edges
-    order = [len(one.vertices) for one in again.edges() if one.type.tag == "EDGE_VAR_SEEN"]
+    order = [len(edge.vertices) for edge in again.edges() if edge.type.tag == "EDGE_VAR_SEEN"]
     assert order == list(ARITIES)
     for other in (pickle.loads(pickle.dumps(graph)), graph.copy()):
         assert other.chi2() == pytest.approx(graph.chi2(), rel=1e-12)

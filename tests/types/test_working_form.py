@@ -18,11 +18,11 @@ from graphopt.types.base import EdgeType, VariadicEdgeType, working_edge_type, w
 
 N = 60
 EDGES = [
-    one.instantiate(3) if isinstance(one, VariadicEdgeType) else one
-    for one in BUILTIN_TYPES
-    if isinstance(one, (EdgeType, VariadicEdgeType))
+    builtin_type.instantiate(3) if isinstance(builtin_type, VariadicEdgeType) else builtin_type
+    for builtin_type in BUILTIN_TYPES
+    if isinstance(builtin_type, (EdgeType, VariadicEdgeType))
 ]
-EDGES_WITH_POSES = [one for one in EDGES if slam3d.VertexSE3 in one.vertices]
+EDGES_WITH_POSES = [edge for edge in EDGES if slam3d.VertexSE3 in edge.vertices]
 edges_with_poses = pytest.mark.parametrize("kind", EDGES_WITH_POSES, ids=lambda kind: kind.tag)
 
 
@@ -112,7 +112,7 @@ def test_quaternion_of_a_matrix_is_eigens():
     trace = np.trace(matrices, axis1=1, axis2=2)
     branch = np.where(trace > 0.0, 3, np.argmax(np.diagonal(matrices, axis1=1, axis2=2), axis=1))
     assert np.bincount(branch, minlength=4).min() > 20
-    expected = np.array([eigen_quaternion(one) for one in matrices])
+    expected = np.array([eigen_quaternion(matrix) for matrix in matrices])
     expected /= np.linalg.norm(expected, axis=-1, keepdims=True)
     pose = SE3Matrix.of(np.zeros((400, 3)), matrices)
     np.testing.assert_allclose(pose.quaternion, expected, atol=1e-14)
@@ -141,12 +141,12 @@ def test_derivative_of_the_quaternion_is_eigens():
 def random_case(kind, rng):
     """Storage of vertices, parameters and the measurement."""
     estimates = [
-        random_poses(rng, N) if one is slam3d.VertexSE3 else rng.normal(size=(N, one.storage_dim))
-        for one in kind.vertices
+        random_poses(rng, N) if vertex is slam3d.VertexSE3 else rng.normal(size=(N, vertex.storage_dim))
+        for vertex in kind.vertices
     ]
-    parameters = [rng.uniform(0.5, 1.5, (N, one.storage_dim)) for one in kind.parameters]
-    for one, values in zip(kind.parameters, parameters, strict=True):
-        if tuple(one.identity[:7]) == SE3.identity_storage:
+    parameters = [rng.uniform(0.5, 1.5, (N, parameter.storage_dim)) for parameter in kind.parameters]
+    for parameter, values in zip(kind.parameters, parameters, strict=True):
+        if tuple(parameter.identity[:7]) == SE3.identity_storage:
             values[:, :7] = random_poses(rng, N)
     measurement = rng.normal(size=(N, kind.measurement_dim))
     if kind.wrap_measurement is SE3:
@@ -168,7 +168,8 @@ def test_edges_are_the_same_in_both_forms(kind):
     estimates, parameters, measurement = random_case(kind, np.random.default_rng(5))
     working = working_edge_type(kind)
     encoded = [
-        one.working.encode(x) if one.working else x for one, x in zip(kind.vertices, estimates, strict=True)
+        vertex.working.encode(x) if vertex.working else x
+        for vertex, x in zip(kind.vertices, estimates, strict=True)
     ]
     expected = compiled(kind, [*estimates, *parameters, measurement])
     result = compiled(working, [*encoded, *parameters, measurement])
@@ -239,7 +240,7 @@ def test_a_rejected_start_keeps_its_digits():
 def test_ten_calls_of_one_iteration_are_one_call_of_ten(fresh):
     """With unit quaternions storing between iterations loses nothing, block solver kept or not."""
     graph, other = sphere(0.15), sphere(0.15)
-    once = [one.chi2 for one in graphopt.optimize(graph, "gn", 10, fix="none").iterations]
+    once = [iteration.chi2 for iteration in graphopt.optimize(graph, "gn", 10, fix="none").iterations]
     often = []
     for _ in range(10):
         if fresh:

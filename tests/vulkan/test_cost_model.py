@@ -69,8 +69,14 @@ def test_sizes_are_those_of_the_structure(bundle):
 def test_every_schedule_is_predicted_and_sorted(bundle, sphere, monkeypatch):
     monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
     for graph, names in [
-        (bundle, {"explicit, blocks", *(f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp"))}),
-        (sphere, {f"off, {one}" for one in (*PRODUCTS, "expressions", "jp")}),
+        (
+            bundle,
+            {
+                "explicit, blocks",
+                *(f"implicit, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")),
+            },
+        ),
+        (sphere, {f"off, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}),
         (mixed_space(), {f"implicit, {one}" for one in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
@@ -174,7 +180,7 @@ def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
     def names(**more):
         return {one.name for one in predict(replace(size, **more), H200, "double")}
 
-    by_gathering = {f"implicit, {one}" for one in (*PRODUCTS, "expressions", "jp")}
+    by_gathering = {f"implicit, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}
     implicit = {f"{one}{more}" for one in by_gathering for more in ("", "+scatter")}
     explicit = {"explicit, blocks", "explicit, blocks+scatter"}
     assert names(num_pairs=2.0**30 - 1) == implicit | explicit
@@ -196,7 +202,11 @@ def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
 def test_what_the_user_pins_is_kept(bundle):
     device = shared_device("address")
     structure = structure_of(bundle)
-    pinned = [f"{one}{evaluation}" for one in PRODUCTS for evaluation in ("", "+gather", "+scatter")]
+    pinned = [
+        f"{each_product}{evaluation}"
+        for each_product in PRODUCTS
+        for evaluation in ("", "+gather", "+scatter")
+    ]
     for schur, schedule in [("explicit", "blocks"), *(("implicit", one) for one in pinned)]:
         options = SolverOptions("vulkan", "pcg", schur)
         plan = choose_plan(schedule, device, structure, configuration_of(options, "double"), "double")
@@ -226,15 +236,15 @@ def test_what_the_user_pins_is_kept(bundle):
 def test_measurements_leave_the_graph_as_it_is(bundle):
     device = shared_device("address")
     structure = structure_of(bundle)
-    before = [one.estimate.copy() for one in bundle.vertex_sets]
+    before = [vertex_set.estimate.copy() for vertex_set in bundle.vertex_sets]
     predictions = predict(problem_size(structure, "double"), H200, "double")
     measured = measure_schedules(bundle, structure, device, "double", predictions, repetitions=1)
     assert [one.prediction for one in measured] == predictions
     for one in measured:
         assert one.seconds.keys() == one.prediction.seconds.keys()
         assert all(one.seconds[phase] > 0.0 for phase in ("linearize", "eliminate", "solve", "update"))
-    for one, old in zip(bundle.vertex_sets, before, strict=True):
-        np.testing.assert_array_equal(one.estimate, old)
+    for vertex_set, old in zip(bundle.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(vertex_set.estimate, old)
     assert not device.messages
 
 
@@ -251,7 +261,9 @@ def test_explain_shows_the_choice(files, bundle, capsys):
     words = ["explain", files[0], "--device", "vulkan", "--linear-solver", "pcg"]
     assert main([*words, "--measure", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["problem"]["eliminated"] == sum(int(one.marginalized.sum()) for one in bundle.vertex_sets)
+    assert document["problem"]["eliminated"] == sum(
+        int(vertex_set.marginalized.sum()) for vertex_set in bundle.vertex_sets
+    )
     (edge,) = document["edges"]
     assert edge["edge"] == "EDGE_OBSERVATION_BAL"
     first, *_, last = edge["programs"]["linearize"]

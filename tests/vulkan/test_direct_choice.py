@@ -51,7 +51,7 @@ def landmarks_along(num_poses: int, reach: int, seed: int = 0, odometry: bool = 
 
 def level_of_rows(shape: ReducedShape) -> int:
     """Scalar rows of all levels together."""
-    return round(sum(float(one.sum()) for one in shape.components))
+    return round(sum(float(component.sum()) for component in shape.components))
 
 
 @pytest.mark.parametrize("odometry", [True, False])
@@ -184,7 +184,7 @@ def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
     graph = landmarks_along(40, 3)
     expected = graphopt.optimize(graph.copy(), device="cpu")
     options, chi2 = SolverOptions("vulkan", schur="explicit"), []
-    start = [one.estimate.copy() for one in graph.vertex_sets]
+    start = [each_vertex_set.estimate.copy() for each_vertex_set in graph.vertex_sets]
     solver = create(graph, Structure(graph.select()), options, device=device)
     for _ in range(2):
         for vertex_set, estimate in zip(graph.vertex_sets, start, strict=True):

@@ -26,9 +26,9 @@ def bundle(shuffled: bool) -> Graph:
     order = np.random.default_rng(3).permutation(len(edges.vertices))
     vertices, measurements = edges.vertices[order], edges.measurement[order]
     again = Graph()
-    for one in graph.vertex_sets:
-        own = {"fixed": one.fixed, "marginalized": one.marginalized}
-        again.add_vertices(one.type, one.ids, one.estimate, **own)
+    for vertex_set in graph.vertex_sets:
+        own = {"fixed": vertex_set.fixed, "marginalized": vertex_set.marginalized}
+        again.add_vertices(vertex_set.type, vertex_set.ids, vertex_set.estimate, **own)
     again.add_edges(edges.type, vertices, measurements)
     return again
 

@@ -143,7 +143,7 @@ def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
     with pytest.raises(DeviceLostError):
         optimize(graph, "lm", 8, device="vulkan", callback=LostAfter(monkeypatch, 5), **OPTIONS)
     reached = graph.chi2()
-    assert any(reached == pytest.approx(one.chi2, rel=1e-9) for one in path.iterations[3:6])
+    assert any(reached == pytest.approx(iteration.chi2, rel=1e-9) for iteration in path.iterations[3:6])
 
 
 @pytest.mark.usefixtures("found_again")
@@ -172,8 +172,8 @@ def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
     graph = mixed_plane()
     options = SolverOptions("vulkan", "pcg", "implicit", "double", "matrix-free")
     solver = create_block_solver(graph, Structure(graph.select()), options)
-    for one in graph.edge_sets:
-        one.measurement[:] += 0.05
+    for edge_set in graph.edge_sets:
+        edge_set.measurement[:] += 0.05
     solver.refresh()
     expected = CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu"))
     assert solver.linearize() == pytest.approx(expected.linearize(), rel=1e-12)
@@ -205,7 +205,9 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
     large = optimize(
         bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
     )
-    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    assert [iteration.chi2 for iteration in large.iterations] == [
+        iteration.chi2 for iteration in usual.iterations
+    ]
     assert made
     for kernel, _ in made:
         growing = {
@@ -246,7 +248,7 @@ def test_far_slots_are_those_of_the_shaders():
             r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),", path.read_text(), re.M
         )
         if slots and not path.stem.startswith("chol_"):  # whose launches check sizes by themselves
-            declared[path.stem] = frozenset(int(one or other) for one, other in slots)
+            declared[path.stem] = frozenset(int(slot or other) for slot, other in slots)
     for name in ("gather_sum_wide", "gather_sum_wide_two_float"):
         declared[name] = declared["gather_sum"]
     assert declared == FAR_SLOTS

@@ -55,7 +55,9 @@ def test_the_core_knows_no_schedule():
     for path in files():
         if "schedules" in path.parts or path.name == "solver.py":
             continue
-        assert not {one for one in imports(path) if one.startswith(f"{NAME}.schedules.")}, path.name
+        assert not {import_ for import_ in imports(path) if import_.startswith(f"{NAME}.schedules.")}, (
+            path.name
+        )
 
 
 @pytest.mark.parametrize("name", [*PRODUCTS, *EVALUATIONS])

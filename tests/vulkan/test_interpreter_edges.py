@@ -114,7 +114,7 @@ def interpreted(case: Case, precision: str, access: str = "address"):
     count = linearization.edges.program.num_partials
     partials = [device.upload(np.zeros(count)) for _ in range(2)]
     run_steps(context, linearization.steps(buffers, values, b, partials[0]) + chi2.chi2(buffers, partials[1]))
-    totals = [device.download(one, np.float64, count).sum() for one in partials]
+    totals = [device.download(partial, np.float64, count).sum() for partial in partials]
     h = equations.dense(context.download(values, equations.size))
     assert device.messages == []
     return totals, h, context.download(b, case.dim)
@@ -255,7 +255,7 @@ def test_linearize_in_all_variants(variant, information):
     """Several chunks, destinations of few and of many edges, fixed vertices, parameters, no robust kernel."""
     access, precision = variant
     for tag in ("EDGE_SE3_TRACKXYZ", "EDGE_OBSERVATION_BAL", "EDGE_SE2_TWOPOINTSXY"):
-        kind = next(one for one in EDGES if one.tag == tag)
+        kind = next(edge for edge in EDGES if edge.tag == tag)
         case = Case(kind, n=900, information=information, num_vertices=40, seed=3)
         (chi2, chi2_only), h, b = interpreted(case, precision, access)
         expected_chi2, expected_h, expected_b = from_bytecode(case)
@@ -268,7 +268,7 @@ def test_linearize_in_all_variants(variant, information):
 
 def test_same_bits_every_time():
     """No sum depends on which workgroup comes first."""
-    kind = next(one for one in EDGES if one.tag == "EDGE_OBSERVATION_BAL")
+    kind = next(edge for edge in EDGES if edge.tag == "EDGE_OBSERVATION_BAL")
     case = Case(kind, n=700, num_vertices=20)
     first, second = (interpreted(case, "mixed") for _ in range(2))
     assert first[0] == second[0]

@@ -112,7 +112,7 @@ def test_sums_of_contributions(variant, wide):
     own = Interpreter(Context(shared_device(access), precision))
     context, device = own.context, own.context.device
     lists = problem.lists(chunk)
-    assert {one.lanes for one in lists} == {1, 8, 64}
+    assert {list_.lanes for list_ in lists} == {1, 8, 64}
     rows = np.random.default_rng(2).permutation(NUM_OUTPUTS)
     gather = Gather(own, lists, rows, chunk, wide=wide)
     values, b = (device.upload(np.zeros(n, context.real)) for n in (problem.size, problem.dim))
@@ -142,14 +142,14 @@ def test_every_contribution_is_listed_once():
     is_stored = problem.offset[:, off_diagonal] >= 0
     expected = np.count_nonzero(problem.scalar >= 0) + np.count_nonzero(is_stored)
     expected += np.count_nonzero(is_stored & problem.on_diagonal[:, off_diagonal])  # and their transposes
-    assert sum(len(one.items) for one in lists) == expected
+    assert sum(len(list_.items) for list_ in lists) == expected
     seen = set()
-    for one in lists:
-        assert one.chunk_first[-1] == len(one.first) - 1 == len(one.targets["values"][0])
-        chunks = np.repeat(np.arange(len(one.chunk_first) - 1), np.diff(one.chunk_first))
-        for target in zip(chunks.tolist(), one.targets["values"][0].tolist(), strict=True):
-            assert (target, one.is_second) not in seen
-            seen.add((target, one.is_second))
+    for list_ in lists:
+        assert list_.chunk_first[-1] == len(list_.first) - 1 == len(list_.targets["values"][0])
+        chunks = np.repeat(np.arange(len(list_.chunk_first) - 1), np.diff(list_.chunk_first))
+        for target in zip(chunks.tolist(), list_.targets["values"][0].tolist(), strict=True):
+            assert (target, list_.is_second) not in seen
+            seen.add((target, list_.is_second))
 
 
 def test_what_does_not_fit_an_item_is_refused():

@@ -32,11 +32,11 @@ from graphopt.types.base import (
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
 EDGES = [
-    one.instantiate(3) if isinstance(one, VariadicEdgeType) else one
-    for one in BUILTIN_TYPES
-    if isinstance(one, EdgeType | VariadicEdgeType)
+    builtin_type.instantiate(3) if isinstance(builtin_type, VariadicEdgeType) else builtin_type
+    for builtin_type in BUILTIN_TYPES
+    if isinstance(builtin_type, EdgeType | VariadicEdgeType)
 ]
-VERTICES = [one for one in BUILTIN_TYPES if isinstance(one, VertexType)]
+VERTICES = [builtin_type for builtin_type in BUILTIN_TYPES if isinstance(builtin_type, VertexType)]
 INCLUDE = Path(__file__).resolve().parents[2] / "shaders" / "include"
 
 
@@ -111,7 +111,7 @@ def test_oplus_programs():
 def test_edge_programs_in_all_variants(variant):
     """Four edge types on both kinds of buffers and in both precisions: programs run in float64 in either."""
     for tag in ("EDGE_SE2", "EDGE_SE3:QUAT", "EDGE_OBSERVATION_BAL", "EDGE_SIM3:EXPMAP"):
-        kind = next(one for one in EDGES if one.tag == tag)
+        kind = next(edge for edge in EDGES if edge.tag == tag)
         compiled = codegen.compile_edge(working_edge_type(kind))
         inputs = edge_inputs(kind)
         actual = run_on_device(variant, compiled.linearize, inputs)
@@ -255,10 +255,10 @@ def test_samples_of_images(variant, two_float):
 def assert_close_samples(actual: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     """Three samples; the derivatives of one that is NaN are NaN or zero: GPUs may take 0 times NaN for 0."""
     for columns in ([2, 1, 0], [3, 4, 5], [6, 7, 8]):
-        value, *rates = (actual[:, one] for one in columns)
+        value, *rates = (actual[:, column] for column in columns)
         nowhere = np.isnan(expected[:, columns[0]])
         assert np.array_equal(np.isnan(value), nowhere)
-        assert all((np.isnan(one) | (one == 0.0))[nowhere].all() for one in rates)
+        assert all((np.isnan(rate) | (rate == 0.0))[nowhere].all() for rate in rates)
         assert_close(actual[~nowhere], expected[~nowhere], "samples", tolerance)
 
 
@@ -276,7 +276,7 @@ def _two_float() -> Interpreter:
 def test_programs_without_float64(two_float):
     """Pairs of float32 give about 45 bits."""
     for tag in ("EDGE_SE2", "EDGE_SE3:QUAT", "EDGE_OBSERVATION_BAL", "EDGE_SIM3:EXPMAP"):
-        kind = next(one for one in EDGES if one.tag == tag)
+        kind = next(edge for edge in EDGES if edge.tag == tag)
         compiled = codegen.compile_edge(working_edge_type(kind), "full", robust_kernel(3).function)
         inputs, width = edge_inputs(kind), np.full(N, 1.5)
         kernel = compiled.kernel
@@ -302,7 +302,7 @@ def test_opcodes_of_the_shader_are_those_of_the_table():
 
 def test_robust_kernel_is_put_inside():
     """A packed program has no ROBUST, outputs that are constants have a row, unused inputs have none."""
-    kind = next(one for one in EDGES if one.tag == "EDGE_SE2")
+    kind = next(edge for edge in EDGES if edge.tag == "EDGE_SE2")
     compiled = codegen.compile_edge(kind, "identity", robust_kernel(1).function)
     plain = pack_program(compiled.chi2)
     packed = pack_program(compiled.chi2, compiled.kernel)

@@ -58,9 +58,9 @@ def test_pieces_follow_from_oplus():
     """A pose stays whole; numbers are cut anywhere."""
     _, rigs = mixed_problem()
     pieces = pieces_of(rigs.type, 15)
-    assert [len(one.tangent) for one in pieces] == [15, 11]
+    assert [len(piece.tangent) for piece in pieces] == [15, 11]
     assert set(range(7)) <= set(pieces[0].storage) and set(range(6)) <= set(pieces[0].tangent)
-    assert sorted(k for one in pieces for k in one.storage) == list(range(27))
+    assert sorted(k for piece in pieces for k in piece.storage) == list(range(27))
 
 
 def test_the_equations_are_the_same():
@@ -90,7 +90,7 @@ def test_a_pose_with_numbers_on_the_device():
         graph, "lm", 6, device="vulkan", precision="double", callback=lambda _: seen.append(graph.chi2())
     )
     assert graph.chi2() == pytest.approx(expected.chi2(), rel=1e-6)
-    assert seen == pytest.approx([one.chi2 for one in summary.iterations], rel=1e-9)
+    assert seen == pytest.approx([iteration.chi2 for iteration in summary.iterations], rel=1e-9)
 
 
 def test_what_oplus_joins_cannot_be_cut():

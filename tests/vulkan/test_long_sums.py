@@ -28,7 +28,10 @@ from graphopt.solver.vulkan.solver import create
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
 ALL_PRODUCTS = [*PRODUCTS, "expressions", "jp"]
-SCHEDULES = [*(f"{one}+gather" for one in ALL_PRODUCTS), *(f"{one}+scatter" for one in PRODUCTS)]
+SCHEDULES = [
+    *(f"{all_product}+gather" for all_product in ALL_PRODUCTS),
+    *(f"{product}+scatter" for product in PRODUCTS),
+]
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
 
 
@@ -75,9 +78,9 @@ def close(actual, expected, tolerance):
 def num_long(solver):
     """Destinations of all views that are cut, and blocks."""
     edges = solver._linearizer.edges
-    views = [one.view.long for group in edges for one in group.views.values()]
-    destinations = sum(len(one.part) - 1 for one in views if one is not None)
-    blocks = sum(one.pairs.num_blocks - one.num_short for group in edges for one in group.pairs)
+    views = [view.view.long for group in edges for view in group.views.values()]
+    destinations = sum(len(view.part) - 1 for view in views if view is not None)
+    blocks = sum(pair.pairs.num_blocks - pair.num_short for group in edges for pair in group.pairs)
     return destinations, blocks
 
 
@@ -138,7 +141,7 @@ def test_edges_that_name_a_vertex_twice(schedule):
 
 def curve_by_numpy(graph):
     """chi2, H and b of `curve_fit` with one device: coefficients, then the offset."""
-    (amplitude, decay, frequency), (offset,) = (one.estimate[0] for one in graph.vertex_sets)
+    (amplitude, decay, frequency), (offset,) = (vertex_set.estimate[0] for vertex_set in graph.vertex_sets)
     chi2, h, b = 0.0, np.zeros((4, 4)), np.zeros(4)
     for edges, information, with_offset in zip(graph.edge_sets, (4.0, 25.0), (False, True), strict=True):
         x, y = edges.measurement.T
@@ -204,7 +207,9 @@ def test_a_shared_calibration(schur, schedule):
     graph = shared_calibration()
     actual = optimize(graph, "lm", 3, device="vulkan", schedule=schedule, precision="double", **options)
     np.testing.assert_allclose(
-        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-7
+        [iteration.chi2 for iteration in actual.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-7,
     )
 
 
@@ -230,8 +235,8 @@ def test_two_runs_give_the_same_bits(schedule, precision):
         graph = shared_calibration(20, 300)
         options = {"linear_solver": "pcg", "schur": "implicit", "schedule": schedule, "precision": precision}
         summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [one.estimate.copy() for one in graph.vertex_sets]
-        runs.append(([one.chi2 for one in summary.iterations], estimates))
+        estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
+        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
     assert runs[0][0] == runs[1][0]
     for one, other in zip(runs[0][1], runs[1][1], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -247,7 +252,9 @@ def test_interpreted(make, truth, monkeypatch):
     actual = optimize(graph, "lm", 4, device="vulkan", linear_solver="cholesky", schedule="blocks")
     expected = optimize(host, "lm", 4, device="cpu", linear_solver="cholesky")
     assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
-    [found] = [one.estimate[0] for one in graph.vertex_sets if one.estimate.shape == (1, 3)]
+    [found] = [
+        vertex_set.estimate[0] for vertex_set in graph.vertex_sets if vertex_set.estimate.shape == (1, 3)
+    ]
     np.testing.assert_allclose(found[0], truth[0], rtol=0.02)
 
 
@@ -258,7 +265,7 @@ def test_parts_cover_all_edges_of_long_destinations():
     view = edge_view(structure, group, 1, is_primary=True, num_kept=structure.num_kept)
     long = view.long
     assert long is not None
-    begin, end = (int(view.tiles[one]) for one in long.tiles)
+    begin, end = (int(view.tiles[tile]) for tile in long.tiles)
     assert end - begin == len(long.part) - 1 == 4 == np.count_nonzero(np.diff(view.first) > long_sums.LONG)
     np.testing.assert_array_equal(long.first[long.part], view.first[begin : end + 1])
     assert np.diff(long.first.astype(int)).max() <= long_sums.PART
@@ -302,17 +309,19 @@ def test_pins_by_edge_type():
     expected = optimize(mixed_plane(), "lm", 3, device="cpu", **options)
     actual = optimize(mixed_plane(), "lm", 3, device="vulkan", schedule=pins, **options)
     np.testing.assert_allclose(
-        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-8
+        [iteration.chi2 for iteration in actual.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-8,
     )
     solver = resident(mixed_plane(), schedule=pins)
     solver.linearize()
-    words = dict(one.split("=") for one in solver.schedule.split(", "))
+    words = dict(word.split("=") for word in solver.schedule.split(", "))
     assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
     assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
     kernels = [kernel.name for kernel in solver._linearizer.kernels()]
     for edges in solver._linearizer.edges:
         name = f"{edges.signature.edge_type.name}.evaluate."
-        assert any(one.startswith(name) for one in kernels) == (edges.evaluation.name == "scatter")
+        assert any(kernel.startswith(name) for kernel in kernels) == (edges.evaluation.name == "scatter")
 
 
 @pytest.mark.parametrize("products", PRODUCTS)
@@ -323,8 +332,8 @@ def test_beside_merged_sums(products):
     device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
     check_linearization(device, host, TOLERANCE["double"], products == "blocks")
     kernels = [kernel.name for kernel in device._linearizer.kernels()]
-    assert any("EdgeSE2PointXY.evaluate." in one for one in kernels)
-    assert any("merged" in one and "linearize" in one for one in kernels)
+    assert any("EdgeSE2PointXY.evaluate." in kernel for kernel in kernels)
+    assert any("merged" in kernel and "linearize" in kernel for kernel in kernels)
 
 
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
@@ -343,12 +352,12 @@ def test_explain_lists_both_evaluations(tmp_path, capsys):
     assert main([*words, "--measure"]) == 0
     document = json.loads(capsys.readouterr().out)
     names = {one["schedule"] for one in document["schedules"]}
-    assert names >= {f"off, {one}{more}" for one in PRODUCTS for more in ("", "+scatter")}
-    assert {f"{one}+scatter" for one in names if "+" not in one} == {one for one in names if "+" in one}
+    assert names >= {f"off, {product}{more}" for product in PRODUCTS for more in ("", "+scatter")}
+    assert {f"{name}+scatter" for name in names if "+" not in name} == {name for name in names if "+" in name}
     assert all(one["measured_seconds"]["linearize"] > 0.0 for one in document["schedules"])
     assert main([*words, "--schedule", "EDGE_SE2=scatter"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert {one["schedule"] for one in document["schedules"]} == {one for one in names if "+" in one}
+    assert {one["schedule"] for one in document["schedules"]} == {name for name in names if "+" in name}
     assert document["edge_sets"]["EDGE_SE2"].endswith("+scatter")
     assert main([*words, "--schedule", "scater"]) == 2
     assert "scatter" in capsys.readouterr().err

@@ -108,12 +108,14 @@ def launches_of(solver):
 
 def views_together(solver):
     """Numbers of views that one launch of the linearisation sums."""
-    return [len(one.views.members) for one in solver._linearizer._writers if isinstance(one, UnitWriter)]
+    return [
+        len(writer.views.members) for writer in solver._linearizer._writers if isinstance(writer, UnitWriter)
+    ]
 
 
 @pytest.mark.parametrize(
     "access,products",
-    [*(("address", one) for one in (*PRODUCTS, "expressions", "jp")), ("storage", "jacobians")],
+    [*(("address", product) for product in (*PRODUCTS, "expressions", "jp")), ("storage", "jacobians")],
 )
 @pytest.mark.parametrize("name", ALL)
 def test_everything_equals_the_cpus(name, access, products):
@@ -144,8 +146,8 @@ def test_mixed_precision(name, schedule, masked, monkeypatch):
     """float32, with float64 or two floats where chi2 needs it: the minimum to 1e-6 of chi2."""
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
     graph = ALL[name]()
-    pins = dict.fromkeys((one.type.tag for one in graph.edge_sets), schedule)
-    pins |= dict.fromkeys((one.type.tag for one in graph.vertex_sets), "merged")
+    pins = dict.fromkeys((edge_set.type.tag for edge_set in graph.edge_sets), schedule)
+    pins |= dict.fromkeys((vertex_set.type.tag for vertex_set in graph.vertex_sets), "merged")
     expected = optimize(ALL[name](), "lm", 30, device="cpu", linear_solver="pcg")
     actual = optimize(graph, "lm", 30, device="vulkan", linear_solver="pcg", precision="mixed", schedule=pins)
     assert actual.precision == "mixed"
@@ -157,7 +159,7 @@ def test_mixed_precision(name, schedule, masked, monkeypatch):
 def test_chi2_of_every_iteration_equals_the_cpus(name, schedule):
     """Pinned by the user, edge sets and vertices; in one run after the other the same numbers."""
     graph = ALL[name]()
-    pins = dict.fromkeys((one.type.tag for one in graph.edge_sets), schedule)
+    pins = dict.fromkeys((edge_set.type.tag for edge_set in graph.edge_sets), schedule)
     pins[graph.vertex_sets[0].type.tag] = "merged"
     expected = optimize(ALL[name](), "lm", 4, device="cpu", linear_solver="pcg", schur="off")
     runs = [

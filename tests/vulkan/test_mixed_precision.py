@@ -131,7 +131,7 @@ def test_an_ordinary_run_pays_one_linearization_and_one_trial_in_double(schedule
     summary = run(graph, options=rules, **options)
     assert summary.precision == "mixed"
     assert summary.precision_note == ""
-    assert [one for one in calls if one[1] == "double"] == [("linearize", "double"), ("trial", "double")]
+    assert [call for call in calls if call[1] == "double"] == [("linearize", "double"), ("trial", "double")]
     assert len(calls) > 4
     assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-12)
 
@@ -150,7 +150,9 @@ def test_a_factorization_of_all_of_h_is_computed_in_double():
     actual = run(pose_graph(), "lm", 4)
     assert actual.precision == "double"
     assert actual.precision_note == FACTORIZED_IN_DOUBLE
-    assert [one.chi2 for one in actual.iterations] == [one.chi2 for one in expected.iterations]
+    assert [iteration.chi2 for iteration in actual.iterations] == [
+        iteration.chi2 for iteration in expected.iterations
+    ]
 
 
 @pytest.mark.parametrize("access", ["address", "storage"])
@@ -210,7 +212,7 @@ def test_the_command_line_says_it(tmp_path, capsys):
     options = ["optimize", str(path), "--device", "vulkan", "--precision", "mixed"]
     assert main(options) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(one.split()[:1] == ["precision"] and FACTORIZED_IN_DOUBLE in one for one in lines)
+    assert any(line.split()[:1] == ["precision"] and FACTORIZED_IN_DOUBLE in line for line in lines)
     assert main([*options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["precision_note"] == FACTORIZED_IN_DOUBLE

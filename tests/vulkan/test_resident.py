@@ -87,8 +87,8 @@ def test_h_b_and_chi2_equal_the_cpus(name, access):
     device.finish()
     host.finish()
     sets = zip(device.structure.selection.vertex_sets, host.structure.selection.vertex_sets, strict=True)
-    for one, other in sets:
-        np.testing.assert_allclose(one.estimate, other.estimate, rtol=1e-12, atol=1e-12)
+    for set_, other in sets:
+        np.testing.assert_allclose(set_.estimate, other.estimate, rtol=1e-12, atol=1e-12)
 
 
 def test_edges_that_name_a_vertex_twice(access):
@@ -249,11 +249,11 @@ def test_a_repeated_optimization_reuses_the_solver(monkeypatch):
 
     monkeypatch.setattr(ResidentBlockSolver, "__init__", counted)
     graph = mixed_plane()
-    estimates = [one.estimate.copy() for one in graph.vertex_sets]
+    estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     runs = []
     for _ in range(2):
-        for one, estimate in zip(graph.vertex_sets, estimates, strict=True):
-            one.estimate[:] = estimate
+        for vertex_set, estimate in zip(graph.vertex_sets, estimates, strict=True):
+            vertex_set.estimate[:] = estimate
         runs.append(optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg", schur="implicit"))
     assert [i.chi2 for i in runs[0].iterations] == [i.chi2 for i in runs[1].iterations]
     assert len(made) == 1
@@ -267,8 +267,8 @@ def test_two_runs_give_the_same_bits(linear_solver, schur, schedule):
         graph = mixed_plane()
         options = {"linear_solver": linear_solver, "schur": schur, "schedule": schedule}
         summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [one.estimate.tobytes() for one in graph.vertex_sets]
-        runs.append(([one.chi2 for one in summary.iterations], estimates))
+        estimates = [vertex_set.estimate.tobytes() for vertex_set in graph.vertex_sets]
+        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
     assert runs[0] == runs[1]
 
 
@@ -414,7 +414,9 @@ def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
     monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", size)
     monkeypatch.setattr(VulkanDevice, "generated", noted)
     large = optimize(graph, "lm", 3, **options)
-    assert [one.chi2 for one in large.iterations] == [one.chi2 for one in usual.iterations]
+    assert [iteration.chi2 for iteration in large.iterations] == [
+        iteration.chi2 for iteration in usual.iterations
+    ]
     with_stored = [is_large for buffers, is_large in made if "stored" in buffers]
     assert with_stored and all(with_stored)
 

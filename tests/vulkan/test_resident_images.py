@@ -160,6 +160,6 @@ def test_the_cost_model_counts_pixels():
     structure = Structure(places(*pictures).select())
     size = problem_size(structure, "double")
     assert size.image_bytes == 4 * (300 * 200 + 20 * 20)
-    assert [one.pixel_words for one in size.groups] == [4, 0]
+    assert [group.pixel_words for group in size.groups] == [4, 0]
     for one in predict(size, H200, "double"):
         assert one.memory_bytes > size.image_bytes

@@ -94,8 +94,8 @@ def test_two_runs_give_the_same_bits():
         graph = mixed_plane()
         options = {"linear_solver": "pcg", "schur": "implicit", "schedule": MIXED[1][1]}
         summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [one.estimate.tobytes() for one in graph.vertex_sets]
-        runs.append(([one.chi2 for one in summary.iterations], estimates))
+        estimates = [vertex_set.estimate.tobytes() for vertex_set in graph.vertex_sets]
+        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
     assert runs[0] == runs[1]
 
 

@@ -61,7 +61,7 @@ def stored_numbers(solver):
     """Numbers per edge of all views."""
     solver._prepared.result()
     stored = [getattr(edges.schedule, "stored", {}) for edges in solver._linearizer.edges]
-    return [one.count for views in stored for one in views.values()]
+    return [view.count for views in stored for view in views.values()]
 
 
 @pytest.mark.parametrize("schur", ["off", "implicit"])
@@ -121,8 +121,8 @@ def test_two_runs_give_the_same_bits(schedule):
         graph = mixed_plane()
         options = {"linear_solver": "pcg", "schur": "implicit", "schedule": schedule}
         summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [one.estimate.tobytes() for one in graph.vertex_sets]
-        runs.append(([one.chi2 for one in summary.iterations], estimates))
+        estimates = [vertex_set.estimate.tobytes() for vertex_set in graph.vertex_sets]
+        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
     assert runs[0] == runs[1]
 
 
@@ -218,7 +218,7 @@ def test_explain_shows_what_is_stored(tmp_path, capsys):
     words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--schur", "implicit"]
     assert main([*words, "--json"]) == 0
     groups = json.loads(capsys.readouterr().out)["expressions"]
-    assert {one["edge"] for one in groups} == {"EDGE_SE3:QUAT", "EDGE_SE3_TRACKXYZ"}
+    assert {group["edge"] for group in groups} == {"EDGE_SE3:QUAT", "EDGE_SE3_TRACKXYZ"}
     views = [view for group in groups for view in group["views"]]
     assert {view["vertex"] for view in views} == {"first", "second", "pose", "point"}
     for view in views:
@@ -241,7 +241,7 @@ def test_explain_shows_what_is_stored(tmp_path, capsys):
 def moved_vectors(solver):
     """Sources of each t that a solver has computed."""
     halves = [edges.schedule for edges in solver._linearizer.edges if isinstance(edges.schedule, Jp)]
-    return sorted(tuple(sorted(sources)) for one in halves for sources in one._moved)
+    return sorted(tuple(sorted(sources)) for half in halves for sources in half._moved)
 
 
 def test_slots_share_the_first_half_where_they_can():
@@ -260,8 +260,8 @@ def test_slots_share_the_first_half_where_they_can():
         costs, products = EdgeCosts(size, LARGE_GPU, "double"), solver._linearizer.storage.products
         number = sum(
             Jp.num_moved(costs, g, products, schur)
-            for g, one in zip(size.groups, products, strict=True)
-            if one == "jp"
+            for g, product in zip(size.groups, products, strict=True)
+            if product == "jp"
         )
         assert number == len(expected)
 

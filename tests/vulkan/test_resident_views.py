@@ -90,12 +90,12 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
         found = []
         lists = pair_lists(group, view, group.block_offset, group.block_transposed)
         lists += loop_lists(structure, group, view, structure.block_ptr[structure.col_ptr[1:] - 1])
-        for one in lists:
-            for k, offset in enumerate(one.offset):
-                for entry in one.edge[one.first[k] : one.first[k + 1]]:
+        for list_ in lists:
+            for k, offset in enumerate(list_.offset):
+                for entry in list_.edge[list_.first[k] : list_.first[k + 1]]:
                     edge = int(view.order[entry & ~TRANSPOSED])
-                    found.append((*one.slots, int(offset), edge, bool(entry & TRANSPOSED)))
-            assert (np.diff(one.offset.astype(np.int64)) > 0).all()
+                    found.append((*list_.slots, int(offset), edge, bool(entry & TRANSPOSED)))
+            assert (np.diff(list_.offset.astype(np.int64)) > 0).all()
         assert len(found) == len(set(found)) and set(found) == expected
 
 

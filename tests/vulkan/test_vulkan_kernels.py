@@ -366,7 +366,8 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
         systems.append(start(Context(context.device, "double"), problem, schur="explicit"))
         assert systems[-1].solve(DAMPING)
     of_trial = [
-        [one for (name, *_), one in system._programs.items() if name[0] == "trial"] for system in systems
+        [program for (name, *_), program in system._programs.items() if name[0] == "trial"]
+        for system in systems
     ]
     assert [len(one) for one in of_trial] == [1, 1]
     whole, cut = (one[0].num_submissions for one in of_trial)

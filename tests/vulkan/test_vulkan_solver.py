@@ -52,8 +52,8 @@ def test_chi2_of_every_iteration_equals_the_cpus(device, name, linear_solver, sc
     expected = optimize(host, "lm", 5, device="cpu", **options)
     actual = optimize(gpu, "lm", 5, device=device, **options)
     assert_same_path(expected, actual)
-    for one, two in zip(host.vertex_sets, gpu.vertex_sets, strict=True):
-        np.testing.assert_allclose(two.estimate, one.estimate, rtol=1e-6, atol=1e-6)
+    for vertex_set, two in zip(host.vertex_sets, gpu.vertex_sets, strict=True):
+        np.testing.assert_allclose(two.estimate, vertex_set.estimate, rtol=1e-6, atol=1e-6)
     assert actual.device.startswith("vulkan:") and actual.precision == "double"
     assert actual.device_name == shared_device("address").name
     assert actual.memory_bytes > 0
@@ -125,10 +125,10 @@ def test_solver_is_reused_for_a_repeated_structure(monkeypatch):
 
     monkeypatch.setattr(reuse, "create_block_solver", counted)
     graph = bundle_adjustment()
-    estimates = [one.estimate.copy() for one in graph.vertex_sets]
+    estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     first = optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg")
-    for one, estimate in zip(graph.vertex_sets, estimates, strict=True):
-        one.estimate[:] = estimate
+    for vertex_set, estimate in zip(graph.vertex_sets, estimates, strict=True):
+        vertex_set.estimate[:] = estimate
     second = optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg")
     assert [i.chi2 for i in first.iterations] == [i.chi2 for i in second.iterations]
     assert len(made) == 1
@@ -176,8 +176,8 @@ def test_exact_solvers_take_the_cpus_path_where_pcg_cannot(shared_data, file, li
     path = next(shared_data.glob(f"**/{file}*"))
     expected = optimize(io.read(path), "lm", 5, device="cpu", linear_solver=linear_solver)
     actual = optimize(io.read(path), "lm", 5, device="vulkan", linear_solver=linear_solver)
-    for one, two in zip(expected.iterations, actual.iterations, strict=True):
-        assert two.chi2 == pytest.approx(one.chi2, rel=1e-10)
+    for iteration, two in zip(expected.iterations, actual.iterations, strict=True):
+        assert two.chi2 == pytest.approx(iteration.chi2, rel=1e-10)
 
 
 @pytest.mark.data

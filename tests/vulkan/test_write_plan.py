@@ -49,5 +49,5 @@ def test_nothing_is_lost_and_nothing_races(seed):
     for step in plan.steps:
         rows = np.concatenate([writes[number] for number in step])
         assert len(np.unique(rows)) == len(rows)
-    expected = sum((np.bincount(one, one + 1.0, num_rows) for one in writes), np.zeros(num_rows))
+    expected = sum((np.bincount(write, write + 1.0, num_rows) for write in writes), np.zeros(num_rows))
     np.testing.assert_array_equal(run(plan, writes, num_rows), expected)

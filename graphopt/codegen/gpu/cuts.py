@@ -121,7 +121,7 @@ def best_split(assignment: Assignment, moving: set[str], reads: Reads, balance: 
     graph = _Graph(assignment, moving, reads)
     found = {graph.cut(balance, *weights) for weights in _WEIGHTS}
     splits = [split_at(assignment, moving, stored) for stored in sorted(found)]
-    return min(splits, key=lambda one: use_of(one, reads).cost(balance))
+    return min(splits, key=lambda split: use_of(split, reads).cost(balance))
 
 
 def split_at(assignment: Assignment, moving: set[str], stored: Sequence[str]) -> Split:

@@ -62,7 +62,10 @@ def view_cut(
     nothing per edge.
     """
     kind = signature.edge_type
-    dims = [(one.storage_dim, getattr(one, "tangent_dim", 0)) for one in (*kind.vertices, *kind.parameters)]
+    dims = [
+        (slot_type.storage_dim, getattr(slot_type, "tangent_dim", 0))
+        for slot_type in (*kind.vertices, *kind.parameters)
+    ]
     rest = signature.num_data, kind.residual_dim, slot, sources, arithmetic, balance, shares
     programs = [program(signature, slot, sources) for program in (product_program, explicit_product_program)]
     found = kept(
@@ -109,7 +112,7 @@ def moving_values(product: Recomputed) -> set[str]:
 
 def schedule_of(cuts: Sequence[ViewCut]) -> Literal["matrix-free", "expressions", "jacobians"]:
     """The schedule that an edge group's views make up together."""
-    places = {one.where for one in cuts}
+    places = {cut.where for cut in cuts}
     if places <= {"inputs"}:
         return "matrix-free"
     return "jacobians" if places == {"outputs"} else "expressions"
@@ -195,7 +198,7 @@ def formulas(
     for name in cut.stored:
         texts = [formula(assignment, name, depth, cut.stored) for depth in (4, 3, 2)]
         found[name] = next(
-            (one for one in texts if len(one) <= MAX_FORMULA), f"{texts[-1][: MAX_FORMULA - 4]} ..."
+            (text for text in texts if len(text) <= MAX_FORMULA), f"{texts[-1][: MAX_FORMULA - 4]} ..."
         )
     return found
 
@@ -212,7 +215,7 @@ def formula(assignment: Assignment, name: str, depth: int, named: Sequence[str] 
         if left == 0:
             return "..."
         statement = made[source]
-        arguments = [text(one, left - 1) for one in statement.sources]
+        arguments = [text(each_source, left - 1) for each_source in statement.sources]
         if statement.counts is not None:
             return _sum_text(arguments, statement.counts)
         if statement.operation in _INFIX:
@@ -235,6 +238,6 @@ def _sum_text(arguments: Sequence[str], counts: tuple[int, int, int, int]) -> st
     for k in range(pos + neg):
         pair = f"{_bracketed(arguments[2 * k])} * {_bracketed(arguments[2 * k + 1])}"
         terms.append(("+ " if k < pos else "- ") + pair)
-    for k, one in enumerate(arguments[2 * (pos + neg) :]):
-        terms.append(("+ " if k < plus else "- ") + _bracketed(one))
+    for k, argument in enumerate(arguments[2 * (pos + neg) :]):
+        terms.append(("+ " if k < plus else "- ") + _bracketed(argument))
     return " ".join(terms).removeprefix("+ ")

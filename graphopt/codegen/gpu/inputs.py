@@ -64,8 +64,8 @@ def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = 
     kind = signature.edge_type
     names = argument_names(kind)
     groups: list[list[Load]] = []
-    for k, (name, one) in enumerate(zip(names, [*kind.vertices, *kind.parameters], strict=False)):
-        entries = numbered(name, one.storage_dim)
+    for k, (name, slot_type) in enumerate(zip(names, [*kind.vertices, *kind.parameters], strict=False)):
+        entries = numbered(name, slot_type.storage_dim)
         buffer = record_buffer(signature, k, narrow)
         groups.append(record_loads(name, entries, buffer, f"{name}_row", arithmetic, narrow))
     data = [

@@ -77,7 +77,7 @@ class Interface:
     @property
     def far(self) -> frozenset[str]:
         """Names of the buffers that `AT` reaches."""
-        return frozenset(name for name, one in self.buffers.items() if one.startswith(FAR))
+        return frozenset(name for name, buffer in self.buffers.items() if buffer.startswith(FAR))
 
     def text(self) -> str:
         """Declarations, in order."""

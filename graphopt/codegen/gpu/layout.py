@@ -48,7 +48,7 @@ class EdgeSignature:
 
     def set_of_parameter(self, slot: int) -> int:
         """First parameter slot with the same type."""
-        names = [(one.name, getattr(one, "tag", "")) for one in self.edge_type.parameters]
+        names = [(parameter.name, getattr(parameter, "tag", "")) for parameter in self.edge_type.parameters]
         return names.index(names[slot])
 
     @property

@@ -123,15 +123,15 @@ def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False
 
     solve: `dest_row` has the row of each destination's packed record.
     """
-    members = tuple((one.signature, one.slot) for one in products)
+    members = tuple((product.signature, product.slot) for product in products)
     dim = _dim_of(members)
     params = ("num_tiles", "first_tile", "parity")
     interface = Interface(params if solve else (*params, "accumulate"))
-    views = Views([one.signature for one in products], interface)
-    for one in products:
-        own, loop = Interface(()), one.loop()
-        one.declare(own, one.slot if solve else None)
-        views.add(one.slot, own.buffers, [*loop.before, *loop.inside], loop.body)
+    views = Views([product.signature for product in products], interface)
+    for product in products:
+        own, loop = Interface(()), product.loop()
+        product.declare(own, product.slot if solve else None)
+        views.add(product.slot, own.buffers, [*loop.before, *loop.inside], loop.body)
     for name in ("tiles", "first", *(("dest_inverse", "dest_row") if solve else ("dest_scalar",))):
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
@@ -153,9 +153,10 @@ def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False
     ]
     what = "x = -H^-1 y, " if solve else ""
     header = [f"product of {len(products)} views: {what}y = sum of J' w omega (sum of J x)"]
-    header += [f"view {k}: {_description(one)}" for k, one in enumerate(products)]
+    header += [f"view {k}: {_description(product)}" for k, product in enumerate(products)]
     names = "+".join(
-        f"{_name(one.signature)}.{one.name}{one.slot}.{'_'.join(map(str, one.sources))}" for one in products
+        f"{_name(product.signature)}.{product.name}{product.slot}.{'_'.join(map(str, product.sources))}"
+        for product in products
     )
     return compose(
         f"merged.{'solve' if solve else 'product'}.{names}",

@@ -32,14 +32,14 @@ def merged_name(signatures: Sequence[EdgeSignature], view: int, name: str) -> st
 
     Names in the text of edges end in a number, `_row`, `_v` or `_w` and a number: these do not.
     """
-    own, edge_types = signatures[view].edge_type, [one.edge_type for one in signatures]
+    own, edge_types = signatures[view].edge_type, [signature.edge_type for signature in signatures]
     for prefix in _OF_PARAMETERS:
         if match := re.fullmatch(rf"{prefix}(\d+)", name):
-            known = _numbers(one for kind in edge_types for one in kind.parameters)
+            known = _numbers(parameter for kind in edge_types for parameter in kind.parameters)
             return f"parameters{known[_identity(own.parameters[int(match[1])])]}_{prefix}"
     for prefix in _OF_VERTICES:
         if match := re.fullmatch(rf"{prefix}(\d+)", name):
-            known = _numbers(one for kind in edge_types for one in kind.vertices)
+            known = _numbers(vertex for kind in edge_types for vertex in kind.vertices)
             return f"vertices{known[_identity(own.vertices[int(match[1])])]}_{prefix}"
     return name if name in _SHARED else f"edges{view}_{name}"
 
@@ -98,10 +98,10 @@ class Views:
         return Body(
             [],
             {},
-            sum(one.flops for one in self._bodies),
-            max(one.registers for one in self._bodies),
+            sum(each_body.flops for each_body in self._bodies),
+            max(each_body.registers for each_body in self._bodies),
             set(),
-            any(one.samples_images for one in self._bodies),
+            any(each_body.samples_images for each_body in self._bodies),
         )
 
     def functions(self) -> list[str]:

@@ -210,7 +210,7 @@ def scattered_kernels(signature: EdgeSignature, arithmetic: Arithmetic) -> list[
     return [
         evaluate_kernel(own, arithmetic),
         *sums,
-        *(scattered_pair_kernel(own, *one, arithmetic) for one in pairs),
+        *(scattered_pair_kernel(own, *pair, arithmetic) for pair in pairs),
     ]
 
 
@@ -241,7 +241,7 @@ def _sums_program(own: Scattered, slots: tuple[int, ...]) -> Program:
     layout = record_layout(own)
     with workspace():
         numbers = [var(name) for name in numbered("number", layout.count)]
-        entries = [_expression(one, numbers) for one in layout.entries]
+        entries = [_expression(entry, numbers) for entry in layout.entries]
         outputs = _by_factors(own, slots, entries) if layout.has_factors else _taken(own, slots, entries)
         kernel = f"{own.signature.information}.{own.signature.kernel}"
         name = f"{own.signature.edge_type.name}.gpu.scattered{'_'.join(map(str, slots))}.{kernel}"

@@ -147,7 +147,7 @@ def compose_store(
         *load_lines(signature, edge_loads(signature, False, arithmetic), body.used),
         *body.lines,
         first_entry(len(numbers)),
-        *(f"AT(stored, first_entry, {k * EDGE_BLOCK}) = {one};" for k, one in enumerate(numbers)),
+        *(f"AT(stored, first_entry, {k * EDGE_BLOCK}) = {number};" for k, number in enumerate(numbers)),
     ]
     return compose(
         f"{signature.edge_type.name}.{name}.{signature.information}.{signature.kernel}",

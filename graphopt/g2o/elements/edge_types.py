@@ -178,7 +178,7 @@ def pool_of(kind: EdgeType) -> Pool:
 
 def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
     """The class of an edge type with a fixed number of vertices."""
-    between = ", ".join(one.name for one in kind.vertices)
+    between = ", ".join(vertex.name for vertex in kind.vertices)
     namespace = {
         "__slots__": (),
         "__module__": __name__,
@@ -189,7 +189,7 @@ def make_edge_class(kind: EdgeType) -> type[OptimizableGraph_Edge]:
         **_MEMBERS.get(kind.name, {}),
     }
     about = f" {kind.doc}" if kind.doc else ""
-    parameters = "".join(f" Parameter {i}: {one.name}." for i, one in enumerate(kind.parameters))
+    parameters = "".join(f" Parameter {i}: {parameter.name}." for i, parameter in enumerate(kind.parameters))
     namespace["__doc__"] = (
         f"`{kind.tag}`: edge of {between}; error of {kind.residual_dim} numbers.{parameters}{about}"
     )

@@ -189,7 +189,7 @@ class OptimizableGraph_Edge(Edge):
     def _inputs(self) -> np.ndarray:
         """(1, k) estimates, parameters and measurement."""
         try:
-            numbers = [one._chunk.estimate[one._row] for one in self._vertices]
+            numbers = [vertex._chunk.estimate[vertex._row] for vertex in self._vertices]
         except AttributeError:
             raise GraphError(f"{self!r}: set all vertices before evaluating it.") from None
         if self._type.parameters:
@@ -208,7 +208,9 @@ class OptimizableGraph_Edge(Edge):
         if self._error_is_python and not self._jacobian_is_python:
             self._jacobians = numeric_jacobians(self)
         else:
-            self._jacobians = [one[0] for one in evaluate.jacobians(self._type, self._inputs())]
+            self._jacobians = [
+                each_jacobian[0] for each_jacobian in evaluate.jacobians(self._type, self._inputs())
+            ]
 
     def jacobian(self, vertex_index: int) -> np.ndarray:
         """(d, dimension of the vertex) Jacobian of the last `linearize_oplus`."""
@@ -228,7 +230,9 @@ class OptimizableGraph_Edge(Edge):
                 f"{self!r}: Jacobian {vertex_index} has shape {matrix.shape}, expected {expected}."
             )
         if self._jacobians is None or len(self._jacobians) != len(self._vertices):
-            self._jacobians = [np.zeros((self.dimension(), one.dimension())) for one in self._vertices]
+            self._jacobians = [
+                np.zeros((self.dimension(), each_vertex.dimension())) for each_vertex in self._vertices
+            ]
         self._jacobians[vertex_index] = matrix
 
     @property
@@ -295,7 +299,7 @@ class OptimizableGraph_Edge(Edge):
     def parameter(self, i: int) -> Parameter:
         """Parameter number i, None before the edge is in a graph that has it."""
         graph = self._graph or next(
-            (one._graph for one in self._vertices if one is not None and one._graph), None
+            (vertex._graph for vertex in self._vertices if vertex is not None and vertex._graph), None
         )
         found = None if graph is None else graph.parameter(self.param_ids()[i])
         if found is None:
@@ -310,7 +314,7 @@ class OptimizableGraph_Edge(Edge):
 
     def all_vertices_fixed(self) -> bool:
         """Every vertex is fixed."""
-        return all(one.fixed() for one in self._vertices)
+        return all(vertex.fixed() for vertex in self._vertices)
 
     def create_vertex(self, i: int) -> OptimizableGraph_Vertex:
         """A new vertex of the class that slot i takes."""

@@ -36,9 +36,9 @@ def _variant(vertices: tuple[VertexType, ...], planes: bool) -> EdgeType:
         return kind
 
     def residual(*arguments: Any) -> Any:
-        return kind.residual(*(getattr(one, "pose", one) for one in arguments))
+        return kind.residual(*(getattr(argument, "pose", argument) for argument in arguments))
 
-    name = f"{kind.name}{'Planes' if planes else ''}_{'_'.join(one.name for one in vertices)}"
+    name = f"{kind.name}{'Planes' if planes else ''}_{'_'.join(vertex.name for vertex in vertices)}"
     return replace(kind, name=name, vertices=vertices, residual=residual)
 
 
@@ -64,7 +64,7 @@ class EdgeVVGicp(OptimizableGraph_Edge):
     @property
     def _type(self) -> EdgeType:  # type: ignore[override]
         standard = icp.EdgeVVGicp.vertices[0]
-        kinds = tuple(standard if one is None else one._type for one in self._vertices)
+        kinds = tuple(standard if vertex is None else vertex._type for vertex in self._vertices)
         return _variant(kinds, self._pl_pl)
 
     def _from_storage(self, storage: np.ndarray) -> EdgeGICP:
@@ -110,7 +110,7 @@ class EdgeVVGicp(OptimizableGraph_Edge):
     def compute_error(self) -> Any:
         """Compute `error` at the present estimates, plane to plane also the information matrix."""
         if self._pl_pl:
-            poses = [one._chunk.estimate[one._row, None] for one in self._vertices]
+            poses = [vertex._chunk.estimate[vertex._row, None] for vertex in self._vertices]
             self.set_information(plane_information(self._covariances[None], *poses)[0])
         super().compute_error()
 

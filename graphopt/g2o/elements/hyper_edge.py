@@ -71,5 +71,7 @@ class Edge(DataContainer, kernels.EdgeRow):
         return self._vertices.count(None)
 
     def __repr__(self) -> str:
-        ids = ", ".join("-" if one is None else str(one.id()) for one in self._vertices)
+        ids = ", ".join(
+            "-" if each_vertex is None else str(each_vertex.id()) for each_vertex in self._vertices
+        )
         return f"<{type(self).__name__} between {ids}>"

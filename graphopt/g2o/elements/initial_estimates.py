@@ -14,8 +14,8 @@ def initial_estimate_cost(edge: Any, known: Iterable[Any], to: Any) -> float:
     """1 if `initial_estimate` can set `to` from `known`, else -1."""
     given = set(known)
     slot = edge.vertices().index(to)
-    others = [one for one in edge.vertices() if one is not to]
-    return 1.0 if edge._type.can_predict(slot) and all(one in given for one in others) else -1.0
+    others = [vertex for vertex in edge.vertices() if vertex is not to]
+    return 1.0 if edge._type.can_predict(slot) and all(other in given for other in others) else -1.0
 
 
 def initial_estimate(edge: Any, known: Iterable[Any], to: Any) -> None:
@@ -25,7 +25,7 @@ def initial_estimate(edge: Any, known: Iterable[Any], to: Any) -> None:
         raise GraphError(f"{edge!r}: an edge of this type gives no start value.")
     slot = vertices.index(to)
     if kind.can_predict(slot):
-        estimates = tuple(one._chunk.estimate[one._row] for one in vertices)
+        estimates = tuple(vertex._chunk.estimate[vertex._row] for vertex in vertices)
         parameters = tuple(np.asarray(edge.parameter(i)._values()) for i in range(len(kind.parameters)))
         measurement = edge._chunk.measurement[edge._row]
         to.set_estimate(to._from_storage(kind.predicted(slot, estimates, parameters, measurement)))
@@ -36,7 +36,7 @@ def measurement_from_state(edge: Any) -> bool:
     kind = edge._type
     if kind.measure is None:
         return False
-    estimates = tuple(one._chunk.estimate[one._row] for one in edge.vertices())
+    estimates = tuple(vertex._chunk.estimate[vertex._row] for vertex in edge.vertices())
     parameters = tuple(np.asarray(edge.parameter(i)._values()) for i in range(len(kind.parameters)))
     edge.set_measurement(edge._from_storage(kind.measured(estimates, parameters)))
     return True

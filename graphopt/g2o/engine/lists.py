@@ -27,7 +27,7 @@ def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> Edg
     """The edge type that holds the place of edges defined in Python."""
     return EdgeType(
         name=f"PythonEdge{residual_dim}",
-        tag=f"EDGE_PYTHON_{residual_dim}_" + "_".join(one.tag for one in vertices),
+        tag=f"EDGE_PYTHON_{residual_dim}_" + "_".join(vertex.tag for vertex in vertices),
         vertices=vertices,
         parameters=(),
         measurement_dim=1,
@@ -50,7 +50,7 @@ class VertexList:
         self.objects = objects
         self.rows = rows
         """`kernels.RowList` of the objects."""
-        self.is_python = [row for row, one in enumerate(objects) if one._is_python]
+        self.is_python = [row for row, object_ in enumerate(objects) if object_._is_python]
         self.has_new_flags = False
         """`take_flags` found others than before; who makes a selection of them says False."""
 
@@ -159,7 +159,7 @@ class EdgeList:
     def set_plane_information(self, graph: Graph) -> None:
         """Information matrices of plane-to-plane GICP edges, at the graph's estimates."""
         poses = residuals.arguments(graph, self.edge_set, self.active)
-        covariances = np.array([one._covariances for one in self.active_objects()])
+        covariances = np.array([active_object._covariances for active_object in self.active_objects()])
         self.edge_set.information[self.active] = plane_information(covariances, poses[0], poses[1])
 
     def compute_errors(self, graph: Graph) -> None:
@@ -217,11 +217,11 @@ def _take_kernels(edges: list[Any], numbers: np.ndarray, widths: np.ndarray) -> 
     """Fill in (m,) numbers and (m,) widths of the robust kernels; the numbers that occur, without 0."""
     classes = kernels.robust_kernels(edges, numbers, widths)
     if RobustKernelScaleDelta not in classes:
-        return [one._number for one in classes]
+        return [class_._number for class_ in classes]
     for place, edge in enumerate(edges):
         if isinstance(edge._kernel, RobustKernelScaleDelta):
             numbers[place], widths[place] = edge._kernel._for_solver()
-    return [one for one in np.unique(numbers).tolist() if one]
+    return [number for number in np.unique(numbers).tolist() if number]
 
 
 def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:

@@ -48,13 +48,15 @@ def _pairs(optimizer: Any, given: Any) -> list[tuple[int, int]]:
     """Hessian index pairs, upper triangle."""
     items = [given] if hasattr(given, "hessian_index") else list(given)
     pairs = []
-    for one in items:
-        if hasattr(one, "hessian_index"):
-            pairs.append((one.hessian_index(),) * 2)
-        elif np.ndim(one) == 0:
-            pairs.append((int(one), int(one)))
+    for each_item in items:
+        if hasattr(each_item, "hessian_index"):
+            pairs.append((each_item.hessian_index(),) * 2)
+        elif np.ndim(each_item) == 0:
+            pairs.append((int(each_item), int(each_item)))
         else:
-            i, j = (item.hessian_index() if hasattr(item, "hessian_index") else int(item) for item in one)
+            i, j = (
+                item.hessian_index() if hasattr(item, "hessian_index") else int(item) for item in each_item
+            )
             pairs.append((min(i, j), max(i, j)))
     if any(i < 0 for i, _ in pairs):
         raise GraphError("compute_marginals: a vertex is fixed or not active, it has no covariance.")

@@ -45,9 +45,9 @@ class Problem:
         self._add_vertices(vertices)
         self._add_parameters(list(owner._parameter_container._by_id.values()))
         self._add_edges(edges, len(vertices) + len(owner._parameter_container))
-        self.may_need_python = any([one.is_python or one.has_planes for one in self.edge_lists]) or any(
-            [bool(one.is_python) for one in self.vertex_lists]
-        )
+        self.may_need_python = any(
+            [edge_list.is_python or edge_list.has_planes for edge_list in self.edge_lists]
+        ) or any([bool(vertex_list.is_python) for vertex_list in self.vertex_lists])
         """Some edge or vertex is not evaluated natively; see `python_edges.needs_python`."""
 
     # ---------------------------------------------------------------- building
@@ -71,14 +71,14 @@ class Problem:
 
     def _add_vertices(self, vertices: list[Any]) -> None:
         groups: dict[VertexType, list[int]] = {}
-        for place, one in enumerate(vertices):
-            groups.setdefault(one._type, []).append(place)
+        for place, vertex in enumerate(vertices):
+            groups.setdefault(vertex._type, []).append(place)
         self.vertex_lists: list[VertexList] = []
         for kind, places in groups.items():
             self._add_vertex_list(kind, [vertices[place] for place in places], np.array(places))
 
     def _add_vertex_list(self, kind: VertexType, objects: list[Any], order: np.ndarray) -> None:
-        ids = np.array([self._id_of(one) for one in objects], np.int64)
+        ids = np.array([self._id_of(object_) for object_ in objects], np.int64)
         rows = kernels.RowList(objects)
         columns = {
             "sequence": order,
@@ -95,12 +95,12 @@ class Problem:
     def _add_parameters(self, parameters: list[Any]) -> None:
         self._parameter_lists: list[tuple[Any, Any]] = []
         groups: dict[Any, list[Any]] = {}
-        for one in parameters:
-            groups.setdefault(one._type, []).append(one)
+        for parameter in parameters:
+            groups.setdefault(parameter._type, []).append(parameter)
         for kind, objects in groups.items():
             rows = kernels.RowList(objects)
             values = rows.column("estimate")
-            self.graph.add_parameters(kind, [one._id for one in objects], values)
+            self.graph.add_parameters(kind, [object_._id for object_ in objects], values)
             self._parameter_lists.append((self.graph.parameter_set(kind), rows))
 
     def _add_edges(self, edges: list[Any], first_order: int) -> None:
@@ -133,7 +133,7 @@ class Problem:
             rows.gather("measurement", columns["measurement"])
             rows.gather("information", columns["information"])
         if kind.parameters:
-            columns["parameters"][:] = [one.param_ids() for one in objects]
+            columns["parameters"][:] = [object_.param_ids() for object_ in objects]
             self.graph.check_parameters(columns["parameters"], kind)
         edge_set = EdgeSet(kind, Columns.holding(columns))
         self.graph.adopt(edge_set)
@@ -145,8 +145,8 @@ class Problem:
 
     def _vertex_places(self, kind: EdgeType, objects: list[Any]) -> tuple[tuple[int, ...], np.ndarray]:
         """Per slot the number of its vertex set, and (m, arity) rows in them."""
-        types = [one.type for one in self.graph.vertex_sets]
-        sets = tuple(types.index(one) if one in types else -1 for one in kind.vertices)
+        types = [vertex_set.type for vertex_set in self.graph.vertex_sets]
+        sets = tuple(types.index(vertex) if vertex in types else -1 for vertex in kind.vertices)
         rows, wrong = kernels.vertex_places(objects, sets)
         if wrong is not None:
             edge, slot, number = wrong
@@ -162,18 +162,18 @@ class Problem:
         """All edges of a level, of all levels if negative."""
         self._choose(
             [
-                np.ones(len(one.objects), bool) if level < 0 else one.take_levels() == level
-                for one in self.edge_lists
+                np.ones(len(edge_list.objects), bool) if level < 0 else edge_list.take_levels() == level
+                for edge_list in self.edge_lists
             ]
         )
 
     def choose_vertices(self, vertices: Iterable[Any], level: int) -> None:
         """The edges of a level whose vertices are all given."""
-        ids = np.array([self._id_of(one) for one in vertices], np.int64)
+        ids = np.array([self._id_of(vertex) for vertex in vertices], np.int64)
         masks = []
-        for one in self.edge_lists:
-            mask = np.isin(one.edge_set.vertices, ids).all(axis=1)
-            masks.append(mask if level < 0 else mask & (one.take_levels() == level))
+        for edge_list in self.edge_lists:
+            mask = np.isin(edge_list.edge_set.vertices, ids).all(axis=1)
+            masks.append(mask if level < 0 else mask & (edge_list.take_levels() == level))
         self._choose(masks)
 
     def choose_edges(self, edges: Iterable[Any]) -> None:
@@ -181,42 +181,42 @@ class Problem:
         wanted = set(edges)
         self._choose(
             [
-                np.fromiter((e in wanted for e in one.objects), bool, len(one.objects))
-                for one in self.edge_lists
+                np.fromiter((e in wanted for e in edge_list.objects), bool, len(edge_list.objects))
+                for edge_list in self.edge_lists
             ]
         )
 
     def _choose(self, masks: list[np.ndarray]) -> None:
-        changed = [one.choose(mask) for one, mask in zip(self.edge_lists, masks, strict=True)]
+        changed = [edge_list.choose(mask) for edge_list, mask in zip(self.edge_lists, masks, strict=True)]
         if self._take_flags():
             self._whole = None
         elif self.selection is not None and not any(changed):
             return
         sets = tuple(self.graph.vertex_sets)
-        edges = tuple([one.selection() for one in self.edge_lists if len(one.active)])
-        active = tuple([np.zeros(len(one), bool) for one in sets])
-        for one in edges:
-            for slot, number in enumerate(one.vertex_sets):
-                kernels.mark(one.vertex_rows, slot, active[number])
+        edges = tuple([edge_list.selection() for edge_list in self.edge_lists if len(edge_list.active)])
+        active = tuple([np.zeros(len(set_), bool) for set_ in sets])
+        for edge in edges:
+            for slot, number in enumerate(edge.vertex_sets):
+                kernels.mark(edge.vertex_rows, slot, active[number])
         whole, part = self._narrowed(active)
         if whole is not None:
             self.selection = Selection(
                 sets, whole.active, whole.fixed, edges, True, whole.parameter_sets, whole, part
             )
             return
-        fixed = tuple([one.fixed.copy() for one in sets])
+        fixed = tuple([set_.fixed.copy() for set_ in sets])
         self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
         self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
-        chosen = [one for one in self.edge_lists if len(one.active)]
+        chosen = [edge_list for edge_list in self.edge_lists if len(edge_list.active)]
         self._whole = self.selection, chosen, [one.mask for one in chosen]
 
     def _take_flags(self) -> bool:
         """Flags of the objects -> graph; True if they are not those of the present selection."""
         changed = False
-        for one in self.vertex_lists:
-            one.take_flags()
-            changed |= one.has_new_flags
-            one.has_new_flags = False
+        for vertex_list in self.vertex_lists:
+            vertex_list.take_flags()
+            changed |= vertex_list.has_new_flags
+            vertex_list.has_new_flags = False
         return changed
 
     def _narrowed(self, active: tuple[np.ndarray, ...]) -> tuple[Selection | None, tuple[np.ndarray, ...]]:
@@ -227,11 +227,11 @@ class Problem:
         if self._whole is None:
             return None, ()
         whole, lists, before = self._whole
-        if any([len(one.active) and one not in lists for one in self.edge_lists]):
+        if any([len(edge_list.active) and edge_list not in lists for edge_list in self.edge_lists]):
             return None, ()
         if any([now.tobytes() != then.tobytes() for now, then in zip(active, whole.active, strict=True)]):
             return None, ()
-        masks = tuple([one.mask for one in lists])
+        masks = tuple([list_.mask for list_ in lists])
         if any([np.count_nonzero(now > then) for now, then in zip(masks, before, strict=True)]):
             return None, ()
         return whole, masks
@@ -241,23 +241,23 @@ class Problem:
         if self.selection is None:
             return []
         found = [
-            one.objects[row]
-            for one, active in zip(self.vertex_lists, self.selection.active, strict=True)
+            vertex_list.objects[row]
+            for vertex_list, active in zip(self.vertex_lists, self.selection.active, strict=True)
             for row in np.flatnonzero(active).tolist()
         ]
         return sorted(found, key=lambda vertex: vertex._id)
 
     def active_edges(self) -> list[Any]:
         """Active edges in the order in which they were added."""
-        found = [edge for one in self.edge_lists for edge in one.active_objects()]
+        found = [edge for edge_list in self.edge_lists for edge in edge_list.active_objects()]
         return sorted(found, key=lambda edge: edge._internal_id)
 
     # ---------------------------------------------------------------- moving values
 
     def take_values(self) -> None:
         """All values of the objects -> graph."""
-        for one in self.vertex_lists:
-            one.take_estimates()
+        for vertex_list in self.vertex_lists:
+            vertex_list.take_estimates()
         for parameter_set, rows in self._parameter_lists:
             rows.gather("estimate", parameter_set.values)
         for edges in self.edge_lists:
@@ -265,27 +265,27 @@ class Problem:
 
     def give_estimates(self) -> None:
         """Estimates of the graph -> objects."""
-        for one in self.vertex_lists:
-            one.give_estimates()
+        for vertex_list in self.vertex_lists:
+            vertex_list.give_estimates()
 
     def compute_errors(self) -> None:
         """Errors and chi2 of all active edges -> objects, at the estimates, which both have."""
-        for one in self.edge_lists:
-            if len(one.active):
-                one.compute_errors(self.graph)
+        for edge_list in self.edge_lists:
+            if len(edge_list.active):
+                edge_list.compute_errors(self.graph)
 
     def active_chi2(self) -> float:
         """Sum of chi2 of the active edges, of their last errors."""
         total = 0.0
-        for one in self.edge_lists:
-            if not len(one.active):
+        for edge_list in self.edge_lists:
+            if not len(edge_list.active):
                 continue
-            total += float(one.chi2().sum())
+            total += float(edge_list.chi2().sum())
         return total
 
     def active_robust_chi2(self) -> float:
         """Sum of rho(chi2) of the active edges, of their last errors."""
-        return sum(one.robust_chi2() for one in self.edge_lists if len(one.active))
+        return sum(edge_list.robust_chi2() for edge_list in self.edge_lists if len(edge_list.active))
 
     def place_of(self, vertex: Any) -> tuple[int, int]:
         """(vertex set, row) of a vertex object."""

@@ -42,7 +42,9 @@ class PythonEdgeSolver(TrialsByParts):
         self.dim = inner.dim
         self._edges = PythonEdges(self.structure, problem)
         self._external = inner.external(self._edges.places)
-        self._planes = [one for one in problem.edge_lists if one.has_planes and len(one.active)]
+        self._planes = [
+            edge_list for edge_list in problem.edge_lists if edge_list.has_planes and len(edge_list.active)
+        ]
         self._chi2 = np.nan
         """At the present estimates, where it is known."""
         self._pushed: list[float] = []
@@ -181,18 +183,20 @@ class PythonEdges:
     """The edges and vertices of a problem that are defined in Python, and their places in H and b."""
 
     def __init__(self, structure: Structure, problem: Problem):
-        lists = {id(one.edge_set): one for one in problem.edge_lists}
+        lists = {id(edge_list.edge_set): edge_list for edge_list in problem.edge_lists}
         self._structure = structure
         self.groups: list[tuple[EdgeGroup, EdgeList]] = [
             (group, lists[id(group.edge_set)]) for group in structure.external
         ]
         sets = structure.selection.vertex_sets
-        self._lists = {sets.index(one.vertex_set): one for one in problem.vertex_lists}
+        self._lists = {
+            sets.index(vertex_list.vertex_set): vertex_list for vertex_list in problem.vertex_lists
+        }
         self.moved: dict[int, np.ndarray] = {}
         """Number of a vertex set -> rows of optimized vertices with an `oplus_impl` of their own."""
-        for number, one in self._lists.items():
+        for number, list_ in self._lists.items():
             offsets = structure.vertex_offsets[number]
-            rows = np.array([row for row in one.is_python if offsets[row] >= 0], np.int64)
+            rows = np.array([row for row in list_.is_python if offsets[row] >= 0], np.int64)
             if len(rows):
                 self.moved[number] = rows
         self._starts: dict[int, int] = {}
@@ -217,7 +221,7 @@ class PythonEdges:
     def _value_places(self) -> np.ndarray:
         sizes: dict[int, int] = {}
         for group, _ in self.groups:
-            dims = [one.tangent_dim for one in group.edge_set.type.vertices]
+            dims = [vertex.tangent_dim for vertex in group.edge_set.type.vertices]
             pairs = combinations_with_replacement(dims, 2)
             for column, (rows, columns) in zip(group.block_offset.T, pairs, strict=True):
                 sizes.update((int(at), rows * columns) for at in np.unique(column[column >= 0]))
@@ -327,11 +331,13 @@ def needs_python(problem: Problem) -> bool:
     """Some active edge or vertex is defined in Python, or its information follows from the estimates."""
     return problem.may_need_python and (
         has_planes(problem)
-        or any(one.is_python and len(one.active) for one in problem.edge_lists)
-        or any(one.is_python for one in problem.vertex_lists)
+        or any(edge_list.is_python and len(edge_list.active) for edge_list in problem.edge_lists)
+        or any(vertex_list.is_python for vertex_list in problem.vertex_lists)
     )
 
 
 def has_planes(problem: Problem) -> bool:
     """Active edges have information matrices that follow from the estimates."""
-    return problem.may_need_python and any(one.has_planes and len(one.active) for one in problem.edge_lists)
+    return problem.may_need_python and any(
+        edge_list.has_planes and len(edge_list.active) for edge_list in problem.edge_lists
+    )

@@ -34,8 +34,8 @@ class SparseBlockMatrixX:
         cols: int | None = None,
         has_storage: bool = True,
     ) -> None:
-        self._row_ends = [int(one) for one in row_ends][:rows]
-        self._col_ends = [int(one) for one in col_ends][:cols]
+        self._row_ends = [int(row_end) for row_end in row_ends][:rows]
+        self._col_ends = [int(col_end) for col_end in col_ends][:cols]
         self._blocks: dict[tuple[int, int], np.ndarray] = {}
 
     def rows(self) -> int:
@@ -97,7 +97,7 @@ class SparseBlockMatrixX:
 
     def non_zeros(self) -> int:
         """Stored scalars."""
-        return sum(one.size for one in self._blocks.values())
+        return sum(each_block.size for each_block in self._blocks.values())
 
     def non_zeros_blocks(self) -> int:
         """Stored blocks."""
@@ -112,8 +112,8 @@ class SparseBlockMatrixX:
         """Set all blocks to zero, or with `dealloc` drop them."""
         if dealloc:
             self._blocks.clear()
-        for one in self._blocks.values():
-            one[:] = 0.0
+        for block in self._blocks.values():
+            block[:] = 0.0
 
     def to_array(self) -> np.ndarray:
         """(rows, cols) dense."""

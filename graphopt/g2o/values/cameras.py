@@ -277,7 +277,7 @@ class MotionMeasurement:
         elif len(args) == 2:
             self._v = [*scalar.floats(args[0], 3, "motion"), float(args[1])]
         elif len(args) == 4:
-            self._v = [float(one) for one in args]
+            self._v = [float(argument) for argument in args]
         else:
             raise ShapeError(
                 f"MotionMeasurement of {len(args)} arguments, expected (x, y, theta, dt) or (vector, dt)."

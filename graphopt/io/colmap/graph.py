@@ -77,7 +77,10 @@ def graph_of(
     owners = np.unique(places.owner)
     poses = _frame_poses(model)[places.frame[owners]]
     graph.add_vertices(extra_types.POSE_TAG, owners, poses, order=owners)
-    types = {one.model: extra_types.projection_types(one.model, refined) for one in model.cameras}
+    types = {
+        each_camera.model: extra_types.projection_types(each_camera.model, refined)
+        for each_camera in model.cameras
+    }
     for name in sorted(types):
         rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
         params = np.array([model.cameras[j].params for j in rows])
@@ -128,7 +131,7 @@ def _frame_poses(model: ColmapModel) -> np.ndarray:
 def _camera_rows(model: ColmapModel) -> np.ndarray:
     """(num_images,) row of each image's camera."""
     row_of = {camera.id: row for row, camera in enumerate(model.cameras)}
-    return np.array([row_of[one] for one in model.images.camera_ids.tolist()], np.int64)
+    return np.array([row_of[camera_id] for camera_id in model.images.camera_ids.tolist()], np.int64)
 
 
 def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
@@ -144,11 +147,11 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     num_images, num_cameras = len(model.images.ids), len(model.cameras)
     first_point, num_vertices = num_images + num_cameras, num_images + num_cameras + len(model.points.ids)
     estimate: dict[int, np.ndarray] = {}
-    for one in graph.vertex_sets:
-        estimate.update(zip(one.ids.tolist(), one.estimate, strict=True))
+    for vertex_set in graph.vertex_sets:
+        estimate.update(zip(vertex_set.ids.tolist(), vertex_set.estimate, strict=True))
     places = places_of(model, "the COLMAP model")
     sensors = [estimate.pop(num_vertices + k, None) for k in range(len(places.offsets))]
-    are_moved = any(one is not None for one in sensors)
+    are_moved = any(sensor is not None for sensor in sensors)
     if are_moved:
         places = places._replace(offsets=_moved_offsets(places, sensors))
     foreign = [one for one in estimate if not 0 <= one < num_vertices]
@@ -175,7 +178,7 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     frame_poses, is_old = _moved_frames(model, places, estimate)
     is_old &= not are_moved
     images = _images(model, places, frame_poses, is_old, kept_images, kept_track, point_of)
-    if any(one.fixed.any() for one in graph.vertex_sets):
+    if any(vertex_set.fixed.any() for vertex_set in graph.vertex_sets):
         warnings.append("which vertices are fixed is not kept")
     result = ColmapModel(cameras, images, points)
     if model.frames is not None:
@@ -186,7 +189,7 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
 
 def _moved_offsets(places: Places, sensors: list[np.ndarray | None]) -> np.ndarray:
     """(k, 7) rig_T_sensor from the graph's sensor_T_rig, as before where the graph has none."""
-    moved = [np.asarray(SE3(one).inverse().storage) if one is not None else None for one in sensors]
+    moved = [np.asarray(SE3(sensor).inverse().storage) if sensor is not None else None for sensor in sensors]
     return np.array([new if new is not None else old for new, old in zip(moved, places.offsets, strict=True)])
 
 
@@ -212,7 +215,7 @@ def _frames(
     pose[is_old, :4] = old.pose[is_old, :4]
     removed = set(model.images.ids[~kept_images].tolist())
     data = [
-        rows[[not (kind == CAMERA and one in removed) for kind, _, one in rows.tolist()]] for rows in old.data
+        rows[[not (kind == CAMERA and row in removed) for kind, _, row in rows.tolist()]] for rows in old.data
     ]
     had_images = np.isin(np.arange(len(old.ids)), places.frame)
     has_images = np.isin(np.arange(len(old.ids)), places.frame[kept_images])
@@ -222,15 +225,17 @@ def _frames(
 def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> np.ndarray:
     """(num_elements,) distance [px] of each track element, NaN where its edge was removed."""
     error = np.full(num_elements, np.nan)
-    for one in graph.edge_sets:
-        if not one.type.tag.startswith("EDGE_PROJECT_"):
-            if len(one):
-                raise FormatError(f"{len(one)} edges {one.type.tag} have no place in a COLMAP model")
+    for edge_set in graph.edge_sets:
+        if not edge_set.type.tag.startswith("EDGE_PROJECT_"):
+            if len(edge_set):
+                raise FormatError(
+                    f"{len(edge_set)} edges {edge_set.type.tag} have no place in a COLMAP model"
+                )
             continue
         with np.errstate(all="ignore"):
-            residual = errors(graph, one, np.arange(len(one)))
+            residual = errors(graph, edge_set, np.arange(len(edge_set)))
             distance = np.linalg.norm(residual.reshape(-1, 2), axis=1)
-        element = one.sequence - num_vertices
+        element = edge_set.sequence - num_vertices
         if len(element) and not 0 <= element.min() <= element.max() < num_elements:
             raise FormatError("edges were added to the graph; they have no keypoints in the COLMAP model")
         error[element] = np.where(np.isfinite(distance), distance, np.inf)

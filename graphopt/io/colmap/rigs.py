@@ -100,7 +100,7 @@ def check(model: ColmapModel, path: str) -> None:
     rigs = {rig.id: rig for rig in model.rigs}
     for what, ids in (("rig", [rig.id for rig in model.rigs]), ("frame", frames.ids.tolist())):
         if len(set(ids)) != len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
+            twice = next(id_ for id_ in ids if ids.count(id_) > 1)
             raise FormatError(f"{path}: {what} id {twice} is used twice")
     cameras = {camera.id for camera in model.cameras}
     for rig in model.rigs:
@@ -141,7 +141,7 @@ def _check_images(model: ColmapModel, path: str, rigs: dict[int, ColmapRig]) -> 
                 )
             if image_id in seen:
                 raise FormatError(f"{where}: image {image_id} is in two frames")
-            if not any((one.type, one.id) == (CAMERA, sensor_id) for one in rig.sensors):
+            if not any((sensor.type, sensor.id) == (CAMERA, sensor_id) for sensor in rig.sensors):
                 raise FormatError(f"{where}: rig {rig.id} has no camera {sensor_id}")
             seen.add(image_id)
     alone = set(camera_of) - seen
@@ -186,8 +186,10 @@ def moved_rigs(rigs: list[ColmapRig], places: Places) -> list[ColmapRig]:
         ColmapRig(
             rig.id,
             [
-                one._replace(pose=new.get((rig.id, one.id), one.pose)) if one.type == CAMERA else one
-                for one in rig.sensors
+                sensor._replace(pose=new.get((rig.id, sensor.id), sensor.pose))
+                if sensor.type == CAMERA
+                else sensor
+                for sensor in rig.sensors
             ],
         )
         for rig in rigs
@@ -195,7 +197,7 @@ def moved_rigs(rigs: list[ColmapRig], places: Places) -> list[ColmapRig]:
 
 
 def _rig_T_sensor(rig: ColmapRig, sensor_id: int, path: str) -> np.ndarray:
-    pose = next(one.pose for one in rig.sensors if (one.type, one.id) == (CAMERA, sensor_id))
+    pose = next(sensor.pose for sensor in rig.sensors if (sensor.type, sensor.id) == (CAMERA, sensor_id))
     if pose is None:
         raise FormatError(
             f"{path}: camera {sensor_id} has no pose in rig {rig.id}; let COLMAP's rig_configurator or "

@@ -172,79 +172,79 @@ class Chain:
         self.dim = outer.dim
         offsets, end = [], outer.dim
         self._computed = []
-        for number, one in enumerate(graph.vertex_sets):
-            if isinstance(one.type, ComputedVertexType):
-                offsets.append(end + one.type.tangent_dim * np.arange(len(one), dtype=np.int64))
-                end += one.type.tangent_dim * len(one)
+        for number, vertex_set in enumerate(graph.vertex_sets):
+            if isinstance(vertex_set.type, ComputedVertexType):
+                offsets.append(end + vertex_set.type.tangent_dim * np.arange(len(vertex_set), dtype=np.int64))
+                end += vertex_set.type.tangent_dim * len(vertex_set)
                 self._computed.append(estimates[number])
             else:
                 offsets.append(outer.vertex_offsets[number])
         self._full_dim = end
         self._inner = np.empty(inner.dim, np.int64)
-        for number, one in enumerate(graph.vertex_sets):
-            steps = np.arange(one.type.tangent_dim)
+        for number, vertex_set in enumerate(graph.vertex_sets):
+            steps = np.arange(vertex_set.type.tangent_dim)
             rows = np.flatnonzero(inner.vertex_offsets[number] >= 0)
             places = inner.vertex_offsets[number][rows][:, None] + steps
             self._inner[places] = offsets[number][rows][:, None] + steps
-        kinds = [one.type for one in graph.vertex_sets]
+        kinds = [vertex_set.type for vertex_set in graph.vertex_sets]
         maps: list[tuple[int, Map]] = [
-            (kinds.index(one.type.vertices[0]), TermMap(graph, one, offsets, estimates, end))
-            for one in graph.definitions()
+            (kinds.index(definition.type.vertices[0]), TermMap(graph, definition, offsets, estimates, end))
+            for definition in graph.definitions()
         ]
         maps += [
-            (kinds.index(one.value_type), ConvolutionMap(graph, one, offsets, estimates))
-            for one in graph.convolutions
+            (kinds.index(convolution.value_type), ConvolutionMap(graph, convolution, offsets, estimates))
+            for convolution in graph.convolutions
         ]
-        self.maps = [one for _, one in sorted(maps, key=lambda pair: pair[0])]
+        self.maps = [map_ for _, map_ in sorted(maps, key=lambda pair: pair[0])]
 
     @property
     def nbytes(self) -> int:
         """Memory of the derivatives."""
-        stored = [one.matrix.data.nbytes for one in self.maps if isinstance(one, TermMap)]
+        stored = [map_.matrix.data.nbytes for map_ in self.maps if isinstance(map_, TermMap)]
         return 4 * sum(stored) + self._inner.nbytes
 
     def compute(self) -> None:
         """The values at the present estimates."""
         for values in self._computed:
             values.array[:] = 0.0
-        for one in self.maps:
-            one.add_values()
+        for map_ in self.maps:
+            map_.add_values()
 
     def linearize(self) -> None:
         """The derivatives at the present estimates and values."""
-        for one in self.maps:
+        for map_ in self.maps:
             kernels.check_stop()
-            one.linearize()
+            map_.linearize()
 
     def expand(self, outer: np.ndarray) -> np.ndarray:
         """(inner dim,) what an outer vector (dim,) does to what edges name."""
         full = np.concatenate([outer, np.zeros(self._full_dim - self.dim)])
-        for one in self.maps:
-            one.forward(full)
+        for map_ in self.maps:
+            map_.forward(full)
         return full[self._inner]
 
     def contract(self, inner: np.ndarray) -> np.ndarray:
         """(dim,) the transpose of `expand`."""
         full = self._spread(inner)
-        for one in reversed(self.maps):
-            one.backward(full)
+        for map_ in reversed(self.maps):
+            map_.backward(full)
         return full[: self.dim]
 
     def contract_squared(self, inner: np.ndarray) -> np.ndarray:
         """(dim,) the same with squared derivatives, as for the diagonal of H where H_in is diagonal."""
         full = self._spread(inner)
-        for one in reversed(self.maps):
-            one.backward_squared(full)
+        for map_ in reversed(self.maps):
+            map_.backward_squared(full)
         return full[: self.dim]
 
     def matrix(self) -> scipy.sparse.csr_matrix | None:
         """(inner dim, dim) `expand` as a matrix; None where a convolution is part of it."""
         total: Any = scipy.sparse.csr_matrix(scipy.sparse.identity(self._full_dim))[:, : self.dim]
-        for one in self.maps:
-            if not isinstance(one, TermMap):
+        for map_ in self.maps:
+            if not isinstance(map_, TermMap):
                 return None
-            coo = one.matrix.tocoo()
-            places = (one.value_rows[coo.row], one.source_rows[coo.col])
+            coo = map_.matrix.tocoo()
+            places = (map_.value_rows[coo.row], map_.source_rows[coo.col])
             total = total + scipy.sparse.csr_matrix((coo.data, places), shape=(self._full_dim,) * 2) @ total
         return scipy.sparse.csr_matrix(total[self._inner])
 

@@ -118,8 +118,8 @@ class DeviceChain(EdgeProducts):
             name = kept.get(terms.group.edge_set.type.tag, kept.get("", TERM_SCHEDULES[0]))
             terms.follow(schedule(name)(context, terms, True), None)
         self._grids = [
-            DeviceGrid(context, structure, one, self.layout.diagonal_offset, begun[one[2]])
-            for one in structure.convolutions
+            DeviceGrid(context, structure, convolution, self.layout.diagonal_offset, begun[convolution[2]])
+            for convolution in structure.convolutions
         ]
         sets = self._record_sets()
         self._records = PackedRecords(context, structure, estimates, sets)
@@ -138,13 +138,13 @@ class DeviceChain(EdgeProducts):
         return np.where(blocks >= 0, np.append(self.layout.diagonal_offset, 0)[blocks], -1).astype(np.uint32)
 
     def _level(self, number: int) -> _Level:
-        terms = [one for one in self._edges if one.group.vertex_sets[0] == number]
-        grids = [one for one in self._grids if one.value == number]
-        inputs = [(one, slot) for one in terms for slot in one.schedule.sources if slot]
-        moving = [(one, 0) for one in terms if 0 in one.schedule.sources]
+        terms = [edge for edge in self._edges if edge.group.vertex_sets[0] == number]
+        grids = [grid for grid in self._grids if grid.value == number]
+        inputs = [(term, slot) for term in terms for slot in term.schedule.sources if slot]
+        moving = [(term, 0) for term in terms if 0 in term.schedule.sources]
         forward = self._chain_plan("values", [self._chain_part(*one) for one in moving], number)
-        backward = self._chain_plan("sources", [self._chain_part(*one) for one in inputs], None)
-        definitions = [working_edge_type(one.group.edge_set.type.made_by[1][0]) for one in terms]
+        backward = self._chain_plan("sources", [self._chain_part(*input_) for input_ in inputs], None)
+        definitions = [working_edge_type(term.group.edge_set.type.made_by[1][0]) for term in terms]
         adds = len(moving) + len(grids) > 1 or (not grids and forward.writes.clears)
         if adds:
             forward = replace(forward, writes=replace(forward.writes, adds=[True] * len(moving)))
@@ -156,9 +156,9 @@ class DeviceChain(EdgeProducts):
 
     def _chain_plan(self, name: str, parts: list[Part], number: int | None) -> ProductPlan:
         """number: of the values that it writes; None: it adds."""
-        units = [Unit((one,), None, one.tiles, one.blocks) for one in parts]
+        units = [Unit((part,), None, part.tiles, part.blocks) for part in parts]
         blocks = np.empty(0, np.int64) if number is None else self._structure.vertex_blocks[number]
-        rows, num_blocks = [one.blocks for one in parts], self._structure.num_blocks
+        rows, num_blocks = [part.blocks for part in parts], self._structure.num_blocks
         writes = plan_writes(rows, num_blocks, blocks[blocks >= 0])
         if number is None:
             writes = replace(writes, adds=[True] * len(parts), clears=False)
@@ -178,7 +178,7 @@ class DeviceChain(EdgeProducts):
     def record_derivatives(self, program: Program, number: int) -> None:
         """What is kept of the derivatives at a version, with last barrier."""
         version = self._linearizer.estimates.version(number)
-        program.step([launch for one in self._edges for launch in one.schedule.store_launches(version)])
+        program.step([launch for edge in self._edges for launch in edge.schedule.store_launches(version)])
 
     def record_start(self, program: Program) -> None:
         """Pack the estimates that H is linearised at, where products compute derivatives anew."""
@@ -242,8 +242,8 @@ class DeviceChain(EdgeProducts):
     @property
     def schedules(self) -> list[str]:
         """What is kept, per set of terms."""
-        return [f"{one.group.edge_set.type.tag}={one.schedule.name}" for one in self._edges]
+        return [f"{edge.group.edge_set.type.tag}={edge.schedule.name}" for edge in self._edges]
 
     def refresh(self) -> bool:
         """Take data of terms that has changed; False: none."""
-        return any([one.refresh() for one in self._terms])
+        return any([term.refresh() for term in self._terms])

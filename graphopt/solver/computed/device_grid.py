@@ -83,7 +83,7 @@ class DeviceGrid:
     def nbytes(self) -> int:
         """Device memory."""
         arrays = [*self._tables.values(), self._wide_weights]
-        return sum(one.nbytes for one in {id(one): one for one in [*arrays, self._weights]}.values())
+        return sum(one.nbytes for one in {id(array): array for array in [*arrays, self._weights]}.values())
 
     def _buffers(self, **named: str) -> dict[str, Any]:
         return {name: self._tables[table].buffer for name, table in named.items()}

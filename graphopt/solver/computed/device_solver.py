@@ -301,10 +301,11 @@ def device_values_solver(
     device = open_device(options.device)
     if not isinstance(device, VulkanDevice) or options.schedule == "host":
         return None
-    for one in selection.vertex_sets:
-        if one.type.tangent_dim > MAX_BLOCK_DIM:
+    for vertex_set in selection.vertex_sets:
+        if vertex_set.type.tangent_dim > MAX_BLOCK_DIM:
             raise SolverError(
-                f"{one.type.tag} has {one.type.tangent_dim} numbers; where values are kept on a device, they "
-                f"and vertices have at most {MAX_BLOCK_DIM}. Use computed='inline', or device='cpu'."
+                f"{vertex_set.type.tag} has {vertex_set.type.tangent_dim} numbers; where values are kept "
+                f"on a device, "
+                f"they and vertices have at most {MAX_BLOCK_DIM}. Use computed='inline', or device='cpu'."
             )
     return DeviceValuesSolver(graph, ValuesStructure(graph, selection), options, device)

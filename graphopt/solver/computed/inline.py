@@ -48,9 +48,9 @@ class _Terms:
         self.ids = first_id
         """(n,) int64 vertex ids of the values, ascending."""
         self.sets = sets
-        owner = np.concatenate([np.searchsorted(self.ids, one.vertices[:, 0]) for one in sets])
-        number = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
-        row = np.concatenate([np.arange(len(one)) for one in sets])
+        owner = np.concatenate([np.searchsorted(self.ids, set_.vertices[:, 0]) for set_ in sets])
+        number = np.repeat(np.arange(len(sets)), [len(set_) for set_ in sets])
+        row = np.concatenate([np.arange(len(set_)) for set_ in sets])
         order = np.lexsort((row, number, owner))
         self.number, self.row = number[order], row[order]
         self.first = np.searchsorted(owner[order], np.arange(len(self.ids) + 1))
@@ -80,9 +80,9 @@ def inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
     if graph.convolutions:
         raise GraphError("Sums over a grid (add_convolution) cannot be inlined; use computed='materialize'.")
     other = Graph()
-    for one in graph.vertex_sets:
-        if not isinstance(one.type, ComputedVertexType):
-            other.adopt(one)
+    for vertex_set in graph.vertex_sets:
+        if not isinstance(vertex_set.type, ComputedVertexType):
+            other.adopt(vertex_set)
     other.parameter_sets.extend(graph.parameter_sets)
     terms = _terms_by_type(graph)
     finished: dict[EdgeType, list[_Edges]] = {}
@@ -91,7 +91,7 @@ def inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
             finished.setdefault(edges.type, []).append(edges)
     for kind, parts in finished.items():
         other.adopt(EdgeSet(kind, Columns.holding(_joined(parts))))
-    by_edges = {one: slice(None) for one in other.edge_sets} if selection.chosen_by_edges else None
+    by_edges = {edge_set: slice(None) for edge_set in other.edge_sets} if selection.chosen_by_edges else None
     found = other.select(-1, edges=by_edges)
     return other, _with_fixed(found, selection)
 
@@ -122,21 +122,23 @@ def refuse_missing_values(graph: Graph, selection: Selection) -> None:
 
 def _with_fixed(found: Selection, selection: Selection) -> Selection:
     """Hold what `selection` holds beside the graph's own flags."""
-    fixed = {id(one): mask for one, mask in zip(selection.vertex_sets, selection.fixed, strict=True)}
+    fixed = {
+        id(vertex_set): mask for vertex_set, mask in zip(selection.vertex_sets, selection.fixed, strict=True)
+    }
     places = [
         (number, int(row))
-        for number, one in enumerate(found.vertex_sets)
-        for row in np.flatnonzero(fixed[id(one)] & ~one.fixed)
+        for number, vertex_set in enumerate(found.vertex_sets)
+        for row in np.flatnonzero(fixed[id(vertex_set)] & ~vertex_set.fixed)
     ]
     return found.with_fixed(places) if places else found
 
 
 def _terms_by_type(graph: Graph) -> dict[ComputedVertexType, _Terms]:
     by_type: dict[ComputedVertexType, list[EdgeSet]] = {}
-    for one in graph.definitions():
-        kind = one.type.vertices[0]
+    for definition in graph.definitions():
+        kind = definition.type.vertices[0]
         assert isinstance(kind, ComputedVertexType)
-        by_type.setdefault(kind, []).append(one)
+        by_type.setdefault(kind, []).append(definition)
     return {kind: _Terms(kind, sets, np.sort(graph.vertex_set(kind).ids)) for kind, sets in by_type.items()}
 
 
@@ -166,16 +168,16 @@ def _without_values(edges: _Edges, terms: dict[ComputedVertexType, _Terms]) -> l
 def _put_in(edges: _Edges, slot: int, sets: list[EdgeSet], rows: np.ndarray) -> _Edges:
     """Terms in place of one slot; rows (m, number of terms): where they are in their sets."""
     spread: list[tuple[EdgeType, ...] | None] = [None] * len(edges.type.vertices)
-    spread[slot] = tuple(one.type for one in sets)
-    num_slots = len(spread) - 1 + sum(one.arity - 1 for one in sets)
+    spread[slot] = tuple(set_.type for set_ in sets)
+    num_slots = len(spread) - 1 + sum(set_.arity - 1 for set_ in sets)
     if num_slots > MOST_SLOTS:
         raise GraphError(
             f"{edges.type.tag} would have {num_slots} vertices with the terms of its values inlined, at most "
             f"{MOST_SLOTS} are taken. Use computed='materialize'."
         )
-    inputs = [one.vertices[rows[:, k], 1:] for k, one in enumerate(sets)]
-    data = [one.measurement[rows[:, k]] for k, one in enumerate(sets)]
-    constants = [one.parameters[rows[:, k]] for k, one in enumerate(sets)]
+    inputs = [set_.vertices[rows[:, k], 1:] for k, set_ in enumerate(sets)]
+    data = [set_.measurement[rows[:, k]] for k, set_ in enumerate(sets)]
+    constants = [set_.parameters[rows[:, k]] for k, set_ in enumerate(sets)]
     own = edges.vertices
     return _Edges(
         inlined_edge_type(edges.type, tuple(spread)),
@@ -208,8 +210,8 @@ def _merged(edges: _Edges) -> list[_Edges]:
 
 def _joined(parts: list[_Edges]) -> dict[str, np.ndarray]:
     """Columns of an edge set, in the order in which its edges were added."""
-    columns = {name: np.concatenate([one.rest[name] for one in parts]) for name in _COLUMNS}
+    columns = {name: np.concatenate([part.rest[name] for part in parts]) for name in _COLUMNS}
     for name in ("vertices", "measurement", "parameters"):
-        columns[name] = np.concatenate([getattr(one, name) for one in parts])
+        columns[name] = np.concatenate([getattr(part, name) for part in parts])
     order = np.argsort(columns["sequence"], kind="stable")
     return {name: np.ascontiguousarray(column[order]) for name, column in columns.items()}

@@ -46,10 +46,10 @@ def check_values(graph: Graph, selection: Selection, options: SolverOptions) -> 
             f"schur is '{options.schur}': nothing is eliminated where values are kept in arrays. "
             "Use computed='inline' or schur='off'."
         )
-    for one in selection.vertex_sets:
-        if one.holds_components:
+    for vertex_set in selection.vertex_sets:
+        if vertex_set.holds_components:
             raise GraphError(
-                f"{one.type.tag} has vertices that hold components, which needs computed='inline'."
+                f"{vertex_set.type.tag} has vertices that hold components, which needs computed='inline'."
             )
 
 
@@ -67,7 +67,7 @@ class MaterializedSolver(TrialsByParts):
             inside = replace(inside, precision="double" if has_double else "auto")
         self.inner: Any = create_block_solver(graph, inner_structure, inside)
         self._inner_structure = inner_structure
-        self._estimates = [WorkingEstimates(one) for one in selection.vertex_sets]
+        self._estimates = [WorkingEstimates(vertex_set) for vertex_set in selection.vertex_sets]
         self._mover, _ = make_linearizer(graph.parameter_sets, outer, self._estimates, [])
         self._chain = Chain(graph, outer, inner_structure, self._estimates)
         self._tolerance = options.pcg_tolerance or PCG_TOLERANCE
@@ -222,15 +222,15 @@ class MaterializedSolver(TrialsByParts):
 
     def refresh(self) -> None:
         """Take what has changed in the graph."""
-        for one in self._estimates:
-            one.read()
+        for estimate in self._estimates:
+            estimate.read()
         self._compute()
         self.inner.refresh()
 
     def finish(self) -> None:
         """Bring the estimates into the graph."""
-        for one in self._estimates:
-            one.write()
+        for estimate in self._estimates:
+            estimate.write()
 
     def external(self, places: Any) -> Any:
         """Not here: edges that Python evaluates name no computed values."""
@@ -242,7 +242,7 @@ class MaterializedSolver(TrialsByParts):
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
-        own = sum(one.nbytes for one in self._estimates) + 8 * 6 * self.dim
+        own = sum(estimate.nbytes for estimate in self._estimates) + 8 * 6 * self.dim
         found = dict(self.inner.describe())
         memory = int(found.get("memory_bytes", 0)) + own + self._chain.nbytes  # type: ignore[arg-type]
         name = "pcg" if self._direct is None else "cholesky"

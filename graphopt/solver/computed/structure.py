@@ -23,8 +23,8 @@ class ValuesStructure(Structure):
     def __init__(self, graph: Graph, selection: Selection):
         moved = outer_selection(graph, selection)
         active = tuple(
-            np.ones(len(one), bool) if isinstance(one.type, ComputedVertexType) else mask
-            for one, mask in zip(selection.vertex_sets, moved.active, strict=True)
+            np.ones(len(vertex_set), bool) if isinstance(vertex_set.type, ComputedVertexType) else mask
+            for vertex_set, mask in zip(selection.vertex_sets, moved.active, strict=True)
         )
         super().__init__(replace(moved, active=active, edges=selection.edges))
         self.num_moved = self.num_kept
@@ -34,29 +34,29 @@ class ValuesStructure(Structure):
         self.num_kept = self.num_blocks  # nothing is eliminated
         self.levels = [
             number
-            for number, one in enumerate(selection.vertex_sets)
-            if isinstance(one.type, ComputedVertexType)
+            for number, vertex_set in enumerate(selection.vertex_sets)
+            if isinstance(vertex_set.type, ComputedVertexType)
         ]
         """Numbers of the sets of values, each after those that it follows from."""
-        self.terms = [_term_group(graph, one) for one in graph.definitions()]
+        self.terms = [_term_group(graph, definition) for definition in graph.definitions()]
         self.convolutions: list[tuple[Convolution, int, int, slice, slice]] = []
         """With the numbers of the sets of sources and values, and their rows there."""
-        kinds = [one.type for one in selection.vertex_sets]
-        for one in graph.convolutions:
-            numbers = kinds.index(one.source_type), kinds.index(one.value_type)
-            self.convolutions.append((one, *numbers, *graph.rows_of(one)))
+        kinds = [vertex_set.type for vertex_set in selection.vertex_sets]
+        for convolution in graph.convolutions:
+            numbers = kinds.index(convolution.source_type), kinds.index(convolution.value_type)
+            self.convolutions.append((convolution, *numbers, *graph.rows_of(convolution)))
 
     def _placed_last(self, free: list[np.ndarray]) -> list[np.ndarray]:
         sets = self.selection.vertex_sets
         return [
-            mask if isinstance(one.type, ComputedVertexType) else np.zeros(len(mask), bool)
-            for one, mask in zip(sets, free, strict=True)
+            mask if isinstance(set_.type, ComputedVertexType) else np.zeros(len(mask), bool)
+            for set_, mask in zip(sets, free, strict=True)
         ]
 
 
 def outer_selection(graph: Graph, selection: Selection) -> Selection:
     """What is optimized: the vertices that selected edges name, and those that values follow from."""
-    computed = [isinstance(one.type, ComputedVertexType) for one in selection.vertex_sets]
+    computed = [isinstance(vertex_set.type, ComputedVertexType) for vertex_set in selection.vertex_sets]
     active = tuple(
         np.zeros(len(mask), bool) if is_computed else mask.copy()
         for mask, is_computed in zip(selection.active, computed, strict=True)
@@ -66,10 +66,10 @@ def outer_selection(graph: Graph, selection: Selection) -> Selection:
         for slot, number in enumerate(sets):
             if not computed[number]:
                 active[number][rows[:, slot]] = True
-    kinds = [one.type for one in selection.vertex_sets]
-    for one in graph.convolutions:
-        if not computed[number := kinds.index(one.source_type)]:
-            active[number][graph.rows_of(one)[0]] = True
+    kinds = [vertex_set.type for vertex_set in selection.vertex_sets]
+    for convolution in graph.convolutions:
+        if not computed[number := kinds.index(convolution.source_type)]:
+            active[number][graph.rows_of(convolution)[0]] = True
     return replace(selection, active=active, edges=(), whole=None, masks=())
 
 

@@ -58,7 +58,7 @@ def clusters_of(pattern: BlockPattern, rows: int = CLUSTER_ROWS) -> np.ndarray:
     weight = pattern.dims[owner[order]] * pattern.dims[neighbor[order]]
     arrays = (begin, neighbor[order], pattern.dims, weight)
     count = max(1, -(-pattern.dim // rows))
-    return kernels.partition_graph(*(np.asarray(one, np.int32) for one in arrays), count)
+    return kernels.partition_graph(*(np.asarray(array, np.int32) for array in arrays), count)
 
 
 def within_clusters(pattern: BlockPattern, cluster: np.ndarray) -> tuple[BlockPattern, np.ndarray]:

@@ -52,7 +52,7 @@ gather_sum 5; gather_sum_wide 5; gather_sum_wide_two_float 5; invert_blocks 1 3 
 landmark_product 5 6; pcg_direction 7; pcg_init 1 8; pcg_update 1; ranks_precondition 1 7;
 row_product 3; schur_combine 2 4; schur_lookup 5 6 8; schur_pairs 4 5 7; schur_tiles 4 5 7;
 symmetric_product 3"""
-FAR_SLOTS = {name: frozenset(map(int, slots)) for name, *slots in (one.split() for one in _FAR.split(";"))}
+FAR_SLOTS = {name: frozenset(map(int, slots)) for name, *slots in (word.split() for word in _FAR.split(";"))}
 """Buffers of shaders that are reached with 64 bits, by slot, as their text declares them."""
 
 
@@ -133,7 +133,7 @@ class Context:
         """
         far = FAR_SLOTS.get(name, frozenset())
         values = {0: VECTOR_WORKGROUP, **(constants or {})}
-        if _is_large(name, {str(slot): one.size for slot, one in enumerate(buffers)}, map(str, far)):
+        if _is_large(name, {str(slot): buffer.size for slot, buffer in enumerate(buffers)}, map(str, far)):
             values[LARGE] = 1
         kernel = self.device.shader(name, precision or self.precision, len(buffers), len(params), values)
         return Launch(kernel, tuple(buffers), tuple(params), groups, nbytes)
@@ -210,7 +210,7 @@ class Program:
 
     def launch(self, *launches: Launch) -> Program:
         """Launches without a barrier after them."""
-        self._commands += [("launch", one) for one in launches]
+        self._commands += [("launch", each_launch) for each_launch in launches]
         return self
 
     def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Program:

@@ -133,7 +133,7 @@ def close_loop(answers):
     optimizer = PoseGraph()
     for _ in range(2):  # a second loop starts from a cleared graph
         optimizer.set_data(keyframes, [(0, count - 1, constraint)])
-        before = [g2o.Isometry3d(one.orientation(), one.position()) for one in keyframes]
+        before = [g2o.Isometry3d(keyframe.orientation(), keyframe.position()) for keyframe in keyframes]
         propagator = SmoothEstimatePropagator(optimizer, max(20, count * 0.1))
         propagator.propagate(optimizer.vertex(0))
         optimizer.optimize(20)
@@ -182,10 +182,10 @@ def adjust(answers):
 def main():
     answers = {}
     threads = [Thread(target=work, args=(answers,)) for work in (close_loop, adjust)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     print(*answers["loop"], *answers["map"])
 
 

@@ -101,7 +101,7 @@ def test_kernels_of_some_edges_and_bad_comments(stereo, tmp_path):
     edges.kernel, edges.kernel_width = kernel, np.where(kernel == 1, 2.5, 0.75)
     path = tmp_path / "some.g2o"
     graphopt.write(graph, path)
-    found = next(one for one in graphopt.read(path).edge_sets if one.type is edges.type)
+    found = next(edge_set for edge_set in graphopt.read(path).edge_sets if edge_set.type is edges.type)
     np.testing.assert_array_equal(found.kernel, kernel)
     np.testing.assert_array_equal(found.kernel_width[kernel > 0], edges.kernel_width[kernel > 0])
     text = path.read_text()

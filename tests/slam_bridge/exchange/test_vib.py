@@ -48,12 +48,12 @@ def test_everything_comes_back(problem, path):
             theirs.model, theirs.name, theirs.resolution, theirs.baseline,
         )  # fmt: skip
         np.testing.assert_array_equal(mine.intrinsics, theirs.intrinsics)
-    for one, measured in problem.map.preintegrated.items():
-        np.testing.assert_array_equal(again.map.preintegrated[one].samples.gyro, measured.samples.gyro)
+    for key, measured in problem.map.preintegrated.items():
+        np.testing.assert_array_equal(again.map.preintegrated[key].samples.gyro, measured.samples.gyro)
         np.testing.assert_array_equal(
-            again.map.preintegrated[one].combined_covariance, measured.combined_covariance
+            again.map.preintegrated[key].combined_covariance, measured.combined_covariance
         )
-        assert again.map.preintegrated[one].rule == measured.rule
+        assert again.map.preintegrated[key].rule == measured.rule
     for name, values in vars(problem.truth).items():
         np.testing.assert_array_equal(getattr(again.truth, name), values)
     np.testing.assert_array_equal(again.imu.stamps, problem.imu.stamps)
@@ -194,8 +194,8 @@ def test_command_line(tmp_path, capsys):
     options = ["--config", "llt-cpu", "--runs", "1", "-o", str(tmp_path / "report"), "--json"]
     assert main(["eval", "vib", str(path), str(tmp_path / "q.vib"), *options]) == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
-    assert {one["problem"] for one in entries.values()} == {"p", "q"}
-    assert all(one["truth"]["position_m"] < 0.05 and one["seconds"] > 0.0 for one in entries.values())
+    assert {entry["problem"] for entry in entries.values()} == {"p", "q"}
+    assert all(entry["truth"]["position_m"] < 0.05 and entry["seconds"] > 0.0 for entry in entries.values())
 
 
 @pytest.mark.parametrize(

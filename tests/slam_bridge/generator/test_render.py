@@ -110,7 +110,7 @@ def test_corners_appear_where_the_camera_projects_them(name, supersample):
             ]
             # the next line of the grid must lie outside of the window in which a corner is measured
             area = np.abs(steps[0][:, 0] * steps[1][:, 1] - steps[0][:, 1] * steps[1][:, 0])
-            apart = area / np.maximum(*(np.linalg.norm(one, axis=1) for one in steps))
+            apart = area / np.maximum(*(np.linalg.norm(step, axis=1) for step in steps))
             seen = visible(view, camera, points, pixels, 6 * number + face)
             for k in np.flatnonzero(seen & (apart > 14.0)):
                 errors.append(saddle(view.grey.astype(float), pixels[k]) - pixels[k])

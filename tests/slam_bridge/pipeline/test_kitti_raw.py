@@ -56,7 +56,7 @@ def test_cameras_and_poses_are_those_that_were_rendered(archives, kind):
     assert name.endswith(f"_drive_0001_{kind}")
     sequence, truth = open_sequence("kitti", folder), planned(kind)
     assert sequence.stamps.tolist() == truth.image_stamps.tolist()
-    assert [len(one) for one in sequence.paths] == [2] * len(sequence)
+    assert [len(path) for path in sequence.paths] == [2] * len(sequence)
     for camera, known in zip(sequence.rig, list(truth.sensors.rig)[:2], strict=True):
         assert (camera.model, camera.resolution) == (known.model, known.resolution)
         np.testing.assert_allclose(camera.intrinsics, known.intrinsics, atol=1e-9)
@@ -113,8 +113,8 @@ def test_archives_that_were_fetched_one_by_one_find_each_other(archives, tmp_pat
         open_sequence("kitti", folder)
     calibration = tmp_path / "kitti-raw-calibration" / "calib" / day.name
     calibration.mkdir(parents=True)
-    for one in day.glob("calib_*.txt"):
-        shutil.copy(one, calibration)
+    for path in day.glob("calib_*.txt"):
+        shutil.copy(path, calibration)
     assert open_sequence("kitti", folder).imu is None
     shutil.copytree(dense, tmp_path / "kitti-raw-unsynced" / "drive" / day.name / dense.name)
     assert open_sequence("kitti", folder).imu is not None
@@ -132,7 +132,7 @@ def test_from_pixels_to_trajectory_errors(archives, mode):
         estimate, Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body), align="se3"
     )
     assert np.sqrt(np.mean(errors.absolute**2)) < 0.01 * errors.path_length
-    refused = [one["refused"] for one in found.steps if one["step"] == "inertial initialization"]
+    refused = [step["refused"] for step in found.steps if step["step"] == "inertial initialization"]
     assert refused[-1:] == ([""] if mode == "stereo-inertial" else [])
 
 

@@ -17,8 +17,8 @@ def test_the_index_finds_what_looks_alike():
     rng = np.random.default_rng(0)
     index = PlaceIndex()
     looks = rng.integers(0, 256, (20, 80, 32), np.uint8)
-    for number, one in enumerate(looks):
-        index.add(Place(number, 1000 * number, one, np.zeros((80, 2)), 80))
+    for number, look in enumerate(looks):
+        index.add(Place(number, 1000 * number, look, np.zeros((80, 2)), 80))
     noise = np.packbits(rng.uniform(size=(80, 256)) < 0.1, axis=1)
     seen = looks[7] ^ noise
     assert [one.keyframe for one in index.query(seen, 100_000)] == [7]
@@ -44,7 +44,7 @@ def test_loops(euroc_clip, mode):
     options = PipelineOptions(mode=mode, single_thread=True, loop_gap=1.5)
     found = run(sequence, options)
     loops = [step for step in found.steps if step["step"] == "loop"]
-    assert found.message == "" and any(one["accepted"] for one in loops)
+    assert found.message == "" and any(loop["accepted"] for loop in loops)
     start = int(np.flatnonzero(found.stamps <= sequence.stamps[8])[-1])
     there = found.world_T_body[start], found.world_T_body[len(found.stamps) - 1 - 8]
     extent = np.ptp(found.world_T_body[:, :3], axis=0).max()
@@ -59,7 +59,7 @@ def test_lost_frames_are_found_again(euroc_clip):
     for row, stamp in enumerate(sequence.stamps.tolist()):
         images = sequence.images(row)
         if 20 <= row < 26:
-            images = [np.zeros_like(one) for one in images]
+            images = [np.zeros_like(image) for image in images]
         assert pipeline.process(stamp, images)
         assert pipeline.tracker.has_pose != (20 <= row < 26)
     stamps, poses = pipeline.log.poses(pipeline.world)
@@ -76,7 +76,7 @@ def test_a_run_that_stays_lost_ends_with_what_it_has(euroc_clip):
     for row, stamp in enumerate(sequence.stamps.tolist()):
         images = sequence.images(row)
         if row >= 5:
-            images = [np.zeros_like(one) for one in images]
+            images = [np.zeros_like(image) for image in images]
         if not pipeline.process(stamp, images):
             break
     assert row == 16

@@ -48,7 +48,7 @@ def test_inertial_loops_turn_the_map_about_gravity_alone(tmp_path):
     sequence = open_sequence("euroc", folder)
     found = run(sequence, PipelineOptions(single_thread=True, loop_gap=3.0))
     loops = [step for step in found.steps if step["step"] == "loop"]
-    assert any(one["accepted"] for one in loops) and len(found.world.loops) > 0
+    assert any(loop["accepted"] for loop in loops) and len(found.world.loops) > 0
     estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
     truth = Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body)
     errors = compare(estimate, truth, align="yaw")

@@ -67,10 +67,10 @@ def test_euroc(tmp_path):
     found = find_sequences("euroc", tmp_path, ["MH_01"])
     sequence = open_sequence("euroc", found["MH_01_easy"])
     assert sequence.stamps.tolist() == [1000, 2000]
-    assert [len(one) for one in sequence.paths] == [2, 2]
+    assert [len(path) for path in sequence.paths] == [2, 2]
     assert sequence.rig[1].body_T_cam[0] == pytest.approx(0.1)
     assert sequence.noise is not None and sequence.noise.gyro_density == pytest.approx(1.6968e-4)
-    assert [one.shape for one in sequence.images(0)] == [(48, 64), (48, 64)]
+    assert [image.shape for image in sequence.images(0)] == [(48, 64), (48, 64)]
     assert sequence.truth is None
 
 
@@ -129,7 +129,7 @@ def test_folders_that_kalibr_extracts_from_bags(tmp_path, ending):
     sequence = open_sequence("euroc", find_sequences("euroc", tmp_path)["run1"])
     assert len(sequence) == 2 and len(sequence.rig) == 2
     assert sequence.imu is not None and len(sequence.imu.stamps) == 2
-    assert [one.shape for one in sequence.images(0)] == [(48, 64), (48, 64)]
+    assert [image.shape for image in sequence.images(0)] == [(48, 64), (48, 64)]
 
 
 def test_cameras_without_calibration_and_tables_that_break_off_are_named(tmp_path):

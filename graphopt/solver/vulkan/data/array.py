@@ -157,5 +157,7 @@ class DeviceArray:
 
 def digest_of(*arrays: np.ndarray) -> bytes:
     """A fingerprint of the shapes and contents of arrays."""
-    digests = [repr(one.shape).encode() + kernels.fingerprint(np.ascontiguousarray(one)) for one in arrays]
+    digests = [
+        repr(array.shape).encode() + kernels.fingerprint(np.ascontiguousarray(array)) for array in arrays
+    ]
     return b"".join(digests)

@@ -127,19 +127,19 @@ class DeviceEstimates:
         self._sets = {number: sets[number] for number in self.numbers}
         self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
-        self._is_optimized = {number: one >= 0 for number, one in offsets.items()}
+        self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
         """Of these, the ones with optimized vertices."""
         self.offsets = {number: DeviceArray.of(context, _offsets(offsets[number])) for number in self.numbers}
         """Per set (n,) uint32: first scalar in dx, or NOTHING."""
         kept_dim = structure.kept_dim
         self.kept_offsets = {
-            number: DeviceArray.of(context, _offsets(np.where(one < kept_dim, one, -1)))
-            for number, one in offsets.items()
+            number: DeviceArray.of(context, _offsets(np.where(offset < kept_dim, offset, -1)))
+            for number, offset in offsets.items()
         }
         """The same with NOTHING for vertices that Schur eliminates."""
         self.has_kept = {
-            number: bool(((one >= 0) & (one < kept_dim)).any()) for number, one in offsets.items()
+            number: bool(((offset >= 0) & (offset < kept_dim)).any()) for number, offset in offsets.items()
         }
         """By vertex set: some optimized vertex stays."""
         self._versions: list[dict[int, RecordSet]] = [
@@ -200,7 +200,7 @@ class DeviceEstimates:
 
     def refresh(self) -> bool:
         """Take the graph's estimates; False: they are those that are here."""
-        digests = {number: digest_of(one.estimate) for number, one in self._sets.items()}
+        digests = {number: digest_of(set_.estimate) for number, set_ in self._sets.items()}
         here = self._versions[self.current]
         changed = [number for number in self.numbers if here[number].digest != digests[number]]
         if changed and self.current in (*self._stack, self.held):  # what was remembered stays

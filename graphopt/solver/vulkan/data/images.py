@@ -61,7 +61,7 @@ class DevicePlanes:
             self._table = DeviceArray(self._context, table.size, np.uint32)
             self._pixels = DeviceArray(self._context, num_pixels, np.float32)
         self._table.write(table)
-        self._pixels.write(np.concatenate([one.ravel() for one in planes.values()] or [table[:0]]))
+        self._pixels.write(np.concatenate([plane.ravel() for plane in planes.values()] or [table[:0]]))
         self._digest = digest
         return True, moved
 
@@ -87,7 +87,8 @@ def captured_handles(structure: Structure) -> set[int]:
     if not sampling.has_planes():
         return set()  # programs name planes of images that are there
     programs: list[Program] = [
-        compiled_vertex(working_vertex_type(one.type)) for one in structure.selection.vertex_sets
+        compiled_vertex(working_vertex_type(vertex_set.type))
+        for vertex_set in structure.selection.vertex_sets
     ]
     for group in (*structure.groups, *structure.terms):
         compiled = compiled_edge(working_edge_type(group.edge_set.type), group.information, group.kernel)

@@ -223,8 +223,8 @@ def sort_into_bins(
     together into a last bin of mixed dimensions, where `may_mix`.
     """
     key = np.zeros(len(length), np.int64)
-    for one in dims:
-        key = key * 16 + one
+    for dim in dims:
+        key = key * 16 + dim
     keys, index = np.unique(key, return_inverse=True)
     area = np.ones(len(keys))
     for place in range(len(dims)):

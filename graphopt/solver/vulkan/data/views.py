@@ -64,7 +64,7 @@ class LongDestinations:
 
     def among(self, tiles: tuple[int, int]) -> tuple[int, int]:
         """Those in a range of the view's tiles, counted from the first one; (n, n): none."""
-        begin, end = (min(max(one - self.tiles[0], 0), len(self.part) - 1) for one in tiles)
+        begin, end = (min(max(tile - self.tiles[0], 0), len(self.part) - 1) for tile in tiles)
         return begin, end
 
 
@@ -307,7 +307,7 @@ def write_rows(group: EdgeGroup, view: EdgeView, first_block: int, out: np.ndarr
     `out` holds the blocks from `first_block` on; the last block is filled up with copies of the last edge.
     """
     sources = [(one, list(range(one.shape[1]))) for one in (group.vertex_rows, group.parameter_rows)]
-    kernels.block_rows([one for one in sources if one[1]], view.order, first_block, out)
+    kernels.block_rows([source for source in sources if source[1]], view.order, first_block, out)
 
 
 def write_data(group: EdgeGroup, view: EdgeView, first_block: int, width: Width, out: np.ndarray) -> None:

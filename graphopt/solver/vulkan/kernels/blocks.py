@@ -82,13 +82,13 @@ class BlockInverse:
         either, status[INDEFINITE] is set.
         """
         launches = []
-        for one in self._bins:
-            (dim,) = one.dims
+        for bin_ in self._bins:
+            (dim,) = bin_.dims
             is_damped = damped and damping is not None
             constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(self._has_spare)}
             buffers = (self._blocks, values, damping or status, self.buffer, status, spare or values)
-            groups = -(-one.num_chunks // (INVERSE_WORKGROUP // dim))
-            params = (one.first, one.num_chunks)
+            groups = -(-bin_.num_chunks // (INVERSE_WORKGROUP // dim))
+            params = (bin_.first, bin_.num_chunks)
             launches.append(self._context.launch("invert_blocks", buffers, params, groups, constants))
         return launches
 
@@ -153,15 +153,15 @@ class RowProduct:
     def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
         """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
         launches = []
-        for one in self._bins:
-            rows, cols = one.dims
+        for bin_ in self._bins:
+            rows, cols = bin_.dims
             lanes = rows or MAX_BLOCK_DIM
-            parallel = parallel_items(one.mean_length, PRODUCT_WORKGROUP // lanes)
+            parallel = parallel_items(bin_.mean_length, PRODUCT_WORKGROUP // lanes)
             slots = PRODUCT_WORKGROUP // (lanes * parallel)
             constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
-            params = (one.first, one.num_chunks, parity or 0)
-            groups = -(-one.num_chunks // slots)
+            params = (bin_.first, bin_.num_chunks, parity or 0)
+            groups = -(-bin_.num_chunks // slots)
             launches.append(self._context.launch("row_product", buffers, params, groups, constants))
         return launches
 

@@ -78,14 +78,14 @@ class ViewArrays:
     @property
     def buffers(self) -> dict[str, Any]:
         """By the names of kernels: buffers, and what makes one when a kernel asks for it."""
-        made = {name: one.buffer for name, one in self._arrays.items()}
+        made = {name: array.buffer for name, array in self._arrays.items()}
         return {**made, "data_narrow": self._narrow_data}
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
         arrays = (*self._arrays.values(), self._narrow, self.long)
-        return sum(one.nbytes for one in arrays if one is not None)
+        return sum(array.nbytes for array in arrays if array is not None)
 
     def _narrow_data(self) -> Any:
         """The numbers in float32, made when a kernel that reads them is first launched: most do not."""
@@ -117,7 +117,7 @@ class ViewArrays:
 def _long_arrays(context: Context, view: EdgeView, layout: BlockLayout) -> LongArrays | None:
     if view.long is None:
         return None
-    begin, end = (int(view.tiles[one]) for one in view.long.tiles)
+    begin, end = (int(view.tiles[tile]) for tile in view.long.tiles)
     return LongArrays(context, view.long, view.blocks[begin:end], layout)
 
 
@@ -203,7 +203,7 @@ class DeviceEdges:
         lists += loop_lists(self.structure, group, self.primary.view, layout.diagonal_offset)
         dims = [vertex.tangent_dim for vertex in self.signature.edge_type.vertices]
         self.pairs = [
-            PairArrays(self._context, one, dims[one.slots[0]] * dims[one.slots[1]]) for one in lists
+            PairArrays(self._context, list_, dims[list_.slots[0]] * dims[list_.slots[1]]) for list_ in lists
         ]
 
     def in_context(self, context: Context) -> DeviceEdges:
@@ -227,12 +227,12 @@ class DeviceEdges:
     def nbytes(self) -> int:
         """Device memory."""
         arrays = [*self.views.values(), *self.pairs, *filter(None, (self.schedule, self.evaluation))]
-        return sum(one.nbytes for one in arrays)
+        return sum(array.nbytes for array in arrays)
 
     @property
     def names_a_vertex_twice(self) -> bool:
         """Some edge has one vertex in two slots."""
-        return any(one.pairs.on_diagonal for one in self.pairs)
+        return any(pair.pairs.on_diagonal for pair in self.pairs)
 
     def refresh(self) -> bool:
         """Take measurements, information and kernel widths where they have changed; False: nowhere."""
@@ -267,7 +267,7 @@ class DeviceEdges:
     def bytes_of(self, num_edges: float) -> float:
         """Bytes that a kernel moves for so many edges, records and pixels counted once per edge."""
         own = self.signature
-        records = sum(one.storage_dim for one in own.edge_type.vertices)
+        records = sum(vertex.storage_dim for vertex in own.edge_type.vertices)
         return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records) + self._pixel_bytes)
 
     @cached_property

@@ -56,7 +56,7 @@ class DeviceLinearizer:
             DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
-        counts = [one.num_chi2_partials for one in self.edges]
+        counts = [edge.num_chi2_partials for edge in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
         self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
@@ -85,7 +85,7 @@ class DeviceLinearizer:
         """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
         own = copy.copy(self)
         own._context = context
-        own.edges = [one.in_context(context) for one in self.edges]
+        own.edges = [edge.in_context(context) for edge in self.edges]
         own._chi2_launches = Chi2Launches(context, own.edges, own._first_partials)
         own._sums_by_vertex = {}
         own._plan_writers()
@@ -127,13 +127,13 @@ class DeviceLinearizer:
     @property
     def edge_bytes(self) -> float:
         """What one pass over all edges moves."""
-        return sum(one.bytes_of(one.primary.view.num_edges) for one in self.edges)
+        return sum(edge.bytes_of(edge.primary.view.num_edges) for edge in self.edges)
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
         own = self.estimates.nbytes + self.planes.nbytes + self.merging.nbytes
-        return own + sum(one.nbytes for one in self.edges)
+        return own + sum(edge.nbytes for edge in self.edges)
 
     def refresh(self) -> bool:
         """Take what has changed in the graph; False: nothing."""
@@ -143,7 +143,7 @@ class DeviceLinearizer:
             images,
             self.estimates.refresh(),
             self.parameters.refresh(),
-            *[one.refresh() for one in self.edges],
+            *[edge.refresh() for edge in self.edges],
         ]
         return any(changed)
 
@@ -161,8 +161,8 @@ class DeviceLinearizer:
         for edges in self.edges:
             yield from edges.evaluation.kernels()
             yield from edges.landmark_kernels()
-        for one in self._writers:
-            yield from one.kernels()
+        for writer in self._writers:
+            yield from writer.kernels()
 
     # ---------------------------------------------------------------- recording
 
@@ -223,8 +223,8 @@ class DeviceLinearizer:
             yield [*evaluations, *before]
             before = []
         passes = [
-            one.write(records, values, b, accumulate=adds)
-            for one, adds in zip(self._writers, self._plan.adds, strict=True)
+            writer.write(records, values, b, accumulate=adds)
+            for writer, adds in zip(self._writers, self._plan.adds, strict=True)
         ]
         yield from steps_of(passes, self._plan.steps, before)
 

@@ -45,7 +45,7 @@ class PackedRecords:
     ):
         """sets: vertex sets, and whether their records hold estimates."""
         self._context = context
-        self._sets = {number: self._make(structure, estimates, number, one) for number, one in sets.items()}
+        self._sets = {number: self._make(structure, estimates, number, set_) for number, set_ in sets.items()}
 
     def _make(
         self, structure: Structure, estimates: DeviceEstimates, number: int, holds_estimate: bool
@@ -79,26 +79,26 @@ class PackedRecords:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.packed.nbytes for one in self._sets.values())
+        return sum(set_.packed.nbytes for set_ in self._sets.values())
 
     def estimate_launches(self, version: Mapping[int, RecordSet]) -> list[Launch]:
         """Pack the estimates of a version."""
         launches = []
-        for number, one in self._sets.items():
-            if not one.storage_dim:
+        for number, set_ in self._sets.items():
+            if not set_.storage_dim:
                 continue
             records = version[number]
             narrow = records.narrow
             source, dim = (
-                (records.wide.buffer, record_dim(one.storage_dim))
+                (records.wide.buffer, record_dim(set_.storage_dim))
                 if narrow is None or self._context.precision == "double"
-                else (narrow.buffer, narrow_record_dim(one.storage_dim))
+                else (narrow.buffer, narrow_record_dim(set_.storage_dim))
             )
-            count = one.num_rows * one.storage_dim
-            params = (one.num_rows, one.storage_dim, dim, one.packed_dim)
+            count = set_.num_rows * set_.storage_dim
+            params = (set_.num_rows, set_.storage_dim, dim, set_.packed_dim)
             groups = -(-count // VECTOR_WORKGROUP)
             nbytes = 2.0 * count * self._context.real.itemsize
-            buffers = (source, one.packed.buffer)
+            buffers = (source, set_.packed.buffer)
             launches.append(self._context.launch("pack_estimates", buffers, params, groups, None, nbytes))
         return launches
 
@@ -163,7 +163,7 @@ class Unit:
     @property
     def key(self) -> tuple[tuple[int, int], ...]:
         """Tells the views of the parts."""
-        return tuple((id(one.edges), one.slot) for one in self.parts)
+        return tuple((id(part.edges), part.slot) for part in self.parts)
 
     @property
     def all_blocks(self) -> np.ndarray:
@@ -191,16 +191,16 @@ class ProductPlan:
 
 def units_of(parts: Sequence[Part], name: str, merging: Any) -> list[Unit]:
     """Parts of a product, those together that one launch sums."""
-    own = {(id(one.edges), one.slot): one for one in parts}
+    own = {(id(part.edges), part.slot): part for part in parts}
     units = []
-    for members in merging.units([(one.edges, one.slot) for one in parts]):
+    for members in merging.units([(part.edges, part.slot) for part in parts]):
         chosen = tuple(own[id(edges), slot] for edges, slot in members)
         if len(chosen) == 1:
             units.append(Unit(chosen, None, chosen[0].tiles, chosen[0].blocks))
             continue
         views = merging.views(members)
         tiles = tiles_of(name, views.tiles.num_kept_tiles, views.tiles.num_tiles)
-        begin, end = (int(views.tiles.tiles[one]) for one in tiles)
+        begin, end = (int(views.tiles.tiles[tile]) for tile in tiles)
         units.append(Unit(chosen, views, tiles, views.tiles.blocks[begin:end]))
     return units
 

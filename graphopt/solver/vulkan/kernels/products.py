@@ -78,7 +78,9 @@ class EdgeProducts:
         """The one vertex set that stays, and places and buffer for `Pcg` to pack its part of d itself."""
         offsets = self._structure.vertex_offsets
         numbers = self._numbers([*self._eliminated.parts, *self._kept.parts])
-        staying = [one for one in numbers if ((offsets[one] >= 0) & (offsets[one] < kept_dim)).any()]
+        staying = [
+            number for number in numbers if ((offsets[number] >= 0) & (offsets[number] < kept_dim)).any()
+        ]
         if len(staying) != 1:
             return None, None
         places = self._records.places(staying[0], offsets[staying[0]], kept_dim)
@@ -94,7 +96,7 @@ class EdgeProducts:
             if (one := self._part(edges, slot, part)) is not None
         ]
         units = units_of(parts, part, self._linearizer.merging)
-        rows = [one.blocks for one in units]
+        rows = [unit.blocks for unit in units]
         writes = plan_writes(rows, self._structure.num_blocks, slice(first, last))
         if self._blocks is not None:  # all add to what stored blocks have left
             writes = replace(writes, adds=[True] * len(units), clears=True)
@@ -132,7 +134,7 @@ class EdgeProducts:
         """Device memory of what only products need."""
         named = [*self._arrays.values(), *self._solving.values()]
         arrays = [array for one in named for array in one.values()]
-        return self._records.nbytes + sum(one.nbytes for one in arrays)
+        return self._records.nbytes + sum(array.nbytes for array in arrays)
 
     def estimate_launches(self) -> list[Launch]:
         """Before the first product at the estimates that H is linearised at."""
@@ -158,7 +160,7 @@ class EdgeProducts:
             launch
             for edges in self._edges
             for launch in edges.schedule.first_launches(
-                [one.sources for one in parts if one.edges is edges], self._records, status, parity
+                [part.sources for part in parts if part.edges is edges], self._records, status, parity
             )
         ]
 
@@ -180,7 +182,7 @@ class EdgeProducts:
         plan = self._eliminated
         if self._blocks is not None and self._blocks.couples:
             return False
-        if any(one.long[0] < one.long[1] for one in plan.parts):
+        if any(part.long[0] < part.long[1] for part in plan.parts):
             return False
         once = len(plan.writes.steps) == 1
         return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
@@ -192,12 +194,14 @@ class EdgeProducts:
         eliminated, kept = self._eliminated, self._kept
         estimates = self._linearizer.estimates
         numbers = self._to_pack([*eliminated.parts, *kept.parts], parity)
-        numbers = [one for one in numbers if estimates.has_kept[one]]  # x of the others is being solved for
+        numbers = [
+            number for number in numbers if estimates.has_kept[number]
+        ]  # x of the others is being solved for
         self._record_start(program, kept, x, y, own, parity)
         offsets = estimates.kept_offsets
         pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
         solve = [
-            launch for one in eliminated.units for launch in self._solve_launches(one, inverse, own, parity)
+            launch for unit in eliminated.units for launch in self._solve_launches(unit, inverse, own, parity)
         ]
         before, after = (self._first_launches(x.parts, own.status, parity) for x in (eliminated, kept))
         products = self._product_steps(kept, y, own.status, parity)
@@ -212,18 +216,18 @@ class EdgeProducts:
     def _to_pack(self, parts: list[Part], parity: int | None) -> list[int]:
         """Vertex sets that parts read x of, without what `Pcg` has packed."""
         numbers = self._numbers(parts)
-        return numbers if parity is None else [one for one in numbers if one != self._packed_set]
+        return numbers if parity is None else [number for number in numbers if number != self._packed_set]
 
     def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""
-        return sorted({one.edges.group.vertex_sets[t] for one in parts for t in one.sources})
+        return sorted({part.edges.group.vertex_sets[t] for part in parts for t in part.sources})
 
     def _product_steps(
         self, plan: ProductPlan, y: Any, status: Any, parity: int | None
     ) -> list[list[Launch]]:
         passes = [
-            self._product_pass(one, y, status, parity, adds)
-            for one, adds in zip(plan.units, plan.writes.adds, strict=True)
+            self._product_pass(unit, y, status, parity, adds)
+            for unit, adds in zip(plan.units, plan.writes.adds, strict=True)
         ]
         return list(steps_of(passes, plan.writes.steps))
 
@@ -260,7 +264,7 @@ class EdgeProducts:
         if unit.key not in self._solving:
             arrays = solve_arrays(self._structure, self._num_kept, unit, inverse.offset)
             self._solving[unit.key] = {
-                name: DeviceArray.of(self._context, one) for name, one in arrays.items()
+                name: DeviceArray.of(self._context, array) for name, array in arrays.items()
             }
         return {name: array.buffer for name, array in self._solving[unit.key].items()}
 
@@ -274,9 +278,9 @@ class EdgeProducts:
     ) -> list[Launch]:
         """Launches over the tiles of several parts."""
         assert unit.views is not None
-        kernel = merged_product_kernel(tuple(self._product(one) for one in unit.parts), solve)
-        named = [self._part_buffers(one) for one in unit.parts]
-        nbytes = sum(one.edges.view_bytes(one.slot, reads_stored=True) for one in unit.parts)
+        kernel = merged_product_kernel(tuple(self._product(part) for part in unit.parts), solve)
+        named = [self._part_buffers(part) for part in unit.parts]
+        nbytes = sum(part.edges.view_bytes(part.slot, reads_stored=True) for part in unit.parts)
         return unit.views.launches(
             self._context,
             kernel,

@@ -426,8 +426,8 @@ class LandmarkInverses:
     ) -> list[Launch]:
         """base, total None: 0."""
         result = []
-        for one in self._bins:
-            (dim,) = one.dims
+        for bin_ in self._bins:
+            (dim,) = bin_.dims
             constants = {
                 1: dim,
                 2: int(base is not None),
@@ -435,7 +435,7 @@ class LandmarkInverses:
                 4: int(parity is not None),
             }
             buffers = (self._blocks, self._inverse.buffer, base or x, total or x, x, status)
-            groups = -(-one.num_chunks * dim // VECTOR_WORKGROUP)
-            params = (one.first, one.num_chunks, parity or 0)
+            groups = -(-bin_.num_chunks * dim // VECTOR_WORKGROUP)
+            params = (bin_.first, bin_.num_chunks, parity or 0)
             result.append(self._context.launch("apply_inverse", buffers, params, groups, constants))
         return result

@@ -212,7 +212,7 @@ class SchurBlocks:
         table = np.stack([begin, end, target, hpp[block], damping[block], packed], axis=1)
         # Queues of about one length share a workgroup, among neighbours, which share cached blocks.
         alike = np.lexsort((begin - end, np.arange(len(block)) // NEIGHBOURS))
-        order, self._bins = sort_into_bins(tuple(one[alike] for one in dims), (end - begin)[alike])
+        order, self._bins = sort_into_bins(tuple(dim[alike] for dim in dims), (end - begin)[alike])
         self._chunks = context.indices(table[alike][order])
 
         many = np.flatnonzero(parts > 1)
@@ -227,9 +227,9 @@ class SchurBlocks:
     def pair_launches(self, values: Any, inverse: Any, damping: Any) -> list[Launch]:
         """Blocks with short queues, and the parts of those with long ones."""
         launches = []
-        for one in self._bins:
-            rows, cols, dim = one.dims
-            name, constants, slots = self._pair_kernel(one)
+        for bin_ in self._bins:
+            rows, cols, dim = bin_.dims
+            name, constants, slots = self._pair_kernel(bin_)
             buffers = (
                 self._chunks,
                 self._left,
@@ -242,11 +242,11 @@ class SchurBlocks:
                 self._partial,
             )
             per_pair = ((rows or MAX_BLOCK_DIM) + (cols or MAX_BLOCK_DIM)) * (dim or MAX_BLOCK_DIM)
-            nbytes = one.mean_length * one.num_chunks * per_pair * self._context.real.itemsize
-            pieces = min(one.num_chunks, int(nbytes / self._context.submission_bytes) + 1)
+            nbytes = bin_.mean_length * bin_.num_chunks * per_pair * self._context.real.itemsize
+            pieces = min(bin_.num_chunks, int(nbytes / self._context.submission_bytes) + 1)
             for piece in range(pieces):
-                first, last = (one.num_chunks * at // pieces for at in (piece, piece + 1))
-                params = (one.first + first, last - first)
+                first, last = (bin_.num_chunks * at // pieces for at in (piece, piece + 1))
+                params = (bin_.first + first, last - first)
                 groups = -(-(last - first) // slots)
                 launches.append(
                     self._context.launch(name, buffers, params, groups, constants, nbytes / pieces)
@@ -272,13 +272,13 @@ class SchurBlocks:
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
         """Blocks with long queues, from their parts."""
         launches = []
-        for one in self._combine_bins:
-            rows, cols = one.dims
+        for combine_bin in self._combine_bins:
+            rows, cols = combine_bin.dims
             constants = {0: COMBINE_WORKGROUP, 1: rows, 2: cols}
             buffers = (self._combined, self._partial, values, damping, self.buffer)
-            elements = one.num_chunks * ((rows * cols) or MAX_BLOCK_DIM**2)
+            elements = combine_bin.num_chunks * ((rows * cols) or MAX_BLOCK_DIM**2)
             groups = -(-elements // COMBINE_WORKGROUP)
-            params = (one.first, one.num_chunks)
+            params = (combine_bin.first, combine_bin.num_chunks)
             launches.append(self._context.launch("schur_combine", buffers, params, groups, constants))
         return launches
 

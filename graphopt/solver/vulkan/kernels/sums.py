@@ -62,7 +62,7 @@ def plan_writes(
         step_of_row[rows] = step + 1
     touched = step_of_row > 0
     clears = is_mixed or not bool(touched[slice(None) if needed is None else needed].all())
-    return WritePlan(steps, [one or clears for one in adds], clears, touched)
+    return WritePlan(steps, [add or clears for add in adds], clears, touched)
 
 
 def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:
@@ -209,7 +209,7 @@ def steps_of(
 
     steps: numbers of the passes that write different rows, as in `write_plan`.
     """
-    step = [*before, *(launch for one in passes for launch in one.parts)]
+    step = [*before, *(launch for pass_ in passes for launch in pass_.parts)]
     for numbers in steps:
         step += [launch for number in numbers for launch in passes[number].direct]
         yield from filter(None, (step, [launch for number in numbers for launch in passes[number].folds]))

@@ -89,19 +89,19 @@ def writers_of(
     """
     members = [(edges, slot) for edges in all_edges for slot in edges.views]
     found: list[Writer] = []
-    for unit in merging.units([one for one in members if not one[0].evaluation.stands_alone]):
+    for unit in merging.units([member for member in members if not member[0].evaluation.stands_alone]):
         found.append(ViewWriter(*unit[0]) if len(unit) == 1 else merging.writer(context, unit))
-    found += [ViewWriter(*one) for one in members if one[0].evaluation.stands_alone]
-    lists = [(edges, one) for edges in all_edges for one in edges.pairs]
-    off_diagonal = [(edges, one) for edges, one in lists if not one.pairs.on_diagonal]
+    found += [ViewWriter(*member) for member in members if member[0].evaluation.stands_alone]
+    lists = [(edges, pair) for edges in all_edges for pair in edges.pairs]
+    off_diagonal = [(edges, list_) for edges, list_ in lists if not list_.pairs.on_diagonal]
     for edges, one in off_diagonal:
         if len(off_diagonal) == 1 and one.pairs.num_blocks == _num_off_diagonal(layout):
             found.append(PairWriter(edges, one, np.array([layout.num_blocks])))
         else:
             found.append(PairWriter(edges, one, layout.num_blocks + _numbers(layout.block_offset, one)))
-    for edges, one in lists:
-        if one.pairs.on_diagonal:
-            found.append(PairWriter(edges, one, _numbers(layout.diagonal_offset, one)))
+    for edges, list_ in lists:
+        if list_.pairs.on_diagonal:
+            found.append(PairWriter(edges, list_, _numbers(layout.diagonal_offset, list_)))
     return found
 
 
@@ -117,8 +117,8 @@ def _num_off_diagonal(layout: BlockLayout) -> int:
 
 def plan_writers(writers: Sequence[Writer], layout: BlockLayout) -> WritePlan:
     """Their order: all rows of H and b are filled."""
-    rows, num_blocks = [one.rows for one in writers], layout.num_blocks
-    if max((int(one.max(initial=0)) for one in rows), default=0) <= num_blocks:  # one row for all of them
+    rows, num_blocks = [writer.rows for writer in writers], layout.num_blocks
+    if max((int(row.max(initial=0)) for row in rows), default=0) <= num_blocks:  # one row for all of them
         num_rows = num_blocks + (_num_off_diagonal(layout) > 0)
         return plan_writes(rows, num_rows)
     is_other = np.ones(len(layout.row_idx), bool)
@@ -147,8 +147,8 @@ def has_room(context: Context, signatures: Sequence[gpu.EdgeSignature], another:
     num_views = len(signatures) + 1
     if num_views > MAX_VIEWS or context.device.access == "address":
         return num_views <= MAX_VIEWS
-    types = [one.edge_type for one in [*signatures, another]]
-    records = {one.name for kind in types for one in [*kind.vertices, *kind.parameters]}
+    types = [signature.edge_type for signature in [*signatures, another]]
+    records = {slot_type.name for kind in types for slot_type in [*kind.vertices, *kind.parameters]}
     num_buffers = 3 * num_views + len(records) + _OTHER_BUFFERS
     return num_buffers <= context.device.info["max_storage_buffers"]
 
@@ -160,9 +160,9 @@ class Chi2Launches:
         """firsts: first part of each edge set among all parts."""
         self._context, self._edges, self._firsts = context, all_edges, firsts
         units: list[list[int]] = [[]]
-        for k, one in enumerate(all_edges):
-            if len(one.group.rows) <= MAX_MERGED_EDGES:
-                if not has_room(context, [all_edges[k].signature for k in units[-1]], one.signature):
+        for k, all_edge in enumerate(all_edges):
+            if len(all_edge.group.rows) <= MAX_MERGED_EDGES:
+                if not has_room(context, [all_edges[k].signature for k in units[-1]], all_edge.signature):
                     units.append([])
                 units[-1].append(k)
         self._units = [unit for unit in units if len(unit) > 1]

@@ -150,7 +150,7 @@ def choose_plan(
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
     pins, evaluations = [one for one, _ in both], [one for _, one in both]
-    merged = frozenset(number for number, one in summations.items() if one == "merged")
+    merged = frozenset(number for number, summation in summations.items() if summation == "merged")
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
     eliminates = structure.has_schur and configuration.schur != "off"
@@ -180,7 +180,7 @@ def choose_plan(
         for g, *pin in zip(size.groups, pins, evaluations, strict=True)
         if set(pin) != {"auto"}
     }
-    by_tag |= {size.vertex_tags[number]: one for number, one in summations.items()}
+    by_tag |= {size.vertex_tags[number]: summation for number, summation in summations.items()}
     possible = predict(size, device_figures(device), precision, by_tag)
     found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
     if not found:
@@ -201,7 +201,9 @@ def _factored(
     resolved: Configuration, structure: Structure, evaluations: list[str], merged: frozenset[int]
 ) -> Plan:
     """With a factorization, now or later: all blocks are stored."""
-    chosen: tuple[Evaluation, ...] = tuple("scatter" if one == "scatter" else "gather" for one in evaluations)
+    chosen: tuple[Evaluation, ...] = tuple(
+        "scatter" if evaluation == "scatter" else "gather" for evaluation in evaluations
+    )
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)
     return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
@@ -238,7 +240,7 @@ def _pins(asked: Schedule, structure: Structure) -> list[str]:
 
 
 def _vertex_tags(structure: Structure) -> list[str]:
-    return [one.type.tag for one in structure.selection.vertex_sets]
+    return [vertex_set.type.tag for vertex_set in structure.selection.vertex_sets]
 
 
 def summation_pins(asked: Schedule, structure: Structure) -> dict[int, str]:

@@ -93,7 +93,7 @@ def predict_one(
     views = linearized_views(costs), [] if schur == "explicit" else product_views(costs, products)
     times = zip(views, (1, PCG_ITERATIONS), strict=True)
     merging = tuple(merge_choices(times, size.vertex_tags, pins, figures, precision))
-    linearized, multiplied = (passes_of(one, merged_sets(merging), figures) for one in views)
+    linearized, multiplied = (passes_of(view, merged_sets(merging), figures) for view in views)
     product = [*_product(costs, schur, products), *multiplied]
     phases = {
         "linearize": [*_linearize(costs, products), *linearized],
@@ -105,7 +105,7 @@ def predict_one(
         "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
     }
     seconds = {
-        name: sum(one.seconds(figures, precision) for one in passes) for name, passes in phases.items()
+        name: sum(pass_.seconds(figures, precision) for pass_ in passes) for name, passes in phases.items()
     }
     setup = size.num_pairs * _PAIR_SECONDS / SETUP_ITERATIONS if schur == "explicit" else 0.0
     schedule = describe_products([g.tag for g in size.groups], products, ("gather",) * len(products))

@@ -40,7 +40,7 @@ def is_mergeable(structure: Structure, group: EdgeGroup, slot: int) -> bool:
 
 def mergeable_slots(structure: Structure, group: EdgeGroup) -> tuple[bool, ...]:
     """Which of a group's views there are others to be summed with."""
-    all_slots = [number for one in structure.groups for number in one.vertex_sets]
+    all_slots = [number for each_group in structure.groups for number in each_group.vertex_sets]
     return tuple(
         all_slots.count(number) > 1 and is_mergeable(structure, group, slot)
         for slot, number in enumerate(group.vertex_sets)
@@ -138,17 +138,17 @@ class ProblemSize:
     @property
     def kept_off_diagonal(self) -> int:
         """Of H_pp's upper triangle, without the diagonal."""
-        return sum(one.kept_off_diagonal for one in self.groups)
+        return sum(group.kept_off_diagonal for group in self.groups)
 
     @property
     def coupling(self) -> int:
         """Of H_pl."""
-        return sum(one.coupling for one in self.groups)
+        return sum(group.coupling for group in self.groups)
 
     @property
     def tags(self) -> list[str]:
         """Edge sets that may have schedules of their own."""
-        return list(dict.fromkeys(one.tag for one in self.groups))
+        return list(dict.fromkeys(group.tag for group in self.groups))
 
     @property
     def eliminates(self) -> bool:
@@ -169,9 +169,9 @@ def check_edges(structure: Structure) -> None:
         num = -(-len(group.rows) // EDGE_BLOCK) * EDGE_BLOCK
         entries = num * max(own.num_rows, own.num_data, BYTES_PER_EDGE // 4)
         _check_entries(f"{len(group.rows)} edges {group.edge_set.type.tag}", entries)
-    for one in structure.selection.vertex_sets:
-        dim = working_vertex_type(one.type).storage_dim
-        _check_entries(f"{len(one)} vertices {one.type.tag}", len(one) * record_dim(dim))
+    for vertex_set in structure.selection.vertex_sets:
+        dim = working_vertex_type(vertex_set.type).storage_dim
+        _check_entries(f"{len(vertex_set)} vertices {vertex_set.type.tag}", len(vertex_set) * record_dim(dim))
 
 
 def _check_entries(name: str, entries: int) -> None:
@@ -190,7 +190,7 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     squares = structure.dims.astype(np.int64) ** 2
     degree = np.zeros(structure.num_blocks - structure.num_kept, np.int32)
     groups = tuple(_group_size(structure, group, precision, degree) for group in structure.groups)
-    coupling = sum(one.coupling for one in groups)
+    coupling = sum(group.coupling for group in groups)
     pairs, flops, schur = _pairs(structure, coupling, degree) if structure.has_schur else (0.0, 0.0, 0.0)
     return ProblemSize(
         groups=groups,
@@ -202,7 +202,7 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         schur=schur,
         names_a_vertex_twice=any(_names_twice(group) for group in structure.groups),
         image_bytes=num_image_bytes(structure),
-        vertex_tags=tuple(one.type.tag for one in structure.selection.vertex_sets),
+        vertex_tags=tuple(vertex_set.type.tag for vertex_set in structure.selection.vertex_sets),
     )
 
 

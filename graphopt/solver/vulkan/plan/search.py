@@ -50,7 +50,9 @@ def predict(
 def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
     """Without a choice of who evaluates; with "expressions" where that is worth looking for cuts."""
     asked = [split_pin(pins.get(tag, "auto"))[0] for tag in costs.size.tags]
-    without: list[Products] = [one for one in PRODUCTS if one != "expressions"]  # which takes CUT_SECONDS
+    without: list[Products] = [
+        each_product for each_product in PRODUCTS if each_product != "expressions"
+    ]  # which takes CUT_SECONDS
     plain: list[list[Products]] = [[one for one in without if pin in ("auto", one)] for pin in asked]
     if all(plain):
         found = _of_choices(costs, plain, pins)
@@ -70,7 +72,7 @@ def _of_choices(
         return _of_elimination(costs, "off", choices, pins)
     found = _of_elimination(costs, "implicit", choices, pins)
     whole: tuple[Products, ...] = ("blocks",) * len(size.groups)
-    if all("blocks" in one for one in choices) and is_countable(size, "explicit", whole):
+    if all("blocks" in choice for choice in choices) and is_countable(size, "explicit", whole):
         found.append(predict_one(costs, "explicit", whole, pins))
     return found
 
@@ -85,13 +87,13 @@ def other_summations(
         for one in prediction.merging
         for other in ["separate" if one.is_merged else "merged"]
     ]
-    return [_evaluated(costs, one, prediction.evaluations) for one in others]
+    return [_evaluated(costs, other, prediction.evaluations) for other in others]
 
 
 def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
     """Of an edge set: those that do not come to another schedule."""
     groups = [g for g in costs.size.groups if g.tag == tag]
-    asked: list[Products] = [one for one in PRODUCTS if pin in ("auto", one)]
+    asked: list[Products] = [each_product for each_product in PRODUCTS if pin in ("auto", each_product)]
     found = [schedule(one).instead(costs, groups) for one in asked]
     return found if pin != "auto" else [one for one, other in zip(asked, found, strict=True) if one == other]
 
@@ -101,9 +103,9 @@ def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Predicti
 
     Memory is a cost: one that takes more of it than another must be faster by as much as `WORTH` says.
     """
-    fitting = [one for one in predictions if one.memory_bytes <= memory_limit]
+    fitting = [prediction for prediction in predictions if prediction.memory_bytes <= memory_limit]
     if not fitting:
-        return min(predictions, key=lambda one: one.memory_bytes)
+        return min(predictions, key=lambda prediction: prediction.memory_bytes)
     fastest = min(one.total for one in fitting)
     return min(
         (one for one in fitting if WORTH * one.total <= fastest),
@@ -117,11 +119,11 @@ def of_winners(
     """Those without schedules that win nowhere, but where the user names them."""
     asked = [split_pin(pins.get(g.tag, "auto")) for g in size.groups]
     return [
-        one
-        for one in predictions
+        prediction
+        for prediction in predictions
         if all(
             name in pinned or schedule(name).wins
-            for names in (one.products, one.evaluations)
+            for names in (prediction.products, prediction.evaluations)
             for name, pinned in zip(names, asked, strict=True)
         )
     ]
@@ -129,7 +131,7 @@ def of_winners(
 
 def is_countable(size: ProblemSize, schur: Elimination, products: Sequence[Products]) -> bool:
     """The solver can count the scalars of H and S that are stored, and the items of its work queues."""
-    stored = [g for g, one in zip(size.groups, products, strict=True) if one == "blocks"]
+    stored = [g for g, each_product in zip(size.groups, products, strict=True) if each_product == "blocks"]
     values = size.diagonal + sum(g.kept_off_diagonal + g.coupling for g in stored)
     items = 2 * sum(g.num_blocks for g in stored)
     if schur == "explicit":
@@ -157,15 +159,15 @@ def _of_elimination(
         for by_tag in product(*choices):
             add(by_tag)
         return list(known.values())
-    for one in PRODUCTS:
-        add([one if one in own else own[-1] for own in choices])
+    for each_product in PRODUCTS:
+        add([each_product if each_product in own else own[-1] for own in choices])
     for place, own in enumerate(choices):
         best = min(known.values(), key=lambda one: one.total, default=None)
         chosen: dict[str, Products] = {}
         if best is not None:
             chosen.update(zip((g.tag for g in size.groups), best.products, strict=True))
         others: list[Products] = [
-            chosen.get(tag, one[-1]) for tag, one in zip(size.tags, choices, strict=True)
+            chosen.get(tag, choice[-1]) for tag, choice in zip(size.tags, choices, strict=True)
         ]
         for one in own:
             add([*others[:place], one, *others[place + 1 :]])
@@ -192,7 +194,9 @@ def _allowed(
 ) -> tuple[Evaluation, ...]:
     """Evaluations of a group: for a single sum only "gather", unless the user says so."""
     real, pin = bytes_of(costs.precision), split_pin(pins.get(g.tag, "auto"))[1]
-    possible: list[Evaluation] = [one for one in EVALUATIONS if schedule(one).is_possible(g, stored, real)]
+    possible: list[Evaluation] = [
+        evaluation for evaluation in EVALUATIONS if schedule(evaluation).is_possible(g, stored, real)
+    ]
     if pin != "auto":
         return tuple(one for one in possible if one == pin)
     return tuple(possible if g.arity > 1 else possible[:1])
@@ -210,14 +214,16 @@ def _combined(
     gains: dict[str, float] = dict.fromkeys(costs.size.tags, 0.0)
     for g, stored, choice in groups:
         gains[g.tag] += _seconds(costs, g, stored, choice[0]) - _seconds(costs, g, stored, choice[-1])
-    other: tuple[Evaluation, ...] = tuple(one[-1] if gains[g.tag] > 0.0 else one[0] for g, _, one in groups)
+    other: tuple[Evaluation, ...] = tuple(
+        group[-1] if gains[g.tag] > 0.0 else group[0] for g, _, group in groups
+    )
     return list(dict.fromkeys([first, other]))
 
 
 def _seconds(costs: EdgeCosts, g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
     """Of the linearisation of a group."""
     passes = schedule(evaluation).passes(g, stored, bytes_of(costs.precision))
-    return sum(one.seconds(costs.figures, costs.precision) for one in passes)
+    return sum(pass_.seconds(costs.figures, costs.precision) for pass_ in passes)
 
 
 def _evaluated(costs: EdgeCosts, prediction: Prediction, evaluations: tuple[Evaluation, ...]) -> Prediction:

@@ -38,7 +38,7 @@ class Storage:
     @property
     def is_whole(self) -> bool:
         """All blocks of H are stored."""
-        return all(one == "blocks" for one in self.products)
+        return all(product == "blocks" for product in self.products)
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class Storage:
         """num_kept: blocks that Schur does not eliminate. evaluations: none: "gather" for all."""
         products = tuple(products)
         evaluations = tuple(evaluations) or ("gather",) * len(products)
-        chosen = [one == "blocks" for one in products]
+        chosen = [product == "blocks" for product in products]
         if all(chosen):
             places = tuple((group.block_offset, group.block_transposed) for group in structure.groups)
             return cls(whole_layout(structure, num_kept), products, places, evaluations)
@@ -68,8 +68,8 @@ class Storage:
 def split_pin(pin: str) -> tuple[str, str]:
     """What is pinned of products and of the evaluation: "scatter" -> ("auto", "scatter")."""
     parts = pin.split("+")
-    products = [one for one in parts if one not in EVALUATIONS] or ["auto"]
-    evaluation = [one for one in parts if one in EVALUATIONS] or ["auto"]
+    products = [part for part in parts if part not in EVALUATIONS] or ["auto"]
+    evaluation = [part for part in parts if part in EVALUATIONS] or ["auto"]
     return products[0], evaluation[0]
 
 
@@ -81,8 +81,8 @@ def join_pin(products: str, evaluation: str) -> str:
 def names_of(products: Sequence[Products], evaluations: Sequence[Evaluation]) -> list[str]:
     """Per group: "blocks", or "blocks+scatter"."""
     return [
-        one if evaluation == "gather" else f"{one}+{evaluation}"
-        for one, evaluation in zip(products, evaluations, strict=True)
+        product if evaluation == "gather" else f"{product}+{evaluation}"
+        for product, evaluation in zip(products, evaluations, strict=True)
     ]
 
 

@@ -99,8 +99,8 @@ def _view(g: GroupSize, slot: int, work: Pass, real: int, num_sums: int, num_val
 def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: DeviceFigures) -> list[Pass]:
     """The launches over these views, where those of some vertex sets are merged."""
     passes = []
-    for number in dict.fromkeys(one.vertex_set for one in views):
-        own = [one for one in views if one.vertex_set == number]
+    for number in dict.fromkeys(view.vertex_set for view in views):
+        own = [view for view in views if view.vertex_set == number]
         together = [one for one in own if one.may_merge] if number in merged else []
         units = [together[at : at + MAX_VIEWS] for at in range(0, len(together), MAX_VIEWS)]
         units += [[one] for one in own if one not in together]
@@ -123,11 +123,11 @@ def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> Pass:
     stall = 1.0 + STALL * (divergence - 1.0)
     return replace(
         works[0],
-        nbytes=stall * sum(k * one.nbytes for k, one in zip(slower, works, strict=True)),
-        flops=divergence * sum(k * one.flops for k, one in zip(slower, works, strict=True)),
-        gathers=stall * sum(k * one.gathers for k, one in zip(slower, works, strict=True)),
+        nbytes=stall * sum(k * each_work.nbytes for k, each_work in zip(slower, works, strict=True)),
+        flops=divergence * sum(k * each_work.flops for k, each_work in zip(slower, works, strict=True)),
+        gathers=stall * sum(k * each_work.gathers for k, each_work in zip(slower, works, strict=True)),
         dispatches=1,
-        bandwidth=min(one.bandwidth for one in works),
+        bandwidth=min(each_work.bandwidth for each_work in works),
     )
 
 
@@ -150,8 +150,8 @@ def merge_choices(
     phases = list(phases)
     counts: dict[int, int] = {}
     for views, _ in phases:
-        for number in {one.vertex_set for one in views}:
-            found = sum(one.may_merge for one in views if one.vertex_set == number)
+        for number in {view.vertex_set for view in views}:
+            found = sum(view.may_merge for view in views if view.vertex_set == number)
             counts[number] = max(found, counts.get(number, 0))
     choices = []
     for number, count in sorted(counts.items()):
@@ -159,7 +159,7 @@ def merge_choices(
             continue
 
         def seconds(merged: frozenset[int], number: int = number) -> float:
-            own = [([one for one in views if one.vertex_set == number], times) for views, times in phases]
+            own = [([view for view in views if view.vertex_set == number], times) for views, times in phases]
             return sum(
                 times * sum(one.seconds(figures, precision) for one in passes_of(views, merged, figures))
                 for views, times in own
@@ -175,4 +175,4 @@ def merge_choices(
 
 def merged_sets(choices: Iterable[MergeChoice]) -> frozenset[int]:
     """Numbers of the vertex sets that are merged."""
-    return frozenset(one.vertex_set for one in choices if one.is_merged)
+    return frozenset(choice.vertex_set for choice in choices if choice.is_merged)

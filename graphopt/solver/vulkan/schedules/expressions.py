@@ -107,7 +107,10 @@ class Expressions(Jacobians):
         """What is computed anew may."""
         holds = (True,) * self.edges.signature.arity
         products = [self.product(own, sources, holds) for own, sources in self.sources.items()]
-        return any(isinstance(one, ExpressionProduct) and one.reads_estimate(slot) for one in products)
+        return any(
+            isinstance(each_product, ExpressionProduct) and each_product.reads_estimate(slot)
+            for each_product in products
+        )
 
     def product(self, slot: int, sources: tuple[int, ...], holds_estimate: tuple[bool, ...]) -> EdgeProduct:
         """Starts from the stored values."""

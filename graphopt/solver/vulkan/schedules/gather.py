@@ -149,7 +149,7 @@ def _lists(
     """places: per target and map the (m,) place of each edge, -1: none; equal "values" are one target."""
     blocks = places["values"]
     starts = range(0, len(blocks[0]), chunk)
-    parts = [_sorted_items([one[k : k + chunk] for one in blocks]) for k in starts]
+    parts = [_sorted_items([each_block[k : k + chunk] for each_block in blocks]) for k in starts]
     items = np.concatenate([part[0] for part in parts])
     if not len(items):
         return

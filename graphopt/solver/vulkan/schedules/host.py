@@ -49,7 +49,7 @@ class HostLinearizedSolver(CpuBlockSolver):
         self._options = options
         self._double: HostLinearizedSolver | None = None
         self._start_system(structure, options, device, configuration)
-        self._estimates = [WorkingEstimates(one) for one in structure.selection.vertex_sets]
+        self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = self.system.layout.diagonal_scalars
 

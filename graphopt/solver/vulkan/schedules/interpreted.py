@@ -221,7 +221,7 @@ class Gather:
     ):
         """output_rows: row of each output of `linearize`. wide: type of the contributions, else real."""
         self._interpreter, self._stride, self._wide = interpreter, stride, wide
-        self._lists = [self._upload(one, output_rows.astype(np.uint32)) for one in lists]
+        self._lists = [self._upload(list_, output_rows.astype(np.uint32)) for list_ in lists]
 
     def _upload(self, one: GatherList, output_rows: np.ndarray) -> _DeviceList:
         indices = self._interpreter.context.indices
@@ -236,25 +236,25 @@ class Gather:
     def steps(self, chunk: int, contributions: Any, results: dict[Target, Any]) -> Steps:
         """Add the contributions of a chunk to the buffers `results`."""
         steps: Steps = [[], []]
-        for one in self._lists:
-            begin, end = one.lists.chunk_first[chunk : chunk + 2].tolist()
+        for list_ in self._lists:
+            begin, end = list_.lists.chunk_first[chunk : chunk + 2].tolist()
             if begin == end:
                 continue
-            tiles = -(-(end - begin) * one.lists.lanes // GATHER_WORKGROUP)
-            for name, (_, outputs) in one.lists.targets.items():
+            tiles = -(-(end - begin) * list_.lists.lanes // GATHER_WORKGROUP)
+            for name, (_, outputs) in list_.lists.targets.items():
                 num_elements = outputs.shape[1]
                 buffers = (
                     contributions,
-                    one.first,
-                    one.items,
-                    one.places[name],
-                    one.maps[name],
+                    list_.first,
+                    list_.items,
+                    list_.places[name],
+                    list_.maps[name],
                     results[name],
                 )
                 params = (begin, end - begin, num_elements, self._stride, 1)
                 groups = tiles * num_elements
-                launch = self._interpreter.gather(one.lists.lanes, self._wide, buffers, params, groups)
-                steps[one.lists.is_second].append(launch)
+                launch = self._interpreter.gather(list_.lists.lanes, self._wide, buffers, params, groups)
+                steps[list_.lists.is_second].append(launch)
         return [step for step in steps if step]
 
 

@@ -84,8 +84,8 @@ def make_device_linearizer(
 def _programs(structure: Structure) -> Iterator[DeviceProgram]:
     for group in structure.groups:
         yield from _packed(working_edge_type(group.edge_set.type), group.information, group.kernel)
-    for one in structure.selection.vertex_sets:
-        yield _packed_vertex(working_vertex_type(one.type))
+    for vertex_set in structure.selection.vertex_sets:
+        yield _packed_vertex(working_vertex_type(vertex_set.type))
 
 
 def _fingerprint(context: Context, structure: Structure, storage: Storage, merged: frozenset[int]) -> bytes:

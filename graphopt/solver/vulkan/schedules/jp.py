@@ -51,7 +51,7 @@ class Jp(EdgeSchedule):
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return len(self._moved) * self._size + sum(one.nbytes for one in self._places.values())
+        return len(self._moved) * self._size + sum(place.nbytes for place in self._places.values())
 
     @property
     def _size(self) -> int:
@@ -105,7 +105,7 @@ class Jp(EdgeSchedule):
     @classmethod
     def num_moved(cls, costs: EdgeCosts, g: GroupSize, everybody: Sequence[Products], schur: str) -> int:
         """How many vectors t a product computes."""
-        kept = [_num_kept(one, schur) for one in costs.size.groups]
+        kept = [_num_kept(group, schur) for group in costs.size.groups]
         shares = set(everybody) == {"jp"} and max(kept) > 1
         own = _num_kept(g, schur)
         of_kept = 1 if shares and own else own if g.arity > 1 else 0

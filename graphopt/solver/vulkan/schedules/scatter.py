@@ -40,7 +40,7 @@ class Scatter(Evaluation):
 
     def __init__(self, context: Context, edges: DeviceEdges):
         super().__init__(context, edges)
-        pairs = tuple(sorted({one.pairs.slots for one in edges.pairs}))
+        pairs = tuple(sorted({pair.pairs.slots for pair in edges.pairs}))
         self._records = Scattered(edges.signature, tuple(sorted(edges.views)), pairs)
         primary = edges.primary.view
         self._places: dict[int, DeviceArray] = {
@@ -58,7 +58,7 @@ class Scatter(Evaluation):
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return self._record_bytes + sum(one.nbytes for one in self._places.values())
+        return self._record_bytes + sum(place.nbytes for place in self._places.values())
 
     def buffers(self, slot: int) -> Mapping[str, Any]:
         """What kernels over a slot's view read, and pair kernels of the records alone."""
