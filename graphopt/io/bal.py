@@ -87,7 +87,7 @@ def problem_of(graph: Graph) -> tuple[BalProblem, list[str]]:
         if len(one) and one.type.tag not in (CAMERA, POINT, OBSERVATION):
             raise FormatError(
                 f"BAL's format has no place for {len(one)} {one.type.tag}; it holds {CAMERA}, {POINT} "
-                f"and {OBSERVATION}"
+                f"and {OBSERVATION}. Formats for any graph: g2o, graph_npz."
             )
     sets = {vertex_set.type.tag: vertex_set for vertex_set in graph.vertex_sets}
     if CAMERA not in sets or POINT not in sets or not any(len(edge_set) for edge_set in graph.edge_sets):
