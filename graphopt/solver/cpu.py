@@ -76,8 +76,9 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's present estimates, measurements, information and kernel widths."""
         self.take_all_estimates()
         self.take_edge_data()
-        if self._system.pcg is not None:
-            self._system.pcg.reset()  # every optimization takes the same way
+        pcg = self._conjugate_gradients()
+        if pcg is not None:
+            pcg.reset()  # every optimization takes the same way
 
     def take_all_estimates(self) -> None:
         """Take the graph's present estimates."""
