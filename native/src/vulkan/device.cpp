@@ -30,7 +30,6 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
   }
 }
 
-constexpr int spin_microseconds = 100;
 constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
 constexpr double longest_transfer = 600.0;  // [s]
 
@@ -267,7 +266,7 @@ std::uint64_t Device::last_submitted() {
 
 // Whether it is reached within the time that waking a thread takes: a program of some microseconds is waited
 // for without sleeping. Software drivers need the core themselves.
-bool Device::reached_soon(std::uint64_t value) {
+bool Device::reached_soon(std::uint64_t value, int spin_microseconds) {
   if (physical_.kind == "cpu") return false;
   std::uint64_t now = 0;
   VkResult result = VK_SUCCESS;
@@ -278,8 +277,8 @@ bool Device::reached_soon(std::uint64_t value) {
   return spin_until(is_over, spin_microseconds) && result == VK_SUCCESS;
 }
 
-bool Device::wait(std::uint64_t value, double timeout_s) {
-  if (timeout_s > 0.0 && reached_soon(value)) {
+bool Device::wait(std::uint64_t value, double timeout_s, int spin_microseconds) {
+  if (timeout_s > 0.0 && reached_soon(value, spin_microseconds)) {
     release_finished();
     return true;
   }
