@@ -31,8 +31,6 @@ struct DeviceOptions {
   std::string cache_directory;      // of the pipeline cache; empty: not kept
 };
 
-inline constexpr int short_spin = 100;  // [us] about what waking a thread takes
-
 class Device : public std::enable_shared_from_this<Device> {
  public:
   Device(std::size_t index, const DeviceOptions& options);
@@ -54,7 +52,7 @@ class Device : public std::enable_shared_from_this<Device> {
   // Submit after everything submitted before; returns the timeline value that is reached when it is done.
   std::uint64_t submit(const std::shared_ptr<Program>& program);
   // False after timeout_s seconds without completion. Throws DeviceLostError.
-  bool wait(std::uint64_t value, double timeout_s, int spin_microseconds = short_spin);
+  bool wait(std::uint64_t value, double timeout_s);
   bool done(std::uint64_t value);
   void wait_idle();
   std::uint64_t last_submitted();
@@ -91,7 +89,7 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
-  bool reached_soon(std::uint64_t value, int spin_microseconds);
+  bool reached_soon(std::uint64_t value);
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);

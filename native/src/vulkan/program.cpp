@@ -301,9 +301,9 @@ Ticket::~Ticket() {
 
 bool Ticket::done() { return program_->device()->done(value_); }
 
-void Ticket::wait(double timeout_s, int spin_microseconds) {
+void Ticket::wait(double timeout_s) {
   Device& device = *program_->device();
-  if (device.wait(value_, timeout_s, spin_microseconds)) return;
+  if (device.wait(value_, timeout_s)) return;
   const std::string running = program_->description();
   const std::string text = "The device " + device.physical().name + " did not finish " + running +
                            " within " + std::to_string(timeout_s) + " s.";
