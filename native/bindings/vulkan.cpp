@@ -15,6 +15,7 @@ namespace py = pybind11;
 using namespace graphopt::vulkan;
 
 void bind_queues(py::module_& m);  // queues.cpp: work queues of the block solver
+void bind_ranks(py::module_& m);   // ranks.cpp: ranks that are threads
 
 namespace {
 
@@ -306,7 +307,9 @@ void bind_program(py::module_& m) {
   py::class_<Ticket>(m, "Ticket")
       .def(py::init<std::shared_ptr<Program>>(), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Ticket::done)
-      .def("wait", &Ticket::wait, py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
+      .def(
+          "wait", [](Ticket& ticket, double timeout) { ticket.wait(timeout); }, py::arg("timeout"),
+          py::call_guard<py::gil_scoped_release>());
 }
 
 void bind_tlsf(py::module_& m) {
@@ -329,4 +332,5 @@ PYBIND11_MODULE(_vulkan, m) {
   bind_program(m);
   bind_tlsf(m);
   bind_queues(m);
+  bind_ranks(m);
 }
