@@ -307,9 +307,7 @@ void bind_program(py::module_& m) {
   py::class_<Ticket>(m, "Ticket")
       .def(py::init<std::shared_ptr<Program>>(), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Ticket::done)
-      .def(
-          "wait", [](Ticket& ticket, double timeout) { ticket.wait(timeout); }, py::arg("timeout"),
-          py::call_guard<py::gil_scoped_release>());
+      .def("wait", &Ticket::wait, py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
 }
 
 void bind_tlsf(py::module_& m) {

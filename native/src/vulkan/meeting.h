@@ -27,8 +27,6 @@ class Meeting {
   explicit Meeting(int size);
 
   int size() const { return static_cast<int>(places_.size()); }
-  // How long it is right to read for what another thread or a device will change.
-  int spin_microseconds() const { return spin_microseconds_; }
   // Of all ranks, each once, from a thread of its own; `count` is the same for all. Throws MeetingBroken.
   void sum(int rank, const double* mine, double* total, std::size_t count);
   // Let all who wait, now or later, end with MeetingBroken.

@@ -123,9 +123,8 @@ class Ticket {
   ~Ticket();
 
   bool done();
-  // Throws DeviceLostError when the device is lost or not done after timeout_s seconds. Before sleeping, a
-  // GPU is asked for spin_microseconds again and again.
-  void wait(double timeout_s, int spin_microseconds = short_spin);
+  // Throws DeviceLostError when the device is lost or not done after timeout_s seconds.
+  void wait(double timeout_s);
 
  private:
   std::shared_ptr<Program> program_;

@@ -43,10 +43,10 @@ class Numbers {
   bool is_double_;
 };
 
-void run(const RankLoop& loop, int spin_microseconds) {
+void run(const RankLoop& loop) {
   std::vector<std::unique_ptr<Ticket>> tickets;
   for (const auto& program : loop.advance) tickets.push_back(std::make_unique<Ticket>(program));
-  for (const auto& ticket : tickets) ticket->wait(loop.timeout_s, spin_microseconds);
+  for (const auto& ticket : tickets) ticket->wait(loop.timeout_s);
 }
 
 }  // namespace
@@ -83,7 +83,7 @@ RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, cons
     const double scalars[2] = {alpha, beta};
     sums.write(total.data(), loop.rows, 0);
     sums.write(scalars, 2, loop.rows);
-    run(loop, meeting.spin_microseconds());
+    run(loop);
   }
 }
 
