@@ -457,7 +457,6 @@ def large_sums(sums: np.ndarray, first: np.ndarray, bound: float) -> np.ndarray:
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
-
 def preintegrate(
     stamps: np.ndarray,
     gyro: np.ndarray,
