@@ -20,9 +20,9 @@ from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.inputs import (
     ROWS,
     Load,
+    declare_data,
     edge_loads,
     load_lines,
-    numbers_of_edges,
     record_buffer,
     row_of,
 )
@@ -206,8 +206,7 @@ class Recomputed:
             interface.add(name, f"FAR_RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
         interface.add("rows", ROWS)
         if self.uses_data():
-            name = "data_narrow" if narrow else "data"
-            interface.add(name, numbers_of_edges(name))
+            declare_data(interface, self.signature, "data_narrow" if narrow else "data")
         interface.add("status", "INPUT(%, uint, status)")
 
     def uses_data(self) -> bool:
