@@ -5,8 +5,8 @@
 Problems come from ../shared/tools/synthetic_bal.py, with tracks of six observations and a number of cameras
 that grows with the square root of the problem's size. Per size: seconds of the second and third of three
 calls (the faster one; the first one compiles and sets up), memory, and the exponent of both between
-neighbouring sizes: 1 is linear growth. Memory is the device's (buffers in use, those of transfers included);
-on the CPU all of graph and solver.
+neighbouring sizes: 1 is linear growth. Memory is that of the device's buffers; on the CPU all of graph and
+solver.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def memory_of(device: str, summary: Summary) -> int:
     """Bytes; the solver of the last call is still there."""
     if device == "cpu":
         return summary.memory_bytes
-    statistics = open_device(device).memory_statistics()
-    return statistics["used"] + statistics["staging"]
+    return open_device(device).memory_statistics()["used"]
 
 
 def _exponents(rows: list[tuple[int, float, float]]) -> str:

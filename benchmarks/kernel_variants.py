@@ -6,9 +6,9 @@
     branches   of a choice only the side that is taken is computed, where it costs `LEAST_MOVED` operations
     affinity   of the instructions that free as many registers, the one whose operands are freshest
 
-Printed: microseconds of a linearisation and of a matrix-free product in double and mixed precision, once both
-have run for `WARM_UP_SECONDS` and got no faster: an idle device runs on low clocks. "As is" is what the package
-does. What gains belongs into `graphopt.codegen`, what does not is told in docs/seeds.md.
+Printed: microseconds of a linearisation and of a matrix-free product in double and mixed precision, once
+both have run until they get no faster: an idle device runs on low clocks. "As is" is what the package does.
+ What gains belongs into `graphopt.codegen`, what does not is told in docs/seeds.md.
 """
 
 # ruff: noqa: E402
