@@ -8,7 +8,7 @@
 
 Printed: microseconds of a linearisation and of a matrix-free product in double and mixed precision, once
 both have run until they get no faster: an idle device runs on low clocks. "As is" is what the package does.
- What gains belongs into `graphopt.codegen`, what does not is told in docs/seeds.md.
+What gains belongs into `graphopt.codegen`, what does not is told in docs/seeds.md.
 """
 
 # ruff: noqa: E402
