@@ -1,4 +1,4 @@
-"""What a matrix-free bundle adjustment keeps on the device, counted, and that it is enough for the answers."""
+"""What matrix-free bundle adjustment keeps on the device, counted; and it suffices for the CPU's answers."""
 
 from __future__ import annotations
 
