@@ -70,8 +70,11 @@ class DeviceLinearizer:
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges, places in zip(self.edges, self.storage.places, strict=True):
-            edges.prepare(places)
+        for edges, places, evaluation in zip(
+            self.edges, self.storage.places, self.storage.evaluations, strict=True
+        ):
+            alone = self.storage.is_whole and schedule(evaluation).writes_alone
+            edges.prepare(places, only_primary=alone)
         uses_diagonal = self.uses_diagonal
         chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
         for edges, products, evaluation in chosen:
@@ -152,7 +155,7 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout)
+        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
     def kernels(self) -> Iterator[gpu.GpuKernel]:
@@ -180,6 +183,8 @@ class DeviceLinearizer:
 
     def sums_by_vertex(self, number: int, slot: int) -> DeviceArray | None:
         """What `record_chi2_by_vertex` brings, in the order of the view; None: no kernel does that now."""
+        if slot not in self.edges[number].views:
+            return None
         if (number, slot) not in self._sums_by_vertex:
             count = self.edges[number].views[slot].view.num_destinations
             self._sums_by_vertex[number, slot] = DeviceArray(self._context, count, WIDE, is_mapped=False)
