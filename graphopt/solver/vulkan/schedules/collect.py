@@ -6,8 +6,8 @@
 
 For few edges of many vertices, such as the IMU measurements of a window: their arrays, launches and kernels
 cost more than their numbers. A table says which numbers an entry of H or b is the sum of (sum_records.comp);
-no view but the primary one and no pair lists are made where H is stored as a whole. Until it has been measured on
-a GPU `auto` never takes it.
+no view but the primary one and no pair lists are made where H is stored as a whole. Until it has been
+measured on a GPU `auto` never takes it.
 """
 
 from __future__ import annotations
