@@ -188,7 +188,9 @@ class DistributedBlockSolver(TrialsByParts):
 
     def refresh(self) -> None:
         """Take the numbers of each rank's share."""
-        if self.part.solver is not None:
+        if isinstance(self.part, NoPart):
+            self.part.refresh()
+        elif self.part.solver is not None:
             self.part.solver.refresh()
 
     def finish(self) -> None:
@@ -293,7 +295,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
     def refresh(self) -> None:
         """Take the numbers of each rank's share; every optimization takes the same way."""
         super().refresh()
-        self.iterations = None
+        self.iterations, self._double = None, None
 
     @property
     def precision(self) -> str:
