@@ -226,6 +226,9 @@ def number_blocks(
     ids: Sequence[np.ndarray],
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
+def row_products(
+    a: np.ndarray, a_rows: np.ndarray, b: np.ndarray, b_rows: np.ndarray, shift: np.ndarray
+) -> np.ndarray: ...
 def diagonal_places(dims: np.ndarray, col_ptr: np.ndarray, block_ptr: np.ndarray) -> np.ndarray: ...
 def partition_graph(
     begin: np.ndarray,
