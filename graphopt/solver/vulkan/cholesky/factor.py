@@ -34,6 +34,7 @@ from graphopt.solver.vulkan.cholesky.work import (
     OUTER,
     PANEL_FLOPS,
     UPDATE_FLOPS,
+    WHOLE,
     Level,
     Run,
     Work,
@@ -205,7 +206,7 @@ class DeviceCholesky:
     def _record_level(self, recorder: Any, level: Level, below: Any, updates: Any) -> None:
         dim = self.analysis.dim
         for rows, run in level.small:
-            kernel = self.shader("small", 10, 2, {0: max(32, rows), 1: rows})
+            kernel = self.shader(f"small{rows}", 10, 2, {0: max(32, rows)})
             buffers = (self.words, self.fronts, self.children, self.parent_row, below, self.factor, updates)
             buffers += (self._thresholds, self.signs, self.status)
             self.record_list(recorder, kernel, run, 1, buffers, (dim,))
@@ -224,10 +225,13 @@ class DeviceCholesky:
             params = (step.column, step.panel, self.analysis.dim)
             flops = PANEL_FLOPS * (step.column - step.panel + BLOCK)
             self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params, flops)
+            end = step.column + BLOCK
+            if step.beside is not None:
+                span = (step.panel, step.column, end, step.column // OUTER * OUTER + OUTER)
+                self._record_update(recorder, step.beside, updates, span, BLOCK)
             recorder.barrier()
             if step.update is not None:
-                span = (step.panel, step.panel + OUTER)
-                self._record_update(recorder, step.update, updates, span, OUTER)
+                self._record_update(recorder, step.update, updates, (end - OUTER, end, end, WHOLE), OUTER)
                 recorder.barrier()
         if level.diagonals is not None:
             kernel = self.shader("diagonal", 4, 1, {0: 128})
@@ -239,12 +243,12 @@ class DeviceCholesky:
             recorder.barrier()
 
     def _record_update(
-        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int] | None, depth: int
+        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int, int, int] | None, depth: int
     ) -> None:
-        """span: columns that later ones are updated by; None: all pivots, for the Schur complement."""
-        kernel = self.shader("update", 5, 3, {0: 128, 1: int(span is None)})
+        """span: columns (from, to) that those (from, to) are updated by; None: the Schur complement by all."""
+        kernel = self.shader("update", 5, 5, {0: 128, 1: int(span is None)})
         buffers = (self.words, self.fronts, self.factor, updates, self.signs)
-        self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0), UPDATE_FLOPS * depth)
+        self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0, 0, 0), UPDATE_FLOPS * depth)
 
     def record_solve(self, recorder: Any, rhs: Any, x: Any, num_rhs: int = 1) -> None:
         """Record x = (H + D)^-1 rhs with the last factorisation; x may be rhs.

@@ -20,6 +20,8 @@ UPDATE_TILE = 64
 ASSEMBLE_TILE = 32
 OUTER = 256
 """Columns that are factored before all later ones are updated by them."""
+WHOLE = 0xFFFFFFFF
+"""Columns up to the last pivot."""
 UPDATE_FLOPS = 2.0 * UPDATE_TILE**2
 PANEL_FLOPS = 2.0 * (PANEL_ROWS + BLOCK) * BLOCK
 """Operations of a workgroup of chol_update and of chol_panel per column."""
@@ -47,6 +49,8 @@ class PanelStep:
     panel: int
     """First column that has not yet been brought into these."""
     run: Run
+    beside: Run | None
+    """Later columns of the group, by the block before this one: at the same time as this block is factored."""
     update: Run | None
     """Trailing columns, where a group of `OUTER` columns ends here."""
 
@@ -151,8 +155,9 @@ class Work:
         count = tiles(own.num_rows[fronts], ASSEMBLE_TILE)
         index, row, col = triangle(count, count)
         front = fronts[index]
-        # Without children only the cleared part below the pivots is needed.
-        needed = (begin[front + 1] > begin[front]) | ((col + 1) * ASSEMBLE_TILE > own.num_pivots[front])
+        # Without children only the cleared part below the pivots is needed, where there is one.
+        below = np.where(own.num_below[front] > 0, own.num_pivots[front], own.num_rows[front] + ASSEMBLE_TILE)
+        needed = (begin[front + 1] > begin[front]) | ((col + 1) * ASSEMBLE_TILE > below)
         level.assemble = self._words.add(front[needed], (row | col << 16)[needed])
 
     def _panels(self, level: Level, fronts: np.ndarray) -> None:
@@ -167,17 +172,21 @@ class Work:
             index, tile = repeat(count)
             run = self._words.add(fronts[index], tile, slot[index])
             assert run is not None
-            end = column + BLOCK
+            end, is_first = column + BLOCK, column % OUTER == 0
+            beside = None if is_first else self._trailing(fronts, end, column // OUTER * OUTER + OUTER)
             update = self._trailing(fronts, end) if end % OUTER == 0 else None
-            level.steps.append(PanelStep(column, column // OUTER * OUTER, run, update))
+            before = column if is_first else column - BLOCK
+            level.steps.append(PanelStep(column, before, run, beside, update))
         index, block = repeat(tiles(n, BLOCK))
         level.diagonals = self._words.add(fronts[index], block, slot[index])
 
-    def _trailing(self, fronts: np.ndarray, end: int) -> Run | None:
+    def _trailing(self, fronts: np.ndarray, start: int, last: int = WHOLE) -> Run | None:
+        """Tiles of pivot columns from `start` up to `last`, with all rows from `start` on."""
         own = self._analysis
-        fronts = fronts[own.num_pivots[fronts] > end]
-        rows = tiles(own.num_rows[fronts] - end, UPDATE_TILE)
-        index, row, col = triangle(rows, tiles(own.num_pivots[fronts] - end, UPDATE_TILE))
+        fronts = fronts[(own.num_pivots[fronts] > start) & (last > start)]
+        rows = tiles(own.num_rows[fronts] - start, UPDATE_TILE)
+        columns = np.minimum(own.num_pivots[fronts], last) - start
+        index, row, col = triangle(rows, tiles(columns, UPDATE_TILE))
         return self._words.add(fronts[index], row | col << 16)
 
     def _complement(self, level: Level, fronts: np.ndarray) -> None:

@@ -1,12 +1,14 @@
-#version 450
 // Small fronts, one per workgroup, from assembly to Schur complement in shared memory:
 //   front = its entries of H + the updates of its children;  L by columns;  update = front - L21 S L21'
 // The lower triangle is packed by columns: entry (r, c) at c (2 f - c - 1) / 2 + r. An invocation has a row.
-#extension GL_GOOGLE_include_directive : require
+//
+// To be defined before: COLUMNS, rows of a front at most: 16, 32 or 64, a number so that rows stay in registers.
+#ifndef GRAPHOPT_CHOL_SMALL_GLSL
+#define GRAPHOPT_CHOL_SMALL_GLSL
+
 #define NUM_BUFFERS 10
 #include "common.glsl"
 #include "chol.glsl"
-layout(constant_id = 1) const uint MAX_ROWS = 64;
 PARAMETERS(uint first; uint num_pivots;)
 INPUT(0, uint, list)        // fronts, from `first` on
 INPUT(1, uint, fronts)
@@ -19,11 +21,9 @@ INPUT(7, real, thresholds)
 OUTPUT(8, real, signs)
 INOUT(9, uint, status)
 
-shared real area[MAX_ROWS * (MAX_ROWS + 1) / 2 + 80];  // rows past the last column's are read, though not used
-shared real scale[MAX_ROWS], limits[MAX_ROWS];
+shared real area[COLUMNS * (COLUMNS + 1) / 2 + 80];  // rows past the last column's are read, though not used
+shared real scale[COLUMNS], limits[COLUMNS];
 uint num_rows;
-#define COLUMNS 64  // a number: with a specialization constant drivers may keep rows in memory
-#define MOST_COLUMNS 64
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"
 const uint WIDE = 16, HIGH = WORKGROUP_SIZE / WIDE;
@@ -56,15 +56,15 @@ void store(Front f) {
       AT(factor, f.factor, c * f.f + r) = r == c ? ONE / abs(scale[c]) : area[COLUMN(c) + r] * scale[c];
     }
   }
-  if (LANE < f.n || LANE >= f.f) return;
-  const uint last = COLUMN(f.n - 1) + f.n, r = LANE - f.n;
+  const uint r = LANE;
+  if (r < f.n || r >= f.f) return;
+  for (uint c = f.n; c < done && c <= r; ++c) AT(updates, f.update, (c - f.n) * f.m + r - f.n) = area[COLUMN(c) + r];
   [[unroll]] for (uint j = 0; j < COLUMNS; ++j) {
-    // The last pivot has been subtracted from the next column only.
-    if (j <= r) AT(updates, f.update, j * f.m + r) = j == 0 ? row[0] : row[j] - held * area[last + j];
+    if (done + j <= r) AT(updates, f.update, (done + j - f.n) * f.m + r - f.n) = row[j];
   }
 }
 
-void main() {
+void factor_small() {
   const Front f = LOAD_FRONT(list.at[push.first + WORKGROUP]);
   num_rows = f.f;
   load(f);
@@ -73,3 +73,5 @@ void main() {
   take_pivots(f.first_pivot, f.n, true);
   store(f);
 }
+
+#endif
