@@ -6,6 +6,8 @@ The damping holds back nothing that matters: `left` is what one step promises to
 
 * At the end. A run that stops by itself is probed once. If more than `LARGEST_SHARE` is left, it goes on in
   double from there, until it stops again. So a result in mixed precision is one that double would have kept.
+  A run that `max_iterations` ends is not probed: that takes as long as many iterations, and nothing can
+  follow.
 * On the way. Where chi2 falls slowly for some iterations, or rises, or takes many trials, a step is taken in
   both precisions from the same estimate. Where double's lowers chi2 by much more, float32 is what holds the
   run up. Otherwise (a curved valley) the next look is taken later, after twice as many iterations.
@@ -77,8 +79,11 @@ class PrecisionGuard:
         """
         if not self._active:
             return ending
-        if ending is not None or is_last:
+        if ending is not None:
             return self._at_end(step.chi2, ending, is_last)
+        if is_last:
+            self._tell_unfinished(step, before)
+            return None
         sign = self._sign_of_trouble(step, before)
         if sign is not None and len(self._shares) >= self._next[sign]:
             self._next[sign] = 2 * len(self._shares)
@@ -87,7 +92,15 @@ class PrecisionGuard:
 
     # ---------------------------------------------------------------- at the end
 
-    def _at_end(self, chi2: float, ending: TerminationType | None, is_last: bool) -> TerminationType | None:
+    def _tell_unfinished(self, step: Step, before: float) -> None:
+        gained = (before - step.chi2) / before if before > 0.0 else 0.0
+        self._summary.precision_note = (
+            "max_iterations ended the run in float32 before a minimum, so nothing was checked in double: its "
+            f"last step took off {gained:.1e} of chi2. Where such a run ends depends on rounding; allow more "
+            "iterations, or use precision='double'."
+        )
+
+    def _at_end(self, chi2: float, ending: TerminationType, is_last: bool) -> TerminationType | None:
         double = self._double()
         damping = _FLOAT32 if double is None else _PROBE
         found = self._probe(double or self._solver.inner, self._scaled(damping, chi2), chi2)
@@ -100,9 +113,8 @@ class PrecisionGuard:
             self._tell_stuck(left)
         elif is_last:
             self._summary.precision_note = (
-                "max_iterations ended the run in float32 before a minimum: one step in double promises to "
-                f"take off another {left}. Where such a run ends depends on rounding; allow more iterations, "
-                "or use precision='double'."
+                f"Float32 ended above the minimum in the last iteration that was allowed: one step in double "
+                f"promises to take off another {left}. Allow more iterations, or use precision='double'."
             )
         else:
             self._switch(double, f"float32 would have stopped where a step in double promised {left} more")

@@ -136,9 +136,16 @@ def test_an_ordinary_run_pays_one_linearization_and_one_trial_in_double(schedule
     assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-12)
 
 
-def test_iterations_that_run_out_before_a_minimum_are_reported():
-    """Two iterations of Levenberg-Marquardt end high above; the summary says by how much."""
+def test_iterations_that_run_out_before_a_minimum_are_reported(monkeypatch):
+    """Two iterations of Levenberg-Marquardt end high above; the summary says so. Nothing runs in double."""
+
+    def in_double(self):
+        raise AssertionError("a probe takes longer than the iterations, and nothing can follow it")
+
+    monkeypatch.setattr(ResidentBlockSolver, "in_double", in_double)
     summary = run(stiff_chain(), "lm", 2, linear_solver="pcg", schedule="blocks")
+    gained = 1.0 - summary.iterations[1].chi2 / summary.iterations[0].chi2
+    assert f"took off {gained:.1e} of chi2" in summary.precision_note
     assert summary.termination is TerminationType.NO_CONVERGENCE
     assert summary.precision == "mixed"
     assert summary.precision_note.startswith("max_iterations ended the run in float32 before a minimum")
