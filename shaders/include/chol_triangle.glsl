@@ -84,4 +84,31 @@ real times_solved(real entries[BLOCK]) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+// Columns before a block times `solved`: four invocations share a column, so that what they read is side by side. Each has 8
+// of the 32 rows of four columns; two of these columns pass through the triangle's memory at a time.
+const uint SHARES = 4, EACH = BLOCK / SHARES, TEAM = WORKGROUP_SIZE / SHARES, HALF = 2 * TEAM, SHARE_LINE = HALF + 8;
+
+// entries of columns first + LANE / SHARES + q TEAM, which are before `last`; of rows column + LANE % SHARES + i SHARES
+#define FETCH_BEFORE(f, column, width, first, last)                                                      \
+  [[unroll]] for (uint e = 0; e < BLOCK; ++e) {                                                          \
+    const uint c = first + LANE / SHARES + e / EACH * TEAM, r = LANE % SHARES + e % EACH * SHARES;       \
+    entries[e] = r < width && c < last ? AT(factor, f.factor, c * f.f + column + r) : ZERO;              \
+  }
+
+// Ends without a barrier, though others read what is put there.
+void put_shares(real entries[BLOCK], uint side_of) {
+  [[unroll]] for (uint q = 0; q < 2; ++q) {
+    real sum = ZERO;
+    [[unroll]] for (uint i = 0; i < EACH; ++i) {
+      const uint e = q * EACH + i;
+      sum += (side_of == 0 ? entries[e] : entries[BLOCK / 2 + e]) * solved[LANE % SHARES + i * SHARES];
+    }
+    triangle[LANE % SHARES * SHARE_LINE + q * TEAM + LANE / SHARES] = sum;
+  }
+}
+
+real sum_of_shares() {
+  return (triangle[LANE] + triangle[SHARE_LINE + LANE]) + (triangle[2 * SHARE_LINE + LANE] + triangle[3 * SHARE_LINE + LANE]);
+}
+
 #endif
