@@ -29,12 +29,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # started as a file
+
+T = TypeVar("T")
 PUBLISHED = {
     "ladybug-49": (49, 7776, 31843),
     "venice-1778": (1778, 993923, 5001946),
@@ -155,6 +159,8 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
 
     first, first_call = again(None, max_iterations=1)  # compiles
     few, _ = again(FEW)
+    if args.profile:
+        few, _ = profiled(lambda: again(FEW))
     many, many_call = again(MANY)
     whole, call = again(None, max_iterations=args.iterations)
     if graph is not None and starts is not None:
@@ -192,6 +198,16 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
         "trials": [iteration.trials for iteration in many.iterations],
         "sum_seconds": {},
     }
+
+
+def profiled(call: Callable[[], T]) -> T:
+    """The call, and a table of what its ranks did printed."""
+    from benchmarks.rank_profile import described, measuring
+
+    with measuring() as calls:
+        result = call()
+    print("\n".join(described(calls)), flush=True)
+    return result
 
 
 def _seconds_of_trial(summary: Any) -> float:
@@ -234,6 +250,7 @@ def _over_mpi(args: argparse.Namespace, ranks: int) -> dict[str, Any]:
         command = [mpirun, "-n", str(ranks), "--bind-to", "none", *args.mpirun.split()]
         given = ["--device", args.device, "--precision", args.precision, "--problem", args.problem]
         given += ["--iterations", str(args.iterations), *(["--weak"] * args.weak)]
+        given += ["--profile"] * args.profile
         command += [sys.executable, __file__, "--worker", str(path), *given]
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         subprocess.run(command, check=True, env={**os.environ, **allowed})
@@ -459,6 +476,7 @@ def main() -> None:
     parser.add_argument("--problem", default="ladybug-49", help="a file, a published name, or three numbers")
     parser.add_argument("--iterations", type=int, default=10, help="of the ordinary call")
     parser.add_argument("--weak", action="store_true", help="problems that grow with the ranks")
+    parser.add_argument("--profile", action="store_true", help="where a rank's seconds go, call by call")
     parser.add_argument("--mpi", action="store_true", help="ranks of mpirun instead of threads")
     parser.add_argument("--mpirun", default="", help="more options of mpirun")
     parser.add_argument("--json", type=Path, help="add the runs to this file")
