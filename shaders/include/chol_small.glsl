@@ -26,37 +26,65 @@ shared real scale[COLUMNS], limits[COLUMNS];
 uint num_rows;
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"
-const uint WIDE = 16, HIGH = WORKGROUP_SIZE / WIDE;
+const uint BATCH = 16, CHILDREN = 32;  // columns of a row whose loads are on their way together; children likewise
+shared uvec3 child[CHILDREN];          // m, update, rows
+shared uint child_row[COLUMNS];
 
+// An invocation has a row, so that what they read of a column is side by side.
 void load(Front f) {
-  const uint size = f.f * (f.f + 1) / 2;
-  for (uint k = LANE; k < size; k += WORKGROUP_SIZE) area[k] = ZERO;
-  if (LANE < f.n) limits[LANE] = thresholds.at[f.first_pivot + LANE];
-  barrier();
-  for (uint c = LANE / WIDE; c < f.n; c += HIGH) {
-    for (uint r = c + LANE % WIDE; r < f.f; r += WIDE) area[COLUMN(c) + r] = AT(factor, f.factor, c * f.f + r);
+  const uint r = LANE;
+  if (r < f.n) limits[r] = thresholds.at[f.first_pivot + r];
+  for (uint first = 0; first < f.f; first += BATCH) {
+    real entries[BATCH];
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint c = first + j;
+      entries[j] = c < f.n && c <= r && r < f.f ? AT(factor, f.factor, c * f.f + r) : ZERO;
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint c = first + j;
+      if (c <= r && r < f.f) area[COLUMN(c) + r] = entries[j];
+    }
+  }
+}
+
+void add_child(uvec3 of) {
+  const uint r = LANE, m = of.x;
+  const uint own = r < m ? parent_row.at[of.z + r] : 0;
+  for (uint first = 0; first < m; first += BATCH) {
+    real entries[BATCH];
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint c = first + j;
+      entries[j] = c <= r && r < m ? AT(below, of.y, c * m + r) : ZERO;
+    }
+    if (first == 0) {
+      if (r < m) child_row[r] = own;
+      barrier();
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint c = first + j;
+      if (c <= r && r < m) area[COLUMN(child_row[c]) + own] += entries[j];
+    }
   }
   barrier();
 }
 
-void add_child(Front f, uint index) {
-  const Front child = LOAD_FRONT(index);
-  for (uint c = LANE / WIDE; c < child.m; c += HIGH) {
-    const uint column = COLUMN(parent_row.at[child.rows + c]);
-    for (uint r = c + LANE % WIDE; r < child.m; r += WIDE) {
-      area[column + parent_row.at[child.rows + r]] += AT(below, child.update, c * child.m + r);
+void add_children(Front f) {
+  for (uint first = f.children_begin; first < f.children_end; first += CHILDREN) {
+    const uint num = min(CHILDREN, f.children_end - first);
+    if (LANE < num) {
+      const uint place = FRONT_SIZE * children.at[first + LANE];
+      child[LANE] = uvec3(fronts.at[place + 2], fronts.at[place + 4], fronts.at[place + 5]);
     }
+    barrier();
+    for (uint k = 0; k < num; ++k) add_child(child[k]);
   }
-  barrier();
 }
 
 void store(Front f) {
-  for (uint c = LANE / WIDE; c < f.n; c += HIGH) {
-    for (uint r = c + LANE % WIDE; r < f.f; r += WIDE) {
-      AT(factor, f.factor, c * f.f + r) = r == c ? ONE / abs(scale[c]) : area[COLUMN(c) + r] * scale[c];
-    }
-  }
   const uint r = LANE;
+  for (uint c = 0; c < f.n && c <= r && r < f.f; ++c) {
+    AT(factor, f.factor, c * f.f + r) = r == c ? ONE / abs(scale[c]) : area[COLUMN(c) + r] * scale[c];
+  }
   if (r < f.n || r >= f.f) return;
   for (uint c = f.n; c < done && c <= r; ++c) AT(updates, f.update, (c - f.n) * f.m + r - f.n) = area[COLUMN(c) + r];
   [[unroll]] for (uint j = 0; j < COLUMNS; ++j) {
@@ -68,7 +96,7 @@ void factor_small() {
   const Front f = LOAD_FRONT(list.at[push.first + WORKGROUP]);
   num_rows = f.f;
   load(f);
-  for (uint k = f.children_begin; k < f.children_end; ++k) add_child(f, children.at[k]);
+  add_children(f);
   eliminate(f.f, f.f, f.n);
   take_pivots(f.first_pivot, f.n, true);
   store(f);
