@@ -7,14 +7,25 @@ const uint TRIANGLE_LINE = BLOCK + 1, FOUR = 4;
 shared real triangle[BLOCK * TRIANGLE_LINE], inverse[BLOCK];  // L by columns, 0 past its width; 1 / L_cc
 shared real given[BLOCK], solved[BLOCK];                      // `solved` is 0 past the width
 
+const uint LOADS = 4;  // that are on their way together
 // Entry (r, c) of the triangle of a front that starts at this column.
-#define LOAD_TRIANGLE(f, column, width)                                                                    \
-  for (uint e = LANE; e < BLOCK * BLOCK; e += WORKGROUP_SIZE) {                                            \
-    const uint r = e % BLOCK, c = e / BLOCK;                                                               \
-    const bool is_lower = r >= c && r < width;                                                             \
-    const real entry_value = is_lower ? AT(factor, f.factor, (column + c) * f.f + column + r) : ZERO;      \
-    triangle[c * TRIANGLE_LINE + r] = entry_value;                                                         \
-    if (r == c) inverse[c] = is_lower ? ONE / entry_value : ZERO;                                          \
+#define LOAD_TRIANGLE(f, column, width)                                                                      \
+  {                                                                                                          \
+    const bool is_pivot = LANE < BLOCK && LANE < width;                                                      \
+    const real pivot = is_pivot ? AT(factor, f.factor, (column + LANE) * f.f + column + LANE) : ONE;         \
+    for (uint first_of = LANE; first_of < BLOCK * BLOCK; first_of += LOADS * WORKGROUP_SIZE) {               \
+      real loaded[LOADS];                                                                                    \
+      [[unroll]] for (uint q = 0; q < LOADS; ++q) {                                                          \
+        const uint e = first_of + q * WORKGROUP_SIZE, r = e % BLOCK, c = e / BLOCK;                          \
+        const bool is_lower = r >= c && r < width && c < BLOCK;                                              \
+        loaded[q] = is_lower ? AT(factor, f.factor, (column + c) * f.f + column + r) : ZERO;                 \
+      }                                                                                                      \
+      [[unroll]] for (uint q = 0; q < LOADS; ++q) {                                                          \
+        const uint e = first_of + q * WORKGROUP_SIZE;                                                        \
+        if (e < BLOCK * BLOCK) triangle[e / BLOCK * TRIANGLE_LINE + e % BLOCK] = loaded[q];                  \
+      }                                                                                                      \
+    }                                                                                                        \
+    if (LANE < BLOCK) inverse[LANE] = is_pivot ? ONE / pivot : ZERO;                                         \
   }
 
 void four_down(uint s, inout real x[FOUR]) {
