@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from linear_problems import bundle, chain_with_loops, make_problem, to_dense
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern, Pcg, SchurComplement, SparseCholesky
 
@@ -70,6 +71,58 @@ def test_back_substitution_gives_the_whole_solution(shape):
     x = np.empty(system.pattern.dim)
     assert schur.back_substitute(solver.solve(schur.reduced_b), out=x) is x
     np.testing.assert_allclose(x, system.x, rtol=1e-9, atol=1e-12)
+
+
+def _many_landmarks(num_kept=30, num_eliminated=2500):
+    """A window's size: S is made landmark by landmark, in several shares."""
+    return make_problem(*bundle(num_kept, num_eliminated, [6], [3], 5), 6, num_kept=num_kept, damped=True)
+
+
+def _of_threads(threads, system):
+    before = kernels.num_threads()
+    kernels.set_num_threads(threads)
+    try:
+        schur = SchurComplement(system.pattern, system.num_kept)
+        assert schur.form(system.values, system.damping, system.b)
+        x = np.random.default_rng(1).standard_normal(schur.kept_dim)
+        return schur.reduced_values.copy(), schur.reduced_b.copy(), schur.back_substitute(x)
+    finally:
+        kernels.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_kept", [30, 150])
+def test_many_landmarks_give_the_dense_complement_with_any_number_of_threads(num_kept):
+    """S in shares (30 poses) and by columns (150, S too large for copies): right, and bitwise the same."""
+    system = _many_landmarks(num_kept)
+    implicit = SchurComplement(system.pattern, system.num_kept, "implicit")
+    assert implicit.form(system.values, system.damping, system.b)
+    values, b, x = _of_threads(1, system)
+    pattern = SchurComplement(system.pattern, system.num_kept).reduced_pattern
+    dense = to_dense(pattern, values)
+    for column in range(0, implicit.kept_dim, 17):
+        unit = np.zeros(implicit.kept_dim)
+        unit[column] = 1.0
+        np.testing.assert_allclose(dense[:, column], implicit.multiply(unit), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(b, implicit.reduced_b, rtol=1e-10, atol=1e-10)
+    x_kept = np.random.default_rng(1).standard_normal(implicit.kept_dim)
+    np.testing.assert_allclose(x, implicit.back_substitute(x_kept), rtol=1e-9, atol=1e-10)
+    for threads in (2, 3):
+        for mine, other in zip((values, b, x), _of_threads(threads, system), strict=True):
+            np.testing.assert_array_equal(mine, other)
+
+
+def test_of_many_landmarks_the_first_bad_one_is_named():
+    """Shares and lanes that are done later know nothing of it."""
+    system = _many_landmarks()
+    values = system.values.copy()
+    pattern = system.pattern
+    blocks = [30 + 11, 30 + 1700]
+    for block in blocks:
+        diagonal = pattern.value_offsets[pattern.col_ptr[block + 1] - 1]
+        values[diagonal : diagonal + 9] = -np.eye(3).ravel()
+    schur = SchurComplement(pattern, system.num_kept)
+    assert not schur.form(values, None, system.b)
+    assert schur.failed_block == blocks[0]
 
 
 def test_reduced_pattern_has_only_blocks_that_occur():

@@ -156,6 +156,22 @@ def test_linearize_equals_the_dense_assembly(edge, variant, robust):
     assert lin.chi2() == pytest.approx(chi2, rel=1e-12)
 
 
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
+def test_many_edges_of_each_vertex_equal_the_dense_assembly(edge, count, threads):
+    """Vertices that follow each other in the order of the edges are summed before they are added."""
+    threads(count)
+    problem = DenseProblem(edge, 8, 900 if count == 1 else 3000)
+    lin = problem.linearizer()
+    chi2, hessian, b = problem.reference()
+    values, own_b = np.full(problem.values_size, np.nan), np.full(problem.dim, np.nan)
+    for _ in range(2):  # sums start from zero each time
+        assert lin.linearize(values, own_b) == pytest.approx(chi2, rel=1e-12)
+    scale = np.abs(hessian).max()
+    np.testing.assert_allclose(problem.dense(values), hessian, rtol=1e-10, atol=1e-12 * scale)
+    np.testing.assert_allclose(own_b, b, rtol=1e-9, atol=1e-11 * np.abs(b).max())
+
+
 @pytest.mark.parametrize(
     "edge", [examples.EDGE_SE3, examples.EDGE_THREE, examples.EDGE_SNAVELY], ids=lambda e: e.name
 )

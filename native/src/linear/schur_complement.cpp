@@ -13,6 +13,9 @@ namespace graphopt {
 namespace {
 
 constexpr std::int64_t kMinParallelBlocks = 400;  // stored blocks
+constexpr std::int64_t kMostInCopy = 1 << 16;  // numbers of S that a share keeps a copy of: half of a cache
+constexpr std::int64_t kPairsOfShare = 8192;   // products W V' that a share has at least
+constexpr int kMostShares = 16;
 
 }  // namespace
 
@@ -40,7 +43,10 @@ SchurComplement::SchurComplement(std::shared_ptr<const BlockPattern> pattern, in
   index_observations();
   if (explicit_) find_reduced_pattern();
   sort_columns_by_cost();
+  if (explicit_) plan_shares();
 }
+
+SchurComplement::~SchurComplement() = default;
 
 void SchurComplement::check() const {
   if (num_kept_ < 0 || num_kept_ > pattern_->num_blocks()) {
@@ -122,6 +128,67 @@ void SchurComplement::sort_columns_by_cost() {
                    [&](int a, int b) { return cost[a] > cost[b]; });
 }
 
+// Cut the eliminated blocks into shares, if all copies of S together are less to sum than there is to
+// subtract.
+void SchurComplement::plan_shares() {
+  const int first = num_kept_, end = pattern_->num_blocks();
+  auto plan = std::make_unique<Shares>();
+  plan->number.assign(static_cast<std::size_t>(num_kept_), -1);
+  for (int row = 0; row < num_kept_; ++row)
+    if (observations_begin_[row] < observations_begin_[row + 1]) plan->number[row] = plan->num_seen++;
+  if (static_cast<std::int64_t>(plan->num_seen) * plan->num_seen > kMostInCopy) return;
+  plan->place.assign(static_cast<std::size_t>(plan->num_seen) * plan->num_seen, 0);
+  for (int col = 0; col < num_kept_; ++col) {
+    if (plan->number[col] < 0) continue;
+    const int cols = pattern_->block_dim(col);
+    plan->b_place.push_back(static_cast<std::int32_t>(plan->copy_size));
+    plan->copy_size += padded(cols);
+    for (std::int64_t k = reduced_pattern_->column_begin(col); k < reduced_pattern_->column_end(col); ++k) {
+      const int row = reduced_pattern_->row(k);
+      if (plan->number[row] < 0) continue;
+      plan->place[plan->number[row] * plan->num_seen + plan->number[col]] =
+          static_cast<std::int32_t>(plan->copy_size);
+      plan->copy_size += padded(leading_dim(pattern_->block_dim(row)) * cols);
+      if (plan->copy_size > kMostInCopy) return;
+    }
+  }
+  std::vector<std::int64_t> pairs{0};  // cumulative
+  std::int64_t longest = 0;
+  for (int block = first; block < end; ++block) {
+    const std::int64_t length = pattern_->diagonal(block) - pattern_->column_begin(block);
+    longest = std::max(longest, length);
+    pairs.push_back(pairs.back() + 2 + length * (length + 1) / 2);
+  }
+  const std::int64_t numbers = pairs.back() * max_kept_dim_ * max_kept_dim_;
+  const std::int64_t most = std::min<std::int64_t>(kMostShares, numbers / (2 * plan->copy_size + 1));
+  if (most < 1) return;
+  plan->num = static_cast<int>(std::clamp<std::int64_t>(pairs.back() / kPairsOfShare, 1, most));
+  for (int share = 0; share <= plan->num; ++share)
+    plan->begin.push_back(first + share_begin(pairs, share, plan->num));
+  plan->scratch_size =
+      padded(max_eliminated_dim_ * max_eliminated_dim_) +
+      padded(static_cast<int>(longest) * leading_dim(padded(max_kept_dim_)) * max_eliminated_dim_);
+  plan->seen.assign(static_cast<std::size_t>(plan->num),
+                    std::vector<Seen>(static_cast<std::size_t>(longest)));
+  shares_ = std::move(plan);
+}
+
+void SchurComplement::subtract_shares() {
+  Shares& shares = *shares_;
+  shares.copies.require(shares.num * shares.copy_size);
+  shares.scratch.require(shares.num * shares.scratch_size);
+  failed_.assign(static_cast<std::size_t>(shares.num), std::numeric_limits<int>::max());
+  ThreadPool& pool = ThreadPool::instance();
+  const auto subtract = [&](int share) { failed_[share] = kernels_->subtract_share(*this, share); };
+  pool.run_shares(shares.num, std::ref(subtract));
+  const auto add = [&](int share) {
+    std::int64_t begin, end;
+    partition(num_kept_, share, shares.num, begin, end);
+    kernels_->add_copies(*this, static_cast<int>(begin), static_cast<int>(end));
+  };
+  pool.run_shares(shares.num, std::ref(add));
+}
+
 void SchurComplement::require_formed(const char* caller) const {
   if (formed_) return;
   throw LinearStateError(std::string(caller) + ": call form() first and check that it returns True.");
@@ -129,7 +196,9 @@ void SchurComplement::require_formed(const char* caller) const {
 
 std::int64_t SchurComplement::memory_bytes() const {
   return static_cast<std::int64_t>(
-      (inverses_.size() + scaled_b_.size() + reduced_values_.size() + reduced_b_.size()) * sizeof(double) +
+      (inverses_.size() + scaled_b_.size() + reduced_values_.size() + reduced_b_.size() +
+       (shares_ == nullptr ? 0 : shares_->copies.size() + shares_->scratch.size())) *
+          sizeof(double) +
       observations_.size() * sizeof(Observation));
 }
 
@@ -161,16 +230,20 @@ bool SchurComplement::form(const double* values, const double* damping, const do
   scaled_b_.resize(static_cast<std::size_t>(pattern_->dim() - kept_dim_));
   reduced_b_.resize(static_cast<std::size_t>(kept_dim_));
   if (explicit_) reduced_values_.resize(static_cast<std::size_t>(reduced_pattern_->values_size()));
-  next_column_ = 0;
-  const auto prepare = [&](int num_threads) {
-    require_threads(num_threads);
-    failed_.assign(num_threads, std::numeric_limits<int>::max());
-  };
-  run_team(worth_threads(), prepare, [&](const Team& team) {
-    failed_[team.worker] = kernels_->invert(*this, team);
-    team.wait();
-    kernels_->reduce(*this, team);
-  });
+  if (shares_ != nullptr) {
+    subtract_shares();
+  } else {
+    next_column_ = 0;
+    const auto prepare = [&](int num_threads) {
+      require_threads(num_threads);
+      failed_.assign(num_threads, std::numeric_limits<int>::max());
+    };
+    run_team(worth_threads(), prepare, [&](const Team& team) {
+      failed_[team.worker] = kernels_->invert(*this, team);
+      team.wait();
+      kernels_->reduce(*this, team);
+    });
+  }
   throw_if_stopped();
   const int failed = *std::min_element(failed_.begin(), failed_.end());
   formed_ = failed == std::numeric_limits<int>::max();
@@ -181,6 +254,13 @@ bool SchurComplement::form(const double* values, const double* damping, const do
 void SchurComplement::back_substitute(const double* x_kept, double* x) {
   std::lock_guard<std::mutex> lock(mutex_);
   require_formed("back_substitute");
+  if (shares_ != nullptr) {
+    kernels_->repeat(*this, x_kept);
+    const auto share = [&](int one) { kernels_->back_substitute_share(*this, one, x_kept, x); };
+    ThreadPool::instance().run_shares(shares_->num, std::ref(share));
+    if (x_kept != x) std::copy_n(x_kept, kept_dim_, x);
+    return;
+  }
   run_team(
       worth_threads(), [&](int threads) { require_threads(threads); },
       [&](const Team& team) { kernels_->back_substitute(*this, x_kept, x, team); });

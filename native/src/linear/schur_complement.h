@@ -7,7 +7,8 @@
 // blocks W_il of H_pl and H_ll side by side. Explicit: block column j of S is made by one thread from the
 // landmarks that j sees, in ascending order,
 //   S_ij -= W_il V',  V = W_jl H_ll^-1,  for all kept i <= j of landmark l,
-// so nothing is merged and the result does not depend on the number of threads. Implicit: S is only
+// so nothing is merged and the result does not depend on the number of threads. A small S is made landmark by
+// landmark instead (schur_shares.h). Implicit: S is only
 // multiplied with vectors. Reference: Agarwal et al., Bundle Adjustment in the Large, ECCV 2010.
 #pragma once
 
@@ -26,6 +27,7 @@ class SchurComplement {
  public:
   // Blocks num_kept .. nb are eliminated. Throws LinearShapeError if two of them share a stored block.
   SchurComplement(std::shared_ptr<const BlockPattern> pattern, int num_kept, bool explicit_form);
+  ~SchurComplement();
 
   // Prepare everything that depends on the numbers. damping (dim) may be null. The arrays are referred to
   // until the next form(). False if an eliminated block is not positive definite: failed_block().
@@ -78,11 +80,21 @@ class SchurComplement {
   struct Kernels;  // the loops, for fixed or run-time block dimensions
   template <int KeptDim, int EliminatedDim>
   struct Loops;
+  struct Seen;
+  struct Shares;  // of S made landmark by landmark
+  template <int KeptDim, int EliminatedDim>
+  struct ShareLoops;
+  template <int Dim>
+  static bool invert_block(SchurComplement& self, int block, double* lower, int dim);
+  template <int Dim>
+  static int invert_blocks(SchurComplement& self, int begin, int end, double* lower);
 
   void check() const;
   void index_observations();
   void find_reduced_pattern();
   void sort_columns_by_cost();
+  void plan_shares();
+  void subtract_shares();
   const Kernels& choose_kernels() const;
 
   double* inverse(int block) { return inverses_.data() + inverse_offset_[block - num_kept_]; }
@@ -101,6 +113,7 @@ class SchurComplement {
   std::vector<std::int64_t> inverse_offset_;               // (num eliminated + 1)
   std::vector<std::int64_t> diagonal_offset_;              // (num_kept + 1)
   const Kernels* kernels_ = nullptr;
+  std::unique_ptr<Shares> shares_;  // null: S is made column by column
 
   const double* values_ = nullptr;
   const double* damping_ = nullptr;

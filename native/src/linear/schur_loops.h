@@ -5,20 +5,23 @@
 #include <limits>
 
 #include "linear/schur_complement.h"
+#include "linear/schur_shares.h"
 #include "linear/small_blocks.h"
 #include "parallel/stopping.h"
 
 namespace graphopt {
 
 struct SchurComplement::Kernels {
-  int (*invert)(SchurComplement&, const Team&);  // first failing block, or INT_MAX
+  int (*invert)(SchurComplement&, const Team&);        // first failing block, or INT_MAX
+  int (*subtract_share)(SchurComplement&, int share);  // the same
+  void (*add_copies)(SchurComplement&, int begin, int end);
+  void (*repeat)(SchurComplement&, const double* x_kept);
+  void (*back_substitute_share)(SchurComplement&, int share, const double* x_kept, double* x);
   void (*reduce)(SchurComplement&, const Team&);
   void (*back_substitute)(SchurComplement&, const double* x_kept, double* x, const Team&);
   void (*multiply)(SchurComplement&, const double* x, double* y, const Team&);
   void (*diagonal_blocks)(SchurComplement&, bool of_kept, double* out, const Team&);
 };
-
-constexpr int padded(int size) { return (size + 7) / 8 * 8; }  // to cache lines
 
 constexpr int kPrefetchColumns = 6;         // observations ahead, where whole columns are read
 constexpr int kPrefetchBlocks = 20;         // the same where only the observation's block is
@@ -28,7 +31,16 @@ constexpr int kPrefetchDoubles = 24;        // of the observation's own block
 template <int KeptDim, int EliminatedDim>
 struct SchurComplement::Loops {
   static const Kernels& kernels() {
-    static const Kernels table{&invert, &reduce, &back_substitute, &multiply, &diagonal_blocks};
+    using OfShares = ShareLoops<KeptDim, EliminatedDim>;
+    static const Kernels table{&invert,
+                               &OfShares::subtract_share,
+                               &OfShares::add_copies,
+                               &OfShares::repeat,
+                               &OfShares::back_substitute,
+                               &reduce,
+                               &back_substitute,
+                               &multiply,
+                               &diagonal_blocks};
     return table;
   }
 
@@ -53,15 +65,7 @@ struct SchurComplement::Loops {
     share(self, team, begin, end);
     double* const lower = self.scratch_[team.worker].small;
     for (int block = begin; block < end; ++block) {
-      const int dim = eliminated_dim(pattern, block);
-      const double* const h = self.values_ + pattern.value_offset(pattern.diagonal(block));
-      const std::int64_t row = pattern.offset(block);
-      const double* const damping = self.damping_ != nullptr ? self.damping_ + row : nullptr;
-      double* const inverse = self.inverse(block);
-      if (!invert_spd<EliminatedDim>(h, damping, inverse, lower, dim)) return block;
-      double* const scaled = self.scaled_b(block);
-      std::fill(scaled, scaled + dim, 0.0);
-      add_times(scaled, inverse, self.b_ + row, dim, dim, 1.0);
+      if (!invert_block<EliminatedDim>(self, block, lower, eliminated_dim(pattern, block))) return block;
     }
     return std::numeric_limits<int>::max();
   }

@@ -167,60 +167,115 @@ void Linearizer::run_program(const EdgeGroup& g, const ProgramPtr& compiled, std
   }
 }
 
+namespace {
+
+// Where an edge's pieces go in one partition.
+struct Target {
+  double *arena, *values, *b;
+
+  double* of(const Piece& piece, std::int64_t code) const {
+    return (Destination::arena(code) ? arena : piece.segment ? b : values) + Destination::offset(code);
+  }
+
+  void put_piece(const Piece& piece, std::int64_t code, const double* source) const {
+    if (code == Destination::kSkip) return;
+    if (Destination::sole(code))
+      put<false>(of(piece, code), source, piece, code);
+    else
+      put<true>(of(piece, code), source, piece, code);
+  }
+};
+
+inline void add_vectors(double* sum, const double* row, int vectors) {
+  for (int v = 0; v < vectors; ++v, sum += kVectorLanes, row += kVectorLanes)
+    store(sum, load(sum) + load_unaligned(row));
+}
+
+// The lanes of a chunk whose edges add to the same places, summed.
+void add_common(const EdgeGroup& g, const std::int64_t* codes, int count, const double* frame,
+                const Target& target) {
+  for (std::size_t p = 0; p < g.pieces.size(); ++p) {
+    const Piece& piece = g.pieces[p];
+    if (codes[p] == Destination::kSkip) continue;
+    double* out = target.of(piece, codes[p]);
+    for (int k = 0; k < piece.length(); ++k)
+      out[k] +=
+          sum_lanes(frame + static_cast<std::size_t>(g.row_registers[piece.row_offset + k]) * kLanes, count);
+  }
+}
+
+}  // namespace
+
+// Add what the edges of a chunk contribute.
+void Linearizer::add_chunk(const EdgeGroup& g, std::int64_t chunk, const double* frame, Workspace& space,
+                           double* arena, double* values, double* b) const {
+  const Target target{arena, values, b};
+  const int count = g.num_lanes(chunk), num_pieces = static_cast<int>(g.pieces.size());
+  const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
+  if (g.common[static_cast<std::size_t>(chunk)]) return add_common(g, codes, count, frame, target);
+  const int stride = padded(g.num_outputs);
+  double* const rows = space.rows.data();
+  lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
+  for (int l = 0; l < count; ++l, codes += num_pieces) {
+    for (const Step& step : g.steps) {
+      const Piece& piece = g.pieces[static_cast<std::size_t>(step.piece)];
+      const double* const source = rows + l * stride + piece.row_offset;
+      const std::int64_t code = codes[step.piece];
+      if (step.kind == Step::kRecord) {
+        if (code != Destination::kSkip) add_vectors(arena + Destination::offset(code), source, step.vectors);
+      } else if (step.kind == Step::kRun) {
+        double* const sum = space.runs.data() + step.first;
+        std::int64_t* const summed = space.run_codes.data() + step.piece;
+        if (code != *summed) {
+          target.put_piece(piece, summed[0], sum);
+          target.put_piece((&piece)[1], summed[1], sum + piece.length());
+          summed[0] = code, summed[1] = codes[step.piece + 1];
+          std::fill_n(sum, step.vectors * kVectorLanes, 0.0);
+        }
+        add_vectors(sum, source, step.vectors);
+      } else {
+        if (step.prefetch && l + kPrefetchDistance < count) {
+          const std::int64_t next = codes[kPrefetchDistance * num_pieces + step.piece];
+          if (next != Destination::kSkip) prefetch(target.of(piece, next), piece.length());
+        }
+        target.put_piece(piece, code, source);
+      }
+    }
+  }
+}
+
+// Add the sums of the last runs.
+void Linearizer::finish_runs(const EdgeGroup& g, Workspace& space, double* arena, double* values,
+                             double* b) const {
+  const Target target{arena, values, b};
+  for (const Step& step : g.steps) {
+    if (step.kind != Step::kRun) continue;
+    const Piece* const piece = g.pieces.data() + step.piece;
+    const double* const sum = space.runs.data() + step.first;
+    target.put_piece(piece[0], space.run_codes[static_cast<std::size_t>(step.piece)], sum);
+    target.put_piece(piece[1], space.run_codes[static_cast<std::size_t>(step.piece) + 1],
+                     sum + piece->length());
+  }
+}
+
 double Linearizer::linearize_partition(int t, double* values, double* b) {
-  double* arena = arenas_[static_cast<std::size_t>(t)].data();
-  std::fill(arenas_[static_cast<std::size_t>(t)].begin(), arenas_[static_cast<std::size_t>(t)].end(), 0.0);
+  AlignedVector<double>& arena = arenas_[static_cast<std::size_t>(t)];
+  std::fill(arena.begin(), arena.end(), 0.0);
   Workspace& space = workspace(kLinearize);
   CompensatedSum total;
   for (const auto& group_pointer : groups_) {
     const EdgeGroup& g = *group_pointer;
-    const Program& program = *g.linearize;
-    const int stride = padded(g.num_outputs), num_pieces = static_cast<int>(g.pieces.size());
-    space.rows.resize(static_cast<std::size_t>(stride) * kLanes);
-    double* rows = space.rows.data();
-    run_program(
-        g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space,
-        [&](std::int64_t chunk, double* frame) {
-          const int count = g.num_lanes(chunk);
-          total.add(sum_lanes(frame + static_cast<std::size_t>(program.output_registers[0]) * kLanes, count));
-          const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
-          const auto target = [&](const Piece& piece, std::int64_t code) {
-            return (Destination::arena(code) ? arena
-                    : piece.segment          ? b
-                                             : values) +
-                   Destination::offset(code);
-          };
-          if (g.common[static_cast<std::size_t>(chunk)]) {
-            for (int p = 0; p < num_pieces; ++p) {
-              const Piece& piece = g.pieces[p];
-              if (codes[p] == Destination::kSkip) continue;
-              double* out = target(piece, codes[p]);
-              for (int k = 0; k < piece.length(); ++k)
-                out[k] += sum_lanes(
-                    frame + static_cast<std::size_t>(g.row_registers[piece.row_offset + k]) * kLanes, count);
-            }
-            return;
-          }
-          lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
-          for (int l = 0; l < count; ++l) {
-            if (l + kPrefetchDistance < count)
-              for (int p = 0; p < num_pieces; ++p) {
-                const std::int64_t code = codes[(l + kPrefetchDistance) * num_pieces + p];
-                if (code != Destination::kSkip && !g.pieces[p].packed)
-                  prefetch(target(g.pieces[p], code), g.pieces[p].length());
-              }
-            for (int p = 0; p < num_pieces; ++p) {
-              const Piece& piece = g.pieces[p];
-              const std::int64_t code = codes[l * num_pieces + p];
-              if (code == Destination::kSkip) continue;
-              const double* source = rows + l * stride + piece.row_offset;
-              if (Destination::sole(code))
-                put<false>(target(piece, code), source, piece, code);
-              else
-                put<true>(target(piece, code), source, piece, code);
-            }
-          }
-        });
+    const std::size_t rho = static_cast<std::size_t>(g.linearize->output_registers[0]) * kLanes;
+    const std::size_t size = static_cast<std::size_t>(padded(g.num_outputs)) * kLanes + kVectorLanes;
+    if (space.rows.size() < size) space.rows.resize(size);  // a run reads whole vectors
+    space.runs.resize(static_cast<std::size_t>(g.run_size));
+    space.run_codes.assign(g.pieces.size(), Destination::kSkip);
+    run_program(g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space,
+                [&](std::int64_t chunk, double* frame) {
+                  total.add(sum_lanes(frame + rho, g.num_lanes(chunk)));
+                  add_chunk(g, chunk, frame, space, arena.data(), values, b);
+                });
+    finish_runs(g, space, arena.data(), values, b);
   }
   return total.value();
 }
@@ -230,10 +285,12 @@ void Linearizer::reduce(const Reduction& r, double* values, double* b) const {
   for (std::int64_t k = r.first_copy; k < r.first_copy + r.num_copies; ++k) {
     const Copy& copy = copies_[static_cast<std::size_t>(k)];
     const double* source = arenas_[static_cast<std::size_t>(copy.partition)].data() + copy.offset;
-    if (r.packed_dim > 0)
+    if (r.packed_dim > 0) {
       add_triangle(target, source, r.packed_dim);
-    else
+      put_row<true>(b + r.b_offset, source + r.packed_dim * (r.packed_dim + 1) / 2, r.packed_dim);
+    } else {
       put_row<true>(target, source, r.length);
+    }
   }
 }
 

@@ -57,14 +57,31 @@ struct EdgeGroupInput {
   View<const bool> block_transposed;
 };
 
-// One block or segment that an edge adds to.
+// One block or segment that an edge adds to, or both of a vertex.
 struct Piece {
-  int row_offset = 0;  // where it starts in an edge's row of outputs
   int rows = 0, columns = 0;
+  int slot = 0;           // of the (first) vertex
+  int pair = 0;           // which pair of slots, in the caller's order
   bool diagonal = false;  // a pair of a vertex with itself
-  bool segment = false;   // of b
-  bool packed = false;    // only the upper triangle, by columns; collected in arenas
-  int length() const { return packed ? rows * (rows + 1) / 2 : rows * columns; }
+  bool segment = false;   // of b; follows the vertex's diagonal block
+  bool packed = false;    // the upper triangle by columns and then the segment of b; collected in arenas
+  int row_offset = 0;     // where it starts in an edge's row of outputs
+  int triangle() const { return rows * (rows + 1) / 2; }
+  int length() const { return packed ? triangle() + rows : rows * columns; }
+};
+
+// How the pieces of an edge's row get to where they belong.
+struct Step {
+  enum Kind {
+    kRecord,  // a packed piece: whole vectors are added to an arena
+    kRun,     // diagonal block and segment of a vertex that many edges in a row have: added up first
+    kPiece
+  };
+  Kind kind = kPiece;
+  int piece = 0;
+  int vectors = 0;        // of a record or run
+  int first = 0;          // of a run: where its sum is
+  bool prefetch = false;  // of a piece
 };
 
 struct EdgeGroup {
@@ -73,8 +90,10 @@ struct EdgeGroup {
   std::int64_t num_rows = 0;                   // edges that the caller gave
   std::int64_t num_edges = 0, num_chunks = 0;  // that take part
   int measurement_dim = 0, information_dim = 0, residual_dim = 0, num_outputs = 0;
-  std::vector<Piece> pieces;                // pairs, then segments of b
-  std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces, diagonal blocks in full
+  std::vector<Piece> pieces;                // by pairs
+  std::vector<Step> steps;                  // that do all pieces
+  int run_size = 0;                         // of the sums of all runs
+  std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces
   std::vector<std::int32_t> all;            // sorted position -> the caller's row, of all edges
   std::vector<std::int32_t> order;          // the same of those that take part
   std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
@@ -108,8 +127,9 @@ struct Destination {
 // A piece that several partitions add to, and its copies.
 struct Reduction {
   std::int64_t offset = 0;      // in values or b
+  std::int64_t b_offset = 0;    // of a packed piece
   std::int32_t length = 0;      // of a copy
-  std::int32_t packed_dim = 0;  // > 0: copies are packed upper triangles of a block of this size
+  std::int32_t packed_dim = 0;  // > 0: copies are packed pieces of a vertex of this size
   bool segment = false;
   std::int64_t first_copy = 0, num_copies = 0;  // in copies_
 };
@@ -162,8 +182,9 @@ class Linearizer final : public Evaluation {
   // What one thread needs while it runs programs. Threads keep theirs: allocating and filling the registers
   // takes longer than a small graph.
   struct Workspace {
-    AlignedVector<double> frame, kernel_frame, rows;
-    ProgramPtr program, kernel;  // whose constants are in the frames
+    AlignedVector<double> frame, kernel_frame, rows, runs;
+    std::vector<std::int64_t> run_codes;  // of each piece of a run that is being summed
+    ProgramPtr program, kernel;           // whose constants are in the frames
 
     double* prepare(const ProgramPtr& next, const ProgramPtr& next_kernel);
   };
@@ -183,6 +204,11 @@ class Linearizer final : public Evaluation {
   void find_sole_destinations();
   void find_shared_destinations();
   void find_common_destinations();
+  void choose_steps(EdgeGroup& group) const;
+  void add_chunk(const EdgeGroup& group, std::int64_t chunk, const double* frame, Workspace& workspace,
+                 double* arena, double* values, double* b) const;
+  void finish_runs(const EdgeGroup& group, Workspace& workspace, double* arena, double* values,
+                   double* b) const;
   void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,

@@ -28,29 +28,43 @@ std::string text(std::int64_t n) { return std::to_string(n); }
 int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
   g.pieces.clear();
   g.row_registers.clear();
-  int result = 1;  // after rho
-  const auto reg = [&](int k) { return k < program.num_outputs() ? program.output_registers[k] : 0; };
-  const auto add = [&](Piece piece) {
-    piece.row_offset = static_cast<int>(g.row_registers.size());
-    g.pieces.push_back(piece);
-    for (int j = 0; j < piece.columns; ++j)
-      for (int i = 0; i < piece.rows; ++i) {
-        // of a diagonal block the program computes the upper triangle, packed by columns
-        const int high = std::max(i, j), low = std::min(i, j);
-        const int k = piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i;
-        if (!piece.packed || i <= j) g.row_registers.push_back(reg(result + k));
-      }
-    result += piece.diagonal ? piece.rows * (piece.rows + 1) / 2 : piece.length();
-  };
-  const auto set = [&](int slot) -> const VertexSet& {
-    return sets[static_cast<std::size_t>(g.vertex_sets[slot])];
-  };
+  const auto dim = [&](int slot) { return sets[static_cast<std::size_t>(g.vertex_sets[slot])].tangent_dim; };
+  int segments = 1;  // results after rho: pairs, then segments of b
   for (int a = 0; a < g.arity(); ++a)
-    for (int b = a; b < g.arity(); ++b)
-      add({0, set(a).tangent_dim, set(b).tangent_dim, a == b, false, a == b && set(a).packed});
-  for (int a = 0; a < g.arity(); ++a) add({0, set(a).tangent_dim, 1, false, true, false});
+    for (int b = a; b < g.arity(); ++b) segments += a == b ? dim(a) * (dim(a) + 1) / 2 : dim(a) * dim(b);
+  const auto push = [&](int result) {
+    g.row_registers.push_back(result < program.num_outputs() ? program.output_registers[result] : 0);
+  };
+  const auto align = [&] {
+    while (g.row_registers.size() % kVectorLanes != 0) push(0);
+  };
+  int result = 1, segment = segments, pair = 0;
+  for (int a = 0; a < g.arity(); ++a)
+    for (int b = a; b < g.arity(); ++b, ++pair) {
+      Piece piece{dim(a), dim(b), a, pair, a == b};
+      piece.packed = a == b && sets[static_cast<std::size_t>(g.vertex_sets[a])].packed;
+      if (piece.packed) align();
+      piece.row_offset = static_cast<int>(g.row_registers.size());
+      for (int j = 0; j < piece.columns; ++j)
+        for (int i = 0; i < piece.rows; ++i) {
+          // of a diagonal block the program computes the upper triangle, packed by columns
+          const int high = std::max(i, j), low = std::min(i, j);
+          if (!piece.packed || i <= j)
+            push(result + (piece.diagonal ? high * (high + 1) / 2 + low : j * piece.rows + i));
+        }
+      result += piece.diagonal ? piece.triangle() : piece.length();
+      g.pieces.push_back(piece);
+      if (!piece.diagonal) continue;
+      if (!piece.packed) {
+        Piece of_b{dim(a), 1, a, pair, false, true};
+        of_b.row_offset = static_cast<int>(g.row_registers.size());
+        g.pieces.push_back(of_b);
+      }
+      for (int i = 0; i < dim(a); ++i) push(segment++);
+      if (piece.packed) align();
+    }
   g.num_outputs = static_cast<int>(g.row_registers.size());
-  return result;
+  return segment;
 }
 
 // Edges and work below which waking other threads costs more than it saves.
@@ -215,13 +229,12 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
   for (const auto& g : groups_) {
     for (std::int64_t i = 0; i < g->num_edges; ++i) {
       throw_if_stopped_at(i);
-      for (std::size_t p = 0; p < g->pieces.size(); ++p) {
-        const Piece& piece = g->pieces[p];
+      for (const Piece& piece : g->pieces) {
         if (piece.segment) continue;
-        const std::int64_t offset = g->input.block_offset.row(i)[p];
+        const std::int64_t offset = g->input.block_offset.row(i)[piece.pair];
         CHECK(offset == -1 || (offset >= 0 && offset + piece.rows * piece.columns <= values_size),
-              "block_offset of edge " + text(i) + ", pair " + text(static_cast<std::int64_t>(p)) + " is " +
-                  text(offset) + ", the block ends behind values_size " + text(values_size));
+              "block_offset of edge " + text(i) + ", pair " + text(piece.pair) + " is " + text(offset) +
+                  ", the block ends behind values_size " + text(values_size));
       }
     }
   }
@@ -283,10 +296,10 @@ void Linearizer::sort_edges(EdgeGroup& g) {
     throw_if_stopped_at(i);
     const std::int64_t* offsets = g.input.block_offset.row(i);
     std::int64_t inner = -1, diagonal = -1;
-    for (std::size_t p = 0; p < g.pieces.size(); ++p) {
-      if (g.pieces[p].segment) continue;
-      std::int64_t& best = g.pieces[p].diagonal ? diagonal : inner;
-      best = std::max(best, offsets[p]);
+    for (const Piece& piece : g.pieces) {
+      if (piece.segment) continue;
+      std::int64_t& best = piece.diagonal ? diagonal : inner;
+      best = std::max(best, offsets[piece.pair]);
     }
     key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
   }
@@ -355,7 +368,7 @@ void Linearizer::choose_partitions() {
 void Linearizer::assign_destinations() {
   // the block or segment of every edge and piece, as if nothing were shared
   for (const auto& g : groups_) {
-    const int num_pieces = static_cast<int>(g->pieces.size()), num_pairs = num_pieces - g->arity();
+    const int num_pieces = static_cast<int>(g->pieces.size());
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
     for (std::int64_t at = 0; at < g->num_edges; ++at) {
       may_stop_at(at);
@@ -366,11 +379,10 @@ void Linearizer::assign_destinations() {
         std::int64_t offset;
         bool transposed = false;
         if (piece.segment) {
-          const int slot = p - num_pairs;
-          offset = vertex_sets_[g->vertex_sets[slot]].offset[g->input.vertex_rows.row(row)[slot]];
+          offset = vertex_sets_[g->vertex_sets[piece.slot]].offset[g->input.vertex_rows.row(row)[piece.slot]];
         } else {
-          offset = g->input.block_offset.row(row)[p];
-          transposed = !piece.diagonal && g->input.block_transposed.row(row)[p];
+          offset = g->input.block_offset.row(row)[piece.pair];
+          transposed = !piece.diagonal && g->input.block_transposed.row(row)[piece.pair];
         }
         out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, false, transposed);
       }
@@ -382,6 +394,7 @@ void Linearizer::assign_destinations() {
   copies_.clear();
   find_shared_destinations();
   find_common_destinations();
+  for (const auto& g : groups_) choose_steps(*g);
 }
 
 // Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -431,7 +444,44 @@ void Linearizer::find_common_destinations() {
   }
 }
 
-// Blocks and segments that more than one partition writes, and packed blocks.
+// A vertex that several edges in a row have is worth a sum beside H and b.
+void Linearizer::choose_steps(EdgeGroup& g) const {
+  constexpr std::int64_t kShortestRun = 3;  // on the average
+  const std::size_t num_pieces = g.pieces.size();
+  const auto vectors = [](int numbers) { return (numbers + kVectorLanes - 1) / kVectorLanes; };
+  g.steps.clear();
+  g.run_size = 0;
+  for (std::size_t p = 0; p < num_pieces; ++p) {
+    const Piece& piece = g.pieces[p];
+    Step step;
+    step.piece = static_cast<int>(p);
+    const auto code = [&](std::int64_t at) {
+      return g.destinations[static_cast<std::size_t>(at) * num_pieces + p];
+    };
+    if (piece.packed) {
+      step.kind = Step::kRecord;
+      step.vectors = vectors(piece.length());
+    } else {
+      std::int64_t changes = 1, sole = 0;
+      for (std::int64_t at = 0; at < g.num_edges; ++at) {
+        may_stop_at(at);
+        if (at > 0 && code(at) != code(at - 1)) ++changes;
+        if (code(at) == Destination::kSkip || Destination::sole(code(at))) ++sole;
+      }
+      step.prefetch = 2 * sole < g.num_edges;
+      if (piece.diagonal && kShortestRun * changes <= g.num_edges) {
+        step.kind = Step::kRun;
+        step.vectors = vectors(piece.length() + piece.rows);
+        step.first = g.run_size;
+        g.run_size += step.vectors * kVectorLanes;
+        ++p;  // its segment
+      }
+    }
+    g.steps.push_back(step);
+  }
+}
+
+// Blocks and segments that more than one partition writes, and packed pieces.
 void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)},
          shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
@@ -443,18 +493,19 @@ void Linearizer::find_shared_destinations() {
         may_stop_at(at);
         for (std::size_t p = 0; p < num_pieces; ++p) {
           std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * num_pieces + p];
-          if (code != Destination::kSkip) action(g->pieces[p], code);
+          if (code != Destination::kSkip) action(*g, at, g->pieces[p], code);
         }
       }
     }
   };
   for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {
-    visit(t, [&](const Piece& piece, std::int64_t code) {
+    visit(t, [&](const EdgeGroup&, std::int64_t, const Piece& piece, std::int64_t code) {
       const std::int64_t offset = Destination::offset(code);
       if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
     });
-    visit(t,
-          [&](const Piece& piece, std::int64_t code) { seen[piece.segment].set(Destination::offset(code)); });
+    visit(t, [&](const EdgeGroup&, std::int64_t, const Piece& piece, std::int64_t code) {
+      seen[piece.segment].set(Destination::offset(code));
+    });
   }
 
   // a copy per partition for those
@@ -462,7 +513,7 @@ void Linearizer::find_shared_destinations() {
   std::vector<std::vector<Copy>> copies;
   for (int t = 0; t < num_partitions_; ++t) {
     std::int64_t arena_size = 0, last[2] = {-1, -1}, last_code[2] = {};  // of the edge before
-    visit(t, [&](const Piece& piece, std::int64_t& code) {
+    visit(t, [&](const EdgeGroup& g, std::int64_t at, const Piece& piece, std::int64_t& code) {
       const std::int64_t offset = Destination::offset(code);
       if (!piece.packed && !shared[piece.segment].test(offset)) return;
       const bool transposed = Destination::transposed(code);
@@ -477,13 +528,21 @@ void Linearizer::find_shared_destinations() {
         reduction.length = piece.length();
         reduction.packed_dim = piece.packed ? piece.rows : 0;
         reduction.segment = piece.segment;
+        if (piece.packed) {
+          const std::int32_t row = g.input.vertex_rows.row(g.order[static_cast<std::size_t>(at)])[piece.slot];
+          reduction.b_offset = vertex_sets_[g.vertex_sets[piece.slot]].offset[static_cast<std::size_t>(row)];
+        }
         reductions_.push_back(reduction);
         copies.emplace_back();
       }
       std::vector<Copy>& own = copies[it->second];
       if (own.empty() || own.back().partition != t) {
+        const auto whole_vectors = [](std::int64_t size) {
+          return (size + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+        };
+        if (piece.packed) arena_size = whole_vectors(arena_size);
         own.push_back({t, arena_size});
-        arena_size += piece.length();
+        arena_size += piece.packed ? whole_vectors(piece.length()) : piece.length();
       }
       last[piece.segment] = offset;
       last_code[piece.segment] = Destination::make(own.back().offset, false, true, false);
