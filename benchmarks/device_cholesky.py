@@ -15,7 +15,7 @@ structure); the device's own time of a factorisation and of a solve (timestamps,
 "cold": before, with the clocks of an idle device), with GFLOP/s;
 `floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
 the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
---profile adds the device time by kind of step. --outer: another than `work.OUTER`. --ordering: one of
+--profile adds the device time by kind of step. --outer, --at-once: others than in `work`. --ordering: one of
 `analysis.ORDERINGS`. --define: names that are defined for all kernels, to compare forms of one.
 """
 
@@ -38,7 +38,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.shared import shared_device
 from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, work
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, work
 from graphopt.solver.vulkan.cholesky.analysis import ORDERINGS
 
 _WARM_UP = 0.4  # [s] of work after which a device's clocks are up
@@ -322,6 +322,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--outer", type=int, help="columns between trailing updates, a multiple of 32")
+    parser.add_argument("--at-once", type=int, help="workgroups up to which updates go beside pivots")
     parser.add_argument("--ordering", default="auto", choices=ORDERINGS)
     parser.add_argument("--define", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="print the default cases")
@@ -329,9 +330,8 @@ def main() -> None:
     if args.list:
         print(*DEFAULT)
         return
-    modules: tuple[Any, ...] = (factor, work)
-    for module in modules:  # to calibrate them
-        module.OUTER = args.outer or module.OUTER
+    work.OUTER = args.outer or work.OUTER
+    work.AT_ONCE = work.AT_ONCE if args.at_once is None else args.at_once
     define(args.define)
     device = shared_device(args.device)
     figures = device_figures(device)

@@ -252,8 +252,8 @@ def show_full(device: str, size: str, linear_solver: str) -> None:
         summary = result.summary
         each = ", ".join(f"{1e3 * step.seconds:.1f} ({step.trials})" for step in summary.iterations)
         print(
-            f"    {summary.linear_solver} on {summary.factorized_on or 'no factor'}, {summary.precision}, schur "
-            f"{summary.schur}; ms of each iteration (trials): {each}"
+            f"    {summary.linear_solver} on {summary.factorized_on or 'no factor'}, {summary.precision}, "
+            f"schur {summary.schur}; ms of each iteration (trials): {each}"
         )
 
 

@@ -80,6 +80,9 @@ void add_children(Front f) {
   }
 }
 
+#define STORE_ENTRY(j) \
+  if (done + j <= r) AT(updates, f.update, (done + j - f.n) * f.m + r - f.n) = row[j];
+
 void store(Front f) {
   const uint r = LANE;
   for (uint c = 0; c < f.n && c <= r && r < f.f; ++c) {
@@ -87,9 +90,7 @@ void store(Front f) {
   }
   if (r < f.n || r >= f.f) return;
   for (uint c = f.n; c < done && c <= r; ++c) AT(updates, f.update, (c - f.n) * f.m + r - f.n) = area[COLUMN(c) + r];
-  [[unroll]] for (uint j = 0; j < COLUMNS; ++j) {
-    if (done + j <= r) AT(updates, f.update, (done + j - f.n) * f.m + r - f.n) = row[j];
-  }
+  EACH(STORE_ENTRY)
 }
 
 void factor_small() {

@@ -126,6 +126,23 @@ def test_solves_that_workgroups_share(variant, name, monkeypatch):
     assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
 
 
+@pytest.mark.parametrize(("outer", "at_once"), [(256, 0), (64, 10), (64, 0), (96, 512)])
+def test_columns_are_brought_up_to_date_in_groups_or_at_once(variant, outer, at_once, monkeypatch):
+    """Before a block of columns, beside the block before, or group by group: the same answer."""
+    device, precision = variant
+    monkeypatch.setattr(work, "OUTER", outer)
+    monkeypatch.setattr(work, "AT_ONCE", at_once)
+    dims, edges, ordering = PATTERNS["full, beyond a group of panels"]
+    pattern, rng = make_pattern(dims, edges), np.random.default_rng(0)
+    values, b = spd_values(pattern, rng), rng.standard_normal(pattern.dim)
+    solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
+    steps = solver.work.levels[0].steps
+    assert any(step.beside is not None for step in steps) == (at_once > 0)
+    assert any(step.after is not None for step in steps) == (at_once < 512)
+    assert solver.factorize(values)
+    assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
+
+
 @pytest.mark.parametrize("name", ["cube", "full, beyond a group of panels"])
 def test_indefinite_systems_by_ldlt(variant, name):
     """LDL' solves systems with pivots of both signs and counts the negative eigenvalues."""

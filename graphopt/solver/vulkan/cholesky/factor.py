@@ -31,12 +31,11 @@ from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
 from graphopt.solver.vulkan.cholesky.work import (
     BLOCK,
-    OUTER,
     PANEL_FLOPS,
     UPDATE_FLOPS,
-    WHOLE,
     Level,
     Run,
+    Update,
     Work,
     tile_bounds,
 )
@@ -225,13 +224,11 @@ class DeviceCholesky:
             params = (step.column, step.panel, self.analysis.dim)
             flops = PANEL_FLOPS * (step.column - step.panel + BLOCK)
             self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params, flops)
-            end = step.column + BLOCK
             if step.beside is not None:
-                span = (step.panel, step.column, end, step.column // OUTER * OUTER + OUTER)
-                self._record_update(recorder, step.beside, updates, span, BLOCK)
+                self._record_update(recorder, step.beside.run, updates, step.beside)
             recorder.barrier()
-            if step.update is not None:
-                self._record_update(recorder, step.update, updates, (end - OUTER, end, end, WHOLE), OUTER)
+            if step.after is not None:
+                self._record_update(recorder, step.after.run, updates, step.after)
                 recorder.barrier()
         if level.diagonals is not None:
             kernel = self.shader("diagonal", 4, 1, {0: 128})
@@ -243,12 +240,14 @@ class DeviceCholesky:
             recorder.barrier()
 
     def _record_update(
-        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int, int, int] | None, depth: int
+        self, recorder: Any, run: Run, updates: Any, span: Update | None, depth: int = 0
     ) -> None:
-        """span: columns (from, to) that those (from, to) are updated by; None: the Schur complement by all."""
+        """span: of pivot columns; None: the Schur complement by all, which are `depth` at most."""
         kernel = self.shader("update", 5, 5, {0: 128, 1: int(span is None)})
         buffers = (self.words, self.fronts, self.factor, updates, self.signs)
-        self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0, 0, 0), UPDATE_FLOPS * depth)
+        params = (0, 0, 0, 0) if span is None else (span.begin, span.end, span.start, span.last)
+        flops = UPDATE_FLOPS * (params[1] - params[0] if span else depth)
+        self.record_list(recorder, kernel, run, 2, buffers, params, flops)
 
     def record_solve(self, recorder: Any, rhs: Any, x: Any, num_rhs: int = 1) -> None:
         """Record x = (H + D)^-1 rhs with the last factorisation; x may be rhs.
