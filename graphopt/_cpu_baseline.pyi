@@ -227,6 +227,7 @@ def number_blocks(
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
 def diagonal_places(dims: np.ndarray, col_ptr: np.ndarray, block_ptr: np.ndarray) -> np.ndarray: ...
+def dot(a: np.ndarray, b: np.ndarray) -> float: ...
 def partition_graph(
     begin: np.ndarray,
     neighbor: np.ndarray,
@@ -457,6 +458,16 @@ def large_sums(sums: np.ndarray, first: np.ndarray, bound: float) -> np.ndarray:
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def preintegrate(
+    stamps: np.ndarray,
+    gyro: np.ndarray,
+    acc: np.ndarray,
+    first: np.ndarray,
+    gyro_bias: np.ndarray,
+    acc_bias: np.ndarray,
+    densities: tuple[float, float, float, float, float],
+    midpoint: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 
 class ExpressionSet:
     """Many expressions of the columns of one matrix (native/src/batch)."""

@@ -32,7 +32,7 @@ from graphopt.codegen.gpu.edge_kernels import (
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.product_shapes import COMPONENTS, packed_word
+from graphopt.codegen.gpu.product_shapes import COMPONENTS
 from graphopt.codegen.gpu.programs import (
     SymbolicEdge,
     compile_program,
@@ -286,7 +286,8 @@ def _taken(own: Scattered, slots: tuple[int, ...], entries: Sequence[Expr]) -> l
 
 
 def _macros(arithmetic: Arithmetic) -> list[str]:
-    return [packed_word(arithmetic), '#include "words.glsl"']
+    word, shift = ("dvec4", 5) if arithmetic == "double" else ("vec4", 4)
+    return [f"#define packed_word {word}", f"#define WORD_SHIFT {shift}", '#include "words.glsl"']
 
 
 def _name(own: Scattered, kind: str) -> str:

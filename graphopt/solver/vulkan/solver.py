@@ -49,7 +49,7 @@ from graphopt.solver.vulkan.plan.choice import (
 )
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
-from graphopt.solver.vulkan.program import Context, Program, Running, in_thread
+from graphopt.solver.vulkan.program import ACCUMULATOR_BYTES, Context, Program, Running, in_thread
 from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 from graphopt.solver.vulkan.schedules.interpreter import make_device_linearizer
 from graphopt.solver.working import WorkingEstimates
@@ -259,17 +259,18 @@ class ResidentBlockSolver:
         number, current = self.structure.groups.index(group), self._estimates.current
         if slot not in self._linearizer.edges[number].views:
             self._prepared.result()
-        sums = self._linearizer.sums_by_vertex(number, slot)
-        if sums is None:
+        if not self._linearizer.sums_by_vertex:
             self.finish()
             return None
-        self._run(("sums", current, number, slot), self._record_sums, current, number, slot)
-        found = unpack_wide(sums.downloaded, self.precision == "double")
         view = self._linearizer.edges[number].views[slot].view
+        sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
+        self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
+        words = self.device.download(sums, WIDE, view.num_destinations)
+        found = unpack_wide(words, self.precision == "double")
         return found if view.long is None else found[np.argsort(view.blocks)]
 
-    def _record_sums(self, program: Program, version: int, number: int, slot: int) -> None:
-        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot)
+    def _record_sums(self, program: Program, version: int, number: int, slot: int, sums: Any) -> None:
+        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot, sums)
 
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""

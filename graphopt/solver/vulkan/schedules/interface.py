@@ -87,7 +87,7 @@ class EdgeSchedule:
 
     def product(self, slot: int, sources: tuple[int, ...], holds_estimate: tuple[bool, ...]) -> EdgeProduct:
         """What an edge contributes; holds_estimate: per slot, of packed records."""
-        return recomputed_product(self.edges.signature, slot, sources, self.context.arithmetic)
+        return recomputed_product(self.edges.views[slot].signature, slot, sources, self.context.arithmetic)
 
     def buffers(self, slot: int, sources: tuple[int, ...]) -> dict[str, Any]:
         """What the product reads beside edges and packed records."""
@@ -167,7 +167,9 @@ class Evaluation:
 
     def linearize_kernel(self, slot: int, parts: bool) -> gpu.GpuKernel:
         """H_aa and b_a of a slot."""
-        return gpu.linearize_kernel(self.edges.signature, slot, False, self.context.arithmetic, parts)
+        return gpu.linearize_kernel(
+            self.edges.views[slot].signature, slot, False, self.context.arithmetic, parts
+        )
 
     def pair_kernel(self, slots: tuple[int, int]) -> gpu.GpuKernel:
         """H_ab."""
