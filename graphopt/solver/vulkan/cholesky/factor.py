@@ -7,8 +7,9 @@ fronts (up to 64 rows) are one dispatch: a workgroup takes a front from its chil
 shared memory. The large ones share the device:
 
     assemble    += updates of the children, tile by tile
-    panel       32 columns: brought up to date within a group of 256, factored, rows below solved for
-    trailing    after 256 columns all later columns -= L S L', tiles of 64 x 64
+    panel       32 columns: brought up to date, factored, rows below solved for
+    beside      columns after these -= L S L' of the 32 before, where the device takes all of it at once
+    trailing    else after 256 columns all later ones -= L S L', tiles of 64 x 64
     complement  update -= L21 S L21'
 
 A dense system is one front without rows below. Nothing is added atomically, every sum has a fixed order:
