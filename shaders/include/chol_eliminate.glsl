@@ -83,7 +83,6 @@ uvec4 four_columns(uint k, uint num_rows) {
   return uvec4(COLUMN(min(k, last)), COLUMN(min(k + 1, last)), COLUMN(min(k + 2, last)), COLUMN(min(k + 3, last)));
 }
 
-#if defined(GRAPHOPT_PAIRS)
 #if defined(GRAPHOPT_DOUBLE)
 #define PAIR dvec2
 #else
@@ -102,32 +101,20 @@ void put_exchange() {
     const PAIR one = exchange[2 * (k + 4 + j)], two = exchange[2 * (k + 4 + j) + 1];                         \
     row[j] = row[4 + j] - held0 * one.x - held1 * one.y - held2 * two.x - held3 * two.y;                     \
   }
-#else
-#define put_exchange()
-#define REST(j)                                                                                              \
-  row[j] = row[4 + j] - held0 * area[base.x + 4 + j] - held1 * area[base.y + 4 + j] -                        \
-           held2 * area[base.z + 4 + j] - held3 * area[base.w + 4 + j];
-#endif
 
 // Fours from BEGIN to BEGIN + 12; NUM: columns after them.
 #define ELIMINATE_SEGMENT(BEGIN, NUM)                                                                        \
   for (uint k = BEGIN; k < min(BEGIN + SEGMENT, num_pivots); k += 4) {                                       \
     barrier();                                                                                               \
-    uvec4 base = four_columns(k, num_rows);                                                                  \
+    const uvec4 base = four_columns(k, num_rows);                                                            \
     eliminate_four(k, base + k, num_pivots);                                                                 \
     if (r >= k + 4 && r < num_rows) put_four(k, base + r, num_columns);                                      \
     put_exchange();                                                                                          \
     barrier();                                                                                               \
     if (r < k + 4 && r < num_rows) put_four(k, base + r, num_columns);                                       \
-    base += k;                                                                                               \
-    WITHOUT_REST(EACH_##NUM(REST, 0))                                                                        \
+    EACH_##NUM(REST, 0)                                                                                      \
     if (r >= k + 4 && r < k + 8 && r < num_rows) put_four(k + 4, four_columns(k + 4, num_rows) + r, num_columns); \
   }
-#if defined(GRAPHOPT_NO_REST)
-#define WITHOUT_REST(text)
-#else
-#define WITHOUT_REST(text) text
-#endif
 
 #define LOAD_ENTRY(c) row[c] = c < num_columns && r >= c && r < num_rows ? area[COLUMN(c) + r] : ZERO;
 
@@ -136,10 +123,6 @@ void eliminate(uint num_rows, uint num_columns, uint num_pivots) {
   const uint r = LANE;
   EACH(LOAD_ENTRY)
   done = (num_pivots + 3) / 4 * 4;
-#if defined(GRAPHOPT_NO_ELIMINATE)
-  barrier();
-  return;
-#endif
 #if COLUMNS == 16
   ELIMINATE_SEGMENT(0, 12)
 #elif COLUMNS == 32

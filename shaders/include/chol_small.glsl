@@ -76,9 +76,7 @@ void add_children(Front f) {
       child[LANE] = uvec3(fronts.at[place + 2], fronts.at[place + 4], fronts.at[place + 5]);
     }
     barrier();
-#if !defined(GRAPHOPT_NO_CHILDREN)
     for (uint k = 0; k < num; ++k) add_child(child[k]);
-#endif
   }
 }
 

@@ -49,10 +49,6 @@ void four_up(uint s, inout real x[FOUR]) {
 void solve_lower(real mine, uint width) {
   if (LANE < FOUR) given[LANE] = mine;
   if (LANE < BLOCK) solved[LANE] = ZERO;
-#if defined(GRAPHOPT_NO_TRIANGLE)
-  if (LANE < BLOCK) solved[LANE] = mine;
-  width = 0;
-#endif
   for (uint s = 0; s < width; s += FOUR) {
     barrier();
     if (LANE < BLOCK) {
@@ -71,13 +67,9 @@ void solve_lower(real mine, uint width) {
 
 // solved = L^-T mine, likewise.
 void solve_upper(real mine, uint width) {
-  uint groups = (width + FOUR - 1) / FOUR;
+  const uint groups = (width + FOUR - 1) / FOUR;
   if (LANE / FOUR + 1 == groups) given[LANE] = mine;
   if (LANE < BLOCK) solved[LANE] = ZERO;
-#if defined(GRAPHOPT_NO_TRIANGLE)
-  if (LANE < BLOCK) solved[LANE] = mine;
-  groups = 0;
-#endif
   for (uint group = groups; group > 0; --group) {
     const uint s = FOUR * (group - 1);
     barrier();
