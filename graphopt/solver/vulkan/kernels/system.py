@@ -52,6 +52,8 @@ LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
 WORTH_FACTORING = 1.5
 """Times the expected seconds of a factorization that they must take: the next solve may be an easier one."""
+_SPARE = 2
+"""Times the iterations of the trial before, in a submission whose device skips those that are not needed."""
 _DISPATCHES = 8  # that take as long as the four of an iteration with a stored S: vectors move meanwhile
 MakeReduction = Callable[[Equations], Reduction]
 
@@ -146,7 +148,10 @@ class DampedSystem:
         if chosen.linear_solver == "pcg":
             assert self.reduction is not None
             self.pcg = self._make_pcg(self.reduction)
-            self._chunk = iterations_per_submission(self.context, self.reduction.bytes_per_product)
+            self._skips = self.context.has_conditions and not self._may_factor
+            self._chunk = iterations_per_submission(
+                self.context, self.reduction.bytes_per_product, skips=self._skips
+            )
         else:
             self._make_direct()
         self.prepare_seconds = time.perf_counter() - start
@@ -391,16 +396,21 @@ class DampedSystem:
         self._factor_if_faster(outcome.iterations)
         return True
 
+    @property
+    def _may_factor(self) -> bool:
+        """Iterations may be given up for a factorization."""
+        is_formed = self.configuration.schur == "explicit" and isinstance(self.reduction, SchurReduction)
+        return is_formed and self._planned.may_factor and isinstance(self.context.device, VulkanDevice)
+
     def _factor_if_faster(self, iterations: int) -> bool:
         """Factor S from now on, if these iterations are expected to have been slower.
 
         Expected, not measured: every run on a device takes the same way.
         """
         reduction, device = self.reduction, self.context.device
-        is_formed = self.configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
-        if not (is_formed and self._planned.may_factor and isinstance(device, VulkanDevice)):
+        if not self._may_factor:
             return False
-        assert isinstance(reduction, SchurReduction)
+        assert isinstance(reduction, SchurReduction) and isinstance(device, VulkanDevice)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(device), self.context.precision)
         if spent < LEAST_FACTORED:
@@ -459,10 +469,10 @@ class DampedSystem:
         Where they will not, what follows the solution would run in vain.
         """
         last = 0 if self.outcome is None else self.outcome.iterations
-        count = FEWEST_ITERATIONS
-        while count <= last:
+        count, spare = FEWEST_ITERATIONS, _SPARE if self._skips else 1
+        while count <= spare * last:
             count *= 2  # few different programs to record
-        count = min(count, self._chunk)
+        count = min(spare * count, self._chunk)
         return count, last < count
 
     def _record_trial(self, program: Program, kind: str, iterations: int, tail: Program | None) -> None:
