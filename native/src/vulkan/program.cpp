@@ -92,10 +92,9 @@ void Recorder::begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t p
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
   memory.dstAccessMask = VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT;
-  api.vkCmdPipelineBarrier(program_->commands_,
-                           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-                           VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT, 0, 1, &memory, 0, nullptr, 0,
-                           nullptr);
+  api.vkCmdPipelineBarrier(
+      program_->commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+      VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT, 0, 1, &memory, 0, nullptr, 0, nullptr);
   VkConditionalRenderingBeginInfoEXT info{};
   info.sType = VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT;
   info.buffer = flag->handle();
