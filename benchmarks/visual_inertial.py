@@ -18,6 +18,8 @@ import argparse
 import resource
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,17 +97,21 @@ def make_map(keyframes: int, points: int, observations: int, seed: int = 0) -> s
     return world
 
 
-def windows_of(world: sb.Map, count: int, size: int, options: sb.SolveOptions) -> list[Any]:
-    """Results of windows that move on by one keyframe each; the map itself is left as it was."""
-    window, results = sb.Window(), []
+def windows_of(
+    world: sb.Map, count: int, size: int, options: sb.SolveOptions, window: sb.Window | None = None
+) -> Iterator[tuple[float, sb.Result]]:
+    """Seconds and results of windows that move on by one keyframe each; the map itself is left as it was.
+
+    One at a time: a result holds the arrays of its problem, for covariances.
+    """
+    window = window or sb.Window()
     ids = world.keyframes.ids
     last = len(ids) - size - 1
     for k in range(count):
         first = k % last + 1
         start = time.perf_counter()
         result = sb.local_inertial_ba(world, ids[first : first + size], (), options, window)
-        results.append((time.perf_counter() - start, result))
-    return results
+        yield time.perf_counter() - start, result
 
 
 def wait_for_kernels() -> float:
@@ -123,14 +129,14 @@ def show_window(device: str, count: int, rounds: int) -> None:
     options = sb.SolveOptions(
         device=device, iterations=10, rounds=rounds, function_tolerance=0.0, update=False, confidence=0.999
     )
-    before = windows_of(world, 3, 25, options)
+    before = list(windows_of(world, 3, 25, options))
     if device != "cpu":
         took = [1e3 * seconds for seconds, _ in before]
         waited = wait_for_kernels()
         print(
             f"interpreted windows {took[0]:.1f}, {took[1]:.1f}, {took[2]:.1f} ms; kernels {waited:.1f} s more"
         )
-    results = windows_of(world, count, 25, options)
+    results = list(windows_of(world, count, 25, options))
     rows = [(seconds, result.seconds) for seconds, result in results[min(3, count - 1) :]]
     total = np.array([seconds for seconds, _ in rows])
     one = results[-1][1]
@@ -147,21 +153,34 @@ def show_window(device: str, count: int, rounds: int) -> None:
         print(f"    {name:14s} {1e3 * np.median([part.get(name, 0.0) for _, part in rows]):8.2f} ms")
 
 
-def show_many(device: str, count: int) -> None:
-    """Many windows in a row: time and memory."""
-    world = make_map(120, 14400, 96000)
+def show_many(device: str, count: int, size: tuple[int, int, int]) -> None:
+    """Many windows in a row, on one `Window`: time and memory, that of the device too."""
+    world = make_map(*size)
     options = sb.SolveOptions(device=device, iterations=10, rounds=1, update=False, confidence=0.999)
-    before, parts = 0, []
-    for block in range(10):
-        parts += [seconds for seconds, _ in windows_of(world, count // 10, 25, options)]
-        now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-        print(
-            f"    after {(block + 1) * (count // 10):5d} windows: {now:.0f} MiB at most (+{now - before:.0f})"
-        )
-        before = now
-    times = 1e3 * np.array(parts)
-    high = f"99 % {np.percentile(times, 99):.1f}, worst {times.max():.1f}"
+    before, window, times = 0.0, sb.Window(), []
+    for number, (seconds, result) in enumerate(windows_of(world, count, 25, options, window), 1):
+        times.append(1e3 * seconds)
+        if number % max(count // 10, 1) == 0:
+            now = resident_memory()
+            block = np.array(times[-max(count // 10, 1) :])
+            print(
+                f"    after {number:5d} windows: {now:.0f} MiB ({now - before:+.1f}), "
+                f"{result.summary.memory_bytes / 2**20:.1f} MiB of the window's solver; "
+                f"median of these {np.median(block):.1f} ms, worst {block.max():.1f}",
+                flush=True,
+            )
+            before = now
+    high = f"99 % {np.percentile(times, 99):.1f}, worst {np.max(times):.1f}"
     print(f"{len(times)} windows: median {np.median(times):.1f} ms, {high}")
+
+
+def resident_memory() -> float:
+    """MiB of this process in memory now; where the system does not say, the most so far."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    return pages * resource.getpagesize() / 2**20
 
 
 def show_frames(count: int = 300) -> None:
@@ -231,13 +250,17 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=30, help="windows of the first table")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--windows", type=int, default=0, help="so many windows in a row")
+    parser.add_argument(
+        "--size", default="120,14400,96000", help="map of --windows: keyframes,points,observations"
+    )
     parser.add_argument("--full", action="append", default=[], help="keyframes,points,observations")
     arguments = parser.parse_args()
     if arguments.full or arguments.windows:
         for size in arguments.full:
             show_full(arguments.device, size)
         if arguments.windows:
-            show_many(arguments.device, arguments.windows)
+            keyframes, points, observations = (int(word) for word in arguments.size.split(","))
+            show_many(arguments.device, arguments.windows, (keyframes, points, observations))
         return
     show_window(arguments.device, arguments.count, arguments.rounds)
     show_frames()

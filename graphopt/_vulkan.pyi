@@ -109,6 +109,33 @@ class Ticket:
     def done(self) -> bool: ...
     def wait(self, timeout: float) -> None: ...
 
+class MeetingBroken(RuntimeError):
+    """Another rank has ended."""
+
+class Meeting:
+    """Where ranks that are threads of one process add numbers."""
+
+    def __init__(self, size: int) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def sum(self, rank: int, values: np.ndarray) -> np.ndarray: ...
+    def abort(self) -> None: ...
+    def iterate(
+        self,
+        rank: int,
+        advance: Sequence[Program],
+        message: Buffer,
+        total: Buffer,
+        rows: int,
+        is_double: bool,
+        tolerance: float,
+        most: int,
+        share: float,
+        worth: float,
+        patience: int,
+        timeout: float,
+    ) -> tuple[int, bool, float]: ...
+
 class Tlsf:
     """Two-level segregated fit over offsets (the sub-allocator; bound for tests)."""
 

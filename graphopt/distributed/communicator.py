@@ -115,9 +115,25 @@ class ThreadRanks:
         self.size = size
         self.slots: list[list[Any]] = [[None] * size, [None] * size]
         self.barrier = threading.Barrier(size)
+        self._lock = threading.Lock()
+        self._meeting: Any = None
+        self._is_aborted = False
+
+    def meeting(self, runtime: Any) -> Any:
+        """Where native code of the ranks meets: one of the Vulkan runtime's, made for whoever comes first."""
+        with self._lock:
+            if self._meeting is None:
+                self._meeting = runtime.Meeting(self.size)
+                if self._is_aborted:
+                    self._meeting.abort()
+            return self._meeting
 
     def abort(self) -> None:
         """Let all who wait, now or later, end with an error."""
+        with self._lock:
+            self._is_aborted = True
+            if self._meeting is not None:
+                self._meeting.abort()
         self.barrier.abort()
 
 
@@ -140,6 +156,10 @@ class ThreadCommunicator:
         found = list(slots)
         self.seconds += time.perf_counter() - start
         return found
+
+    def meeting(self, runtime: Any) -> Any:
+        """Where native code of these ranks meets."""
+        return self._ranks.meeting(runtime)
 
     def share(self, one: Any) -> list[Any]:
         """The objects of all ranks; they are the very objects, not copies."""

@@ -23,6 +23,7 @@ import numpy as np
 
 from graphopt.distributed.interface import Interface, Places
 from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.native import Submissions
 from graphopt.distributed.part import RankPart, diagonal_places
 from graphopt.distributed.scattering import Share
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -248,6 +249,20 @@ class ResidentIterating:
         self._total.commit()
         self._system.program("ranks: advance", self._record_advance).run()
         return self._received()
+
+    def submissions(self) -> Submissions:
+        """`advance` for native code."""
+        device = self._context.device
+        program = self._system.program("ranks: advance", self._record_advance)
+        return Submissions(
+            device.runtime,
+            program.recorded,
+            self._message.arriving,
+            self._total.leaving,
+            self._shared.rows.size,
+            self._context.precision == "double",
+            device.timeout,
+        )
 
     def _record_advance(self, program: Program) -> None:
         pcg, total, rows = self._pcg, self._total.buffer, self._shared.rows

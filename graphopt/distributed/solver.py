@@ -20,6 +20,7 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
+from graphopt.distributed.native import iterate_natively, iterates_natively
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
 from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
@@ -282,6 +283,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
         coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
         self._tolerance = options.pcg_tolerance or coarse
+        self._iterate = iterate_natively if iterates_natively(comm, self._own) else iterate
         self._double: IteratingBlockSolver | None = None
         self._local_kept: dict[str, np.ndarray] = {}
         """b and diag(H) of all ranks, in the rank's own kept rows."""
@@ -381,7 +383,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         total = self.comm.sum(self._own.reduce(own, shift))
         if total[-1]:
             return None
-        iterations = iterate(self.comm, self._own, total, self._rule(damping))
+        iterations = self._iterate(self.comm, self._own, total, self._rule(damping))
         if iterations is None:
             return None
         self.iterations = iterations

@@ -15,6 +15,7 @@ namespace py = pybind11;
 using namespace graphopt::vulkan;
 
 void bind_queues(py::module_& m);  // queues.cpp: work queues of the block solver
+void bind_ranks(py::module_& m);   // ranks.cpp: ranks that are threads
 
 namespace {
 
@@ -332,4 +333,5 @@ PYBIND11_MODULE(_vulkan, m) {
   bind_program(m);
   bind_tlsf(m);
   bind_queues(m);
+  bind_ranks(m);
 }

@@ -21,9 +21,9 @@ from slam_bridge.pipeline.two_view import (
     camera_pose,
     placed,
     rays_of,
-    triangulate,
     turned,
 )
+from slam_bridge.rays import triangulate
 from slam_bridge.readers.sequence import Sequence
 
 LIMIT = 2.45

@@ -2,7 +2,8 @@
 
     round 1      all observations whose camera model holds at the start, robust kernel
     round 2...   those whose chi2 lies below the quantile of `SolveOptions.confidence`, both ways: an
-                 outlier may come back; IMU measurements are integrated anew where the biases moved far
+                 outlier may come back; landmarks that went astray get another place (`lost_landmarks`);
+                 IMU measurements are integrated anew where the biases moved far
 
 An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at the end of a round, or if the
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
@@ -24,7 +25,9 @@ from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
+from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
@@ -69,9 +72,10 @@ def bundle(
     window = window or Window()
     start, holds = selection, selection.holds()
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
-    summary, rounds, imu_kernel = None, 0, options.kernel
+    summary, rounds, imu_kernel, more = None, 0, options.kernel, True
+    placed = np.zeros(0, np.int64)
     clock.lap("judge")
-    while rounds < options.rounds and not (rounds and clock.is_over):
+    while more:
         graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
         clock.lap("build")
         summary = optimize(graph, options, clock)
@@ -83,14 +87,22 @@ def bundle(
             imu_kernel, again = _BLUNT, True
             if rounds < options.rounds:
                 now.imu_inliers[:] = True
-        clock.lap("judge")
         settled = not again and _agree(before, now) and _converged(summary)
-        if settled or not summary.is_usable:
-            break
+        more = rounds < options.rounds and not clock.is_over and summary.is_usable
+        if more:
+            lost = np.setdiff1d(few_inliers(selection, now.inliers, holds), placed)
+            if len(lost):
+                selection, now.inliers, moved = placed_anew(selection, now.inliers, lost, options.confidence)
+                placed = np.union1d(placed, moved)
+                settled = settled and not len(moved)
+        more = more and not settled
+        clock.lap("judge")
     assert summary is not None
     if summary.is_usable and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
+    selection = _lost_stay(start, selection, now)
     result = _result(name, window, selection, now, summary, rounds, options)
+    result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
     if options.update and world is not None and summary.is_usable:
@@ -98,6 +110,14 @@ def bundle(
     clock.lap("write")
     result.seconds.update(clock.total())
     return result
+
+
+def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
+    """Landmarks without inliers where they were at the start."""
+    lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
+    if found.points_fixed or not lost.any():
+        return found
+    return found.with_changes(points=np.where(lost[:, None], start.points, found.points))
 
 
 def _converged(summary: graphopt.Summary) -> bool:
@@ -143,9 +163,10 @@ def _reintegrated(s: Selection) -> tuple[Selection, bool]:
         return s, False
     measured = list(s.preintegrated)
     measurement, information = s.imu_measurement.copy(), s.imu_information.copy()
-    for k in far.tolist():
-        measured[k] = measured[k].reintegrated(g[k], a[k])
-        measurement[k], information[k] = measured[k].measurement(s.gravity), measured[k].combined_information
+    again = reintegrate([measured[k] for k in far.tolist()], g[far], a[far])
+    for k, fresh in zip(far.tolist(), again, strict=True):
+        measured[k] = fresh
+    measurement[far], information[far] = measurements(again, s.gravity), combined_informations(again)
     changes = {
         "imu_measurement": measurement,
         "imu_information": information,

@@ -60,13 +60,14 @@ class Result:
     """Robustified chi2 of each edge set by tag, outliers left out."""
     rejected: dict[str, np.ndarray] = field(default_factory=dict)
     """Ids of what was left out, by reason: "behind camera", "chi2" (observations), "imu", "loop",
-    "landmark without inliers", "keyframe without inliers"."""
+    "landmark without inliers" (their places stay as they were), "keyframe without inliers"."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, and "total"."""
     rounds: int = 1
     """Optimizations that ran."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What only some problems have; their docstrings say what."""
+    """What only some problems have; their docstrings say what. Of bundle adjustments "placed anew": ids of
+    landmarks that went astray and were triangulated again."""
     refused: str = ""
     """Why the problem was not solved, in a sentence; the map is as it was."""
     covariance_of: Callable[[list[tuple[str, int]]], Covariances] | None = None

@@ -1,13 +1,15 @@
 """Ranks on a Vulkan device keep all there but what others have to know, and find what one process does."""
 
+import threading
+
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, adjustment, estimates
 
 import graphopt
 from graphopt.distributed import solver
+from graphopt.distributed.communicator import RankError
 from graphopt.distributed.optimize import distributed_rules
-from graphopt.distributed.pcg import iterate
 from graphopt.distributed.resident import ResidentPart
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
@@ -76,34 +78,56 @@ def test_the_same_bits_every_time():
     assert estimates(first) == estimates(second)
 
 
-def test_one_submission_per_iteration(monkeypatch):
-    """Vectors go up, and the product comes down, in one trip; a trial takes four more."""
+@pytest.mark.parametrize("way", ["iterate", "iterate_natively"])
+def test_one_submission_per_iteration(monkeypatch, way):
+    """Vectors go up, and the product comes down, in one trip, in Python and in native code."""
     submitted, iterations = [], []
+    plain = getattr(solver, way)
 
     def counting(comm, own, total, rule):
-        device = own._system.context.device
-        submit = device.submit
-        count = [0]
+        native = own._system.context.device.native
+        before = native.num_submissions
+        iterations.append(plain(comm, own, total, rule))
+        submitted.append(native.num_submissions - before)
+        return iterations[-1]
 
-        def counted(program):
-            count[0] += 1
-            return submit(program)
-
-        device.submit = counted
-        try:
-            number = iterate(comm, own, total, rule)
-        finally:
-            device.submit = submit
-        submitted.append(count[0])
-        iterations.append(number)
-        return number
-
-    monkeypatch.setattr(solver, "iterate", counting)
+    monkeypatch.setattr(solver, way, counting)
+    if way == "iterate":
+        monkeypatch.setattr(solver, "iterates_natively", lambda comm, own: False)
     graphopt.optimize(adjustment(), "lm", 3, comm=None, device="vulkan:0", schur="implicit")
     assert not iterations  # one device alone is no rank
     run_alone("vulkan:0")
     assert iterations and min(iterations) > 3
     assert submitted == [number + 1 for number in iterations]
+
+
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+def test_native_iterations_have_the_bits_of_python(monkeypatch, precision):
+    """Ranks of MPI iterate in Python, threads in native code: the same steps."""
+    options = {"device": DEVICES[2], "schur": "implicit", "precision": precision}
+    first, second = adjustment(), adjustment()
+    natively = graphopt.optimize(first, "lm", 5, **options)
+    monkeypatch.setattr(solver, "iterates_natively", lambda comm, own: False)
+    in_python = graphopt.optimize(second, "lm", 5, **options)
+    assert chi2_of(natively) == chi2_of(in_python)
+    assert estimates(first) == estimates(second)
+
+
+def test_a_rank_that_fails_ends_those_who_wait_for_it_natively(monkeypatch):
+    """Before the first iteration, while the others are in native code: one message, which names it."""
+    plain, lock = solver.iterate_natively, threading.Lock()
+    calls = []
+
+    def failing(comm, own, total, rule):
+        with lock:
+            calls.append(comm.rank)
+        if comm.rank == 1 and calls.count(1) == 2:
+            raise MemoryError("no memory left")
+        return plain(comm, own, total, rule)
+
+    monkeypatch.setattr(solver, "iterate_natively", failing)
+    with pytest.raises(RankError, match="Rank 1: no memory left"):
+        graphopt.optimize(adjustment(), "lm", 5, device=DEVICES[0], schur="implicit")
 
 
 def run_alone(device):

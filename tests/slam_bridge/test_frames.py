@@ -54,17 +54,18 @@ def frame(rng, rig, pose, count=120, pixels=0.5, wrong=0.0):
 def test_pose_with_wrong_matches(rig):
     """30 % wrong: they are named, the pose is right to what the noise allows, on one graph for all frames."""
     rng = np.random.default_rng(0)
-    graph = sb.FrameGraph(rig)
+    graph, kept = sb.FrameGraph(rig), []
     for k in range(4):
         pose = np.asarray(SE3.exp(rng.normal(size=6)).storage)
         seen, bad = frame(rng, rig, pose, count=100 + 150 * (k % 2), wrong=0.3)
         start = perturbed(rng, pose[None], 0.03, 0.05)[0]
         result = sb.pose_optimization(rig, start, seen, graph=graph)
         assert result.is_usable and not result.inliers[bad].any()
-        assert result.inliers[~bad].mean() > 0.9
+        kept.append(result.inliers[~bad])
         found = result.keyframes.world_T_body
         assert np.abs(found[0, :3] - pose[:3]).max() < 0.02
         assert rotation_errors(found, pose[None])[0] < 5e-3
+    assert np.concatenate(kept).mean() > 0.92  # 0.95 by definition of an inlier
 
 
 def test_one_graph_gives_what_a_new_one_gives():

@@ -273,6 +273,11 @@ class Program:
         """Of one run."""
         return len(self._recorded())
 
+    @property
+    def recorded(self) -> list[Any]:
+        """The native programs of one run, in their order."""
+        return [program for _, program in self._recorded()]
+
     def submit(self) -> Running:
         """Start everything; it runs after what was submitted before."""
         device, submissions = self._context.device, self._recorded()

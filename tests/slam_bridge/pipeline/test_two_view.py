@@ -5,7 +5,8 @@ import pytest
 
 from graphopt.geometry import SE3, SO3
 from slam_bridge import Camera
-from slam_bridge.pipeline.two_view import epipolar_angle, rays_of, triangulate, two_views
+from slam_bridge.pipeline.two_view import epipolar_angle, rays_of, two_views
+from slam_bridge.rays import triangulate
 
 CAMERAS = {
     "radtan": Camera(

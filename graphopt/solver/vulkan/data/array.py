@@ -135,6 +135,16 @@ class DeviceArray:
         if self.staging is not self._mapped:
             np.copyto(self._mapped, self.staging, casting="same_kind")
 
+    @property
+    def leaving(self) -> Any:
+        """Mapped buffer of what `record_upload` takes along."""
+        return self._upload_buffer
+
+    @property
+    def arriving(self) -> Any:
+        """Mapped buffer of what `record_download` brings."""
+        return self._readback
+
     def record_upload(self, program: Program) -> None:
         """Commit now, and record the copy into device memory, if one is needed."""
         self.commit()

@@ -1,0 +1,50 @@
+// Ranks that are threads of one process; see graphopt/distributed.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "vulkan/rank_loop.h"
+
+namespace py = pybind11;
+using namespace graphopt::vulkan;
+
+namespace {
+
+using Vector = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+Vector sum(Meeting& meeting, int rank, const Vector& mine) {
+  Vector total(mine.size());
+  double* to = total.mutable_data();
+  const auto count = static_cast<std::size_t>(mine.size());
+  const double* from = mine.data();
+  const py::gil_scoped_release unlocked;
+  meeting.sum(rank, from, to, count);
+  return total;
+}
+
+py::tuple iterate(Meeting& meeting, int rank, const std::vector<std::shared_ptr<Program>>& advance,
+                  const std::shared_ptr<Buffer>& message, const std::shared_ptr<Buffer>& total,
+                  std::uint64_t rows, bool is_double, double tolerance, std::int64_t most, double share,
+                  double worth, std::int64_t patience, double timeout) {
+  const RankLoop loop{advance, message, total, rows, is_double, timeout};
+  RankOutcome outcome;
+  {
+    const py::gil_scoped_release unlocked;
+    outcome = iterate_ranks(meeting, rank, loop, {tolerance, share, worth, most, patience});
+  }
+  return py::make_tuple(outcome.iterations, outcome.is_definite, outcome.seconds_communicating);
+}
+
+}  // namespace
+
+void bind_ranks(py::module_& m) {
+  py::register_exception<MeetingBroken>(m, "MeetingBroken", PyExc_RuntimeError);
+  py::class_<Meeting>(m, "Meeting", "Where ranks that are threads of one process add numbers.")
+      .def(py::init<int>(), py::arg("size"))
+      .def_property_readonly("size", &Meeting::size)
+      .def("sum", &sum, py::arg("rank"), py::arg("values"))
+      .def("abort", &Meeting::abort)
+      .def("iterate", &iterate, py::arg("rank"), py::arg("advance"), py::arg("message"), py::arg("total"),
+           py::arg("rows"), py::arg("is_double"), py::arg("tolerance"), py::arg("most"), py::arg("share"),
+           py::arg("worth"), py::arg("patience"), py::arg("timeout"));
+}

@@ -1,0 +1,90 @@
+#include "vulkan/rank_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+namespace graphopt::vulkan {
+
+namespace {
+
+constexpr std::uint64_t tail = 5;  // numbers behind the rows of a message
+using Clock = std::chrono::steady_clock;
+
+// Numbers in mapped memory, as float64.
+class Numbers {
+ public:
+  Numbers(const std::shared_ptr<Buffer>& buffer, std::uint64_t count, bool is_double, const char* what)
+      : bytes_(buffer->mapped()), is_double_(is_double) {
+    if (bytes_ == nullptr) throw DeviceError(std::string("The ") + what + " is not visible to the host.");
+    if (count * (is_double ? 8 : 4) > buffer->size())
+      throw DeviceError(std::string("The ") + what + " has fewer than " + std::to_string(count) +
+                        " numbers.");
+  }
+  void read(std::vector<double>& to) const {
+    if (is_double_) {
+      std::copy_n(reinterpret_cast<const double*>(bytes_), to.size(), to.begin());
+    } else {
+      std::copy_n(reinterpret_cast<const float*>(bytes_), to.size(), to.begin());
+    }
+  }
+  void write(const double* from, std::uint64_t count, std::uint64_t first) const {
+    if (is_double_) {
+      std::copy_n(from, count, reinterpret_cast<double*>(bytes_) + first);
+    } else {
+      std::transform(from, from + count, reinterpret_cast<float*>(bytes_) + first,
+                     [](double value) { return static_cast<float>(value); });
+    }
+  }
+
+ private:
+  char* bytes_;
+  bool is_double_;
+};
+
+void run(const RankLoop& loop) {
+  std::vector<std::unique_ptr<Ticket>> tickets;
+  for (const auto& program : loop.advance) tickets.push_back(std::make_unique<Ticket>(program));
+  for (const auto& ticket : tickets) ticket->wait(loop.timeout_s);
+}
+
+}  // namespace
+
+RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const RankRule& rule) {
+  const Numbers message(loop.message, loop.rows + tail, loop.is_double, "message of a rank");
+  const Numbers sums(loop.total, loop.rows + 2, loop.is_double, "sum of the ranks");
+  std::vector<double> mine(loop.rows + tail), total(mine.size());
+  RankOutcome outcome;
+  double gamma = 0.0, alpha = 0.0, gain = 0.0, total_gain = 0.0, threshold = 0.0;
+  for (std::int64_t& number = outcome.iterations;; ++number) {
+    message.read(mine);
+    const Clock::time_point start = Clock::now();
+    meeting.sum(rank, mine.data(), total.data(), total.size());
+    outcome.seconds_communicating += std::chrono::duration<double>(Clock::now() - start).count();
+    const double* end = total.data() + loop.rows;
+    const double before = gamma, delta = end[2] + end[3];
+    gamma = end[0] + end[1];
+    outcome.is_definite = end[4] == 0.0 && std::isfinite(gamma);
+    if (!outcome.is_definite) return outcome;
+    if (number == 0) threshold = rule.tolerance * gamma;
+    const double enough = std::max(rule.share * total_gain, rule.worth);
+    const bool is_enough = number >= rule.patience && static_cast<double>(number) * gain < enough;
+    if (!(gamma > threshold) || number >= rule.most || is_enough) return outcome;
+    const double beta = number > 0 ? gamma / before : 0.0;
+    const double curvature = number > 0 ? delta - beta * gamma / alpha : delta;
+    if (!(curvature > 0.0)) {  // not definite, or not finite
+      outcome.is_definite = number > 0;
+      return outcome;
+    }
+    alpha = gamma / curvature;
+    gain = alpha * gamma;
+    total_gain += gain;
+    const double scalars[2] = {alpha, beta};
+    sums.write(total.data(), loop.rows, 0);
+    sums.write(scalars, 2, loop.rows);
+    run(loop);
+  }
+}
+
+}  // namespace graphopt::vulkan

@@ -1,0 +1,42 @@
+// Conjugate gradients of ranks that are threads with a device each, without Python between the iterations.
+//
+//   while not done:  message of the device -> sum over the ranks -> alpha, beta -> next submission
+//
+// The iteration and its stop rule are those of graphopt/distributed/pcg.py, number for number; what a
+// submission does is recorded by graphopt/distributed/resident.py.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "vulkan/meeting.h"
+#include "vulkan/program.h"
+
+namespace graphopt::vulkan {
+
+// See StopRule of graphopt/distributed/pcg.py.
+struct RankRule {
+  double tolerance, share, worth;
+  std::int64_t most, patience;
+};
+
+struct RankLoop {
+  std::vector<std::shared_ptr<Program>> advance;  // submissions of an iteration, in their order
+  std::shared_ptr<Buffer> message;  // `rows` numbers, then r's and s'w as two numbers each, and failures
+  std::shared_ptr<Buffer> total;    // `rows` sums, then alpha and beta
+  std::uint64_t rows = 0;
+  bool is_double = true;  // what the buffers hold: float64 or float32
+  double timeout_s = 60.0;
+};
+
+struct RankOutcome {
+  std::int64_t iterations = 0;
+  bool is_definite = true;
+  double seconds_communicating = 0.0;
+};
+
+// Collective. The first message is there; the last sum is not taken to the device.
+RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const RankRule& rule);
+
+}  // namespace graphopt::vulkan
