@@ -105,7 +105,7 @@ def submissions(monkeypatch, call):
 
 @pytest.mark.parametrize("options", [{}, {"linear_solver": "pcg", "schur": "implicit"}])
 def test_what_is_begun_is_used(options, monkeypatch):
-    """A call with other estimates begins with the first trial, and submits no more than one that begins none."""
+    """A call with other estimates begins with its first trial, and submits no more than without."""
     counts, begun = [], []
     begin = DampedSystem.begin
     monkeypatch.setattr(DampedSystem, "begin", lambda self, *trial: begun.append(1) or begin(self, *trial))
