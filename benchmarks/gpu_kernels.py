@@ -8,11 +8,14 @@ the call has left, with the conjugate gradients' state set to running. Counted:
 
     bytes       every array that a launch reads or writes, once, whatever is read again
     operations  of the generated kernels, as their generator counts them; a multiply-add is 2
-    words       scattered reads of 16 bytes: the records of an edge's other vertices
+    records     of an edge's other vertices, each fetched from anywhere in its array
     floor       the longest of bytes / bandwidth, operations / rate, and an empty dispatch, as measured by
-                `graphopt.device.figures`; words / rate is beside it: neighbouring edges may share records
+                `graphopt.device.figures`
+    gathers     records / the rate at which this device fetches records of that size, each lane another one,
+                from a table of that size (`records_per_second`): what neighbouring edges share costs less
 
-The printed share is floor over time. Ten kernels with the most time of the call are printed.
+The printed shares are floor over time, and the longer of floor and gathers over time, which may exceed 1. Ten
+kernels with the most time of the call are printed; before them the rates for records of 24 to 160 bytes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -32,7 +36,7 @@ from device_resident import graph_of
 import graphopt
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.device import open_device
-from graphopt.device.figures import DeviceFigures, device_figures
+from graphopt.device.figures import device_figures, records_per_second
 from graphopt.device.protocol import Precision
 from graphopt.solver.vulkan.program import Context, Launch, Program
 
@@ -40,6 +44,10 @@ WIDEST = 9
 """Numbers per row of a block that a vector kernel reads, at most."""
 _SUMS = ("values", "b", "y")
 _SORTED = re.compile(r"\.(?:linearize|packed_rows|packed_tiles|packed_solve|schur)(\d+)")
+RECORDS = (2, 3, 4, 9, 10)
+"""Words of 16 bytes."""
+TABLES = (1 << 18, 1 << 24, 1 << 29)
+"""Bytes: what one multiprocessor's cache may hold, what all of a GPU's does, and what none does."""
 _PAIRS, _REPEATS = 20, 5  # launches in a program, and programs
 
 
@@ -120,18 +128,35 @@ def items_of(kind: Kind, num_edges: int) -> int:
     return num_edges if "rows" in kind.buffers else kind.params.get("num_rows", num_edges)
 
 
-def words_of(kind: Kind, num_edges: int, rows: dict[int, int]) -> float:
-    """Scattered reads of a launch over edges. rows: vertices by slot."""
+def gathers_of(kind: Kind, rows: dict[int, int]) -> list[tuple[int, int]]:
+    """Words of 16 bytes, and bytes of the array, of the records that an edge of a launch gathers.
+
+    rows: vertices by slot.
+    """
     if kind.kernel is None or "rows" not in kind.buffers:
-        return 0.0
+        return []
     own = _SORTED.search(kind.name)
     skipped = int(own[1]) if own else -1
-    found = 0.0
+    found = []
     for name, buffer in kind.buffers.items():
         record = re.fullmatch(r"(?:estimate|packed|narrow)(\d)", name)
         if record and int(record[1]) != skipped:
-            found += num_edges * -(-buffer.size // rows[int(record[1])] // 16)
+            found.append((buffer.size // rows[int(record[1])] // 16, buffer.size))
     return found
+
+
+@cache
+def seconds_per_record(device: Any, num_words: int, table_bytes: int) -> float:
+    """Of a scattered one."""
+    return 1.0 / records_per_second(device, num_words, table_bytes)
+
+
+def print_records(device: Any) -> None:
+    """Rates for records of some sizes from tables that caches hold, and from one that they do not."""
+    for table_bytes in TABLES:
+        rates = {16 * words: 1.0 / seconds_per_record(device, words, table_bytes) for words in RECORDS}
+        listed = ", ".join(f"{size} bytes {1e-9 * rate:.3g}" for size, rate in rates.items())
+        print(f"10^9 records per second from {table_bytes / 2**20:.2f} MiB: {listed}", flush=True)
 
 
 def milliseconds(device: Any, launch: Launch, status: Any) -> float:
@@ -177,12 +202,15 @@ def table(device: Any, calls: Calls) -> list[Row]:
 
 
 def report(
-    rows: list[Row], figures: DeviceFigures, precision: Precision, num_edges: int, slots: dict[int, int]
+    rows: list[Row], device: Any, precision: Precision, num_edges: int, slots: dict[int, int], total: float
 ) -> None:
-    """Print the table. slots: vertices by slot."""
-    total = sum(row.count * row.ms for row in rows)
-    print("| kernel | launches | ms each | of all time | MB | M operations | floor ms | share | words ms |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    """Print the table. slots: vertices by slot. total: milliseconds of all kernels."""
+    figures = device_figures(device)
+    print(
+        "| kernel | launches | ms each | of all time | MB | M operations | floor ms | share | gathers ms | "
+        "share with gathers |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         kind, kernel = row.kind, row.kind.kernel
         used: Any = precision if kernel is None else kernel.precision
@@ -190,10 +218,12 @@ def report(
         flops = 0.0 if kernel is None else float(kernel.flops * items_of(kind, num_edges))
         computing = flops / figures.flops(used) if flops else 0.0
         floor = 1e3 * max(nbytes / figures.bytes_per_second, computing, figures.dispatch_seconds)
-        words = 1e3 * words_of(kind, num_edges, slots) / figures.gathers_per_second
+        gathers = sum(seconds_per_record(device, *one) for one in gathers_of(kind, slots))
+        gathering = 1e3 * num_edges * gathers
         print(
             f"| {kind.name} | {row.count} | {row.ms:.4f} | {row.count * row.ms / total:.0%} | "
-            f"{1e-6 * nbytes:.1f} | {1e-6 * flops:.0f} | {floor:.4f} | {floor / row.ms:.0%} | {words:.4f} |",
+            f"{1e-6 * nbytes:.1f} | {1e-6 * flops:.0f} | {floor:.4f} | {floor / row.ms:.0%} | "
+            f"{gathering:.4f} | {max(floor, gathering) / row.ms:.0%} |",
             flush=True,
         )
 
@@ -227,7 +257,8 @@ def main() -> None:
         f"{1e-9 * figures.gathers_per_second:.0f} G words/s, {1e6 * figures.dispatch_seconds:.1f} us each"
     )
     sizes = dict(enumerate(len(vertex_set) for vertex_set in graph.vertex_sets))
-    report(rows[: arguments.most], figures, precision, len(graph.edge_sets[0]), sizes)
+    print_records(device)
+    report(rows[: arguments.most], device, precision, len(graph.edge_sets[0]), sizes, in_kernels)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ layout(constant_id = 2) const uint DAMPED = 1;  // 0: A without D
 layout(constant_id = 3) const uint SPARE = 0;  // 1: there are blocks B
 PARAMETERS(uint first_block; uint num_blocks;)
 INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3 + SPARE): offsets of A in values, D in damping, inverse, B
+#define COLUMNS (3 + SPARE)
+#include "block_places.glsl"
 LARGE_INPUT(1, values)      // column-major blocks
 INPUT(2, real, damping)     // (dim,)
 LARGE_OUTPUT(3, inverse)    // column-major blocks, both triangles
@@ -63,19 +65,19 @@ void main() {
   const uint team = LANE / DIM, row = LANE % DIM;
   const uint block = WORKGROUP * TEAMS + team;
   const bool busy = team < TEAMS && block < push.num_blocks;
-  const uint base = team * AREA, entry = (3 + SPARE) * (push.first_block + (busy ? block : 0));
+  const uint base = team * AREA, k = push.first_block + (busy ? block : 0);
   if (busy) {
-    const uint source = blocks.at[entry];
+    const uint source = block_place(k, 0, AREA);
     for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(values, source, row + DIM * c);
-    if (DAMPED != 0) factor[base + row + DIM * row] += damping.at[blocks.at[entry + 1] + row];
+    if (DAMPED != 0) factor[base + row + DIM * row] += damping.at[block_place(k, 1, DIM) + row];
   }
   bool is_definite = factorize(busy, base, row);
   if (SPARE != 0) {
     const bool again = busy && !is_definite;
     if (again) {
-      const uint source = blocks.at[entry + 3];
+      const uint source = block_place(k, 3, AREA);
       for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(spare, source, row + DIM * c);
-      factor[base + row + DIM * row] += damping.at[blocks.at[entry + 1] + row];
+      factor[base + row + DIM * row] += damping.at[block_place(k, 1, DIM) + row];
     }
     if (again) is_definite = true;
     if (!factorize(again, base, row)) is_definite = false;
@@ -91,7 +93,7 @@ void main() {
   }
   barrier();
   if (busy) {
-    const uint target = blocks.at[entry + 2];
+    const uint target = block_place(k, 2, AREA);
     for (uint c = 0; c < DIM; ++c) {
       accumulator s = sum_zero();
       for (uint k = max(row, c); k < DIM; ++k) {

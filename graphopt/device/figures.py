@@ -6,6 +6,8 @@
     dispatch     one small dispatch with its barrier
     submission   an empty submission and the wait for it
 
+`records_per_second` measures another one when it is asked: whole records, each invocation others.
+
 Each is the best of a few repetitions. Before, the device computes until it gets no faster: clocks rise under
 load, by four times on an H200 that was idle.
 """
@@ -147,6 +149,24 @@ def _gather_program(device: Any, count: int) -> tuple[Any, float]:
     recorder = device.record().fill(table).barrier().timestamp()
     recorder.dispatch(kernel, (table, y), (_GATHER_TABLE - 1,), count // _WORKGROUP).barrier()
     return recorder.timestamp().finish(), 8.0 * count
+
+
+def records_per_second(device: Any, num_words: int, table_bytes: int) -> float:
+    """Records of so many words of 16 bytes that scattered invocations fetch from a table of this size.
+
+    Measured anew each time, on the clocks that the device runs on now. It bounds kernels over edges, whose
+    records of other vertices lie all over; what their lanes share or have next to each other costs less.
+    """
+    num_records = max(1, table_bytes // (_WORD * num_words))
+
+    def make(device: Any, count: int) -> tuple[Any, float]:
+        kernel = device.shader("measure_records", "mixed", 2, 1, {0: _WORKGROUP, 1: num_words})
+        table, y = device.allocate(_WORD * num_words * num_records), device.allocate(4 * count)
+        recorder = device.record().fill(table).barrier().timestamp()
+        recorder.dispatch(kernel, (table, y), (num_records,), count // _WORKGROUP).barrier()
+        return recorder.timestamp().finish(), 4.0 * count
+
+    return _rate(device, make, 1 << 12)
 
 
 def _dispatch_seconds(device: Any) -> float:

@@ -80,7 +80,9 @@ class ResidentPart(RankPart):
         system = self.solver.system
         nbytes = self.kept_dim * system.context.real.itemsize
         program.copy(system.equations.b, self._sums.buffer, nbytes)
-        program.copy(system.diagonal_buffer, self._sums.buffer, nbytes, 0, nbytes).barrier()
+        diagonal = system.context.reals(self.kept_dim)
+        program.step([system.diagonal_launch(diagonal, self.kept_dim)])
+        program.copy(diagonal, self._sums.buffer, nbytes, 0, nbytes).barrier()
         self._sums.record_download(program)
 
 

@@ -3,7 +3,10 @@
 #ifndef GRAPHOPT_WORDS_GLSL
 #define GRAPHOPT_WORDS_GLSL
 
-// A word has four reals. AT(name, first, i) reaches them also past 4 GiB.
-#define WORDS(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, packed_word, REAL_SHIFT + 2, 16, name)
+#ifndef WORD_SHIFT
+#define WORD_SHIFT 4  // of 16 bytes: what one load brings
+#endif
+// AT(name, first, i) reaches words also past 4 GiB.
+#define WORDS(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, packed_word, WORD_SHIFT, 16, name)
 
 #endif

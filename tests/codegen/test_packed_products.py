@@ -51,7 +51,7 @@ class Products:
     def packed(self, k):
         """Packed records of a slot."""
         vertex = self.case.type.vertices[k]
-        stride = packed_record_dim(vertex.storage_dim, vertex.tangent_dim)
+        stride = packed_record_dim(vertex.storage_dim, vertex.tangent_dim, self.runner.arithmetic)
         records = np.zeros((len(self.case.estimates[k]), stride), self.runner.real)
         records[:, : vertex.storage_dim] = self.case.estimates[k]
         records[:, vertex.storage_dim : vertex.storage_dim + vertex.tangent_dim] = self.vectors[k]

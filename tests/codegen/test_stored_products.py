@@ -49,7 +49,9 @@ class Stored(Products):
         if self.holds_estimate[k]:
             return records
         vertex = self.case.type.vertices[k]
-        x = np.zeros((len(records), packed_record_dim(0, vertex.tangent_dim)), records.dtype)
+        x = np.zeros(
+            (len(records), packed_record_dim(0, vertex.tangent_dim, self.runner.arithmetic)), records.dtype
+        )
         x[:, : vertex.tangent_dim] = records[:, vertex.storage_dim :][:, : vertex.tangent_dim]
         return x
 

@@ -23,12 +23,12 @@ from graphopt.codegen.gpu.cuts import Balance, Reads, Split, Use, best_split, ch
 from graphopt.codegen.gpu.kept_cuts import kept
 from graphopt.codegen.gpu.kernel import closed_choices
 from graphopt.codegen.gpu.layout import EdgeSignature
-from graphopt.codegen.gpu.packed_products import Recomputed, packed_record_dim
+from graphopt.codegen.gpu.packed_products import Recomputed, words_of
+from graphopt.codegen.gpu.product_shapes import word_dim
 from graphopt.codegen.gpu.programs import explicit_product_program, product_program, vector_names
 from graphopt.codegen.gpu.stored_products import StoredProduct
 
 _WORD = 16  # bytes of a scattered read
-_WIDE_READS = 2  # scattered reads per packed word of four float64
 
 
 @dataclass(frozen=True)
@@ -122,16 +122,16 @@ def reads_of(product: Recomputed, balance: Balance, shares: bool) -> Reads:
     """Where a product's inputs come from."""
     signature, slot = product.signature, product.slot
     is_double = product.arithmetic == "double"
-    reads_per_word = _WIDE_READS if is_double else 1
+    dim = word_dim(product.arithmetic)
     words: dict[str, tuple[tuple[str, int], ...]] = {}
     for k, vertex in enumerate(signature.edge_type.vertices):
         if k == slot:
             continue  # neighbours have the same one
-        alone = packed_record_dim(0, vertex.tangent_dim) // 4
-        first, last = vertex.storage_dim // 4, (vertex.storage_dim + vertex.tangent_dim - 1) // 4
-        longer = (f"record{k}", reads_per_word * max(last + 1 - first - alone, 0))
+        alone = words_of(0, vertex.tangent_dim, product.arithmetic)
+        first, last = vertex.storage_dim // dim, (vertex.storage_dim + vertex.tangent_dim - 1) // dim
+        longer = (f"record{k}", max(last + 1 - first - alone, 0))
         for i, load in enumerate(product.loads[k]):
-            own = () if i // 4 >= first else ((f"word{k}_{i // 4}", reads_per_word),)
+            own = () if i // dim >= first else ((f"word{k}_{i // dim}", 1),)
             words[load.name] = (longer, *own)
     return Reads(
         number_bytes=8 if is_double else 4,

@@ -17,7 +17,7 @@ from graphopt.codegen.gpu.expression_cuts import ViewCut, moving_values
 from graphopt.codegen.gpu.inputs import ROWS, edge_loads, numbers_of_edges, record_buffer
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, closed_choices, edge_body
 from graphopt.codegen.gpu.layout import EdgeSignature
-from graphopt.codegen.gpu.packed_products import Recomputed, check_product, packed_record_dim
+from graphopt.codegen.gpu.packed_products import Recomputed, check_product, words_of
 from graphopt.codegen.gpu.product_shapes import Loop
 from graphopt.codegen.gpu.stored_products import compose_store, stored_lines
 
@@ -94,8 +94,9 @@ class ExpressionProduct(Recomputed):
         return super().first_of_x(k) if self._holds_estimate[k] else 0
 
     def stride(self, k: int) -> int:
-        """Words of four numbers per packed record of slot k."""
-        return packed_record_dim(self.first_of_x(k), self.signature.edge_type.vertices[k].tangent_dim) // 4
+        """Words per packed record of slot k."""
+        tangent_dim = self.signature.edge_type.vertices[k].tangent_dim
+        return words_of(self.first_of_x(k), tangent_dim, self.arithmetic)
 
     def reads_estimate(self, k: int) -> bool:
         """Whether estimates of slot k are read."""

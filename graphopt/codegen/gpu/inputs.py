@@ -74,8 +74,12 @@ def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = 
         *(["width"] if signature.kernel else []),
     ]
     number_kind, buffer = ("real", "data_narrow") if narrow else ("wide", "data")
-    expression = f"BLOCKED({buffer}, e, %, {signature.num_data})"
-    groups.append([Load(x, number_kind, expression.replace("%", str(i))) for i, x in enumerate(data)])
+    edge, needs = "e", ""
+    if signature.shares_data:
+        buffer, edge = f"shared_{buffer}", "shared_edge"
+        needs = "const uint shared_edge = AT(data_place, e, 0);"
+    expression = f"BLOCKED({buffer}, {edge}, %, {signature.num_data})"
+    groups.append([Load(x, number_kind, expression.replace("%", str(i)), needs) for i, x in enumerate(data)])
     return groups
 
 
@@ -93,7 +97,16 @@ def declare_inputs(interface: Interface, signature: EdgeSignature) -> None:
         name = record_buffer(signature, k, False)
         interface.add(name, f"FAR_RECORDS(%, wide2, {name})")
     interface.add("rows", ROWS)
-    interface.add("data", numbers_of_edges("data"))
+    declare_data(interface, signature, "data")
+
+
+def declare_data(interface: Interface, signature: EdgeSignature, name: str) -> None:
+    """Measurements, information and widths, wide as `data` or as `data_narrow`."""
+    if signature.shares_data:
+        interface.add(f"shared_{name}", numbers_of_edges(name).replace(name, f"shared_{name}"))
+        interface.add("data_place", "FAR_INPUT(%, uint, 2, data_place)")
+    else:
+        interface.add(name, numbers_of_edges(name))
 
 
 ROWS = "FAR_INPUT(%, uint, 2, rows)"

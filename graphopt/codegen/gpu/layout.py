@@ -36,6 +36,8 @@ class EdgeSignature:
     """"full", "diagonal" or "identity"."""
     kernel: int = 0
     """Number of the robust kernel, 0: none."""
+    shares_data: bool = False
+    """`data` is another view's; `data_place` has where an edge is in that."""
 
     @property
     def arity(self) -> int:
@@ -79,6 +81,7 @@ _KEYWORDS = {
     "datum",
     "moved",
     "entry",
+    "shared_edge",
 }
 
 

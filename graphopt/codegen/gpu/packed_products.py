@@ -3,7 +3,7 @@
 What limits such a product on a GPU is the number of cache lines that each edge fetches from its vertices. So
 a vertex's estimate and its part of x lie in one *packed record* of 16-byte words, in the type `real`:
 
-    storage_dim numbers of the estimate, tangent_dim numbers of x, filled up to a multiple of four
+    storage_dim numbers of the estimate, tangent_dim numbers of x, filled up to whole words
 
 The Jacobians are computed anew in each product; `stored_products` reads them instead. The shapes of the
 kernels are in `product_shapes`.
@@ -20,15 +20,22 @@ from graphopt.codegen.glsl import Arithmetic, write
 from graphopt.codegen.gpu.inputs import (
     ROWS,
     Load,
+    declare_data,
     edge_loads,
     load_lines,
-    numbers_of_edges,
     record_buffer,
     row_of,
 )
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.product_shapes import COMPONENTS, EdgeProduct, Loop, rows_kernel, tiles_kernel
+from graphopt.codegen.gpu.product_shapes import (
+    COMPONENTS,
+    EdgeProduct,
+    Loop,
+    rows_kernel,
+    tiles_kernel,
+    word_dim,
+)
 from graphopt.codegen.gpu.programs import (
     explicit_product_program,
     guide_names,
@@ -39,9 +46,10 @@ from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
 
 
-def packed_record_dim(storage_dim: int, tangent_dim: int) -> int:
+def packed_record_dim(storage_dim: int, tangent_dim: int, arithmetic: Arithmetic) -> int:
     """Numbers of a packed record; storage_dim 0: of x alone."""
-    return -(-(storage_dim + tangent_dim) // 4) * 4
+    word = word_dim(arithmetic)
+    return -(-(storage_dim + tangent_dim) // word) * word
 
 
 @cache
@@ -82,17 +90,25 @@ def check_product(signature: EdgeSignature, slot: int, sources: Sequence[int]) -
         )
 
 
-def read_words(name: str, k: int, stride: int, places: Mapping[str, int]) -> list[str]:
+def words_of(storage_dim: int, tangent_dim: int, arithmetic: Arithmetic) -> int:
+    """Words of a packed record."""
+    return packed_record_dim(storage_dim, tangent_dim, arithmetic) // word_dim(arithmetic)
+
+
+def read_words(
+    name: str, k: int, stride: int, places: Mapping[str, int], arithmetic: Arithmetic
+) -> list[str]:
     """Text that reads the words of record `{name}_row` of packed{k} that hold these values, and names them.
 
     places: place in the record by the name of a value.
     """
+    dim = word_dim(arithmetic)
     lines = [
         f"const packed_word {name}_w{word} = AT(packed{k}, {name}_row * {stride}, {word});"
-        for word in sorted({place // 4 for place in places.values()})
+        for word in sorted({place // dim for place in places.values()})
     ]
     return lines + [
-        f"const real {value} = {name}_w{place // 4}.{COMPONENTS[place % 4]};"
+        f"const real {value} = {name}_w{place // dim}.{COMPONENTS[place % dim]};"
         for value, place in places.items()
     ]
 
@@ -175,9 +191,9 @@ class Recomputed:
         return self.signature.edge_type.vertices[k].storage_dim
 
     def stride(self, k: int) -> int:
-        """Words of 16 bytes (32 in double) per packed record of slot k."""
+        """Words per packed record of slot k."""
         vertex = self.signature.edge_type.vertices[k]
-        return packed_record_dim(vertex.storage_dim, vertex.tangent_dim) // 4
+        return words_of(vertex.storage_dim, vertex.tangent_dim, self.arithmetic)
 
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
@@ -190,8 +206,7 @@ class Recomputed:
             interface.add(name, f"FAR_RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
         interface.add("rows", ROWS)
         if self.uses_data():
-            name = "data_narrow" if narrow else "data"
-            interface.add(name, numbers_of_edges(name))
+            declare_data(interface, self.signature, "data_narrow" if narrow else "data")
         interface.add("status", "INPUT(%, uint, status)")
 
     def uses_data(self) -> bool:
@@ -228,7 +243,7 @@ class Recomputed:
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
         wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
-        return read_words(self.names[k], k, self.stride(k), wanted)
+        return read_words(self.names[k], k, self.stride(k), wanted, self.arithmetic)
 
     def reads(self, used: set[str], without: int | None = None) -> list[str]:
         """Text that reads the used inputs of edge e."""

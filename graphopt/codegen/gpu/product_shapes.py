@@ -90,7 +90,7 @@ class EdgeProduct(Protocol):
         ...
 
     def stride(self, k: int) -> int:
-        """Words of four numbers per packed record of slot k."""
+        """Words per packed record of slot k."""
         ...
 
     def first_of_x(self, k: int) -> int:
@@ -194,9 +194,14 @@ def _zero_sums(count: int) -> list[str]:
     return [f"real sum[{count}];", f"[[unroll]] for (uint k = 0; k < {count}; ++k) sum[k] = ZERO;"]
 
 
+def word_dim(arithmetic: Arithmetic) -> int:
+    """Numbers of a word of 16 bytes."""
+    return 2 if arithmetic == "double" else 4
+
+
 def packed_word(arithmetic: Arithmetic) -> str:
     """Macro: the type of a word of a packed record."""
-    return f"#define packed_word {'dvec4' if arithmetic == 'double' else 'vec4'}"
+    return f"#define packed_word {'dvec2' if arithmetic == 'double' else 'vec4'}"
 
 
 PRODUCT_INCLUDES = [
@@ -257,7 +262,7 @@ def solve_destination(product: EdgeProduct, record: str, records: str) -> list[s
     ]
     write_x = []
     for i in range(dim):
-        word, component = divmod(product.first_of_x(product.slot) + i, 4)
+        word, component = divmod(product.first_of_x(product.slot) + i, word_dim(product.arithmetic))
         write_x.append(f"AT({records}, record, {word}).{COMPONENTS[component]} = -solved_{i};")
     return [*solve, f"const uint record = {record};", *write_x]
 

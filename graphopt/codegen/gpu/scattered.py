@@ -32,7 +32,7 @@ from graphopt.codegen.gpu.edge_kernels import (
 from graphopt.codegen.gpu.inputs import Load, declare_inputs, describe_type, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.product_shapes import COMPONENTS, packed_word
+from graphopt.codegen.gpu.product_shapes import COMPONENTS
 from graphopt.codegen.gpu.programs import (
     SymbolicEdge,
     compile_program,
@@ -41,7 +41,13 @@ from graphopt.codegen.gpu.programs import (
     vertex_sums,
 )
 from graphopt.codegen.gpu.segments import TILE_START, tile_sums
-from graphopt.codegen.gpu.stored_products import Entry, StoredEntries, assign_entries, shorter_entries
+from graphopt.codegen.gpu.stored_products import (
+    Entry,
+    StoredEntries,
+    assign_entries,
+    shorter_entries,
+    stored_numbers,
+)
 from graphopt.codegen.program import Program
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import Expr, const, make, var
@@ -59,6 +65,8 @@ class Scattered:
     """Slots with optimized vertices."""
     pairs: Pairs
     """Slots of the off-diagonal blocks that are stored."""
+    has_sums: bool = False
+    """Records hold sums in any case."""
 
     def record_dim(self) -> int:
         """Numbers of a record, filled up to whole words."""
@@ -68,6 +76,8 @@ class Scattered:
 @cache
 def record_layout(own: Scattered) -> StoredEntries:
     """What a record holds: the outputs of `record_program`, the shorter of both kinds."""
+    if own.has_sums:
+        return stored_numbers(_assignment(own, False), False)
     return shorter_entries(lambda has_factors: _assignment(own, has_factors))
 
 
@@ -286,7 +296,8 @@ def _taken(own: Scattered, slots: tuple[int, ...], entries: Sequence[Expr]) -> l
 
 
 def _macros(arithmetic: Arithmetic) -> list[str]:
-    return [packed_word(arithmetic), '#include "words.glsl"']
+    word, shift = ("dvec4", 5) if arithmetic == "double" else ("vec4", 4)
+    return [f"#define packed_word {word}", f"#define WORD_SHIFT {shift}", '#include "words.glsl"']
 
 
 def _name(own: Scattered, kind: str) -> str:

@@ -31,7 +31,7 @@ from graphopt.codegen.gpu.inputs import (
 )
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, EdgeSignature, argument_names, numbered
-from graphopt.codegen.gpu.packed_products import check_product, packed_record_dim, read_words
+from graphopt.codegen.gpu.packed_products import check_product, read_words, words_of
 from graphopt.codegen.gpu.product_shapes import EdgeProduct, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import blocks_program, factors_program, guide_names
 from graphopt.codegen.program import Program
@@ -81,11 +81,11 @@ def assign_entries(signature: EdgeSignature, program: Program, guided: Sequence[
 
 def shorter_entries(assignment_of: Callable[[bool], Assignment]) -> StoredEntries:
     """Of two ways to store an edge, factors or not, the one with fewer numbers."""
-    both = [_entries(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
+    both = [stored_numbers(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
     return min(both, key=lambda one: one.count)
 
 
-def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
+def stored_numbers(assignment: Assignment, has_factors: bool) -> StoredEntries:
     """Find constants, and numbers that are there twice."""
     negated = {s.targets[0]: s.sources[0] for s in assignment.statements if s.operation == "NEG"}
     places: dict[str, tuple[int, int]] = {}
@@ -236,7 +236,7 @@ class StoredProduct:
             wanted = {f"x{t}_{j}": self.first_of_x(t) + j for j in range(self._dim(t)) if f"x{t}_{j}" in used}
             if wanted:
                 lines.append(f"const uint {names[t]}_row = {row_of('e', t, self.signature)};")
-                lines += read_words(names[t], t, self.stride(t), wanted)
+                lines += read_words(names[t], t, self.stride(t), wanted, self.arithmetic)
         count = self.layout.count
         lines += stored_lines(count, {k: f"entry_{k}" for k in range(count) if f"entry_{k}" in used})
         add = [f"sum[{k}] += {terms.outputs[name]};" for k, name in enumerate(self.sums)]
@@ -247,8 +247,8 @@ class StoredProduct:
         return self.signature.edge_type.vertices[k].storage_dim if self.holds_estimate[k] else 0
 
     def stride(self, k: int) -> int:
-        """Words of four numbers per packed record of slot k."""
-        return packed_record_dim(self.first_of_x(k), self._dim(k)) // 4
+        """Words per packed record of slot k."""
+        return words_of(self.first_of_x(k), self._dim(k), self.arithmetic)
 
 
 def _blocks(product: StoredProduct) -> Body:

@@ -50,7 +50,7 @@ from graphopt.solver.vulkan.plan.choice import (
 )
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
-from graphopt.solver.vulkan.program import Context, Program, Running, in_thread
+from graphopt.solver.vulkan.program import ACCUMULATOR_BYTES, Context, Program, Running, in_thread
 from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 from graphopt.solver.vulkan.schedules.interpreter import make_device_linearizer
 from graphopt.solver.working import WorkingEstimates
@@ -162,6 +162,8 @@ class ResidentBlockSolver:
         self._linearizing: Running | None = None
         self._brought = time.perf_counter()
         self._ahead: Ahead | None = None
+        self._sums_back: dict[tuple[int, int], Any] = {}
+        """Of chi2 by vertex, begun ahead, by group and slot."""
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
 
@@ -268,21 +270,24 @@ class ResidentBlockSolver:
         number, current = self.structure.groups.index(group), self._estimates.current
         if slot not in self._linearizer.edges[number].views:
             self._prepared.result()
-        sums = self._linearizer.sums_by_vertex(number, slot)
-        if sums is None:
+        views = self._linearizer.edges[number].views
+        if slot not in views or not self._linearizer.sums_by_vertex:
             self.finish()
             return None
+        view = views[slot].view
         ahead = None if self._ahead is None else self._ahead.take_sums(current, number, slot)
         if ahead is None:
-            self._run(("sums", current, number, slot), self._record_sums, current, number, slot)
+            sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
+            self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
+            words = self.device.download(sums, WIDE, view.num_destinations)
         else:
             ahead.wait(self.system.device_seconds)
-        found = unpack_wide(sums.downloaded, self.precision == "double")
-        view = self._linearizer.edges[number].views[slot].view
+            words = self._sums_back[number, slot].array(WIDE, 0, view.num_destinations)
+        found = unpack_wide(words, self.precision == "double")
         return found if view.long is None else found[np.argsort(view.blocks)]
 
-    def _record_sums(self, program: Program, version: int, number: int, slot: int) -> None:
-        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot)
+    def _record_sums(self, program: Program, version: int, number: int, slot: int, sums: Any) -> None:
+        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot, sums)
 
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
@@ -338,12 +343,21 @@ class ResidentBlockSolver:
             ahead.chi2 = self._program(("chi2", current), self._record_chi2, current).submit()
         for group, slot in looks:
             number = self.structure.groups.index(group)
-            if self._linearizer.sums_by_vertex(number, slot) is not None:
-                key = "sums", current, number, slot
-                program = self._program(key, self._record_sums, current, number, slot)
+            if slot in self._linearizer.edges[number].views and self._linearizer.sums_by_vertex:
+                key = "sums ahead", current, number, slot
+                program = self._program(key, self._record_sums_ahead, current, number, slot)
                 ahead.sums[number, slot] = program.submit()
         self._submit_linearize()
         ahead.is_linearized = True
+
+    def _record_sums_ahead(self, program: Program, version: int, number: int, slot: int) -> None:
+        """With their way to the host: scratch is others' by the time they are asked for."""
+        nbytes = self._linearizer.edges[number].views[slot].view.num_destinations * ACCUMULATOR_BYTES
+        if (number, slot) not in self._sums_back:
+            self._sums_back[number, slot] = self.device.allocate(nbytes, "readback")
+        sums = self.system.scratch(nbytes)
+        self._record_sums(program, version, number, slot, sums)
+        program.copy(sums, self._sums_back[number, slot], nbytes)
 
     def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
         """After `begin`: start the first trial, with the damping that is likely at this chi2; None: not."""

@@ -13,6 +13,7 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 #define packed_word vec4
+#define WORD_SHIFT 4
 #include "words.glsl"
 PARAMETERS(uint num_edges;)
 FAR_RECORDS(0, wide2, estimate0)

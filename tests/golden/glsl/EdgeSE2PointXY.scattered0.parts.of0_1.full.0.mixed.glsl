@@ -13,6 +13,7 @@
 #include "generated.glsl"
 #include "generated_math.glsl"
 #define packed_word vec4
+#define WORD_SHIFT 4
 #include "words.glsl"
 PARAMETERS(uint num_tiles; uint first_tile;)
 WORDS(readonly, 0, numbers)

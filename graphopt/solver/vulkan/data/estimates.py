@@ -133,15 +133,18 @@ class DeviceEstimates:
         self.offsets = {number: DeviceArray.of(context, _offsets(offsets[number])) for number in self.numbers}
         """Per set (n,) uint32: first scalar in dx, or NOTHING."""
         kept_dim = structure.kept_dim
-        self.kept_offsets = {
-            number: DeviceArray.of(context, _offsets(np.where(offset < kept_dim, offset, -1)))
-            for number, offset in offsets.items()
-        }
-        """The same with NOTHING for vertices that Schur eliminates."""
         self.has_kept = {
             number: bool(((offset >= 0) & (offset < kept_dim)).any()) for number, offset in offsets.items()
         }
         """By vertex set: some optimized vertex stays."""
+        self.kept_offsets = {
+            number: self.offsets[number]
+            if (offset < kept_dim).all()
+            else DeviceArray.of(context, _offsets(np.where(offset < kept_dim, offset, -1)))
+            for number, offset in offsets.items()
+            if self.has_kept[number]
+        }
+        """The same with NOTHING for vertices that Schur eliminates; of sets that have others."""
         self._versions: list[dict[int, RecordSet]] = [
             {number: self._new_records(number) for number in self.numbers}
         ]

@@ -19,6 +19,8 @@ from graphopt.solver.structure import Structure
 MAX_BLOCK_DIM = 15
 MAX_ROWS = 2**32 // 12
 """Scalar rows are fewer: vectors of them, and tables of 12 bytes per row, are reached with 32 bits."""
+MAX_RUNS = 8
+"""Of equal diagonal blocks that a kernel looks through for a row's; with more it reads a table."""
 MAX_VALUES = 2**31
 """Stored scalars are fewer: work queues count them in 31 bits."""
 
@@ -113,6 +115,11 @@ class BlockLayout:
         within = np.arange(self.dim) - np.repeat(self.scalar[:-1], self.dims)
         return first + within * (dims + 1)
 
+    @property
+    def diagonal_places(self) -> tuple[np.ndarray, int]:
+        """Where H's scalar diagonal is, as `diagonal_places.glsl` reads it: an array, and how many runs."""
+        return self.diagonal_scalars, 0
+
     @cached_property
     def items(self) -> np.ndarray:
         """(num_items,) int64: the stored blocks that are H_pl blocks, column by column."""
@@ -164,6 +171,16 @@ class DiagonalLayout(BlockLayout):
     def diagonal_offset(self) -> np.ndarray:
         """As `BlockLayout.diagonal_offset`."""
         return self.block_offset[:-1]
+
+    @property
+    def diagonal_places(self) -> tuple[np.ndarray, int]:
+        """As `BlockLayout.diagonal_places`: few numbers where few runs of blocks have equal dimensions."""
+        starts = np.flatnonzero(np.diff(self.dims, prepend=0))
+        if len(starts) > MAX_RUNS:
+            return super().diagonal_places
+        return np.stack([self.scalar[starts], self.block_offset[starts], self.dims[starts]], axis=1), len(
+            starts
+        )
 
     @cached_property
     def items(self) -> np.ndarray:

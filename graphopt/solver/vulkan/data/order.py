@@ -84,7 +84,7 @@ def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int
     """Moves per edge that groups of edges, in this order, take for the records of a slot."""
     edges = edges[: len(edges) // SIMD * SIMD]
     vertex = structure.selection.vertex_sets[group.vertex_sets[other]].type
-    nbytes = 4 * packed_record_dim(vertex.storage_dim, vertex.tangent_dim)
+    nbytes = 4 * packed_record_dim(vertex.storage_dim, vertex.tangent_dim, "mixed")
     first = group.vertex_rows[edges, other].astype(np.int64) * nbytes
     begin, end = first // MOVED_BYTES, (first + nbytes - 1) // MOVED_BYTES
     longest = int((end - begin).max()) + 1

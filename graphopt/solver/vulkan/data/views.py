@@ -132,11 +132,16 @@ class EdgeView:
         """Tiles of destinations."""
         return len(self.tiles) - 1
 
+    @property
+    def place_of_row(self) -> np.ndarray:
+        """(m,) uint32: where each row of the group is in this view, which holds all edges."""
+        places = np.empty(self.num_edges, np.uint32)
+        places[self.order] = np.arange(self.num_edges, dtype=np.uint32)
+        return places
+
     def places_in(self, whole: EdgeView) -> np.ndarray:
         """(num_edges,) uint32: where this view's edges are in a view that holds all edges."""
-        place_of_row = np.empty(whole.num_edges, np.uint32)
-        place_of_row[whole.order] = np.arange(whole.num_edges, dtype=np.uint32)
-        return place_of_row[self.order]
+        return whole.place_of_row[self.order]
 
     def short_tiles(self, tiles: tuple[int, int]) -> list[tuple[int, int]]:
         """The runs of tiles in a range that are not of long destinations."""
@@ -230,7 +235,7 @@ def pair_lists(
 ) -> list[PairList]:
     """The lists of all off-diagonal blocks. Where they are: as in `EdgeGroup`, of its H or a smaller one."""
     arity = len(group.vertex_sets)
-    place = _places_of(primary)
+    place = primary.place_of_row
     lists, pair = [], 0
     for a in range(arity):
         for b in range(a, arity):
@@ -262,7 +267,7 @@ def loop_lists(
             block = structure.vertex_blocks[group.vertex_sets[a]][group.vertex_rows[:, a]]
             chosen = _names_twice(group, a, b) & (block >= 0)
             if chosen.any():
-                edges, blocks = _sorted_by(block[chosen], _places_of(primary)[chosen])
+                edges, blocks = _sorted_by(block[chosen], primary.place_of_row[chosen])
                 starts = _starts(blocks)
                 edges = np.repeat(edges, 2)
                 edges[1::2] |= TRANSPOSED
@@ -277,13 +282,6 @@ def _names_twice(group: EdgeGroup, a: int, b: int) -> np.ndarray:
     if a == b or group.vertex_sets[a] != group.vertex_sets[b]:
         return np.zeros(len(group.rows), bool)
     return group.vertex_rows[:, a] == group.vertex_rows[:, b]
-
-
-def _places_of(primary: EdgeView) -> np.ndarray:
-    """(m,) uint32: where each row of the group is in the primary view."""
-    place = np.empty(primary.num_edges, np.uint32)
-    place[primary.order] = np.arange(primary.num_edges, dtype=np.uint32)
-    return place
 
 
 def _sorted_by(keys: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -308,6 +306,11 @@ def write_rows(group: EdgeGroup, view: EdgeView, first_block: int, out: np.ndarr
     """
     sources = [(one, list(range(one.shape[1]))) for one in (group.vertex_rows, group.parameter_rows)]
     kernels.block_rows([source for source in sources if source[1]], view.order, first_block, out)
+
+
+def write_places(places: np.ndarray, view: EdgeView, first_block: int, out: np.ndarray) -> None:
+    """Of each edge of a view its entry of places (m,), (blocks, 1, 64) uint32, as bytes; as `write_rows`."""
+    kernels.block_rows([(places.view(np.int32)[:, None], [0])], view.order, first_block, out)
 
 
 def write_data(group: EdgeGroup, view: EdgeView, first_block: int, width: Width, out: np.ndarray) -> None:

@@ -68,9 +68,13 @@ class BlockInverse:
         """(n,) int64: offset of each inverse."""
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
-        order, self._bins = bins_of_blocks(dims)
+        order, self.bins = bins_of_blocks(dims)
         columns = [source, damping_offset, self.offset, *([] if spare is None else [spare])]
-        self._blocks = context.indices(index_table(*columns, order=order))
+        self.is_affine = isinstance(order, slice) and _are_affine(columns, dims)
+        """Blocks follow each other everywhere: `blocks` has one row."""
+        count = slice(1) if self.is_affine else order
+        self.blocks = context.indices(index_table(*(column[count] for column in columns)))
+        """As `block_places.glsl` reads it."""
         self._has_spare = spare is not None
 
     def launches(
@@ -82,15 +86,23 @@ class BlockInverse:
         either, status[INDEFINITE] is set.
         """
         launches = []
-        for bin_ in self._bins:
+        for bin_ in self.bins:
             (dim,) = bin_.dims
             is_damped = damped and damping is not None
             constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(self._has_spare)}
-            buffers = (self._blocks, values, damping or status, self.buffer, status, spare or values)
+            constants[5] = int(self.is_affine)
+            buffers = (self.blocks, values, damping or status, self.buffer, status, spare or values)
             groups = -(-bin_.num_chunks // (INVERSE_WORKGROUP // dim))
             params = (bin_.first, bin_.num_chunks)
             launches.append(self._context.launch("invert_blocks", buffers, params, groups, constants))
         return launches
+
+
+def _are_affine(columns: list[np.ndarray], dims: np.ndarray) -> bool:
+    """Blocks of one dimension that follow each other in each of these columns; the second one has rows."""
+    dim = int(dims[0]) if len(dims) else 0
+    steps = [dim if number == 1 else dim**2 for number in range(len(columns))]
+    return all(bool((np.diff(column) == step).all()) for column, step in zip(columns, steps, strict=True))
 
 
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from graphopt.codegen import gpu, sampled_runs
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
+from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
@@ -24,6 +26,7 @@ from graphopt.solver.vulkan.data.estimates import DeviceEstimates, DeviceParamet
 from graphopt.solver.vulkan.data.images import DevicePlanes
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.data.views import (
+    MANY_EDGES,
     EdgeView,
     PairList,
     are_long_blocks,
@@ -32,6 +35,7 @@ from graphopt.solver.vulkan.data.views import (
     pair_lists,
     primary_slot,
     write_data,
+    write_places,
     write_rows,
 )
 from graphopt.solver.vulkan.kernels.sums import LongArrays, LongBlocks, Pass
@@ -50,8 +54,12 @@ class ViewArrays:
         signature: EdgeSignature,
         view: EdgeView,
         layout: BlockLayout,
+        whole: ViewArrays | None = None,
     ):
-        self._context, self._group, self.view = context, group, view
+        """whole: the view whose numbers this one reads, if it has none of its own."""
+        self._context, self._group, self.view, self._whole = context, group, view, whole
+        self.signature = replace(signature, shares_data=whole is not None)
+        """Of kernels over this view."""
         num = -(-view.num_edges // EDGE_BLOCK) * EDGE_BLOCK
         self._rows = DeviceArray(context, num * signature.num_rows, np.uint32)
         self._num_blocks = num // EDGE_BLOCK
@@ -61,7 +69,7 @@ class ViewArrays:
             lambda first, out: write_rows(group, view, first, out),
         )
         self._num_data = signature.num_data
-        self._data = DeviceArray(context, num * self._num_data, WIDE)
+        self._data: DeviceArray | None = None
         self._narrow: DeviceArray | None = None
         self._narrowing = threading.Lock()
         arrays = {
@@ -71,21 +79,37 @@ class ViewArrays:
             "dest_scalar": layout.scalar[view.blocks],
         }
         small = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
-        self._arrays = {**small, "rows": self._rows, "data": self._data}
+        self._arrays = {**small, "rows": self._rows}
         self.long = _long_arrays(context, view, layout)
-        self.write_data()
+        if whole is None:
+            self._data = self._arrays["data"] = DeviceArray(context, num * self._num_data, WIDE)
+            self.write_data()
+        else:
+            self._arrays["data_place"] = self._places_in(whole.view)
 
     @property
     def buffers(self) -> dict[str, Any]:
         """By the names of kernels: buffers, and what makes one when a kernel asks for it."""
-        made = {name: array.buffer for name, array in self._arrays.items()}
-        return {**made, "data_narrow": self._narrow_data}
+        made: dict[str, Any] = {name: array.buffer for name, array in self._arrays.items()}
+        if self._whole is None:
+            return {**made, "data_narrow": self._narrow_data}
+        theirs = self._whole.buffers
+        return {**made, **{f"shared_{name}": theirs[name] for name in ("data", "data_narrow")}}
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
         arrays = (*self._arrays.values(), self._narrow, self.long)
         return sum(array.nbytes for array in arrays if array is not None)
+
+    def _places_in(self, whole: EdgeView) -> DeviceArray:
+        """Where this view's edges are in another one."""
+        array = DeviceArray(self._context, self._num_blocks * EDGE_BLOCK, np.uint32)
+        places = whole.place_of_row
+        array.fill(
+            4 * EDGE_BLOCK, self._num_blocks, lambda first, out: write_places(places, self.view, first, out)
+        )
+        return array
 
     def _narrow_data(self) -> Any:
         """The numbers in float32, made when a kernel that reads them is first launched: most do not."""
@@ -100,7 +124,7 @@ class ViewArrays:
 
     def write_data(self) -> None:
         """Measurements, information and kernel widths, from the graph."""
-        if not self._num_data:
+        if self._data is None or not self._num_data:
             return
         self._write_data(self._data, "float64" if self._context.device.has_float64 else "two_floats")
         if self._narrow is not None:
@@ -112,6 +136,18 @@ class ViewArrays:
             self._num_blocks,
             lambda first, out: write_data(self._group, self.view, first, width, out),
         )
+
+
+def shares_data(signature: EdgeSignature, view: EdgeView) -> bool:
+    """A view that is not the primary one reads measurements there, through an index: linearisations do.
+
+    Not where products read them, too, nor where a merged kernel may sum over the view.
+    """
+    if signature.num_data == 0 or view.edges_of((0, view.num_tiles)) < MANY_EDGES * view.num_destinations:
+        return False
+    slots = tuple(range(signature.arity))
+    product: Any = recomputed_product(signature, view.slot, slots, "double")
+    return not product.uses_data()
 
 
 def _long_arrays(context: Context, view: EdgeView, layout: BlockLayout) -> LongArrays | None:
@@ -191,14 +227,20 @@ class DeviceEdges:
             if records.narrow is not None:
                 self._parameter_buffers[f"parameter_narrow{slot}"] = records.narrow.buffer
 
-    def prepare(self, places: BlocksOfPairs | None) -> None:
-        """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks."""
+    def prepare(self, places: BlocksOfPairs | None, *, only_primary: bool = False) -> None:
+        """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks.
+
+        only_primary: nothing of that, since nobody reads it.
+        """
         group, layout = self.group, self._layout
+        if only_primary:
+            return
         for slot, number in enumerate(group.vertex_sets):
             if slot != self.primary_slot and (self.structure.vertex_blocks[number] >= 0).any():
                 view = edge_view(self.structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
-                    self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout)
+                    whole = self.primary if shares_data(self.signature, view) else None
+                    self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout, whole)
         lists = [] if places is None else pair_lists(group, self.primary.view, *places)
         lists += loop_lists(self.structure, group, self.primary.view, layout.diagonal_offset)
         dims = [vertex.tangent_dim for vertex in self.signature.edge_type.vertices]
@@ -295,7 +337,8 @@ class DeviceEdges:
 
     def chi2_by_vertex_launches(self, slot: int, version: Version, sums: Any) -> list[Launch]:
         """chi2 of each destination of a slot, an accumulator each."""
-        arrays, kernel = self.views[slot], gpu.chi2_by_vertex_kernel(self.signature, slot, self._arithmetic)
+        arrays = self.views[slot]
+        kernel = gpu.chi2_by_vertex_kernel(arrays.signature, slot, self._arithmetic)
         num_tiles = arrays.view.num_tiles
         pieces = self._pieces(slot, (0, num_tiles), arrays.view.num_edges, reads_stored=False)
         return self._in_pieces(kernel, self.buffers(arrays, version) | {"sums": sums}, {}, pieces)
@@ -445,11 +488,11 @@ class DeviceEdges:
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, tiles):
-            kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic)
+            kernel = gpu.schur_diagonal_kernel(arrays.signature, slot, other, self._arithmetic)
             direct = self._in_pieces(kernel, buffers, {"adds": int(adds)}, pieces)
         kept = arrays.view.long_destinations(tiles)
         if arrays.long is not None and kept[0] < kept[1]:
-            kernel = gpu.schur_diagonal_kernel(self.signature, slot, other, self._arithmetic, parts=True)
+            kernel = gpu.schur_diagonal_kernel(arrays.signature, slot, other, self._arithmetic, parts=True)
             parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
             folds = [arrays.long.fold_schur_diagonal(self._context, values, kept, adds=adds)]
         return Pass(direct, parts, folds)

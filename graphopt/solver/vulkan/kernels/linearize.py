@@ -62,7 +62,6 @@ class DeviceLinearizer:
         self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
         self._total = DeviceArray(context, 1, WIDE, is_mapped=False)
         self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
-        self._sums_by_vertex: dict[tuple[int, int], DeviceArray] = {}
         self.merging = schedule("merged")(context, structure, layout, merged)
         """Which views are summed together."""
         self._writers: list[Writer] = []
@@ -70,8 +69,11 @@ class DeviceLinearizer:
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges, places in zip(self.edges, self.storage.places, strict=True):
-            edges.prepare(places)
+        for edges, places, evaluation in zip(
+            self.edges, self.storage.places, self.storage.evaluations, strict=True
+        ):
+            alone = self.storage.is_whole and schedule(evaluation).writes_alone
+            edges.prepare(places, only_primary=alone)
         uses_diagonal = self.uses_diagonal
         chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
         for edges, products, evaluation in chosen:
@@ -87,7 +89,6 @@ class DeviceLinearizer:
         own._context = context
         own.edges = [edge.in_context(context) for edge in self.edges]
         own._chi2_launches = Chi2Launches(context, own.edges, own._first_partials)
-        own._sums_by_vertex = {}
         own._plan_writers()
         return own
 
@@ -151,7 +152,7 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout)
+        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
     def kernels(self) -> Iterator[gpu.GpuKernel]:
@@ -177,20 +178,17 @@ class DeviceLinearizer:
         program.step([self._sum(source, count, 1, self._total.buffer)])
         self._total.record_download(program)
 
-    def sums_by_vertex(self, number: int, slot: int) -> DeviceArray | None:
-        """What `record_chi2_by_vertex` brings, in the order of the view; None: no kernel does that now."""
-        if (number, slot) not in self._sums_by_vertex:
-            count = self.edges[number].views[slot].view.num_destinations
-            self._sums_by_vertex[number, slot] = DeviceArray(self._context, count, WIDE, is_mapped=False)
-        return self._sums_by_vertex[number, slot]
+    @property
+    def sums_by_vertex(self) -> bool:
+        """A kernel does `record_chi2_by_vertex` now."""
+        return True
 
-    def record_chi2_by_vertex(self, program: Program, version: int, number: int, slot: int) -> None:
-        """chi2 of group `number` by the vertices of a slot, and its way to the host."""
-        sums = self.sums_by_vertex(number, slot)
-        assert sums is not None
+    def record_chi2_by_vertex(
+        self, program: Program, version: int, number: int, slot: int, sums: Any
+    ) -> None:
+        """chi2 of group `number` by the vertices of a slot, an accumulator each in the order of the view."""
         records = self.estimates.version(version)
-        program.step(self.edges[number].chi2_by_vertex_launches(slot, records, sums.buffer))
-        sums.record_download(program)
+        program.step(self.edges[number].chi2_by_vertex_launches(slot, records, sums))
 
     def _sum(self, source: Any, count: int, groups: int, target: Any) -> Launch:
         precision = "double" if self._context.device.has_float64 else "mixed"

@@ -53,7 +53,7 @@ class PackedRecords:
         num_rows, storage_dim = estimates.working[number].array.shape
         storage_dim = storage_dim if holds_estimate else 0
         tangent_dim = structure.selection.vertex_sets[number].type.tangent_dim
-        dim = packed_record_dim(storage_dim, tangent_dim)
+        dim = packed_record_dim(storage_dim, tangent_dim, self._context.arithmetic)
         packed = DeviceArray(self._context, num_rows * dim, is_mapped=False)
         return _Set(num_rows, storage_dim, tangent_dim, dim, packed)
 

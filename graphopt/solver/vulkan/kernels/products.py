@@ -187,6 +187,15 @@ class EdgeProducts:
         once = len(plan.writes.steps) == 1
         return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
 
+    @property
+    def keeps_direction(self) -> bool:
+        """Conjugate gradients leave the eliminated part of d to packed records, and y_l fills its rows alone.
+
+        Then no vector but dx needs rows of eliminated vertices, and y_l may stand where x_l will.
+        """
+        has_eliminated = self._num_kept < self._structure.num_blocks
+        return has_eliminated and self.can_solve and not self._eliminated.writes.clears
+
     def record_solve(
         self, program: Program, inverse: BlockInverse, x: Any, y: Any, own: Equations, parity: int | None
     ) -> None:
@@ -211,7 +220,8 @@ class EdgeProducts:
     def pack_launches(self, x: Any) -> list[Launch]:
         """What `Pcg` goes on to pack: x, and 0 where a vertex is not optimized."""
         numbers = [] if self._packed_set is None else [self._packed_set]
-        return self._records.vector_launches(numbers, self._whole.offsets, x, x, None)
+        offsets = self._linearizer.estimates.kept_offsets if self.keeps_direction else self._whole.offsets
+        return self._records.vector_launches(numbers, offsets, x, x, None)
 
     def _to_pack(self, parts: list[Part], parity: int | None) -> list[int]:
         """Vertex sets that parts read x of, without what `Pcg` has packed."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.data.layout import BlockLayout, bins_of_blocks, index_table
+from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.blocks import (
     NORMAL,
     BlockInverse,
@@ -260,7 +260,7 @@ class MatrixFreeWhole:
         num_kept = layout.num_kept
         self.dims = layout.dims[:num_kept]
         self._num_rows = layout.kept_dim
-        self.direction = context.reals(layout.dim)
+        self.direction = context.reals(layout.kept_dim if products.keeps_direction else layout.dim)
         places = layout.diagonal_offset[:num_kept]
         self.jacobi = BlockInverse(context, self.dims, places, layout.scalar[:num_kept], places)
         self.num_dots = context.vector_groups(self._num_rows)
@@ -347,10 +347,10 @@ class MatrixFreeSchur(MatrixFreeWhole):
         )
         self.landmark_inverse = self._inverse
         self._schur_diagonal: Any = None
-        self._sums = context.reals(layout.dim)  # H_lp d in the rows of landmarks
-        self._landmarks = LandmarkInverses(
-            context, layout.dims[first:], layout.scalar[first:-1], self._inverse
-        )
+        self._work = self._sums = equations.dx  # H_lp x in the rows of landmarks, before dx is there
+        if not products.keeps_direction:
+            self._work, self._sums = self.direction, context.reals(layout.dim)
+        self._landmarks = LandmarkInverses(context, self._inverse)
 
     def precondition_by_schur(self, structure: Structure) -> None:
         """Take the diagonal blocks of S for block-Jacobi."""
@@ -388,10 +388,10 @@ class MatrixFreeSchur(MatrixFreeWhole):
         equations, context = self._equations, self._equations.context
         packing = self._products.pack_launches(self.direction)
         program.step([*self._products.estimate_launches(), *packing])
-        program.fill(self.direction)
+        program.fill(self._work)
         program.step(self._inverse.launches(equations.values, equations.damping, equations.status))
-        program.step(self._landmarks.launches(equations.b, None, self.direction, equations.status, None))
-        self._record_edges(program, "kept", self.direction, residual, None)
+        program.step(self._landmarks.launches(equations.b, None, self._work, equations.status, None))
+        self._record_edges(program, "kept", self._work, residual, None)
         groups = -(-self._num_rows // VECTOR_WORKGROUP)
         program.step([context.launch("subtract_from", (equations.b, residual), (self._num_rows,), groups)])
 
@@ -416,26 +416,25 @@ class MatrixFreeSchur(MatrixFreeWhole):
 class LandmarkInverses:
     """x_l = (H_ll + D)^-1 (base_l - sum_l) for all eliminated blocks."""
 
-    def __init__(self, context: Context, dims: np.ndarray, scalars: np.ndarray, inverse: BlockInverse):
+    def __init__(self, context: Context, inverse: BlockInverse):
         self._context, self._inverse = context, inverse
-        order, self._bins = bins_of_blocks(dims)
-        self._blocks = context.indices(index_table(scalars, inverse.offset, order=order))
 
     def launches(
         self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None
     ) -> list[Launch]:
-        """base, total None: 0."""
+        """base, total None: 0; total may be x."""
         result = []
-        for bin_ in self._bins:
+        for bin_ in self._inverse.bins:
             (dim,) = bin_.dims
             constants = {
                 1: dim,
                 2: int(base is not None),
                 3: int(total is not None),
                 4: int(parity is not None),
+                5: int(self._inverse.is_affine),
             }
-            buffers = (self._blocks, self._inverse.buffer, base or x, total or x, x, status)
-            groups = -(-bin_.num_chunks * dim // VECTOR_WORKGROUP)
+            buffers = (self._inverse.blocks, self._inverse.buffer, base or x, total or x, x, status)
+            groups = -(-bin_.num_chunks // (VECTOR_WORKGROUP // dim))
             params = (bin_.first, bin_.num_chunks, parity or 0)
             result.append(self._context.launch("apply_inverse", buffers, params, groups, constants))
         return result

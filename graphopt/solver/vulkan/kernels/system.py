@@ -41,7 +41,7 @@ from graphopt.solver.vulkan.kernels.reduction import SchurReduction, WholeReduct
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.passes import Pass
-from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Program, Running, in_thread
+from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch, Program, Running, in_thread
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
@@ -74,7 +74,7 @@ class DampedSystem:
         """Reserve H and b now; prepare the rest in a thread.
 
         make_reduction: instead of those from stored blocks, then `layout` may have diagonal blocks only.
-        host_writes: H and b; else kernels do, which also leave H's diagonal with `record_diagonal`.
+        host_writes: H and b; else kernels do, which also leave its largest entries with `record_diagonal`.
         """
         self.context, self.layout = context, layout
         self.configuration = self._planned = configuration.resolve(layout)
@@ -103,8 +103,9 @@ class DampedSystem:
         self._point: Hashable = None
         self._rule = DeviceArray(context, 3)  # of the damping: value, floor, ceiling
         self._damping = DeviceArray(context, layout.dim, is_mapped=False)
-        self._diagonal = None if host_writes else DeviceArray(context, layout.dim, is_mapped=False)
-        self._places: Any = None
+        self._diagonal: np.ndarray | None = None  # on the host, once it was asked for
+        self._places: tuple[Any, int, Any] | None = None  # of H's diagonal, their runs, and in which array
+        self._spare: Any = None
         self._largest = DeviceArray(context, 2, WIDE)  # |H_ii| and |b_i|, accumulators
         self._status = DeviceArray(context, 8, np.uint32, is_mapped=False)
         self.equations = Equations(
@@ -200,14 +201,19 @@ class DampedSystem:
     @property
     def diagonal(self) -> np.ndarray:
         """(dim,) float64: diagonal of H, where kernels have written it."""
-        assert self._diagonal is not None
-        return self._diagonal.host
+        if self._diagonal is None:
+            found = DeviceArray(self.context, self.layout.dim, is_mapped=False)
+            Program(self.context).step([self.diagonal_launch(found.buffer, self.layout.dim)]).run()
+            self._diagonal = found.read().astype(np.float64)
+        return self._diagonal
 
-    @property
-    def diagonal_buffer(self) -> Any:
-        """Buffer of it."""
-        assert self._diagonal is not None
-        return self._diagonal.buffer
+    def diagonal_launch(self, target: Any, num_rows: int) -> Launch:
+        """The first entries of H's diagonal into a buffer; once `record_diagonal` has told where they are."""
+        context, groups = self.context, self.context.vector_groups(num_rows)
+        assert self._places is not None
+        places, runs, values = self._places
+        buffers = (places, values, self.equations.b, target, context.accumulators(2 * groups))
+        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, {1: runs})
 
     def upload(self) -> None:
         """Call after writing `values` and `b`, which the host does where kernels do not."""
@@ -229,23 +235,26 @@ class DampedSystem:
     def note_linearized(self, point: Hashable = None) -> None:
         """Kernels have written H and b anew, and H's diagonal. point: what programs from edges depend on."""
         self._point = point
-        for array in (self._values, self._b, self._diagonal):
-            if array is not None:
-                array.note_written()
+        self._values.note_written()
+        self._b.note_written()
+        self._diagonal = None
 
     def record_diagonal(self, program: Program, places: Any = None, values: Any = None) -> None:
-        """H's diagonal, and the largest absolute entries of it and of b to the host; of kernels' H.
+        """The largest absolute entries of H's diagonal and of b to the host; of kernels' H.
 
         places, values: where its entries are, None: in H.
         """
         context, dim, equations = self.context, self.layout.dim, self.equations
-        assert self._diagonal is not None
         if self._places is None:
-            self._places = places or context.indices(self.layout.diagonal_scalars)
+            table, runs = (places, 0) if places is not None else self.layout.diagonal_places
+            own = table if places is not None else context.indices(table)
+            self._places = own, runs, values or equations.values
+        own, runs, source = self._places
         groups = context.vector_groups(dim)
         partial = context.accumulators(2 * groups)
-        buffers = (self._places, values or equations.values, equations.b, self._diagonal.buffer, partial)
-        program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups)])
+        buffers = (own, source, equations.b, equations.b, partial)
+        constants = {1: runs, 2: 0}
+        program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups, constants)])
         program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
         self._largest.record_download(program)
 
@@ -393,11 +402,23 @@ class DampedSystem:
         self._rule.record_upload(program)
         program.barrier()
         dim, rule, damping = self.layout.dim, self._rule.buffer, self._damping.buffer
-        name, buffers = "set_damping", (rule, damping)
+        groups = -(-dim // VECTOR_WORKGROUP)
         if kind == "scaled":
-            assert self._diagonal is not None, "only where kernels write H its diagonal is on the device"
-            name, buffers = "scale_damping", (rule, self._diagonal.buffer, damping)
-        program.step([self.context.launch(name, buffers, (dim,), -(-dim // VECTOR_WORKGROUP))])
+            assert self._places is not None, "only where kernels write H its diagonal is on the device"
+            places, runs, values = self._places
+            buffers, constants = (rule, places, values, damping), {1: runs}
+            program.step([self.context.launch("scale_damping", buffers, (dim,), groups, constants)])
+        else:
+            program.step([self.context.launch("set_damping", (rule, damping), (dim,), groups)])
+
+    def scratch(self, nbytes: int) -> Any:
+        """A buffer for what runs between solves: that of D, which each solve makes anew, if it has room."""
+        self.drop()  # more iterations of its trial would need D
+        if self._damping.nbytes >= nbytes:
+            return self._damping.buffer
+        if self._spare is None or self._spare.size < nbytes:
+            self._spare = self.context.device.allocate(nbytes)
+        return self._spare
 
     # ---------------------------------------------------------------- conjugate gradients
 

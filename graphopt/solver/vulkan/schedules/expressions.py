@@ -96,12 +96,11 @@ class Expressions(Jacobians):
 
     def kernel(self, slot: int) -> GpuKernel:
         """What stores them."""
-        cut, own = self._cut(slot), (self.edges.signature, slot, self.sources[slot])
-        return (
-            super().kernel(slot)
-            if cut is None
-            else store_expressions_kernel(*own, cut, self.context.arithmetic)
-        )
+        cut = self._cut(slot)
+        if cut is None:
+            return super().kernel(slot)
+        own = self.edges.views[slot].signature, slot, self.sources[slot]
+        return store_expressions_kernel(*own, cut, self.context.arithmetic)
 
     def reads_estimate(self, slot: int) -> bool:
         """What is computed anew may."""

@@ -21,8 +21,10 @@ from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.codegen.gpu.product_shapes import EdgeProduct
 from graphopt.solver.registry import Evaluation as EvaluationName
 from graphopt.solver.registry import Products
-from graphopt.solver.vulkan.kernels.edges import DeviceEdges, Version
+from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.solver.vulkan.kernels.parts import PackedRecords
+from graphopt.solver.vulkan.kernels.writers import Writer
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, Pass, edge_pass
 from graphopt.solver.vulkan.plan.problem import GroupSize
 from graphopt.solver.vulkan.program import Context, Launch
@@ -87,7 +89,7 @@ class EdgeSchedule:
 
     def product(self, slot: int, sources: tuple[int, ...], holds_estimate: tuple[bool, ...]) -> EdgeProduct:
         """What an edge contributes; holds_estimate: per slot, of packed records."""
-        return recomputed_product(self.edges.signature, slot, sources, self.context.arithmetic)
+        return recomputed_product(self.edges.views[slot].signature, slot, sources, self.context.arithmetic)
 
     def buffers(self, slot: int, sources: tuple[int, ...]) -> dict[str, Any]:
         """What the product reads beside edges and packed records."""
@@ -137,6 +139,10 @@ class Evaluation:
     wins: ClassVar[bool] = True
     stands_alone: ClassVar[bool] = False
     """Sums of the group are not joined with those of others."""
+    writes_alone: ClassVar[bool] = False
+    """It has writers of its own for all sums (`own_writers`), and where H is stored needs one view only."""
+    is_predicted: ClassVar[bool] = True
+    """The cost model compares it with others; else only a rule or the user takes it."""
 
     def __init__(self, context: Context, edges: DeviceEdges):
         """edges: with all views and pair lists."""
@@ -165,9 +171,15 @@ class Evaluation:
         """What `launches` run."""
         return []
 
+    def own_writers(self, layout: BlockLayout, places: BlocksOfPairs) -> list[Writer]:
+        """Of one that `writes_alone`. places: of the group's off-diagonal blocks."""
+        raise NotImplementedError(self.name)
+
     def linearize_kernel(self, slot: int, parts: bool) -> gpu.GpuKernel:
         """H_aa and b_a of a slot."""
-        return gpu.linearize_kernel(self.edges.signature, slot, False, self.context.arithmetic, parts)
+        return gpu.linearize_kernel(
+            self.edges.views[slot].signature, slot, False, self.context.arithmetic, parts
+        )
 
     def pair_kernel(self, slots: tuple[int, int]) -> gpu.GpuKernel:
         """H_ab."""

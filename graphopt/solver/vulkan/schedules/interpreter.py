@@ -24,7 +24,6 @@ from graphopt.device import VulkanDevice, spirv
 from graphopt.device.tiers import BuiltKernels, Tier, TieredKernel, tier_choice
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.kernels.edges import DeviceEdges
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.plan.storage import Storage
@@ -178,9 +177,10 @@ class TieredLinearizer(DeviceLinearizer):
         active = self._tiers.active
         yield from (active or super()).chi2_steps(version, partial, firsts)
 
-    def sums_by_vertex(self, number: int, slot: int) -> DeviceArray | None:
+    @property
+    def sums_by_vertex(self) -> bool:
         """As `DeviceLinearizer`; the interpreter has none."""
-        return None if self._tiers.active is not None else super().sums_by_vertex(number, slot)
+        return self._tiers.active is None
 
     @property
     def clears(self) -> bool:

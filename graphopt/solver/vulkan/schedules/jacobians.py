@@ -47,7 +47,9 @@ class Jacobians(EdgeSchedule):
 
     def kernel(self, slot: int) -> GpuKernel:
         """What stores them."""
-        return store_kernel(self.edges.signature, slot, self.sources[slot], self.context.arithmetic)
+        return store_kernel(
+            self.edges.views[slot].signature, slot, self.sources[slot], self.context.arithmetic
+        )
 
     def reserve(self) -> None:
         """Edges of no destination, the last ones of a view, have none."""
