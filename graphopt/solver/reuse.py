@@ -201,9 +201,19 @@ def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -
     )
 
 
+_others: list[Callable[[Graph], None]] = []
+
+
+def on_forget(forget_also: Callable[[Graph], None]) -> None:
+    """Who else keeps something of graphs, to be told when one is to be forgotten."""
+    _others.append(forget_also)
+
+
 def forget(graph: Graph) -> None:
-    """Release the graph's block solver and its memory."""
+    """Release the graph's block solver, or those of its ranks, and their memory."""
     _last.pop(graph, None)
+    for forget_also in _others:
+        forget_also(graph)
     forget_selection(graph)
 
 
