@@ -342,9 +342,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
         super().__init__(equations, products, edge_bytes)
         context, layout = equations.context, equations.layout
         first = layout.num_kept
-        self._inverse = BlockInverse(
-            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
-        )
+        places = layout.diagonal_offset[first:], layout.scalar[first:-1]
+        self._inverse = BlockInverse(context, layout.dims[first:], *places, upper=True)
         self.landmark_inverse = self._inverse
         self._schur_diagonal: Any = None
         self._work = self._sums = equations.dx  # H_lp x in the rows of landmarks, before dx is there
