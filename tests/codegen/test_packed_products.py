@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import NOTHING, Case, Runner
+from gpu_kernel_cases import NOTHING, Case, Runner, upper_triangles
 from vulkan_devices import shared_device
 
 from graphopt.codegen.gpu import EdgeSignature
