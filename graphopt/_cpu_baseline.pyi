@@ -457,6 +457,16 @@ def large_sums(sums: np.ndarray, first: np.ndarray, bound: float) -> np.ndarray:
 def minimise_points(
     edges: Sequence[tuple[Any, ...]], points: np.ndarray, bound: np.ndarray, rounds: int, iterations: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
+def preintegrate(
+    stamps: np.ndarray,
+    gyro: np.ndarray,
+    acc: np.ndarray,
+    first: np.ndarray,
+    gyro_bias: np.ndarray,
+    acc_bias: np.ndarray,
+    densities: tuple[float, float, float, float, float],
+    midpoint: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]: ...
 
 class ExpressionSet:
     """Many expressions of the columns of one matrix (native/src/batch)."""

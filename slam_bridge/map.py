@@ -28,11 +28,11 @@ import numpy as np
 from graphopt.geometry import SE3, Sim3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import GRAVITY
+from slam_bridge.preintegration import Preintegrated, combined_informations, measurements
 from slam_bridge.tables import MapError, Table
 
 if TYPE_CHECKING:
     from slam_bridge.marginal_prior import MarginalPrior
-    from slam_bridge.preintegration import Preintegrated
 
 _POSE, _VECTOR, _FLAG, _NUMBER, _ID = ((7,), float), ((3,), float), ((), bool), ((), float), ((), np.int64)
 
@@ -539,10 +539,9 @@ def _stamps(stamps: Any, count: int) -> np.ndarray:
 
 
 def _imu_columns(measured: list[Preintegrated]) -> dict[str, np.ndarray]:
-    zero = np.zeros(3)
     return {
-        "measurement": np.stack([one.measurement(zero) for one in measured]).reshape(-1, 65),
-        "information": np.stack([one.combined_information for one in measured]).reshape(-1, 15, 15),
+        "measurement": measurements(measured, np.zeros(3)),
+        "information": combined_informations(measured),
     }
 
 

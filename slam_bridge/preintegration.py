@@ -22,8 +22,8 @@ dR_k dt (tau + dt / 2) to dp. These 9 x 6 matrices G_k give everything, without 
                      sum (W_k; I) diag(sigma_bg^2, sigma_ba^2) dt (W_k; I)'    the last 6 of 15 rows
 
 Order: rotation (in the frame of the second state), velocity, position, bias of gyroscope, of accelerometer.
-All intervals of a call are integrated at once: arrays (n, steps, ...), short intervals padded with steps of
-no duration, which change nothing. `Preintegrator` takes samples one by one instead.
+All intervals of a call are integrated by all threads (`native/src/inertial/preintegrate.cpp`).
+`Preintegrator` takes samples one by one instead.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError
-from graphopt.geometry import SO3, matvec, skew
+from graphopt.geometry import SO3, skew
 from graphopt.geometry.so3 import exp_coefficients
 from graphopt.types.inertial import FIELDS, InertialMeasurement
 from slam_bridge.imu import GRAVITY, ImuDataError, ImuNoise, ImuSamples
 from slam_bridge.single_pose import rotation_matrix, unit_quaternion
 
 RULES = ("midpoint", "constant")
-_STEPS_AT_ONCE = 1 << 16  # bounds the memory of a call
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +87,7 @@ class Preintegrated:
 
     def measurement(self, gravity: Any = GRAVITY) -> np.ndarray:
         """(65,) measurement of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
-        blocks = {
-            f"{what}_D_{bias}_bias": self.delta_D_bias[3 * row : 3 * row + 3, 3 * col : 3 * col + 3]
-            for row, what in enumerate(("rotation", "velocity", "position"))
-            for col, bias in enumerate(("gyro", "acc"))
-        }
-        values = {**vars(self), **blocks, "gravity": gravity}
-        return np.concatenate([np.ravel(values[name]) for name in FIELDS])
+        return measurements([self], gravity)[0]
 
     def corrected(self, gyro_bias: Any, acc_bias: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(delta_rotation, delta_velocity, delta_position) for other biases, to first order (44)."""
@@ -180,108 +174,64 @@ def preintegrate_many(
         raise ImuDataError(
             f"preintegrate got {len(parts[short[0]])} samples, needs at least 2: a step has two ends."
         )
-    b_g, b_a = (_of_each(name, one, len(parts)) for name, one in _named(gyro_bias, acc_bias))
-    result: list[Preintegrated] = []
-    for chunk in _chunks([len(part) for part in parts]):
-        result += _integrate(parts[chunk], noise, b_g[chunk], b_a[chunk], rule)
+    if not parts:
+        return []
+    b_g, b_a = (_of_each(name, bias, len(parts)) for name, bias in _named(gyro_bias, acc_bias))
+    first = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    stamps, gyro, acc = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("stamps", "gyro", "acc")
+    )
+    densities = (
+        noise.gyro_density, noise.acc_density, noise.integration_density,
+        noise.gyro_bias_density, noise.acc_bias_density,
+    )  # fmt: skip
+    duration, rotation, *rest = kernels.preintegrate(
+        stamps, gyro, acc, first, b_g, b_a, densities, rule == "midpoint"
+    )
+    columns = zip(parts, duration.tolist(), b_g, b_a, SO3.from_matrix(rotation).storage, *rest, strict=True)
+    return [Preintegrated(part, noise, dt, *numbers, rule=rule) for part, dt, *numbers in columns]
+
+
+def reintegrate(measured: Sequence[Preintegrated], gyro_bias: Any, acc_bias: Any) -> list[Preintegrated]:
+    """The samples of n measurements integrated with other biases, (3,) or (n, 3), each with its own rule."""
+    biases = [_of_each(name, bias, len(measured)) for name, bias in _named(gyro_bias, acc_bias)]
+    alike: dict[tuple[ImuNoise, str], list[int]] = {}
+    for k, one in enumerate(measured):
+        alike.setdefault((one.noise, one.rule), []).append(k)
+    result = list(measured)
+    for (noise, rule), places in alike.items():
+        parts = [measured[k].samples for k in places]
+        again = preintegrate_many(parts, noise, *(bias[places] for bias in biases), rule=rule)
+        for k, one in zip(places, again, strict=True):
+            result[k] = one
     return result
 
 
-def _chunks(lengths: list[int]) -> list[slice]:
-    """Runs of intervals whose padded steps fit into `_STEPS_AT_ONCE`."""
-    ends, first, longest = [], 0, 0
-    for k, length in enumerate(lengths):
-        longest = max(longest, length)
-        if k > first and (k + 1 - first) * longest > _STEPS_AT_ONCE:
-            ends.append(slice(first, k))
-            first, longest = k, length
-    return [*ends, slice(first, len(lengths))] if lengths else []
+def measurements(measured: Sequence[Preintegrated], gravity: Any = GRAVITY) -> np.ndarray:
+    """(n, 65) measurements of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
+    count = len(measured)
+    by_bias = np.array([one.delta_D_bias for one in measured]).reshape(count, 9, 6)
+    blocks = {
+        f"{what}_D_{bias}_bias": by_bias[:, 3 * row : 3 * row + 3, 3 * col : 3 * col + 3]
+        for row, what in enumerate(("rotation", "velocity", "position"))
+        for col, bias in enumerate(("gyro", "acc"))
+    }
+    blocks["gravity"] = np.broadcast_to(np.asarray(gravity, float), (count, 3))
+    values = [
+        blocks[name] if name in blocks else np.array([getattr(one, name) for one in measured])
+        for name in FIELDS
+    ]
+    widths = FIELDS.values()
+    return np.concatenate(
+        [value.reshape(count, width) for value, width in zip(values, widths, strict=True)], axis=1
+    )
 
 
-def _padded(
-    parts: Sequence[ImuSamples], b_g: np.ndarray, b_a: np.ndarray, rule: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Duration (n, s), rate and specific force (n, s, 3) of each step, without the biases."""
-    steps = max(len(part) for part in parts) - 1
-    dt, gyro, acc = np.zeros((len(parts), steps)), *np.zeros((2, len(parts), steps, 3))
-    for k, part in enumerate(parts):
-        count = len(part) - 1
-        dt[k, :count] = part.steps
-        if rule == "constant":
-            gyro[k, :count], acc[k, :count] = part.gyro[:-1], part.acc[:-1]
-        else:
-            gyro[k, :count] = 0.5 * (part.gyro[1:] + part.gyro[:-1])
-            acc[k, :count] = 0.5 * (part.acc[1:] + part.acc[:-1])
-    return dt, gyro - b_g[:, None], acc - b_a[:, None]
-
-
-def _integrate(
-    parts: Sequence[ImuSamples], noise: ImuNoise, b_g: np.ndarray, b_a: np.ndarray, rule: str
-) -> list[Preintegrated]:
-    dt, gyro, acc = _padded(parts, b_g, b_a, rule)
-    t = dt[..., None]
-    half, half_jacobian = _exp_and_right_jacobian(0.5 * gyro * t)
-    _, full_jacobian = _exp_and_right_jacobian(gyro * t)
-    after = _running_product(half @ half)
-    at = np.concatenate([np.broadcast_to(np.eye(3), (len(parts), 1, 3, 3)), after[:, :-1]], axis=1)
-    own = np.zeros_like(at)
-    if rule == "midpoint":
-        at = at @ half
-        own = at @ half_jacobian * (0.5 * t)[..., None]
-    dv = matvec(at, acc) * t  # of each step
-    velocity = np.cumsum(dv, axis=1)
-    position = np.cumsum((velocity - 0.5 * dv) * t, axis=1)
-    left = np.cumsum(t[:, ::-1], axis=1)[:, ::-1] - t  # tau [s]
-    lever = left + 0.5 * t
-    end = after[:, -1:], velocity[:, -1:], position[:, -1:]
-
-    theta = after @ full_jacobian * t[..., None]
-    push = at * t[..., None]
-    g = np.zeros((*dt.shape, 9, 6))
-    g[..., 0:3, 0:3] = np.swapaxes(end[0], -1, -2) @ theta
-    g[..., 3:6, 0:3] = -skew(end[1] - velocity) @ theta - skew(dv) @ own
-    g[..., 6:9, 0:3] = -skew(end[2] - position - velocity * left) @ theta - skew(dv * lever) @ own
-    g[..., 3:6, 3:6] = push
-    g[..., 6:9, 3:6] = push * lever[..., None]
-
-    duration = dt.sum(axis=1)
-    rotation = np.asarray(SO3.from_matrix(after[:, -1]).storage)
-    by_bias = -g.sum(axis=1)
-    covariance = _white(g, dt, noise)
-    combined = _with_walks(covariance, g, dt, noise)
-    return [
-        Preintegrated(
-            part, noise, float(duration[k]), b_g[k], b_a[k], rotation[k], velocity[k, -1], position[k, -1],
-            by_bias[k], covariance[k], combined[k], rule,
-        )
-        for k, part in enumerate(parts)
-    ]  # fmt: skip
-
-
-def _white(g: np.ndarray, dt: np.ndarray, noise: ImuNoise) -> np.ndarray:
-    """What the white noise of each step contributes, (n, 9, 9)."""
-    density = np.repeat([noise.gyro_density, noise.acc_density], 3)
-    per_step = 1.0 / np.sqrt(np.where(dt > 0.0, dt, np.inf))
-    covariance = _outer(g * (density * per_step[..., None])[..., None, :])
-    covariance[:, 6:, 6:] += noise.integration_density**2 * dt.sum(axis=1)[:, None, None] * np.eye(3)
-    return covariance
-
-
-def _with_walks(white: np.ndarray, g: np.ndarray, dt: np.ndarray, noise: ImuNoise) -> np.ndarray:
-    """(n, 15, 15): the white part, and the walk of each step with what it does to all later steps."""
-    density = np.repeat([noise.gyro_bias_density, noise.acc_bias_density], 3)
-    walk = np.zeros((*dt.shape, 15, 6))
-    walk[..., :9, :] = g - np.cumsum(g[:, ::-1], axis=1)[:, ::-1]
-    walk[..., 9:, :] = np.eye(6)
-    combined = _outer(walk * (density * np.sqrt(dt)[..., None])[..., None, :])
-    combined[:, :9, :9] += white
-    return combined
-
-
-def _outer(columns: np.ndarray) -> np.ndarray:
-    """Sum over the steps of c c' for (n, s, d, k): (n, d, d)."""
-    flat = np.moveaxis(columns, 1, 2).reshape(len(columns), columns.shape[2], -1)
-    return flat @ np.swapaxes(flat, -1, -2)
+def combined_informations(measured: Sequence[Preintegrated]) -> np.ndarray:
+    """(n, 15, 15) inverses of the combined covariances."""
+    return inverse_of_covariance(
+        np.array([one.combined_covariance for one in measured]).reshape(len(measured), 15, 15)
+    )
 
 
 def inverse_of_covariance(covariance: np.ndarray) -> np.ndarray:
@@ -301,16 +251,6 @@ def _exp_and_right_jacobian(turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     hat = skew(turn)
     squared = hat @ hat
     return np.eye(3) + a * hat + b * squared, np.eye(3) - b * hat + c * squared
-
-
-def _running_product(factors: np.ndarray) -> np.ndarray:
-    """products[:, k] = factors[:, 0] ... factors[:, k] for (n, s, 3, 3), in log2(s) steps."""
-    products, reach = factors, 1
-    while reach < products.shape[1]:
-        later = products[:, :-reach] @ products[:, reach:]
-        products = np.concatenate([products[:, :reach], later], axis=1)
-        reach *= 2
-    return products
 
 
 def _named(gyro_bias: Any, acc_bias: Any) -> tuple[tuple[str, Any], tuple[str, Any]]:

@@ -15,6 +15,7 @@ void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 void bind_expressions(py::module_& m);      // expressions.cpp: batches of expressions
+void bind_inertial(py::module_& m);         // inertial.cpp: preintegration of IMU samples
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
@@ -40,4 +41,5 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_rows(m);
   bind_edges(m);
   bind_expressions(m);
+  bind_inertial(m);
 }

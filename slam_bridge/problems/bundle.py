@@ -25,6 +25,7 @@ from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.result import Covariances, Result, States
@@ -162,9 +163,10 @@ def _reintegrated(s: Selection) -> tuple[Selection, bool]:
         return s, False
     measured = list(s.preintegrated)
     measurement, information = s.imu_measurement.copy(), s.imu_information.copy()
-    for k in far.tolist():
-        measured[k] = measured[k].reintegrated(g[k], a[k])
-        measurement[k], information[k] = measured[k].measurement(s.gravity), measured[k].combined_information
+    again = reintegrate([measured[k] for k in far.tolist()], g[far], a[far])
+    for k, fresh in zip(far.tolist(), again, strict=True):
+        measured[k] = fresh
+    measurement[far], information[far] = measurements(again, s.gravity), combined_informations(again)
     changes = {
         "imu_measurement": measurement,
         "imu_information": information,

@@ -32,7 +32,7 @@ from graphopt.solver.marginals import compute_marginals
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
-from slam_bridge.preintegration import Preintegrated
+from slam_bridge.preintegration import Preintegrated, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
 from slam_bridge.problems.result import Result, States
 from slam_bridge.tables import MapError
@@ -119,7 +119,7 @@ def initialize(
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
         if not summary.is_usable or not any(one.is_far(*biases, 1e-3, 1e-2) for one in imu):
             break
-        imu = [one.reintegrated(*biases) for one in imu]
+        imu = reintegrate(imu, *biases)
     deviations = _deviations(graph, summary, options)
     direction, scale, velocity = start
     frames = _in_metres(poses, velocity, direction, scale, biases)
@@ -344,7 +344,7 @@ def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart
             world.keyframes[name][rows] = getattr(start.keyframes, name)
         world.keyframes["has_states"][rows] = True
         biases = start.keyframes.gyro_bias[0], start.keyframes.acc_bias[0]
-        world.set_imu(links, [world.preintegrated[link].reintegrated(*biases) for link in links])
+        world.set_imu(links, reintegrate([world.preintegrated[link] for link in links], *biases))
 
 
 def _chain(world: Map, keyframes: Any) -> np.ndarray:
