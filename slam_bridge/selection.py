@@ -122,6 +122,13 @@ class Selection:
             values = getattr(self, name).reshape(len(self.imu), -1)
             _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))
 
+    def landmarks_in_priors(self) -> np.ndarray:
+        """(m,) bool: a prior says something about the position."""
+        result = np.zeros(len(self.landmarks), bool)
+        for prior in self.priors:
+            result |= np.isin(self.landmarks, prior.owner[prior.kind == LANDMARK])
+        return result
+
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
         return np.asarray(~np.isfinite(self.points).all(axis=1))
@@ -203,8 +210,8 @@ def select(
 
     free, fixed: ids of keyframes; those that the map itself fixes are fixed in any case. inertial: ids of
     those whose velocity and biases take part. landmarks: ids, by default all that those of `free` observe.
-    All observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
-    measured poses between and of them.
+    All observations of these landmarks by these keyframes are taken, and all IMU measurements and measured
+    poses between and of them; of the priors what they say about these states.
     """
     with world.lock:
         frames = world.keyframes
@@ -238,9 +245,7 @@ def select(
             imu_measurement=measurement,
             imu_information=world.imu["information"][imu_rows],
             preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
-            priors=tuple(
-                prior for prior in world.priors if _covered(prior, ids, world.landmarks.ids[point_rows])
-            ),
+            priors=_priors(world, ids, np.asarray(inertial, np.int64), world.landmarks.ids[point_rows]),
             pose_prior_keyframe=prior_number[measured],
             pose_prior=world.pose_priors["world_T_body"][measured],
             pose_prior_information=world.pose_priors["information"][measured],
@@ -287,9 +292,11 @@ def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarr
     return rows, ends[rows].reshape(-1, 2)
 
 
-def _covered(prior: MarginalPrior, keyframes: np.ndarray, landmarks: np.ndarray) -> bool:
-    """All states of a prior take part."""
-    is_point = prior.kind == LANDMARK
-    return bool(
-        np.isin(prior.owner[~is_point], keyframes).all() and np.isin(prior.owner[is_point], landmarks).all()
+def _priors(
+    world: Map, keyframes: np.ndarray, inertial: np.ndarray, landmarks: np.ndarray
+) -> tuple[MarginalPrior, ...]:
+    """What the map's priors say about states that take part; all others are summed out."""
+    parts = (
+        prior.within(keyframes, np.intersect1d(inertial, keyframes), landmarks) for prior in world.priors
     )
+    return tuple(part for part in parts if part is not None)

@@ -1,19 +1,22 @@
 """Scalar products without BLAS.
 
 numpy hands `a @ b` to a multithreaded BLAS, whose threads cost more than the product and whose order of
-summation depends on their number. numpy's own sum is pairwise, as accurate, and always the same.
+summation depends on their number. These are summed by pieces of fixed size, with all threads where the
+vectors are long (`native/src/linear/dot.h`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
+
 
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """Sum of a_i b_i."""
-    return float(np.sum(a * b))
+    """Sum of a_i b_i of two float64 vectors of one length."""
+    return kernels.dot(np.ascontiguousarray(a), np.ascontiguousarray(b))
 
 
 def norm(a: np.ndarray) -> float:
     """Euclidean length."""
-    return float(np.sqrt(np.sum(a * a)))
+    return float(np.sqrt(dot(a, a)))

@@ -7,6 +7,7 @@
 
 #include "linear/block_pattern.h"
 #include "linear/dense_cholesky.h"
+#include "linear/dot.h"
 #include "linear/errors.h"
 #include "linear/pcg.h"
 #include "linear/schur_complement.h"
@@ -410,6 +411,15 @@ void bind_pcg(py::module_& m) {
 void bind_linear(py::module_& m) {
   py::register_local_exception_translator(&translate);
   bind_pattern(m);
+  m.def(
+      "dot",
+      [](const py::object& a, const py::object& b) {
+        const auto size = static_cast<std::int64_t>(py::len(a));
+        const double *left = input(a, "a", size), *right = input(b, "b", size);
+        const py::gil_scoped_release release;
+        return dot(left, right, size);
+      },
+      py::arg("a"), py::arg("b"), "Sum of a_i b_i, the same for any number of threads.");
   bind_direct<SparseCholesky>(m, "SparseCholesky")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering, bool ldlt) {
              py::gil_scoped_release release;

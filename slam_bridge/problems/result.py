@@ -86,7 +86,8 @@ class Result:
         """Marginal covariances at the result, computed now: ("keyframe", id) -> (6, 6) or (15, 15).
 
         Of a keyframe: position (in the body's frame), rotation (half angles, in the body's frame), and with
-        inertial states velocity, biases of gyroscope and accelerometer; ("landmark", id) -> (3, 3).
+        inertial states velocity, biases of gyroscope and accelerometer, if an IMU measurement that was not
+        rejected or a prior knows them; ("landmark", id) -> (3, 3).
         Raises `SolverError` where the problem leaves a direction open.
         """
         if self.covariance_of is None:

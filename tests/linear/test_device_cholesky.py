@@ -253,9 +253,9 @@ def test_metis_is_taken_where_it_pays(monkeypatch):
     """AMD alone where METIS takes longer than many factorizations; else both, and the better one."""
     cube = make_pattern([6] * 1000, lattice(10, 10, 10))
     both = {ordering: analyse(cube, ordering).expected_seconds() for ordering in ("amd", "metis")}
-    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 0.0)
+    monkeypatch.setattr(analysis_module, "_DISSECTION_SECONDS", 0.0)
     assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__)
-    monkeypatch.setattr(analysis_module, "_METIS_SECONDS", 1.0)
+    monkeypatch.setattr(analysis_module, "_DISSECTION_SECONDS", 1.0)
     assert analyse(cube).symbolic.ordering == "amd"
 
 

@@ -314,6 +314,20 @@ def test_a_dropped_camera_and_an_imu_jump():
     np.testing.assert_allclose(world.keyframes["world_T_body"][:, :3], poses[:, :3], atol=0.03)
 
 
+def test_the_last_imu_measurement_jumps():
+    """Nothing knows the last keyframe's velocity and biases any more: it has the covariance of its pose."""
+    world, _ = simulated_map(np.random.default_rng(8), times=0.25 * np.arange(6), pixels=0.5)
+    bad, ids = int(world.imu.ids[-1]), world.keyframes.ids
+    good = world.preintegrated[bad].samples
+    jump = sb.ImuSamples(good.stamps, good.gyro, good.acc + np.array([30.0, 0.0, 0.0]))
+    world.set_imu([bad], [sb.preintegrate(jump, NOISE)])
+    result = sb.local_inertial_ba(world, ids[-1:], options=sb.SolveOptions(iterations=40, rounds=5))
+    np.testing.assert_array_equal(result.rejected["imu"], [bad])
+    found = result.covariance(ids[-1:], result.landmarks[:1])
+    assert found["keyframe", int(ids[-1])].shape == (6, 6)
+    assert all((np.linalg.eigvalsh(block) > 0.0).all() for block in found.values())
+
+
 def test_zero_motion_stays_usable():
     """A camera that stands still: states stay where they are, nothing is rejected."""
     rng = np.random.default_rng(9)

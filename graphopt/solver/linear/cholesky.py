@@ -27,17 +27,19 @@ from graphopt.errors import OptionError
 from graphopt.solver.linear import memory
 from graphopt.solver.linear.pattern import BlockPattern
 
-ORDERINGS = ("auto", "amd", "metis", "natural")
+ORDERINGS = ("auto", "amd", "metis", "dissection", "natural")
 METHODS = ("llt", "ldlt")
 
 
 class SparseCholesky(kernels.SparseCholesky):
     """Supernodal multifrontal Cholesky with a fill-reducing ordering of the blocks.
 
-    Orderings: `amd` (approximate minimum degree), `metis` (nested dissection), `natural` (none), `auto`:
-    AMD, and METIS as well where the factorisation is expensive enough to pay for it; the one with fewer
-    flops is kept. The attribute `ordering` tells which one was taken, `permutation` is its elimination
-    order of the blocks, `num_supernodes` counts the dense fronts.
+    Orderings: `amd` (approximate minimum degree), `metis` (nested dissection by METIS, on one core),
+    `dissection` (the same by us, on all cores), `natural` (none), `auto`: AMD, and dissection as well where
+    the factorisation is expensive enough to pay for it (METIS for small graphs, ours for large ones, both
+    for very expensive factorisations); the one with the fewest flops is kept. None depends on the number of
+    threads. The attribute `ordering` tells which one was taken, `permutation` is its elimination order of
+    the blocks, `num_supernodes` counts the dense fronts.
     """
 
     def __init__(self, pattern: BlockPattern, ordering: str = "auto", method: str = "llt") -> None:

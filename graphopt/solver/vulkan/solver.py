@@ -259,10 +259,11 @@ class ResidentBlockSolver:
         number, current = self.structure.groups.index(group), self._estimates.current
         if slot not in self._linearizer.edges[number].views:
             self._prepared.result()
-        if not self._linearizer.sums_by_vertex:
+        views = self._linearizer.edges[number].views
+        if slot not in views or not self._linearizer.sums_by_vertex:
             self.finish()
             return None
-        view = self._linearizer.edges[number].views[slot].view
+        view = views[slot].view
         sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
         self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
         words = self.device.download(sums, WIDE, view.num_destinations)

@@ -17,6 +17,7 @@ struct BlockGraph {
 
   std::vector<std::int32_t> begin;     // (nb + 1)
   std::vector<std::int32_t> neighbor;  // (2 * off-diagonal blocks)
+  std::vector<std::int32_t> stored;    // the same: number of the block in the pattern
   std::vector<std::int32_t> weight;    // (nb) block dimensions
 };
 
@@ -33,7 +34,8 @@ struct EliminationTree {
 // Tree, postorder and counts of an ordering (Gilbert, Ng and Peyton 1994, weighted by block dimensions).
 EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_t>& order);
 
-// name: auto, amd, metis, natural, dense (natural, for one front). On return the ordering that was taken.
+// name: auto, amd, metis, dissection (dissection.h), natural, dense (natural, for one front). On return the
+// ordering that was taken.
 EliminationTree order_blocks(const BlockGraph& graph, std::string& name);
 
 // METIS draws from the C library's generator, which it seeds itself: one call at a time.

@@ -1,165 +1,87 @@
 #include "linear/supernodes.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "linear/errors.h"
+#include "linear/items.h"
 #include "linear/strips.h"
 
 namespace graphopt {
 namespace {
 
-// A node of the assembly tree while supernodes are merged.
-struct Node {
-  std::int32_t parent = -1;
-  std::int64_t num_pivots = 0, num_below = 0;
-  bool merged = false;
-  std::vector<std::int32_t> steps;     // in elimination order
-  std::vector<std::int32_t> children;  // ascending
-};
+constexpr int kItem = 1 << 12;  // supernodes or blocks of one item of a parallel loop
 
-double merge_gain(const FrontModel& model, const Node& child, const Node& node) {
-  return model.cost(child.num_pivots, child.num_below) + model.cost(node.num_pivots, node.num_below) -
-         model.cost(child.num_pivots + node.num_pivots, node.num_below);
+// body(first, last) for ranges of 0 .. n on all threads.
+template <class Body>
+void for_each_range(std::int64_t n, const Body& body) {
+  const std::int64_t items = (n + kItem - 1) / kItem;
+  for_each_item(static_cast<int>(items), [&](int item) {
+    const std::int64_t first = static_cast<std::int64_t>(item) * kItem;
+    body(static_cast<int>(first), static_cast<int>(std::min(n, first + kItem)));
+  });
 }
 
-std::vector<Node> fundamental_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims) {
-  const int n = static_cast<int>(tree.perm.size());
-  std::vector<Node> nodes;
-  std::vector<std::int32_t> node_of(n);
-  for (int k = 0; k < n; ++k) {
-    const int dim = dims[tree.perm[k]];
-    const bool extends = k > 0 && tree.parent[k - 1] == k &&
-                         tree.row_count[k - 1] == tree.row_count[k] + dims[tree.perm[k - 1]];
-    if (!extends) nodes.emplace_back();
-    Node& node = nodes.back();
-    node_of[k] = static_cast<std::int32_t>(nodes.size()) - 1;
-    node.steps.push_back(k);
-    node.num_pivots += dim;
-    node.num_below = tree.row_count[k] - dim;
+void check_dims(const BlockPattern& pattern) {
+  for (int block = 0; block < pattern.num_blocks(); ++block) {
+    if (pattern.block_dim(block) <= std::numeric_limits<std::int16_t>::max()) continue;
+    throw LinearShapeError("Block " + std::to_string(block) + " has dimension " +
+                           std::to_string(pattern.block_dim(block)) + ", at most 32767 are supported.");
   }
-  for (std::size_t s = 0; s < nodes.size(); ++s) {
-    const int parent_step = tree.parent[nodes[s].steps.back()];
-    if (parent_step == -1) continue;
-    nodes[s].parent = node_of[parent_step];
-    nodes[nodes[s].parent].children.push_back(static_cast<std::int32_t>(s));
-  }
-  return nodes;
-}
-
-// Everything in one dense front.
-std::vector<Node> one_supernode(const EliminationTree& tree, const std::vector<std::int32_t>& dims) {
-  std::vector<Node> nodes(tree.perm.empty() ? 0 : 1);
-  for (std::size_t k = 0; k < tree.perm.size(); ++k) {
-    nodes[0].steps.push_back(static_cast<std::int32_t>(k));
-    nodes[0].num_pivots += dims[tree.perm[k]];
-  }
-  return nodes;
-}
-
-// Merge children into `nodes[s]` while the estimated time shrinks. The explicit zeros this stores cost less
-// than another front.
-void amalgamate(std::vector<Node>& nodes, int s, const FrontModel& model) {
-  Node& node = nodes[s];
-  std::vector<std::pair<double, std::int32_t>> candidates;
-  for (int child : node.children) candidates.emplace_back(-merge_gain(model, nodes[child], node), child);
-  std::stable_sort(candidates.begin(), candidates.end());
-  std::vector<std::int32_t> remaining, steps;
-  for (const auto& candidate : candidates) {
-    Node& child = nodes[candidate.second];
-    if (merge_gain(model, child, node) <= 0.0) {
-      remaining.push_back(candidate.second);
-      continue;
-    }
-    child.merged = true;
-    node.num_pivots += child.num_pivots;
-    steps.insert(steps.end(), child.steps.begin(), child.steps.end());
-    for (int grandchild : child.children) {
-      nodes[grandchild].parent = s;
-      remaining.push_back(grandchild);
-    }
-    child.steps.clear();
-    child.children.clear();
-  }
-  steps.insert(steps.end(), node.steps.begin(), node.steps.end());
-  node.steps.swap(steps);
-  std::sort(remaining.begin(), remaining.end());
-  node.children.swap(remaining);
-}
-
-std::vector<std::int32_t> postorder_of(const std::vector<Node>& nodes) {
-  std::vector<std::int32_t> order;
-  std::vector<std::pair<std::int32_t, std::size_t>> stack;
-  for (std::size_t root = 0; root < nodes.size(); ++root) {
-    if (nodes[root].merged || nodes[root].parent != -1) continue;
-    stack.emplace_back(static_cast<std::int32_t>(root), 0);
-    while (!stack.empty()) {
-      auto& [s, next] = stack.back();
-      if (next == nodes[s].children.size()) {
-        order.push_back(s);
-        stack.pop_back();
-      } else {
-        const std::int32_t child = nodes[s].children[next++];
-        stack.emplace_back(child, 0);
-      }
-    }
-  }
-  return order;
 }
 
 }  // namespace
 
-double FrontModel::cost(double n, double m) const {
-  const double flops = n * n * n / 3.0 + n * n * m + n * m * m;
-  const double panels = n + m > small_rows ? per_panel * std::ceil(n / 32.0) : 0.0;
-  return front + panels + per_pivot * n + per_update * m * m + per_entry * n * (n + 2.0 * m) +
-         flops / flops_per_ns;
-}
-
 SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& ordering_name,
                                const FrontModel& model)
     : ordering(ordering_name) {
+  check_dims(pattern);
   const BlockGraph graph(pattern);
   const EliminationTree tree = order_blocks(graph, ordering);
   flops = tree.flops;
   nonzeros = tree.nonzeros;
   find_supernodes(tree, pattern.dims(), model);
-  scalar_source.reserve(pattern.dim());
-  for (int block : perm) {
-    for (int i = 0; i < pattern.block_dim(block); ++i) {
-      scalar_source.push_back(static_cast<std::int32_t>(pattern.offset(block) + i));
+  scalar_source.resize(pattern.dim());
+  for_each_range(pattern.num_blocks(), [&](int first, int last) {
+    for (int k = first; k < last; ++k) {
+      std::iota(scalar_source.begin() + step_offset[k], scalar_source.begin() + step_offset[k + 1],
+                static_cast<std::int32_t>(pattern.offset(perm[k])));
     }
-  }
+  });
   find_rows(graph);
-  place_blocks(pattern);
+  place_blocks(pattern, graph);
 }
 
 void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
                                      const FrontModel& model) {
-  std::vector<Node> nodes =
-      ordering == "dense" ? one_supernode(tree, dims) : fundamental_supernodes(tree, dims);
-  for (std::size_t s = 0; s < nodes.size(); ++s) amalgamate(nodes, static_cast<int>(s), model);
-  const std::vector<std::int32_t> order = postorder_of(nodes);
+  const std::vector<TreeNode> nodes = assembly_tree(tree, dims, model, ordering == "dense");
+  const std::vector<std::int32_t> order = postorder(nodes);
   std::vector<std::int32_t> new_number(nodes.size(), -1);
   for (std::size_t k = 0; k < order.size(); ++k) new_number[order[k]] = static_cast<std::int32_t>(k);
+  perm.reserve(dims.size());
+  step_offset.reserve(dims.size() + 1);
+  supernode_of_step.reserve(dims.size());
+  supernodes.reserve(order.size());
   step_offset.push_back(0);
   children_begin.push_back(0);
   for (int old : order) {
-    const Node& node = nodes[old];
+    const TreeNode& node = nodes[old];
     Supernode s{};
     s.first_step = static_cast<std::int32_t>(perm.size());
-    s.num_steps = static_cast<std::int32_t>(node.steps.size());
     s.first_pivot = step_offset.back();
     s.num_pivots = static_cast<std::int32_t>(node.num_pivots);
     s.parent = node.parent == -1 ? -1 : new_number[node.parent];
-    for (int step : node.steps) {
-      perm.push_back(tree.perm[step]);
-      step_offset.push_back(step_offset.back() + dims[tree.perm[step]]);
-      supernode_of_step.push_back(static_cast<std::int32_t>(supernodes.size()));
+    for (int run = node.first_run; run != -1; run = nodes[run].next_run) {
+      for (int step = nodes[run].first_step; step < nodes[run].first_step + nodes[run].num_steps; ++step) {
+        perm.push_back(tree.perm[step]);
+        step_offset.push_back(step_offset.back() + dims[tree.perm[step]]);
+        supernode_of_step.push_back(static_cast<std::int32_t>(supernodes.size()));
+      }
     }
-    for (int child : node.children) children.push_back(new_number[child]);
+    s.num_steps = static_cast<std::int32_t>(perm.size()) - s.first_step;
+    for (int child = node.first_child; child != -1; child = nodes[child].next_sibling)
+      children.push_back(new_number[child]);
     children_begin.push_back(static_cast<std::int32_t>(children.size()));
     supernodes.push_back(s);
   }
@@ -167,94 +89,164 @@ void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vec
   for (std::size_t k = 0; k < perm.size(); ++k) inverse[perm[k]] = static_cast<std::int32_t>(k);
 }
 
-void SymbolicFactor::find_rows(const BlockGraph& graph) {
-  // Steps below each supernode: neighbours of its blocks and rows of its children.
-  const int num = static_cast<int>(supernodes.size());
-  std::vector<std::vector<std::int32_t>> row_steps(num);
-  std::vector<std::int32_t> seen_by(perm.size(), -1);
-  for (int s = 0; s < num; ++s) {
-    Supernode& node = supernodes[s];
+namespace {
+
+// Steps below each supernode: neighbours of its blocks and rows of its children. One object per thread.
+class RowFinder {
+ public:
+  RowFinder(const SymbolicFactor& symbolic, const BlockGraph& graph,
+            std::vector<std::vector<std::int32_t>>& row_steps)
+      : symbolic_(symbolic), graph_(graph), row_steps_(row_steps), seen_by_(symbolic.perm.size(), -1) {}
+
+  void find(int s) {
+    const Supernode& node = symbolic_.supernodes[s];
     const int end = node.first_step + node.num_steps;
-    std::vector<std::int32_t>& steps = row_steps[s];
+    found_.clear();
     const auto add = [&](int step) {
-      if (step < end || seen_by[step] == s) return;
-      seen_by[step] = s;
-      steps.push_back(step);
+      if (step < end || seen_by_[step] == s) return;
+      seen_by_[step] = s;
+      found_.push_back(step);
     };
     for (int k = node.first_step; k < end; ++k) {
-      for (int p = graph.begin[perm[k]]; p < graph.begin[perm[k] + 1]; ++p) add(inverse[graph.neighbor[p]]);
+      const int block = symbolic_.perm[k];
+      for (int p = graph_.begin[block]; p < graph_.begin[block + 1]; ++p)
+        add(symbolic_.inverse[graph_.neighbor[p]]);
     }
-    for (int c = children_begin[s]; c < children_begin[s + 1]; ++c) {
-      for (int step : row_steps[children[c]]) add(step);
+    for (int c = symbolic_.children_begin[s]; c < symbolic_.children_begin[s + 1]; ++c) {
+      for (int step : row_steps_[symbolic_.children[c]]) add(step);
     }
-    std::sort(steps.begin(), steps.end());
-    node.rows_begin = static_cast<std::int64_t>(rows.size());
-    for (int step : steps) {
-      for (int i = step_offset[step]; i < step_offset[step + 1]; ++i) rows.push_back(i);
-    }
-    node.num_below = static_cast<std::int32_t>(rows.size() - node.rows_begin);
+    std::sort(found_.begin(), found_.end());
+    row_steps_[s] = found_;
+  }
+
+ private:
+  const SymbolicFactor& symbolic_;
+  const BlockGraph& graph_;
+  std::vector<std::vector<std::int32_t>>& row_steps_;
+  std::vector<std::int32_t> seen_by_, found_;
+};
+
+std::vector<std::vector<std::int32_t>> find_row_steps(const SymbolicFactor& symbolic,
+                                                      const BlockGraph& graph) {
+  std::vector<std::vector<std::int32_t>> row_steps(symbolic.supernodes.size());
+  std::vector<std::int32_t> parent(symbolic.supernodes.size());
+  for (std::size_t s = 0; s < parent.size(); ++s) parent[s] = symbolic.supernodes[s].parent;
+  const Subtrees subtrees(parent);
+  for_each_item_with(
+      static_cast<int>(subtrees.ranges.size()), [&] { return RowFinder(symbolic, graph, row_steps); },
+      [&](int k, RowFinder& finder) {
+        for (int s = subtrees.ranges[k].first; s < subtrees.ranges[k].second; ++s) finder.find(s);
+      });
+  RowFinder finder(symbolic, graph, row_steps);
+  for (const int s : subtrees.above) finder.find(s);
+  return row_steps;
+}
+
+}  // namespace
+
+void SymbolicFactor::find_rows(const BlockGraph& graph) {
+  const std::vector<std::vector<std::int32_t>> row_steps = find_row_steps(*this, graph);
+  std::int64_t num_rows = 0;
+  for (std::size_t s = 0; s < supernodes.size(); ++s) {
+    Supernode& node = supernodes[s];
+    node.rows_begin = num_rows;
+    node.num_below = 0;
+    for (int step : row_steps[s]) node.num_below += step_offset[step + 1] - step_offset[step];
+    num_rows += node.num_below;
     node.diagonal = factor_size;
     node.below = node.diagonal + triangle_size(num_strips(node.num_pivots));
     factor_size = node.below + rectangle_size(node.num_below, node.num_pivots);
     factor_size = (factor_size + 7) / 8 * 8;
     node.cost = kCoreModel.cost(node.num_pivots, node.num_below);
   }
-  std::vector<std::int32_t> front_row(scalar_source.size(), 0);
-  parent_row.resize(rows.size());
-  for (int s = 0; s < num; ++s) {
-    if (children_begin[s] == children_begin[s + 1]) continue;
-    const Supernode& node = supernodes[s];
-    for (int i = 0; i < node.num_pivots; ++i) front_row[node.first_pivot + i] = i;
-    for (int i = 0; i < node.num_below; ++i) front_row[rows[node.rows_begin + i]] = node.num_pivots + i;
-    for (int c = children_begin[s]; c < children_begin[s + 1]; ++c) {
-      const Supernode& child = supernodes[children[c]];
-      for (int i = 0; i < child.num_below; ++i) {
-        parent_row[child.rows_begin + i] = front_row[rows[child.rows_begin + i]];
+  rows.resize(num_rows);
+  for_each_range(static_cast<std::int64_t>(supernodes.size()), [&](int first, int last) {
+    for (int s = first; s < last; ++s) {
+      auto target = rows.begin() + supernodes[s].rows_begin;
+      for (int step : row_steps[s]) {
+        const int dim = step_offset[step + 1] - step_offset[step];
+        std::iota(target, target + dim, step_offset[step]);
+        target += dim;
       }
     }
-  }
+  });
+  place_in_parents(row_steps);
 }
 
-void SymbolicFactor::place_blocks(const BlockPattern& pattern) {
-  const int num = static_cast<int>(supernodes.size());
-  const auto owner = [&](int row, int col) {
-    return supernode_of_step[std::min(inverse[row], inverse[col])];
-  };
-  blocks_begin.assign(num + 1, 0);
-  for (int col = 0; col < pattern.num_blocks(); ++col) {
-    if (pattern.block_dim(col) > std::numeric_limits<std::int16_t>::max()) {
-      throw LinearShapeError("Block " + std::to_string(col) + " has dimension " +
-                             std::to_string(pattern.block_dim(col)) + ", at most 32767 are supported.");
+// Rows of each supernode as rows of its parent's front. Both lists ascend.
+void SymbolicFactor::place_in_parents(const std::vector<std::vector<std::int32_t>>& row_steps) {
+  parent_row.resize(rows.size());
+  for_each_range(static_cast<std::int64_t>(supernodes.size()), [&](int first, int last) {
+    for (int s = first; s < last; ++s) {
+      if (supernodes[s].parent == -1) continue;
+      const Supernode& parent = supernodes[supernodes[s].parent];
+      const auto begin = rows.begin() + parent.rows_begin, end = begin + parent.num_below;
+      auto above = begin;
+      auto target = parent_row.begin() + supernodes[s].rows_begin;
+      for (int step : row_steps[s]) {
+        std::int32_t row = step_offset[step] - parent.first_pivot;
+        if (row >= parent.num_pivots) {
+          above = std::lower_bound(above, end, step_offset[step]);
+          row = parent.num_pivots + static_cast<std::int32_t>(above - begin);
+        }
+        const int dim = step_offset[step + 1] - step_offset[step];
+        std::iota(target, target + dim, row);
+        target += dim;
+      }
     }
-    for (std::int64_t k = pattern.column_begin(col); k < pattern.column_end(col); ++k) {
-      ++blocks_begin[owner(pattern.row(k), col) + 1];
-    }
+  });
+}
+
+// Stored block k = (row, col) in the front of `node`, which owns it.
+AssemblyBlock SymbolicFactor::placed(const BlockPattern& pattern, const Supernode& node, std::int64_t k,
+                                     int row, int col) const {
+  const bool transposed = inverse[row] < inverse[col];
+  const int row_block = transposed ? col : row, col_block = transposed ? row : col;
+  const int row_scalar = step_offset[inverse[row_block]];
+  AssemblyBlock block{};
+  block.source = pattern.value_offset(k);
+  block.col = step_offset[inverse[col_block]] - node.first_pivot;
+  block.row = row_scalar - node.first_pivot;
+  if (block.row >= node.num_pivots) {
+    const auto begin = rows.begin() + node.rows_begin, end = begin + node.num_below;
+    block.row = node.num_pivots + static_cast<std::int32_t>(std::lower_bound(begin, end, row_scalar) - begin);
   }
+  block.num_rows = static_cast<std::int16_t>(pattern.block_dim(row_block));
+  block.num_cols = static_cast<std::int16_t>(pattern.block_dim(col_block));
+  block.transposed = transposed;
+  return block;
+}
+
+void SymbolicFactor::place_blocks(const BlockPattern& pattern, const BlockGraph& graph) {
+  const int num = static_cast<int>(supernodes.size());
+  blocks_begin.assign(num + 1, 0);
+  for_each_range(num, [&](int first, int last) {
+    for (int s = first; s < last; ++s) {
+      const int begin = supernodes[s].first_step, end = begin + supernodes[s].num_steps;
+      blocks_begin[s + 1] = supernodes[s].num_steps;
+      for (int step = begin; step < end; ++step) {
+        for (int p = graph.begin[perm[step]]; p < graph.begin[perm[step] + 1]; ++p)
+          blocks_begin[s + 1] += inverse[graph.neighbor[p]] > step;
+      }
+    }
+  });
   std::partial_sum(blocks_begin.begin(), blocks_begin.end(), blocks_begin.begin());
   blocks.resize(blocks_begin.back());
-  std::vector<std::int64_t> fill(blocks_begin.begin(), blocks_begin.end() - 1);
-  for (int col = 0; col < pattern.num_blocks(); ++col) {
-    for (std::int64_t k = pattern.column_begin(col); k < pattern.column_end(col); ++k) {
-      const int row = pattern.row(k);
-      const Supernode& node = supernodes[owner(row, col)];
-      const bool transposed = inverse[row] < inverse[col];
-      const int row_block = transposed ? col : row, col_block = transposed ? row : col;
-      const int row_scalar = step_offset[inverse[row_block]];
-      AssemblyBlock block{};
-      block.source = pattern.value_offset(k);
-      block.col = step_offset[inverse[col_block]] - node.first_pivot;
-      block.row = row_scalar - node.first_pivot;
-      if (block.row >= node.num_pivots) {
-        const auto begin = rows.begin() + node.rows_begin, end = begin + node.num_below;
-        block.row =
-            node.num_pivots + static_cast<std::int32_t>(std::lower_bound(begin, end, row_scalar) - begin);
+  for_each_range(num, [&](int first, int last) {
+    for (int s = first; s < last; ++s) {
+      const Supernode& node = supernodes[s];
+      std::int64_t fill = blocks_begin[s];
+      for (int step = node.first_step; step < node.first_step + node.num_steps; ++step) {
+        const int own = perm[step];
+        blocks[fill++] = placed(pattern, node, pattern.diagonal(own), own, own);
+        for (int p = graph.begin[own]; p < graph.begin[own + 1]; ++p) {
+          const int other = graph.neighbor[p];
+          if (inverse[other] < step) continue;
+          blocks[fill++] = placed(pattern, node, graph.stored[p], std::min(own, other), std::max(own, other));
+        }
       }
-      block.num_rows = static_cast<std::int16_t>(pattern.block_dim(row_block));
-      block.num_cols = static_cast<std::int16_t>(pattern.block_dim(col_block));
-      block.transposed = transposed;
-      blocks[fill[&node - supernodes.data()]++] = block;
     }
-  }
+  });
 }
 
 std::vector<std::uint32_t> column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "linear/amalgamation.h"
 #include "linear/block_pattern.h"
 #include "linear/ordering.h"
 
@@ -28,16 +29,6 @@ struct AssemblyBlock {
   std::int32_t row, col;  // first row and column in the front
   std::int16_t num_rows, num_cols;
   bool transposed;  // the stored block is num_cols x num_rows
-};
-
-// What fronts cost: supernodes are merged while the sum shrinks. Nanoseconds.
-struct FrontModel {
-  double front, per_pivot;       // a front, a pivot
-  double per_update, per_entry;  // an entry of the square of the rows below, of the pivots' columns
-  double flops_per_ns;           // arithmetic
-  double per_panel;              // 32 pivots of a front of more than small_rows rows
-  std::int32_t small_rows;
-  double cost(double num_pivots, double num_below) const;
 };
 
 // One core: measured shape. A constant, moving the Schur complement to the parent, clearing and filling the
@@ -71,7 +62,10 @@ struct SymbolicFactor {
   void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
                        const FrontModel& model);
   void find_rows(const BlockGraph& graph);
-  void place_blocks(const BlockPattern& pattern);
+  void place_in_parents(const std::vector<std::vector<std::int32_t>>& row_steps);
+  void place_blocks(const BlockPattern& pattern, const BlockGraph& graph);
+  AssemblyBlock placed(const BlockPattern& pattern, const Supernode& node, std::int64_t k, int row,
+                       int col) const;
 };
 
 // Where each scalar of `values` belongs if front s is a column-major matrix of num_pivots + num_below rows

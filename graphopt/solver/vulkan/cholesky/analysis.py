@@ -23,7 +23,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, SolverError
 from graphopt.solver.linear import BlockPattern
 
-ORDERINGS = ("auto", "amd", "metis", "natural", "dense")
+ORDERINGS = ("auto", "amd", "metis", "dissection", "natural", "dense")
 SMALL_ROWS = 64
 """Rows of a front that one workgroup factors in shared memory."""
 BLOCK = 32
@@ -38,7 +38,8 @@ _ALIGN = 16  # scalars: a front starts on a cache line
 _LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
 _RATE = 5e12  # operations per second, to choose between orderings
 _FACTORIZATIONS = 24  # of one structure
-_METIS_SECONDS = 4e-6  # per block
+_DISSECTION_SECONDS = 4e-6  # per block, on one core
+_MANY_BLOCKS = 20_000  # from which on METIS, which works on one core, takes longer than our dissection
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +120,9 @@ class Analysis:
 def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     """Choose the order of elimination and lay everything out.
 
-    ordering: "amd", "metis", "natural", "dense" (natural, all in one front), or "auto": AMD; METIS as well
-    where two dozen factorizations take longer than it does; and "dense". The shortest expected time wins.
+    ordering: "amd", "metis", "dissection" (on all cores), "natural", "dense" (natural, all in one front), or
+    "auto": AMD; METIS, or dissection of large graphs, as well where two dozen factorizations take longer than
+    it does; and "dense". The shortest expected time wins.
     """
     if ordering not in ORDERINGS:
         raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
@@ -130,8 +132,9 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     if pattern.dim <= SMALL_ROWS or pattern.values_size >= _FULL * full:
         return _lay_out(pattern, "dense")
     best = _lay_out(pattern, "amd")
-    if _FACTORIZATIONS * best.expected_seconds() > _METIS_SECONDS * pattern.num_blocks:
-        best = min(best, _lay_out(pattern, "metis"), key=Analysis.expected_seconds)
+    if _FACTORIZATIONS * best.expected_seconds() > _DISSECTION_SECONDS * pattern.num_blocks:
+        other = "dissection" if pattern.num_blocks >= _MANY_BLOCKS else "metis"
+        best = min(best, _lay_out(pattern, other), key=Analysis.expected_seconds)
     dense = pattern.dim**3 / 3.0 / _RATE + (1.0 + pattern.dim / BLOCK) * _LEVEL_SECONDS
     is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds()
     return _lay_out(pattern, "dense") if is_dense else best

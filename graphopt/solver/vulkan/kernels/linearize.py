@@ -69,8 +69,11 @@ class DeviceLinearizer:
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges, places in zip(self.edges, self.storage.places, strict=True):
-            edges.prepare(places)
+        for edges, places, evaluation in zip(
+            self.edges, self.storage.places, self.storage.evaluations, strict=True
+        ):
+            alone = self.storage.is_whole and schedule(evaluation).writes_alone
+            edges.prepare(places, only_primary=alone)
         uses_diagonal = self.uses_diagonal
         chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
         for edges, products, evaluation in chosen:
@@ -150,7 +153,7 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout)
+        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
     def kernels(self) -> Iterator[gpu.GpuKernel]:

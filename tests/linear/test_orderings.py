@@ -1,0 +1,154 @@
+"""Nested dissection on all cores orders any graph, well, and the same for every number of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import Stopped
+from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.solver.linear.as_scipy import symmetric_matrix
+
+
+def pattern_of(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:
+    """All diagonal blocks and the blocks of `edges` (n, 2)."""
+    num = len(dims)
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    keys = np.concatenate([edges.max(axis=1) * num + edges.min(axis=1), np.arange(num) * (num + 1)])
+    col, row = np.divmod(np.unique(keys), num)
+    return BlockPattern(dims, np.searchsorted(col, np.arange(num + 1)), row)
+
+
+def lattice(*sides: int) -> np.ndarray:
+    """Edges between neighbours."""
+    index = np.arange(np.prod(sides)).reshape(sides)
+    pairs = []
+    for axis in range(len(sides)):
+        ahead = np.moveaxis(index, axis, 0)
+        pairs.append(np.stack([ahead[:-1].ravel(), ahead[1:].ravel()], axis=1))
+    return np.concatenate(pairs)
+
+
+def scattered(num: int, edges: int) -> np.ndarray:
+    """Random pairs."""
+    return np.random.default_rng(3).integers(0, num, (edges, 2))
+
+
+def two_parts(num: int) -> np.ndarray:
+    """Two lattices that nothing joins."""
+    half = lattice(num, num)
+    return np.concatenate([half, half + num * num])
+
+
+def star(num: int) -> np.ndarray:
+    """One block that touches all."""
+    return np.stack([np.zeros(num - 1, np.int64), np.arange(1, num)], axis=1)
+
+
+def stars(num: int, each: int) -> np.ndarray:
+    """A chain whose blocks have `each` ends of their own."""
+    hubs = np.arange(num)
+    ends = num + np.arange(num * each)
+    chain = np.stack([hubs[:-1], hubs[1:]], axis=1)
+    return np.concatenate([chain, np.stack([np.repeat(hubs, each), ends], axis=1)])
+
+
+GRAPHS = {
+    "grid": (2500, lattice(50, 50)),
+    "cube": (1728, lattice(12, 12, 12)),
+    "chain": (3000, lattice(3000)),
+    "ring of stars": (3000, stars(100, 29)),
+    "two parts": (1250, two_parts(25)),
+    "star": (900, star(900)),
+    "grid and a hub": (
+        1601,
+        np.concatenate([lattice(40, 40), np.stack([np.full(1600, 1600), np.arange(1600)], 1)]),
+    ),
+    "scattered": (2000, scattered(2000, 4000)),
+    "nearly empty": (1500, scattered(1500, 60)),
+    "all with all": (200, np.argwhere(np.tri(200, k=-1) > 0)),
+    "two": (2, np.array([[0, 1]])),
+}
+
+
+def symmetric_values(pattern: BlockPattern, random: np.random.Generator) -> np.ndarray:
+    """Random blocks; those of the diagonal are symmetric."""
+    values = random.uniform(-1.0, 1.0, pattern.values_size)
+    for block, dim in enumerate(pattern.dims):
+        start = pattern.value_offsets[pattern.col_ptr[block + 1] - 1]
+        own = values[start : start + dim * dim].reshape(dim, dim)
+        own += own.T.copy()
+    return values
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_answer_is_that_of_scipy(name: str) -> None:
+    """Blocks of 1 to 4 rows; every block is eliminated once."""
+    splu = pytest.importorskip("scipy.sparse.linalg").splu
+    num, edges = GRAPHS[name]
+    random = np.random.default_rng(len(name))
+    pattern = pattern_of(random.integers(1, 5, num), edges)
+    values = symmetric_values(pattern, random)
+    matrix = symmetric_matrix(pattern, values)
+    damping = np.asarray(abs(matrix).sum(axis=1)).ravel() + 2.0
+    solver = SparseCholesky(pattern, "dissection")
+    assert np.array_equal(np.sort(solver.permutation), np.arange(num))
+    assert solver.factorize(values, damping)
+    b = random.normal(size=pattern.dim)
+    damped = matrix.copy()
+    damped.setdiag(matrix.diagonal() + damping)
+    np.testing.assert_allclose(solver.solve(b), splu(damped.tocsc()).solve(b), rtol=1e-9, atol=1e-12)
+
+
+def analysis(pattern: BlockPattern, ordering: str) -> list[np.ndarray]:
+    """Everything that the analysis finds."""
+    found = kernels.DeviceSymbolic(pattern, ordering)
+    names = "permutation first_pivot num_pivots num_below parent children rows parent_row scalar_source"
+    return [np.array(getattr(found, name)) for name in names.split()]
+
+
+@pytest.mark.parametrize("ordering", ["amd", "dissection"])
+def test_the_analysis_does_not_depend_on_threads(ordering: str) -> None:
+    """A graph of several pieces and ranges of subtrees, bit by bit."""
+    pattern = pattern_of(np.full(90_000, 3), lattice(300, 300))
+    threads, found = kernels.num_threads(), []
+    try:
+        for num in (1, 2, 5):
+            kernels.set_num_threads(num)
+            found.append(analysis(pattern, ordering))
+    finally:
+        kernels.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_dissection_can_be_stopped() -> None:
+    """It says so, and the next one is whole."""
+    pattern = pattern_of(np.full(40_000, 3), lattice(200, 200))
+    watch = kernels.Watch(lambda: True, 0.0)
+    watch.begin()
+    try:
+        with pytest.raises(Stopped):
+            SparseCholesky(pattern, "dissection")
+    finally:
+        watch.end()
+    assert SparseCholesky(pattern, "dissection").num_supernodes > 1
+
+
+@pytest.mark.parametrize(("sides", "most"), [((200, 200), 1.25), ((14, 14, 14), 1.25), ((2000, 6), 1.4)])
+def test_separators_are_small(sides: tuple[int, ...], most: float) -> None:
+    """Operations of a factorisation beside METIS'."""
+    pattern = pattern_of(np.full(np.prod(sides), 3), lattice(*sides))
+    ours, theirs = (SparseCholesky(pattern, ordering).flops for ordering in ("dissection", "metis"))
+    assert ours <= most * theirs
+
+
+def test_auto_takes_the_better_one_for_expensive_factors() -> None:
+    """On a cube both kinds of dissection are tried; on a large grid ours alone."""
+    cube = pattern_of(np.full(8000, 6), lattice(20, 20, 20))
+    flops = {
+        ordering: SparseCholesky(cube, ordering).flops for ordering in ("amd", "metis", "dissection", "auto")
+    }
+    assert flops["auto"] == min(flops.values())
+    assert SparseCholesky(pattern_of(np.full(40_000, 3), lattice(200, 200))).ordering == "dissection"
