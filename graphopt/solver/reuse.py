@@ -12,6 +12,7 @@ still have edges: the structure stays that of all edges, and only the block solv
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -152,9 +153,19 @@ def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -
     )
 
 
+_others: list[Callable[[Graph], None]] = []
+
+
+def on_forget(forget_also: Callable[[Graph], None]) -> None:
+    """Who else keeps something of graphs, to be told when one is to be forgotten."""
+    _others.append(forget_also)
+
+
 def forget(graph: Graph) -> None:
-    """Release the graph's block solver and its memory."""
+    """Release the graph's block solver, or those of its ranks, and their memory."""
     _last.pop(graph, None)
+    for forget_also in _others:
+        forget_also(graph)
     forget_selection(graph)
 
 
