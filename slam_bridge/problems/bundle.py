@@ -72,6 +72,9 @@ def bundle(
     selection.refuse_non_finite()
     window = window or Window()
     start, holds = selection, selection.holds()
+    far = selection.landmarks_far()
+    if far.any():
+        holds = holds & ~far[selection.observations.landmark]
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
     summary, rounds, imu_kernel, more = None, 0, options.kernel, True
     placed = np.zeros(0, np.int64)
@@ -114,7 +117,11 @@ def bundle(
 
 
 def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
-    """Landmarks without inliers where they were at the start."""
+    """Landmarks without inliers, and keyframes that nothing measures, where they were at the start."""
+    nowhere = _undetermined(found, now)[1]
+    if nowhere.any():
+        poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
+        found = found.with_changes(world_T_body=poses)
     lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
