@@ -130,7 +130,9 @@ class DeviceEstimates:
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
         """Of these, the ones with optimized vertices."""
-        self.offsets = {number: DeviceArray.of(context, _offsets(offsets[number])) for number in self.numbers}
+        self.offsets = {
+            number: DeviceArray.shared(context, _offsets(offsets[number])) for number in self.numbers
+        }
         """Per set (n,) uint32: first scalar in dx, or NOTHING."""
         kept_dim = structure.kept_dim
         self.has_kept = {
@@ -140,7 +142,7 @@ class DeviceEstimates:
         self.kept_offsets = {
             number: self.offsets[number]
             if (offset < kept_dim).all()
-            else DeviceArray.of(context, _offsets(np.where(offset < kept_dim, offset, -1)))
+            else DeviceArray.shared(context, _offsets(np.where(offset < kept_dim, offset, -1)))
             for number, offset in offsets.items()
             if self.has_kept[number]
         }
