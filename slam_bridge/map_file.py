@@ -23,6 +23,7 @@ from graphopt.errors import FormatError, GraphOptError
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Map
+from slam_bridge.map_check import check_map
 from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.preintegration import Preintegrated
 
@@ -80,6 +81,7 @@ def map_of_arrays(arrays: dict[str, Any]) -> Map:
         table.fill({column: arrays[f"{name}/{column}"] for column in ("id", "next_id", *table.columns)})
     map.preintegrated = _measured_of(arrays, map.imu.ids)
     map.priors = _priors_of(arrays)
+    check_map(map)
     return map
 
 

@@ -28,6 +28,7 @@ from graphopt.errors import FormatError, GraphOptError, OptionError
 from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map_file import map_arrays, map_of_arrays
+from slam_bridge.tables import MapError
 
 FORMAT, VERSION = "visual-inertial problem", 1
 _PLACES = {
@@ -108,12 +109,24 @@ def _problem_of(arrays: dict[str, Any], gravity: np.ndarray, provenance: dict[st
     truth = None
     if any(key.startswith("truth/") for key in arrays):
         truth = Truth(**{name: arrays[f"truth/{name}"] for name in Truth.__dataclass_fields__})
+        _refuse_non_finite("truth", vars(truth))
     imu = noise = None
     if "imu/stamps" in arrays:
-        imu = ImuSamples(*(arrays[f"imu/{name}"] for name in ("stamps", "gyro", "acc")))
+        parts = {name: arrays[f"imu/{name}"] for name in ("stamps", "gyro", "acc")}
+        _refuse_non_finite("imu", parts)
+        imu = ImuSamples(**parts)
     if "imu/noise" in arrays:
         noise = ImuNoise(*arrays["imu/noise"].tolist())
     return VibProblem(world, truth, imu, noise, provenance)
+
+
+def _refuse_non_finite(group: str, arrays: dict[str, np.ndarray]) -> None:
+    for name, values in arrays.items():
+        bad = ~np.isfinite(values)
+        if bad.any():
+            row = int(np.argmax(bad.any(axis=tuple(range(1, bad.ndim)))))
+            shown = np.array2string(np.ravel(values[row]), precision=4)
+            raise MapError(f"{group}/{name} of row {row} is {shown}: expected finite numbers.")
 
 
 def _imu_arrays(problem: VibProblem) -> dict[str, Any]:

@@ -110,6 +110,42 @@ def test_foreign_and_incomplete_files_are_refused(path, change, message):
         read_vib(path)
 
 
+@pytest.mark.parametrize(
+    ("array", "place", "value", "message"),
+    [
+        ("variables/keyframes/world_T_body", (3, 1), np.nan, r"keyframes/world_T_body of row 3 .*nan"),
+        ("variables/keyframes/world_T_body", (3, slice(3, 7)), 0.0, "row 3 .*unit quaternion"),
+        ("variables/keyframes/acc_bias", (3, 1), np.inf, "keyframes/acc_bias of row 3 .*inf"),
+        ("variables/landmarks/reference", 3, 10**6, "landmarks/reference of row 3 .*1000000"),
+        ("edges/observations/pixel", (3, 1), np.nan, "observations/pixel of row 3 .*nan"),
+        ("edges/observations/sigma", 3, 0.0, "observations/sigma of row 3 .*> 0 px"),
+        ("edges/observations/keyframe", 3, 10**6, "observations/keyframe of row 3 .*no id of keyframes"),
+        ("edges/observations/camera", 3, 7, "observations/camera of row 3 .*has 2 cameras"),
+        ("edges/imu/measurement", (3, 1), np.nan, "imu/measurement of row 3 .*nan"),
+        ("edges/imu/information", (3, 1, 1), np.nan, "imu/information of row 3 .*finite"),
+        ("edges/imu/first", 3, 10**6, "imu/first of row 3 .*no id"),
+        ("truth/world_T_body", (2, 0), np.nan, "truth/world_T_body of row 2 .*nan"),
+        ("imu/acc", (2, 0), np.nan, "imu/acc of row 2 .*nan"),
+    ],
+)
+def test_numbers_that_are_none_are_refused_by_row(path, array, place, value, message):
+    """The error names the file, the array and the row."""
+    with h5py.File(path, "r+") as file:
+        values = file[array][...]
+        values[place] = value
+        file[array][...] = values
+    with pytest.raises(FormatError, match=rf"small\.vib: .*{message}"):
+        read_vib(path)
+
+
+def test_a_landmark_at_infinity_comes_back(problem, path):
+    """It is what a map may hold."""
+    changed = replace(problem, map=problem.map.snapshot())
+    changed.map.landmarks["position"][4] = np.inf
+    write_vib(changed, path)
+    assert np.isinf(read_vib(path).map.landmarks["position"][4]).all()
+
+
 def test_files_that_are_no_hdf5_are_refused(tmp_path):
     """A text file is none."""
     (tmp_path / "x.vib").write_text("VERTEX_SE3:QUAT 0 0 0 0 0 0 0 1\n")
