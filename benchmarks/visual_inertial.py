@@ -2,6 +2,7 @@
 
     python -m benchmarks.visual_inertial                      local window, frames, preintegration
     python -m benchmarks.visual_inertial --device vulkan      the window on a GPU
+    python -m benchmarks.visual_inertial --device vulkan --imu gather      another evaluation of IMU edges
     python -m benchmarks.visual_inertial --windows 1000       so many windows in a row: worst, median, memory
     python -m benchmarks.visual_inertial --full 126,9403,42327   a whole map: keyframes, points, observations
 
@@ -26,6 +27,7 @@ import numpy as np
 
 import slam_bridge as sb
 from graphopt.geometry import SE3, SO3
+from graphopt.types.inertial import EdgeInertialCombined
 
 CAMERA = sb.Camera.pinhole(
     [0.0, 0, 0, *SO3.exp(np.array([-1.5, 0.1, 0.2])).storage], 450.0, 460.0, 370.0, 240.0, 0.11
@@ -123,11 +125,17 @@ def wait_for_kernels() -> float:
     return time.perf_counter() - start
 
 
-def show_window(device: str, count: int, rounds: int) -> None:
-    """The window of 25 free and one fixed keyframe."""
+def show_window(device: str, count: int, rounds: int, imu: str) -> None:
+    """The window of 25 free and one fixed keyframe. imu: schedule of the IMU edges on a GPU."""
     world = make_map(40, 3700, 26500)
     options = sb.SolveOptions(
-        device=device, iterations=10, rounds=rounds, function_tolerance=0.0, update=False, confidence=0.999
+        device=device,
+        iterations=10,
+        rounds=rounds,
+        function_tolerance=0.0,
+        update=False,
+        confidence=0.999,
+        schedule="auto" if imu == "auto" else {EdgeInertialCombined.tag: imu},
     )
     before = list(windows_of(world, 3, 25, options))
     if device != "cpu":
@@ -249,6 +257,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--count", type=int, default=30, help="windows of the first table")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--imu", default="auto", help="schedule of the IMU edges: gather, scatter, collect")
     parser.add_argument("--windows", type=int, default=0, help="so many windows in a row")
     parser.add_argument(
         "--size", default="120,14400,96000", help="map of --windows: keyframes,points,observations"
@@ -262,7 +271,7 @@ def main() -> None:
             keyframes, points, observations = (int(word) for word in arguments.size.split(","))
             show_many(arguments.device, arguments.windows, (keyframes, points, observations))
         return
-    show_window(arguments.device, arguments.count, arguments.rounds)
+    show_window(arguments.device, arguments.count, arguments.rounds, arguments.imu)
     show_frames()
 
 

@@ -3,7 +3,7 @@
 
 namespace graphopt::vm {
 
-const MachineCode kMachineCode[] = {{0, nullptr}};
+const MachineCode kMachineCode[] = {{0, nullptr, nullptr}};
 const int kNumMachineCode = 0;
 
 }  // namespace graphopt::vm

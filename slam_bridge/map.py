@@ -324,11 +324,12 @@ class Map:
 
     @_locked
     def remove_keyframes(self, ids: Any, join_imu: bool = True) -> None:
-        """Remove keyframes, what they observe, their loops and priors.
+        """Remove keyframes, what they observe, their loops and measured poses.
 
         join_imu: the IMU measurements before and after a removed keyframe become one, integrated anew from
         the samples of both, with the biases of the earlier one; otherwise they go. Landmarks that referred to
-        a removed keyframe refer to the first one left that observes them.
+        a removed keyframe refer to the first one left that observes them. Marginal priors keep what they
+        say about others.
         """
         gone = np.atleast_1d(np.asarray(ids, np.int64))
         self.keyframes.rows(gone)
@@ -337,7 +338,7 @@ class Map:
         self.observations.keep(~np.isin(self.observations["keyframe"], gone))
         self.pose_priors.keep(~np.isin(self.pose_priors["keyframe"], gone))
         self.loops.keep(~(np.isin(self.loops["first"], gone) | np.isin(self.loops["second"], gone)))
-        self.priors = [prior for prior in self.priors if not np.isin(prior.keyframes, gone).any()]
+        self._forget(keyframes=gone)
         self.keyframes.remove(gone)
         lost = np.isin(self.landmarks["reference"], gone)
         self.landmarks["reference"][lost] = self._first_observers(self.landmarks.ids[lost])
@@ -371,6 +372,12 @@ class Map:
         seen = self.landmarks.rows(self.observations["landmark"])
         self.observations.keep(~mask[seen] if len(seen) else np.zeros(0, bool))
         self.landmarks.keep(~mask)
+        self._forget(landmarks=gone)
+
+    def _forget(self, keyframes: Any = (), landmarks: Any = ()) -> None:
+        """Sum states that leave the map out of the priors."""
+        left = (prior.without_owners(keyframes, landmarks) for prior in self.priors)
+        self.priors = [prior for prior in left if prior is not None]
 
     @_locked
     def remove_unseen_landmarks(self, min_observations: int = 1) -> np.ndarray:
@@ -420,6 +427,7 @@ class Map:
         self.observations.replace("landmark", renamed)
         self.observations.keep(mask)
         self.landmarks.remove(list(final))
+        self.priors = [prior.renamed(final) for prior in self.priors]
 
     @_locked
     def change_reference(self, landmarks: Any, keyframe: Any) -> None:
@@ -488,19 +496,30 @@ class Map:
     def transform(self, new_S_old: Any) -> None:
         """Move the whole map: a Sim3 (8,) or a pose (7,) from the present world to the new one.
 
-        Gravity stays: it is that of the new world. IMU measurements, which know metres, stay as well.
+        Measured poses and marginal priors move with it, distances in them and in loops are scaled. Gravity
+        stays: it is that of the new world. IMU measurements, which know metres, stay as well.
         """
         motion = np.asarray(new_S_old, float)
         if motion.shape not in ((7,), (8,)):
             raise MapError(f"transform got shape {motion.shape}, expected (7,) or (8,): x, y, z, q, scale.")
         motion = motion if len(motion) == 8 else np.append(motion, 1.0)
         similarity, rotation = Sim3(motion), SE3(motion[:7]).rotation
-        poses = self.keyframes["world_T_body"]
-        turned = (rotation * SE3(poses).rotation).storage if len(poses) else poses[:, 3:]
-        poses[:, :3] = similarity.act(poses[:, :3])
-        poses[:, 3:] = turned
+        for poses in (self.keyframes["world_T_body"], self.pose_priors["world_T_body"]):
+            turned = (rotation * SE3(poses).rotation).storage if len(poses) else poses[:, 3:]
+            poses[:, :3] = similarity.act(poses[:, :3])
+            poses[:, 3:] = turned
+        shrunk = np.array(
+            [1.0] * 3 + [1.0 / motion[7]] * 3 + [1.0]
+        )  # of (rotation, translation, log of scale)
+        self.loops["first_S_second"][:, :3] *= motion[7]
+        self.loops["information"][:] *= shrunk[:, None] * shrunk
+        shrunk = np.array([1.0 / motion[7]] * 3 + [1.0] * 3)
+        self.pose_priors["information"][:] *= shrunk[:, None] * shrunk
+        self.priors = [prior.transformed(motion) for prior in self.priors]
         self.keyframes["velocity"][:] = motion[7] * np.asarray(rotation.act(self.keyframes["velocity"]))
-        self.landmarks["position"][:] = similarity.act(self.landmarks["position"])
+        points = self.landmarks["position"]
+        finite = np.isfinite(points).all(axis=1)
+        points[finite] = similarity.act(points[finite])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the map to a file (numpy's .npz); all of it, or nothing."""

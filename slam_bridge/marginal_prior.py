@@ -9,12 +9,13 @@ Their d stand one after the other in the order of the prior, 6 numbers for a pos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from graphopt.geometry import SE3, quaternion
+from graphopt.geometry import SE3, SO3, Sim3, quaternion
+from slam_bridge.dense import eliminated
 from slam_bridge.tables import MapError
 
 POSE, VELOCITY, GYRO_BIAS, ACC_BIAS, LANDMARK = range(5)
@@ -97,15 +98,57 @@ class MarginalPrior:
     def without(self, drop: Any) -> MarginalPrior:
         """The prior over the other states, those of `drop` (s,) bool summed out (Schur complement)."""
         gone = np.repeat(np.asarray(drop, bool), self.dims)
-        h = self.information
-        keep_drop = h[np.ix_(~gone, gone)]
-        gain = keep_drop @ np.linalg.pinv(h[np.ix_(gone, gone)], hermitian=True)
-        reduced = h[np.ix_(~gone, ~gone)] - gain @ keep_drop.T
+        reduced, _ = eliminated(self.information, np.zeros(len(gone)), gone)
         kept = ~np.asarray(drop, bool)
         return MarginalPrior(
-            self.kind[kept],
-            self.owner[kept],
-            self.reference[kept],
-            0.5 * (reduced + reduced.T),
-            self.offset[~gone],
+            self.kind[kept], self.owner[kept], self.reference[kept], reduced, self.offset[~gone]
         )
+
+    def without_owners(self, keyframes: Any = (), landmarks: Any = ()) -> MarginalPrior | None:
+        """The prior without the states of these ids; itself if it has none of them, None if no other."""
+        is_point = self.kind == LANDMARK
+        drop = np.where(is_point, np.isin(self.owner, landmarks), np.isin(self.owner, keyframes))
+        return self._kept(drop)
+
+    def within(self, keyframes: Any, inertial: Any, landmarks: Any) -> MarginalPrior | None:
+        """What it says about poses of `keyframes`, states of `inertial` and `landmarks` (ids) alone."""
+        with_states = np.isin(self.owner, inertial)
+        here = np.where(self.kind == POSE, np.isin(self.owner, keyframes), with_states)
+        return self._kept(~np.where(self.kind == LANDMARK, np.isin(self.owner, landmarks), here))
+
+    def _kept(self, drop: np.ndarray) -> MarginalPrior | None:
+        if not drop.any():
+            return self
+        return None if drop.all() else self.without(drop)
+
+    def transformed(self, new_S_old: np.ndarray) -> MarginalPrior:
+        """The prior in a world that was moved by a Sim3 (8,): d becomes A d, Omega A^-T Omega A^-1."""
+        motion, size = Sim3(new_S_old), float(new_S_old[7])
+        turn = np.asarray(SO3(new_S_old[3:7]).to_matrix())
+        d = int(self.dims.sum())
+        back, there, reference = np.eye(d), np.eye(d), self.reference.copy()
+        for row, (kind, start) in enumerate(zip(self.kind.tolist(), self.starts.tolist(), strict=False)):
+            rows = slice(start, start + 3)
+            if kind == POSE:
+                there[rows, rows] *= size
+                back[rows, rows] /= size
+                reference[row, 3:] = np.asarray((SO3(new_S_old[3:7]) * SO3(reference[row, 3:])).storage)
+            elif kind in (VELOCITY, LANDMARK):
+                there[rows, rows], back[rows, rows] = size * turn, turn.T / size
+            if kind == VELOCITY:
+                reference[row, :3] = size * turn @ reference[row, :3]
+            elif kind in (POSE, LANDMARK):
+                reference[row, :3] = motion.act(reference[row, :3])
+        information = back.T @ self.information @ back
+        return replace(self, reference=reference, information=information, offset=there @ self.offset)
+
+    def renamed(self, landmarks: dict[int, int]) -> MarginalPrior:
+        """The prior with landmarks that are others' now; who is in it already keeps his own state."""
+        known = set(self.landmarks.tolist())
+        twice = [gone for gone, kept in landmarks.items() if gone in known and kept in known]
+        prior = self.without_owners(landmarks=twice)
+        assert prior is not None
+        owner = prior.owner.copy()
+        for row in np.flatnonzero(prior.kind == LANDMARK).tolist():
+            owner[row] = landmarks.get(int(owner[row]), int(owner[row]))
+        return replace(prior, owner=owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,8 @@ class SolveOptions:
     schur: str = "auto"
     precision: str = "auto"
     """"double" or "mixed"; these three as in `graphopt.optimize`."""
+    schedule: str | Mapping[str, str] = "auto"
+    """How a GPU evaluates edges, for all or by edge type's tag, as in `graphopt.optimize`."""
     method: str = "lm"
     """"lm", "gn", "dogleg" or "auto"."""
     iterations: int = 10
@@ -124,6 +127,7 @@ def optimize(graph: graphopt.Graph, options: SolveOptions, clock: Clock) -> grap
         linear_solver=options.linear_solver,
         schur=options.schur,
         precision=options.precision,
+        schedule=options.schedule,
         fix="none",
         look_behind=False,  # windows judge who is ahead of the cameras themselves
         time_limit=clock.left,

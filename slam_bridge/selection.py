@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.tables import MapError
+
+_FAR = 1e5
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +125,28 @@ class Selection:
             values = getattr(self, name).reshape(len(self.imu), -1)
             _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))
 
+    def landmarks_in_priors(self) -> np.ndarray:
+        """(m,) bool: a prior says something about the position."""
+        result = np.zeros(len(self.landmarks), bool)
+        for prior in self.priors:
+            result |= np.isin(self.landmarks, prior.owner[prior.kind == LANDMARK])
+        return result
+
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
         return np.asarray(~np.isfinite(self.points).all(axis=1))
+
+    def landmarks_far(self) -> np.ndarray:
+        """(m,) bool: beyond 1e5 times the median distance, where no step of a solver moves their pixels.
+
+        Such a landmark would turn the cameras after it, so it has to be judged before it may.
+        """
+        if not len(self.points) or not len(self.keyframes) or self.points_fixed:
+            return np.zeros(len(self.points), bool)
+        with np.errstate(invalid="ignore"):
+            away = np.abs(self.points - self.world_T_body[:, :3].mean(axis=0)).max(axis=1)
+            known = away[np.isfinite(away)]
+            return np.asarray(away > _FAR * np.median(known)) if len(known) else np.zeros(len(away), bool)
 
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""
@@ -143,15 +165,14 @@ class Selection:
         seen = self.observations
         assert self.rig is not None
         mountings = np.stack([camera.body_T_cam for camera in self.rig])
-        world_T_cam = SE3(self.world_T_body[:, None]) * SE3(mountings)  # (k, cameras)
-        ahead = np.asarray(world_T_cam.rotation.to_matrix())[..., 2].reshape(-1, 3)
-        behind = np.einsum("ki,ki->k", ahead, np.asarray(world_T_cam.translation).reshape(-1, 3))
+        axis = np.asarray(SE3(mountings).rotation.to_matrix())[:, :, 2]  # (cameras, 3) in the body's frame
+        turn = np.asarray(SE3(self.world_T_body).rotation.to_matrix())
+        ahead = axis @ turn.transpose(0, 2, 1)  # (k, cameras, 3)
+        behind = np.einsum("kci,ki->kc", ahead, self.world_T_body[:, :3])
+        behind += np.einsum("ci,ci->c", axis, mountings[:, :3])
         pair = seen.keyframe * len(mountings) + seen.camera if len(mountings) > 1 else seen.keyframe
-        if ahead.size * len(self.points) <= 24 * len(seen):  # few views: all of all landmarks are faster
-            depths = ahead @ self.points.T - behind[:, None]
-            return np.take(depths, pair * len(self.points) + seen.landmark)
-        point = np.take(self.points, seen.landmark, axis=0)
-        return np.einsum("oi,oi->o", np.take(ahead, pair, axis=0), point) - np.take(behind, pair)
+        views = ahead.reshape(-1, 3)
+        return kernels.row_products(views, pair, self.points, seen.landmark, -behind.ravel())
 
     def holds(self, at: np.ndarray | None = None) -> np.ndarray:
         """(o,) bool: the camera's model holds where the observed point is."""
@@ -203,8 +224,8 @@ def select(
 
     free, fixed: ids of keyframes; those that the map itself fixes are fixed in any case. inertial: ids of
     those whose velocity and biases take part. landmarks: ids, by default all that those of `free` observe.
-    All observations of these landmarks by these keyframes are taken, and all IMU measurements, priors and
-    measured poses between and of them.
+    All observations of these landmarks by these keyframes are taken, and all IMU measurements and measured
+    poses between and of them; of the priors what they say about these states.
     """
     with world.lock:
         frames = world.keyframes
@@ -213,9 +234,10 @@ def select(
         rows = frames.rows(ids)
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
-        held = frames["fixed"][rows] | ~np.isin(ids, free_ids)
+        held = frames["fixed"][rows] | ~_among(ids, free_ids)
+        with_states = _among(ids, np.unique(np.asarray(inertial, np.int64)))
         seen, point_rows = _observations(world, ids, free_ids, landmarks, visual)
-        imu_rows, ends = _imu(world, number, np.isin(ids, np.asarray(inertial, np.int64)))
+        imu_rows, ends = _imu(world, number, with_states)
         measurement = world.imu["measurement"][imu_rows].copy()
         measurement[:, 62:65] = world.gravity
         prior_number = number[frames.rows(world.pose_priors["keyframe"])]
@@ -226,7 +248,7 @@ def select(
             frames["world_T_body"][rows],
             **states,
             fixed=held,
-            inertial=np.isin(ids, np.asarray(inertial, np.int64)),
+            inertial=with_states,
             landmarks=world.landmarks.ids[point_rows],
             points=world.landmarks["position"][point_rows],
             points_fixed=points_fixed,
@@ -238,9 +260,7 @@ def select(
             imu_measurement=measurement,
             imu_information=world.imu["information"][imu_rows],
             preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
-            priors=tuple(
-                prior for prior in world.priors if _covered(prior, ids, world.landmarks.ids[point_rows])
-            ),
+            priors=_priors(world, ids, np.asarray(inertial, np.int64), world.landmarks.ids[point_rows]),
             pose_prior_keyframe=prior_number[measured],
             pose_prior=world.pose_priors["world_T_body"][measured],
             pose_prior_information=world.pose_priors["information"][measured],
@@ -256,27 +276,39 @@ def _observations(
         rows, points = np.zeros(0, np.int64), np.zeros(0, np.int64)
         return _taken(world, rows, rows, rows), points
     rows = table.rows_where("keyframe", keyframes)
-    row, keyframe = world.landmarks.rows(table["landmark"][rows]), table["keyframe"][rows]
+    row = world.landmarks.rows(np.take(table["landmark"], rows))
+    frame = np.searchsorted(keyframes, np.take(table["keyframe"], rows))
     wanted = np.zeros(len(world.landmarks), bool)
     if landmarks is None:
-        by_free = slice(None) if len(free) == len(keyframes) else np.isin(keyframe, free)
+        by_free = slice(None) if len(free) == len(keyframes) else _among(keyframes, free)[frame]
         wanted[row[by_free]] = True
     else:
         wanted[world.landmarks.rows(np.asarray(landmarks, np.int64))] = True
     points = np.flatnonzero(wanted)
     chosen = wanted[row]
     if not chosen.all():
-        rows, row, keyframe = rows[chosen], row[chosen], keyframe[chosen]
+        rows, row, frame = rows[chosen], row[chosen], frame[chosen]
     point_number = np.zeros(len(wanted), np.int64)
     point_number[points] = np.arange(len(points))
-    return _taken(world, rows, np.searchsorted(keyframes, keyframe), point_number[row]), points
+    return _taken(world, rows, frame, point_number[row]), points
+
+
+def _among(ids: np.ndarray, some: np.ndarray) -> np.ndarray:
+    """(n,) bool: which of these ids are among some, which ascend."""
+    if not len(some):
+        return np.zeros(len(ids), bool)
+    return some[np.minimum(np.searchsorted(some, ids), len(some) - 1)] == ids
 
 
 def _taken(world: Map, rows: np.ndarray, keyframe: np.ndarray, landmark: np.ndarray) -> Observations:
     table = world.observations
     names = ("camera", "pixel", "right", "depth", "sigma", "depth_sigma", "flow")
-    columns = (np.take(table[name], rows, axis=0) for name in names)
-    return Observations(np.take(table.ids, rows), keyframe, landmark, *columns)
+    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):  # ascending, so none is left out
+        there = slice(int(rows[0]), int(rows[-1]) + 1)
+        columns = [column[there].copy() for column in (table.ids, *(table[name] for name in names))]
+    else:
+        columns = [np.take(column, rows, axis=0) for column in (table.ids, *(table[name] for name in names))]
+    return Observations(columns[0], keyframe, landmark, *columns[1:])
 
 
 def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -287,9 +319,11 @@ def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarr
     return rows, ends[rows].reshape(-1, 2)
 
 
-def _covered(prior: MarginalPrior, keyframes: np.ndarray, landmarks: np.ndarray) -> bool:
-    """All states of a prior take part."""
-    is_point = prior.kind == LANDMARK
-    return bool(
-        np.isin(prior.owner[~is_point], keyframes).all() and np.isin(prior.owner[is_point], landmarks).all()
+def _priors(
+    world: Map, keyframes: np.ndarray, inertial: np.ndarray, landmarks: np.ndarray
+) -> tuple[MarginalPrior, ...]:
+    """What the map's priors say about states that take part; all others are summed out."""
+    parts = (
+        prior.within(keyframes, np.intersect1d(inertial, keyframes), landmarks) for prior in world.priors
     )
+    return tuple(part for part in parts if part is not None)

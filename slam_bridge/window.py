@@ -184,7 +184,9 @@ class Window:
             return
         seen = s.observations
         k, m = len(s.keyframes), len(s.landmarks)
-        vertices = np.stack([4 * seen.keyframe, 4 * k + seen.landmark], axis=1)
+        vertices = np.empty((len(seen), 2), np.int64)
+        np.multiply(seen.keyframe, 4, out=vertices[:, 0])
+        np.add(seen.landmark, 4 * k, out=vertices[:, 1])
         stereo = np.isfinite(seen.right)
         if calibrating and stereo.any():
             raise OptionError(
@@ -193,6 +195,8 @@ class Window:
                 "instead."
             )
         for model in dict.fromkeys(camera.model for camera in s.rig):
+            if stereo.all():
+                break
             chosen = ~stereo
             if len(s.rig) > 1:
                 chosen &= np.isin(seen.camera, _cameras_of(s, model))
@@ -207,14 +211,17 @@ class Window:
                 kind, parameters = visual_inertial.PIXEL_EDGES[model], 3 * camera + [1, 2]
                 ends = vertices[rows]
             self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows, None] ** -2.0)
-        rows = np.flatnonzero(stereo)
-        parameters = 3 * seen.camera[rows, None].astype(np.int64) + [1, 3]
-        weight = seen.sigma[rows, None] ** -2.0
-        self._add_pixels(visual_inertial.EdgeStereo, rows, vertices[rows], parameters, options, weight)
+        rows, ends = np.flatnonzero(stereo), vertices
+        camera, sigma = seen.camera[:, None], seen.sigma[:, None]
+        if len(rows) < len(seen):
+            ends, camera, sigma = vertices[rows], camera[rows], sigma[rows]
+        parameters = 3 * camera.astype(np.int64) + [1, 3]
+        self._add_pixels(visual_inertial.EdgeStereo, rows, ends, parameters, options, sigma**-2.0)
         rows = np.flatnonzero(np.isfinite(seen.depth))
-        parameters = 3 * seen.camera[rows, None].astype(np.int64) + 1
-        weight = seen.depth_sigma[rows, None] ** -2.0
-        self._add_pixels(visual_inertial.EdgeDepth, rows, vertices[rows], parameters, options, weight)
+        if len(rows):
+            parameters = 3 * seen.camera[rows, None].astype(np.int64) + 1
+            weight = seen.depth_sigma[rows, None] ** -2.0
+            self._add_pixels(visual_inertial.EdgeDepth, rows, vertices[rows], parameters, options, weight)
 
     def _add_pixels(
         self,
@@ -322,7 +329,8 @@ class Window:
         total, dims = np.zeros(len(s.observations)), np.zeros(len(s.observations), np.int64)
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
-            chi2 = pixels.chi2 = np.einsum("ed,ed,ed->e", pixels.weight, error, error)
+            np.multiply(error, error, out=error)
+            chi2 = pixels.chi2 = np.einsum("ed,ed->e", pixels.weight, error)
             if len(pixels.rows) == len(total):  # all, in their order
                 total += chi2
                 dims += pixels.weight.shape[1]
@@ -473,7 +481,8 @@ def _finite(points: np.ndarray, nowhere: np.ndarray) -> np.ndarray:
 
 
 def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:
-    edges, rows, seen = pixels.edge_set, pixels.rows, s.observations
+    edges, seen = pixels.edge_set, s.observations
+    rows = pixels.rows if len(pixels.rows) < len(seen) else slice(None)
     if edges.type is visual_inertial.EdgeDepth:
         edges.measurement[:, 0] = seen.depth[rows]
     else:

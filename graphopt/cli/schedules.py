@@ -8,7 +8,7 @@ from typing import Any
 from graphopt.cli.suggestions import did_you_mean
 
 _PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
-_EVALUATIONS = ("gather", "scatter")
+_EVALUATIONS = ("gather", "scatter", "collect")
 _BOTH = tuple(f"{product}+{evaluation}" for product in _PRODUCTS for evaluation in _EVALUATIONS)
 _OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)
 SCHEDULES = (*_OF_EDGES, "host")

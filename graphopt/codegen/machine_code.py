@@ -51,17 +51,24 @@ def fingerprint(program: Program) -> int:
 
 
 def function(program: Program, name: str) -> str:
-    """A C++ function that runs the program on a frame, a vector of lanes at a time."""
+    """C++ functions that run the program: on all lanes of a frame, and on a frame of a single vector."""
     values = _Values(program)
     lines = [line for instruction in program.instructions for line in values.statements(instruction)]
     body = "".join(f"    {line}\n" for line in [*lines, *values.stores()])
+    context = "[[maybe_unused]] const RobustContext& robust"
     return (
         f"// {program.name}\n"
-        f"void {name}(double* frame, [[maybe_unused]] const RobustContext& robust, int num_lanes) {{\n"
+        f"template <int Stride>\nstatic void body_{name}(double* frame, {context}, int num_lanes) {{\n"
         "  for (int at = 0; at < num_lanes; at += kVectorLanes) {\n"
         "    [[maybe_unused]] double* const f = frame + at;\n"
         f"{body}"
         "  }\n"
+        "}\n"
+        f"void {name}(double* frame, const RobustContext& robust, int num_lanes) {{\n"
+        f"  body_{name}<kLanes>(frame, robust, num_lanes);\n"
+        "}\n"
+        f"void narrow_{name}(double* frame, const RobustContext& robust, int) {{\n"
+        f"  body_{name}<kVectorLanes>(frame, robust, kVectorLanes);\n"
         "}\n"
     )
 
@@ -102,7 +109,7 @@ class _Values:
         """Statements that store the outputs."""
         for register in dict.fromkeys(self._program.output_registers.tolist()):
             if register in self._names and self._names[register][0] == "v":
-                yield f"store(f + {register} * kLanes, {self._names[register]});"
+                yield f"store(f + {register} * Stride, {self._names[register]});"
 
     def _source(self, register: int) -> str:
         if register < len(self._program.constants):
@@ -110,7 +117,7 @@ class _Values:
         if register not in self._names:
             assert register in self._inputs, "a register is read before it is written"
             self._names[register] = f"in{register}"
-            self._loads.append(f"const Vec in{register} = load(f + {register} * kLanes);")
+            self._loads.append(f"const Vec in{register} = load(f + {register} * Stride);")
         return self._names[register]
 
 
@@ -176,11 +183,12 @@ def write_functions(lines: list[str], folder: Path) -> None:
         functions = []
         for k, program in enumerate(programs_of(line)):
             name = f"run_{number}_{k}"
-            functions.append(f"void {name}(double*, const RobustContext&, int);\n\n{function(program, name)}")
+            functions.append(f"{_declared(name)}\n{function(program, name)}")
             table.append((fingerprint(program), name))
         _write(folder / f"program_{number}.cpp", f"{_HEAD}\n" + "\n".join(functions) + f"\n{_TAIL}")
-    declared = "".join(f"void {name}(double*, const RobustContext&, int);\n" for _, name in table)
-    rows = "".join(f"    {{{value:#x}, &{name}}},\n" for value, name in table) + "    {0, nullptr},\n"
+    declared = "".join(_declared(name) for _, name in table)
+    rows = "".join(f"    {{{value:#x}, &{name}, &narrow_{name}}},\n" for value, name in table)
+    rows += "    {0, nullptr, nullptr},\n"
     text = (
         '// Written by graphopt.codegen.machine_code.\n#include "vm/machine_code.h"\n\n'
         f"namespace graphopt::vm {{\n\n{declared}\n"
@@ -188,6 +196,11 @@ def write_functions(lines: list[str], folder: Path) -> None:
         f"const int kNumMachineCode = {len(table)};\n\n{_TAIL}"
     )
     _write(folder / "table.cpp", text)
+
+
+def _declared(name: str) -> str:
+    arguments = "(double*, const RobustContext&, int);\n"
+    return f"void {name}{arguments}void narrow_{name}{arguments}"
 
 
 def _write(path: Path, text: str) -> None:

@@ -117,21 +117,22 @@ class ThreadRanks:
         self.barrier = threading.Barrier(size)
         self._lock = threading.Lock()
         self._meeting: Any = None
-        self._is_aborted = False
+        self.is_aborted = False
+        self.members = [ThreadCommunicator(self, rank) for rank in range(size)]
 
     def meeting(self, runtime: Any) -> Any:
         """Where native code of the ranks meets: one of the Vulkan runtime's, made for whoever comes first."""
         with self._lock:
             if self._meeting is None:
                 self._meeting = runtime.Meeting(self.size)
-                if self._is_aborted:
+                if self.is_aborted:
                     self._meeting.abort()
             return self._meeting
 
     def abort(self) -> None:
         """Let all who wait, now or later, end with an error."""
         with self._lock:
-            self._is_aborted = True
+            self.is_aborted = True
             if self._meeting is not None:
                 self._meeting.abort()
         self.barrier.abort()
@@ -141,25 +142,25 @@ class ThreadCommunicator:
     """One rank of `ThreadRanks`; of one rank alone, a communicator without anybody to talk to."""
 
     def __init__(self, ranks: ThreadRanks | None = None, rank: int = 0):
-        self._ranks = ranks or ThreadRanks(1)
-        self.rank, self.size = rank, self._ranks.size
+        self.ranks = ranks or ThreadRanks(1)
+        self.rank, self.size = rank, self.ranks.size
         self.seconds = 0.0
         self._number = 0
 
     def _met(self, one: Any) -> list[Any]:
         """What all ranks bring to a collective."""
         start = time.perf_counter()
-        slots = self._ranks.slots[self._number % 2]
+        slots = self.ranks.slots[self._number % 2]
         self._number += 1
         slots[self.rank] = one
-        self._ranks.barrier.wait()
+        self.ranks.barrier.wait()
         found = list(slots)
         self.seconds += time.perf_counter() - start
         return found
 
     def meeting(self, runtime: Any) -> Any:
         """Where native code of these ranks meets."""
-        return self._ranks.meeting(runtime)
+        return self.ranks.meeting(runtime)
 
     def share(self, one: Any) -> list[Any]:
         """The objects of all ranks; they are the very objects, not copies."""
@@ -170,7 +171,7 @@ class ThreadCommunicator:
         if self.size == 1:
             return np.array(values)
         start, waited = time.perf_counter(), self.seconds
-        total = add_in_order(self._met(np.array(values)))
+        total = add_in_order(self._met(np.array(values, np.float64)))
         self.seconds = waited + time.perf_counter() - start
         return total
 
@@ -196,19 +197,21 @@ class ThreadCommunicator:
         return platform.node()
 
 
-def run_as_threads(size: int, work: Callable[[ThreadCommunicator], T]) -> list[T]:
+def run_as_threads(
+    size: int, work: Callable[[ThreadCommunicator], T], ranks: ThreadRanks | None = None
+) -> list[T]:
     """`work(communicator)` in `size` threads, rank 0 in the calling one; what they return, by rank.
 
     Where one raises, the others end, and `RankError` names the first; an error of rank 0 that is not an
-    error of this library (Ctrl-C) is raised as it is.
+    error of this library (Ctrl-C) is raised as it is. ranks: of an earlier run that went well.
     """
-    ranks = ThreadRanks(size)
+    ranks = ranks or ThreadRanks(size)
     results: list[Any] = [None] * size
     errors: list[BaseException | None] = [None] * size
 
     def one(rank: int) -> None:
         try:
-            results[rank] = work(ThreadCommunicator(ranks, rank))
+            results[rank] = work(ranks.members[rank])
         except BaseException as error:
             errors[rank] = error
             ranks.abort()

@@ -30,6 +30,10 @@ MISSING = (
 )
 
 
+_attribute: int | None = None
+"""Key under which an mpi4py communicator has its `MpiCommunicator`."""
+
+
 class MpiCommunicator:
     """One rank of an MPI communicator."""
 
@@ -41,6 +45,20 @@ class MpiCommunicator:
         self._comm = comm.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         self.seconds = 0.0
+
+    @classmethod
+    def of(cls, comm: Any) -> MpiCommunicator:
+        """That of an mpi4py communicator, made once: what ranks keep between calls talks through it."""
+        from mpi4py import MPI
+
+        global _attribute
+        if _attribute is None:
+            _attribute = MPI.Comm.Create_keyval()
+        found = comm.Get_attr(_attribute)
+        if found is None:
+            found = cls(comm)
+            comm.Set_attr(_attribute, found)
+        return found
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum in the order of the ranks."""

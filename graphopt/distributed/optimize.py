@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from graphopt.distributed import session
 from graphopt.distributed.checkpoint import check_path, read_checkpoint
 from graphopt.distributed.communicator import (
     Communicator,
@@ -31,12 +32,12 @@ from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
 from graphopt.distributed.report import describe_ranks
-from graphopt.distributed.scattering import Share, scatter
+from graphopt.distributed.scattering import Scattered, Share, scatter
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.distributed.solver import make_solver
 from graphopt.distributed.tables import PartedGraph
 from graphopt.errors import GraphError, OptionError
-from graphopt.graph import Graph
+from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.optimize import algorithm_of, close_seconds, hold, raise_if_unusable
 from graphopt.optimizer.options import AutoOptions, StopRules
@@ -96,14 +97,13 @@ def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Su
         return _in_threads(graph, wanted)
     if not is_mpi(comm):
         return optimize_rank(graph, comm, wanted)
-    ranks = MpiCommunicator(comm)
+    ranks = MpiCommunicator.of(comm)
     try:
         summary, signals = _solve(graph, ranks, wanted)
     except BaseException as error:
         if not is_agreed(error) and ranks.size > 1:
             _end_all(ranks, error, wanted)
         raise
-    ranks.free()
     return _told(summary, signals, wanted)
 
 
@@ -123,7 +123,7 @@ def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
         quiet = wanted if comm.rank == 0 else replace(wanted, callback=None, stop=None)
         return optimize_rank(graph if comm.rank == 0 else None, comm, quiet)
 
-    return run_as_threads(size, work)[0]
+    return run_as_threads(size, work, session.ranks_of(graph, size))[0]
 
 
 @dataclass(eq=False)
@@ -131,8 +131,13 @@ class _Whole:
     """What rank 0 knows."""
 
     problem: Problem
-    share_of: Callable[[int], Share]
+    selection: Selection
+    """Before anything was held for the gauge."""
     summary: Summary
+    known: session.Known | None
+    """What the last optimization has left, and what is kept for the next one."""
+    scattered: Scattered | None
+    """How it is dealt."""
 
 
 def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted) -> Summary:
@@ -154,32 +159,41 @@ def _solve(
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
     assignment = assign_device(comm, options.device)
-    signals = AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+    signals = together(
+        comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+    )
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
         parted = graph if isinstance(graph, PartedGraph) else None
         given = None if isinstance(graph, PartedGraph) else graph
         whole: _Whole | None = None
+        own: session.Own | None = None
         is_parted = any(comm.share(parted is not None))
         if is_parted:
             summary, share = together(comm, lambda: _given(parted, wanted))
         else:
-            whole = together(
-                comm, lambda: _deal(given, wanted, options, comm.size) if comm.rank == 0 else None
-            )
+            whole = together(comm, lambda: _whole(given, wanted, options, comm) if comm.rank == 0 else None)
             summary = _own_summary(comm, whole)
-            share = comm.deal(None if whole is None else whole.share_of)
+            own = _kept(comm, whole, assignment.device)
+            share = _dealt(comm, whole, wanted, options) if own is None else own.share
         summary.seconds["analyze"] = time.perf_counter() - start
-        solver = make_solver(share, replace(options, device=assignment.device), comm)
+        if own is None:
+            solver = make_solver(share, replace(options, device=assignment.device), comm)
+            own = session.Own(comm, assignment.device, share, solver)
+        else:
+            solver = own.solver
+            together(comm, solver.refresh)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
         problem = None if whole is None else whole.problem
-        told = EachIteration(comm, share, given, problem, signals, summary, wanted)
+        scattered = None if whole is None else whole.scattered
+        told = EachIteration(comm, share, given, problem, scattered, signals, summary, wanted)
         if comm.rank == 0:
             tell_start(summary, wanted.verbose)
         waited, begun = comm.seconds, time.perf_counter()
         run(algorithm, rules, solver, summary, signals, told.callback())
         waited, iterating = comm.seconds - waited, time.perf_counter() - begun
         if not is_parted:
-            bring_back(comm, share, given, problem)
+            bring_back(comm, share, given, problem, scattered)
+            _keep(comm, given, whole, own)
     summary.take_description(solver.describe())
     close_seconds(summary.seconds, time.perf_counter() - start)
     describe_ranks(summary, comm, share, solver, iterating, waited)
@@ -199,8 +213,8 @@ def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     return rules, type(algorithm)(rules)  # type: ignore[call-arg]
 
 
-def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int) -> _Whole:
-    """On rank 0: the problem, and a share of it for each rank."""
+def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Communicator) -> _Whole:
+    """On rank 0: the problem, and whether the last optimization was of the same."""
     if graph is None:
         raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
     if graph.has_computed():  # those that are inlined are gone
@@ -212,12 +226,65 @@ def _deal(graph: Graph | None, wanted: Wanted, options: SolverOptions, size: int
         check_path(wanted.checkpoint)
     if wanted.resume is not None:
         read_checkpoint(wanted.resume, graph)
-    selection, held = hold(graph, graph.select(wanted.level, wanted.vertices, wanted.edges), wanted.fix)
+    chosen = graph.select(wanted.level, wanted.vertices, wanted.edges)
+    selection, held = hold(graph, chosen, wanted.fix)
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
     summary.fixed_by_gauge = held
-    share_of = scatter(problem.graph, problem.selection, size, options.schur, wanted.partition)
-    return _Whole(problem, share_of, summary)
+    known = session.find(graph, chosen, _key(wanted, options, comm.size)) if problem.graph is graph else None
+    return _Whole(problem, chosen, summary, known, None if known is None else known.scattered)
+
+
+def _key(wanted: Wanted, options: SolverOptions, size: int) -> Hashable:
+    """What shares and block solvers depend on, besides the graph."""
+    fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
+    return fix, wanted.partition, options, size
+
+
+def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own | None:
+    """What this rank has kept of the last optimization, with the present numbers; None: deal anew.
+
+    Collective.
+    """
+    known = None if whole is None else whole.known
+    number = comm.share(None if known is None else known.number)[0]
+    own = None if number is None else session.take(number, comm, device)
+    if not all(comm.share(own is not None)):
+        if whole is not None:
+            whole.known = None
+        return None
+    assert own is not None
+    renewals = None if whole is None or known is None else session.renewals(known, whole.problem.graph)
+    comm.deal(renewals).write(own.share)
+    return own
+
+
+def _dealt(comm: Communicator, whole: _Whole | None, wanted: Wanted, options: SolverOptions) -> Share:
+    """This rank's share. Collective."""
+
+    def deal() -> Scattered | None:
+        if whole is None:
+            return None
+        problem = whole.problem
+        return scatter(problem.graph, problem.selection, comm.size, options.schur, wanted.partition)
+
+    scattered = together(comm, deal)
+    if whole is None or scattered is None:
+        return comm.deal(None)
+    graph, whole.scattered = whole.problem.graph, scattered
+    share = comm.deal(lambda rank: scattered.share(graph, rank))
+    if not whole.problem.parts:
+        key = _key(wanted, options, comm.size)
+        whole.known = session.known_of(whole.selection, key, scattered, comm)
+    return share
+
+
+def _keep(comm: Communicator, graph: Graph | None, whole: _Whole | None, own: session.Own) -> None:
+    """For the next optimization. Collective."""
+    known = None if whole is None else whole.known
+    number = comm.share(None if known is None else known.number)[0]
+    if number is not None:
+        session.keep(graph if comm.rank == 0 else None, known, number, comm, own)
 
 
 def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:

@@ -129,8 +129,13 @@ class NoPart:
 
     def __init__(self, share: Share):
         self.kept_blocks = self.kept_scalars = np.empty(0, np.int64)
-        parts = share.select().edges
-        self._chi2 = sum(float(robust_chi2(share.graph, part.edge_set, part.rows).sum()) for part in parts)
+        self._share = share
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take the share's present numbers."""
+        graph, parts = self._share.graph, self._share.select().edges
+        self._chi2 = sum((float(robust_chi2(graph, part.edge_set, part.rows).sum()) for part in parts), 0.0)
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
         """What edges between fixed vertices cost."""

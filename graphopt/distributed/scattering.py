@@ -7,9 +7,8 @@ in many shares; `Share.kept_ids` numbers them for all ranks alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,10 +69,89 @@ class _Numbers:
     num_eliminated: int
 
 
-def scatter(
-    graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str
-) -> Callable[[int], Share]:
-    """A function that makes the share of a rank, to be called by several threads if need be.
+@dataclass(eq=False)
+class Renewal:
+    """The present numbers of a rank's share."""
+
+    estimates: list[np.ndarray]
+    """Per vertex set of the share (n, storage_dim)."""
+    measurements: dict[int, np.ndarray]
+    """By edge set of the share (m, d): those that have changed."""
+
+    def write(self, share: Share) -> None:
+        """Into the share that it is of."""
+        for vertex_set, values in zip(share.graph.vertex_sets, self.estimates, strict=True):
+            vertex_set.estimate[...] = values
+        for number, values in self.measurements.items():
+            share.graph.edge_sets[number].measurement[...] = values
+
+
+class Scattered:
+    """How a graph is dealt to ranks; its methods may be called by several threads. It keeps no graph."""
+
+    def __init__(self, selection: Selection, numbers: _Numbers, dealt: Partition):
+        self._selection, self._numbers = selection, numbers
+        self._dealt = replace(dealt, edges=dealt.edges.astype(np.min_scalar_type(dealt.num_ranks)))
+        self._vertices: dict[int, list[tuple[int, np.ndarray]]] = {}
+
+    def share(self, graph: Graph, rank: int) -> Share:
+        """What a rank optimizes."""
+        selection, numbers, dealt = self._selection, self._numbers, self._dealt
+        part = Graph()
+        part.parameter_sets.extend(graph.parameter_sets)
+        edges = self._edges_of(rank)
+        self._vertices[rank] = self._found_vertices(edges)
+        for number, rows in self._vertices[rank]:
+            vertex_set = selection.vertex_sets[number]
+            columns = {name: gathered(vertex_set._columns[name], rows) for name in _VERTEX_COLUMNS}
+            flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
+            part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
+        for number, rows in edges:
+            part.adopt(_edges(selection.edges[number], rows))
+        chosen = selection.chosen_by_edges
+        return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method, dealt.copies)
+
+    def renewal(self, graph: Graph, rank: int, changed: Collection[int]) -> Renewal:
+        """The graph's present estimates, and measurements of the edge sets of the selection that changed."""
+        selection = self._selection
+        estimates = [
+            gathered(graph.vertex_sets[number].estimate, rows) for number, rows in self._vertices[rank]
+        ]
+        measurements = {}
+        if changed:
+            for place, (number, some) in enumerate(self._edges_of(rank)):
+                edges = selection.edges[number]
+                if number in changed:
+                    measurements[place] = gathered(edges.edge_set.measurement, edges.rows[some])
+        return Renewal(estimates, measurements)
+
+    def _edges_of(self, rank: int) -> list[tuple[int, np.ndarray]]:
+        """Parts of the selection that the rank has edges of, and which."""
+        found, first = [], 0
+        for number, edges in enumerate(self._selection.edges):
+            mine = np.flatnonzero(self._dealt.edges[first : first + len(edges.rows)] == rank)
+            first += len(edges.rows)
+            if len(mine):
+                found.append((number, mine))
+        return found
+
+    def vertices_of(self, rank: int) -> list[tuple[int, np.ndarray]]:
+        """Of each vertex set of the rank's share, once it is made, its number in the graph and the rows."""
+        return self._vertices[rank]
+
+    def _found_vertices(self, edges: list[tuple[int, np.ndarray]]) -> list[tuple[int, np.ndarray]]:
+        """The vertex sets that edges have vertices of, and which."""
+        active = [np.zeros(len(vertex_set), bool) for vertex_set in self._selection.vertex_sets]
+        for number, mine in edges:
+            part = self._selection.edges[number]
+            for slot, set_number in enumerate(part.vertex_sets):
+                active[set_number][gathered(part.vertex_rows[:, slot], mine)] = True
+        found = [(number, np.flatnonzero(mask)) for number, mask in enumerate(active)]
+        return [(number, rows) for number, rows in found if len(rows)]
+
+
+def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> Scattered:
+    """Deal a selection of a graph to ranks.
 
     schur: "off": nothing is eliminated. method: see `partition`.
     """
@@ -86,7 +164,7 @@ def scatter(
     numbers = _number(selection, eliminate=schur != "off")
     incidence = _incidence(selection, numbers)
     dealt = partition(incidence, num_ranks, method)
-    return partial(_share, graph, selection, numbers, dealt)
+    return Scattered(selection, numbers, dealt)
 
 
 def _number(selection: Selection, eliminate: bool) -> _Numbers:
@@ -132,31 +210,6 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
                 kept[rows, slot] = np.where(is_gone, -1, number)
                 eliminated[rows] = np.where(is_gone, number, eliminated[rows])
     return Incidence(len(numbers.kept_ids), numbers.num_eliminated, kept, eliminated)
-
-
-def _share(graph: Graph, selection: Selection, numbers: _Numbers, dealt: Partition, rank: int) -> Share:
-    part = Graph()
-    part.parameter_sets.extend(graph.parameter_sets)
-    active = [np.zeros(len(vertex_set), bool) for vertex_set in selection.vertex_sets]
-    edge_sets, first = [], 0
-    for edges in selection.edges:
-        ranks = dealt.edges[first : first + len(edges.rows)]
-        first += len(edges.rows)
-        mine = np.flatnonzero(ranks == rank)
-        for slot, number in enumerate(edges.vertex_sets):
-            active[number][edges.vertex_rows[mine, slot]] = True
-        if len(mine):
-            edge_sets.append(_edges(edges, mine))
-    for number, vertex_set in enumerate(selection.vertex_sets):
-        rows = np.flatnonzero(active[number])
-        if len(rows):
-            columns = {name: vertex_set._columns[name][rows] for name in _VERTEX_COLUMNS}
-            flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
-            part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
-    for edge_set in edge_sets:
-        part.adopt(edge_set)
-    chosen = selection.chosen_by_edges
-    return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method, dealt.copies)
 
 
 def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:

@@ -188,7 +188,9 @@ class DistributedBlockSolver(TrialsByParts):
 
     def refresh(self) -> None:
         """Take the numbers of each rank's share."""
-        if self.part.solver is not None:
+        if isinstance(self.part, NoPart):
+            self.part.refresh()
+        elif self.part.solver is not None:
             self.part.solver.refresh()
 
     def finish(self) -> None:
@@ -293,7 +295,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
     def refresh(self) -> None:
         """Take the numbers of each rank's share; every optimization takes the same way."""
         super().refresh()
-        self.iterations = None
+        self.iterations, self._double = None, None
 
     @property
     def precision(self) -> str:
@@ -448,7 +450,8 @@ def _ways(
     pairs, num_own = 0.0, 0
     if structure is not None:
         num_own = structure.num_blocks - structure.num_kept
-        pairs = 0.0 if options.schur == "implicit" else pairs_of(structure)
+        decides = options.schur != "implicit" and options.device == "cpu"
+        pairs = pairs_of(structure) if decides else 0.0
     told = comm.share((pairs, num_own, options.device != "cpu"))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:

@@ -116,7 +116,7 @@ def _take(
     keep = np.ones(len(rows), bool)
     if not len(rows):
         fixed = inside = None
-    if fixed is not None and any(one.any() for one in fixed):
+    if fixed is not None and all([fixed[number].any() for number in vertex_sets]):
         keep &= ~_all_of(fixed, vertex_sets, vertex_rows)
     if inside is not None:
         keep &= _all_of(inside, vertex_sets, vertex_rows)

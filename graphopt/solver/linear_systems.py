@@ -187,18 +187,17 @@ def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
     the factor of S at most n^3 / 3. Where S has room for more blocks than there are pairs, the pairs count.
     """
     kept = np.arange(structure.num_blocks) < structure.num_kept
-    kernels.check_stop()
-    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
-    kernels.check_stop()
-    across = kept[structure.row_idx] & ~kept[columns]
-    kernels.check_stop()
-    owner = (structure.row_idx if of_kept else columns)[across]
-    kernels.check_stop()
-    degrees = np.bincount(owner, minlength=structure.num_blocks).astype(float)
     gone = kept if of_kept else ~kept
+    kernels.check_stop()
+    if of_kept:
+        across = structure.row_idx[structure.col_ptr[structure.num_kept] :]
+        degrees = np.bincount(across[across < structure.num_kept], minlength=structure.num_kept).astype(float)
+    else:  # an eliminated block's column has its kept neighbours and itself
+        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1.0
+    kernels.check_stop()
     left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
     block = left_dim / num_left
-    pairs = 0.5 * degrees[gone] ** 2
+    pairs = 0.5 * degrees**2
     forming = float((2.0 * pairs * structure.dims[gone]).sum()) * block**2
     is_filled = of_kept or pairs.sum() > _DENSE_DENSITY * 0.5 * num_left**2
     return forming + (left_dim**3 / 3.0 if is_filled else 0.0)

@@ -27,7 +27,7 @@ PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
 Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
 """What is stored of H for products, see `vulkan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)
-Evaluation = Literal["gather", "scatter"]
+Evaluation = Literal["gather", "scatter", "collect"]
 """Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
 EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
 EDGE_SCHEDULES = (
@@ -59,9 +59,9 @@ class SolverOptions:
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
     (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
-    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" once;
-    "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By vertex type's
-    tag: "merged" (one kernel sums over all edge types) or "separate"."""
+    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" and
+    "collect" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By
+    vertex type's tag: "merged" (one kernel sums over all edge types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker), or a
     Cholesky factor: "factor", of an older damping or linearization; "clusters", of the blocks within groups

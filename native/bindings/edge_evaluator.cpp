@@ -19,7 +19,7 @@ class EdgeEvaluator {
  public:
   explicit EdgeEvaluator(std::shared_ptr<const Program> program)
       : program_(std::move(program)), frame_(static_cast<std::size_t>(program_->num_registers) * kLanes) {
-    fill_constants(*program_, frame_.data());
+    fill_constants(*program_, frame_.data(), kLanes);
   }
 
   // Write error and chi2 of each edge into its row; false if the only edge has not all its vertices.

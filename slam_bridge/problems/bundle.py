@@ -22,8 +22,9 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
+from graphopt.types.marginal import STATE_TYPES
 from slam_bridge.map import Map
-from slam_bridge.marginal_prior import LANDMARK
+from slam_bridge.marginal_prior import LANDMARK, POSE
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
@@ -71,6 +72,9 @@ def bundle(
     selection.refuse_non_finite()
     window = window or Window()
     start, holds = selection, selection.holds()
+    far = selection.landmarks_far()
+    if far.any():
+        holds = holds & ~far[selection.observations.landmark]
     now = Judgement(holds, np.ones(len(selection.imu), bool), holds, np.where(holds, 0.0, np.inf))
     summary, rounds, imu_kernel, more = None, 0, options.kernel, True
     placed = np.zeros(0, np.int64)
@@ -113,8 +117,13 @@ def bundle(
 
 
 def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
-    """Landmarks without inliers where they were at the start."""
+    """Landmarks without inliers, and keyframes that nothing measures, where they were at the start."""
+    nowhere = _undetermined(found, now)[1]
+    if nowhere.any():
+        poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
+        found = found.with_changes(world_T_body=poses)
     lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
+    lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
     return found.with_changes(points=np.where(lost[:, None], start.points, found.points))
@@ -246,7 +255,7 @@ def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
         "behind camera": o[~now.holds],
         "chi2": o[now.holds & ~now.inliers],
         "imu": s.imu[~now.imu_inliers],
-        "landmark without inliers": s.landmarks[of_point == 0],
+        "landmark without inliers": s.landmarks[(of_point == 0) & ~s.landmarks_in_priors()],
         "keyframe without inliers": s.keyframes[unseen],
     }
 
@@ -257,7 +266,8 @@ def _covariances(
     """Marginal covariances on a graph of its own, at the result; weights as without robust kernel.
 
     Landmarks that the inliers do not determine (none, or one pixel) say nothing about poses: they are held
-    and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures.
+    and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures,
+    and velocity and biases of those whose IMU measurements were all rejected.
     """
     loose, lost = _undetermined(s, now)
     inliers = now.inliers & ~loose[s.observations.landmark]
@@ -266,6 +276,10 @@ def _covariances(
         graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
     if lost.any():
         graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
+    unlinked = _unlinked(s, now)
+    if unlinked.any():
+        for kind in STATE_TYPES[1:]:
+            graph.vertex_set(kind).fixed[unlinked[s.inertial]] = True
     for kind, one in wanted:
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
@@ -280,7 +294,8 @@ def _covariances(
         if place == len(ids) or ids[place] != one:
             raise OptionError(f"{kind} {one} took no part in this optimization.")
         if kind == "keyframe":
-            parts[kind, one] = [4 * place + part for part in range(4 if s.inertial[place] else 1)]
+            known = 4 if s.inertial[place] and not unlinked[place] else 1
+            parts[kind, one] = [4 * place + part for part in range(known)]
         else:
             parts[kind, one] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
@@ -288,11 +303,20 @@ def _covariances(
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
 
 
+def _unlinked(s: Selection, now: Judgement) -> np.ndarray:
+    """(k,) free keyframes with inertial states of which neither an IMU measurement nor a prior knows."""
+    known = s.fixed | ~s.inertial
+    known[s.imu_ends[now.imu_inliers].ravel()] = True
+    for prior in s.priors:
+        known |= np.isin(s.keyframes, prior.owner[(prior.kind != POSE) & (prior.kind != LANDMARK)])
+    return ~known
+
+
 def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]:
     """(m,) landmarks and (k,) keyframes bool that the inliers do not determine.
 
-    A landmark needs a right column, a depth, or pixels of two views; a free keyframe without inertial states
-    an inlier or a measured pose.
+    A landmark needs a right column, a depth, pixels of two views or a prior; a free keyframe without
+    inertial states an inlier, a measured pose or a prior.
     """
     seen, inliers = s.observations, now.inliers
     metric = inliers & (np.isfinite(seen.right) | np.isfinite(seen.depth))
@@ -305,6 +329,7 @@ def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
     of_frame[np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))] += 1
     loose = (views < 2) & (np.bincount(seen.landmark[metric], minlength=len(s.landmarks)) == 0)
+    loose &= ~s.landmarks_in_priors()
     if s.points_fixed:
         loose[:] = False
     return loose, (of_frame == 0) & ~s.inertial & ~s.fixed

@@ -24,7 +24,6 @@ import numpy as np
 
 from graphopt.geometry import SE3
 from graphopt.optimizer.quantiles import chi2_quantile
-from slam_bridge.marginal_prior import LANDMARK
 from slam_bridge.rays import triangulate
 from slam_bridge.selection import Selection
 
@@ -42,9 +41,7 @@ def few_inliers(s: Selection, inliers: np.ndarray, took_part: np.ndarray) -> np.
     seen, count = s.observations.landmark, len(s.landmarks)
     good, every = np.bincount(seen[inliers], minlength=count), np.bincount(seen, minlength=count)
     lost = (2 * good < every) & (every > 1) & (np.bincount(seen[took_part], minlength=count) > 0)
-    lost &= ~s.landmarks_nowhere()
-    for prior in s.priors:  # their places are held by what was marginalized
-        lost &= ~np.isin(s.landmarks, prior.owner[prior.kind == LANDMARK])
+    lost &= ~s.landmarks_nowhere() & ~s.landmarks_in_priors()  # these are held by what was marginalized
     return np.flatnonzero(lost)
 
 

@@ -60,7 +60,8 @@ class Result:
     """Robustified chi2 of each edge set by tag, outliers left out."""
     rejected: dict[str, np.ndarray] = field(default_factory=dict)
     """Ids of what was left out, by reason: "behind camera", "chi2" (observations), "imu", "loop",
-    "landmark without inliers" (their places stay as they were), "keyframe without inliers"."""
+    "landmark without inliers" (their places stay as they were), "keyframe without inliers" (its pose stays,
+    unless an IMU measurement, a measured pose or a prior knows it)."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, and "total"."""
     rounds: int = 1
@@ -86,7 +87,8 @@ class Result:
         """Marginal covariances at the result, computed now: ("keyframe", id) -> (6, 6) or (15, 15).
 
         Of a keyframe: position (in the body's frame), rotation (half angles, in the body's frame), and with
-        inertial states velocity, biases of gyroscope and accelerometer; ("landmark", id) -> (3, 3).
+        inertial states velocity, biases of gyroscope and accelerometer, if an IMU measurement that was not
+        rejected or a prior knows them; ("landmark", id) -> (3, 3).
         Raises `SolverError` where the problem leaves a direction open.
         """
         if self.covariance_of is None:

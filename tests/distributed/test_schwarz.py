@@ -22,10 +22,10 @@ def over_ranks(graph, num_ranks, work):
     """`work(comm, part, dims)` on each rank, after a linearization; with H of the whole."""
     selection = graph.select()
     selection = selection.with_fixed(choose_gauge(graph, selection))
-    share_of = scatter(graph, selection, num_ranks, "auto", "auto")
+    scattered = scatter(graph, selection, num_ranks, "auto", "auto")
 
     def one(comm):
-        share = share_of(comm.rank)
+        share = scattered.share(graph, comm.rank)
         part = SolverPart(share, Structure(share.select()), SolverOptions(device="cpu"), forms=True)
         part.linearize()
         assert part.reduce(np.zeros(part.structure.dim))

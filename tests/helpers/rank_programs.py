@@ -191,7 +191,25 @@ def stopping() -> list:
     return [comm.allgather([len(summary.iterations), summary.termination.name]), seen]
 
 
-PROGRAMS = {one.__name__: one for one in (cases, on_device, dying, resumed, raising, stopping)}
+def again() -> list:
+    """Of each rank: block solvers made in two calls from the same estimates, and chi2 of both."""
+    optimize = sys.modules["graphopt.distributed.optimize"]
+
+    comm = _world()
+    graph = adjustment() if comm.rank == 0 else None
+    made, plain = [], optimize.make_solver
+    optimize.make_solver = lambda *given: made.append(1) or plain(*given)
+    start = [] if graph is None else [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
+    found = []
+    for _ in range(2):
+        for number, values in enumerate(start):
+            graph.vertex_sets[number].estimate[...] = values
+        summary = graphopt.optimize(graph, "lm", 4, comm=comm)
+        found.append([iteration.chi2 for iteration in summary.iterations])
+    return comm.allgather([len(made), *found])
+
+
+PROGRAMS = {one.__name__: one for one in (cases, on_device, dying, resumed, raising, stopping, again)}
 
 
 def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):

@@ -161,6 +161,9 @@ def test_a_keyframe_of_a_map_and_its_refusals():
     refused = sb.pose_optimization(STEREO, pose, few)
     assert not refused.is_usable and "2 landmarks" in refused.refused
     np.testing.assert_array_equal(refused.keyframes.world_T_body[0], pose)
+    world.remove_observations(ids)
+    nothing = sb.keyframe_pose_optimization(world, k)
+    assert not nothing.is_usable and "0 landmarks are ahead" in nothing.refused
     with pytest.raises(OptionError, match=r"pixel has shape \(3, 2\), expected \(2, 2\)"):
         sb.FrameObservations.of(seen.points[:2], seen.pixel[:3])
     with pytest.raises(OptionError, match="world_T_body has shape"):

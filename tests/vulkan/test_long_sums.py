@@ -338,7 +338,9 @@ def test_beside_merged_sums(products):
 
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])
 def test_wrong_pins_are_refused(schedule):
-    with pytest.raises(OptionError, match=r"expected one of auto, blocks, .*scatter, blocks\+gather"):
+    with pytest.raises(
+        OptionError, match=r"expected one of auto, blocks, .*scatter, collect, blocks\+gather"
+    ):
         SolverOptions("vulkan", schedule=schedule)
     with pytest.raises(OptionError, match="expected one of auto, blocks"):
         SolverOptions("vulkan", schedule={"EDGE_SE2": schedule})

@@ -41,7 +41,13 @@ from graphopt.codegen.gpu.programs import (
     vertex_sums,
 )
 from graphopt.codegen.gpu.segments import TILE_START, tile_sums
-from graphopt.codegen.gpu.stored_products import Entry, StoredEntries, assign_entries, shorter_entries
+from graphopt.codegen.gpu.stored_products import (
+    Entry,
+    StoredEntries,
+    assign_entries,
+    shorter_entries,
+    stored_numbers,
+)
 from graphopt.codegen.program import Program
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import Expr, const, make, var
@@ -59,6 +65,8 @@ class Scattered:
     """Slots with optimized vertices."""
     pairs: Pairs
     """Slots of the off-diagonal blocks that are stored."""
+    has_sums: bool = False
+    """Records hold sums in any case."""
 
     def record_dim(self) -> int:
         """Numbers of a record, filled up to whole words."""
@@ -68,6 +76,8 @@ class Scattered:
 @cache
 def record_layout(own: Scattered) -> StoredEntries:
     """What a record holds: the outputs of `record_program`, the shorter of both kinds."""
+    if own.has_sums:
+        return stored_numbers(_assignment(own, False), False)
     return shorter_entries(lambda has_factors: _assignment(own, has_factors))
 
 

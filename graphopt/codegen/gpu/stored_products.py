@@ -81,11 +81,11 @@ def assign_entries(signature: EdgeSignature, program: Program, guided: Sequence[
 
 def shorter_entries(assignment_of: Callable[[bool], Assignment]) -> StoredEntries:
     """Of two ways to store an edge, factors or not, the one with fewer numbers."""
-    both = [_entries(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
+    both = [stored_numbers(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
     return min(both, key=lambda one: one.count)
 
 
-def _entries(assignment: Assignment, has_factors: bool) -> StoredEntries:
+def stored_numbers(assignment: Assignment, has_factors: bool) -> StoredEntries:
     """Find constants, and numbers that are there twice."""
     negated = {s.targets[0]: s.sources[0] for s in assignment.statements if s.operation == "NEG"}
     places: dict[str, tuple[int, int]] = {}

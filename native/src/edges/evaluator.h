@@ -19,7 +19,7 @@ class Evaluator {
   Evaluator(const EdgePrograms& programs, const EdgeInputs& inputs) : programs_(programs), inputs_(inputs) {
     const auto prepare = [](const vm::Program& program, vm::AlignedVector<double>& frame) {
       frame.resize(static_cast<std::size_t>(program.num_registers) * kLanes);
-      vm::fill_constants(program, frame.data());
+      vm::fill_constants(program, frame.data(), vm::kLanes);
     };
     prepare(*programs.chi2, frame_);
     if (programs.kernel == nullptr) return;
@@ -61,7 +61,7 @@ class Evaluator {
       std::int32_t row[kLanes];
       for (int l = 0; l < kLanes; ++l) row[l] = is_moving ? moved[l] : rows[edges[l] * arity + slot];
       const Table& table = tables[static_cast<std::size_t>(slot)];
-      vm::rows_to_lanes(table.data, table.columns, row, input, frame_.data(), vm::kLanes);
+      vm::rows_to_lanes<vm::kLanes>(table.data, table.columns, row, input, frame_.data(), vm::kLanes);
       input += table.columns;
     }
   }

@@ -21,6 +21,18 @@ struct Place {
 // visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ...
 template <class Visit>
 void for_each_pair(const EdgeSlots& edges, Visit visit) {
+  if (edges.arity == 2) {
+    const std::int64_t *first = edges.table[0], *second = edges.table[1];
+    const std::int32_t* rows = edges.rows;
+    for (std::int64_t i = 0; i < edges.size; ++i, rows += 2) {
+      throw_if_stopped_at(i);
+      const std::int64_t a = first[rows[0]], b = second[rows[1]];
+      visit(i, 0, a, a);
+      visit(i, 1, a, b);
+      visit(i, 2, b, b);
+    }
+    return;
+  }
   std::vector<std::int64_t> blocks(static_cast<std::size_t>(edges.arity));
   for (std::int64_t i = 0; i < edges.size; ++i) {
     throw_if_stopped_at(i);
@@ -96,7 +108,7 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
   for (std::size_t col = 0; col < num_blocks; ++col) {
     throw_if_stopped_at(static_cast<std::int64_t>(col));
     const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
-    std::sort(begin, end);
+    if (!std::is_sorted(begin, end)) std::sort(begin, end);
     for (auto row = begin; row != end; ++row)
       if (row == begin || *row != row[-1]) add(*row, col);
     add(static_cast<std::int32_t>(col), col);

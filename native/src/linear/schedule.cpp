@@ -9,8 +9,9 @@ namespace graphopt {
 namespace {
 
 constexpr double kMinParallelCost = 60e3;  // nanoseconds; below, one thread does it all
-constexpr double kLeastShare = 15e3;  // of a thread in a front, and of a thread in a forest that is halved
-constexpr double kMostUneven = 1.05;  // load of the fuller half over its part
+constexpr double kCostPerThread = 50e3;  // nanoseconds that make another thread worth waking and waiting for
+constexpr double kLeastShare = 15e3;     // of a thread in a front, and of a thread in a forest that is halved
+constexpr double kMostUneven = 1.05;     // load of the fuller half over its part
 
 // First-fit allocation on a line, at analysis time.
 class ArenaPlanner {
@@ -71,14 +72,11 @@ class TreeDealer {
       cost_[s] += node.cost;
       if (node.parent == -1) {
         roots_.push_back(static_cast<std::int32_t>(s));
-        total_ += cost_[s];
       } else {
         cost_[node.parent] += cost_[s];
       }
     }
   }
-
-  double total_cost() const { return total_; }
 
   void deal(int threads) {
     std::vector<std::int32_t> forest = roots_;
@@ -169,15 +167,22 @@ class TreeDealer {
   const SymbolicFactor& symbolic_;
   std::vector<double> cost_;  // of the subtree
   std::vector<std::int32_t> roots_;
-  double total_ = 0.0;
 };
+
+// As many of the pool's threads as the work pays for; where it pays for any beside the caller, two.
+int worth_threads(const SymbolicFactor& symbolic, int threads) {
+  double cost = 0.0;
+  for (const Supernode& node : symbolic.supernodes) cost += node.cost;
+  if (threads == 1 || cost < kMinParallelCost) return 1;
+  return static_cast<int>(std::clamp(cost / kCostPerThread, 2.0, static_cast<double>(threads)));
+}
 
 }  // namespace
 
 Schedule::Schedule(const SymbolicFactor& symbolic, int threads) : num_threads(threads), planned_for(threads) {
   const int num = static_cast<int>(symbolic.supernodes.size());
+  num_threads = worth_threads(symbolic, threads);
   TreeDealer dealer(symbolic);
-  if (dealer.total_cost() < kMinParallelCost) num_threads = 1;
   std::vector<int> owner(num, -1);
   subtree_end.assign(num, static_cast<std::int32_t>(symbolic.scalar_source.size()));
   own.resize(num_threads);

@@ -14,7 +14,12 @@ class Bitmap {
   bool test(std::int64_t i) const { return (words_[static_cast<std::size_t>(i >> 6)] >> (i & 63)) & 1; }
   void set(std::int64_t i) { words_[static_cast<std::size_t>(i >> 6)] |= std::uint64_t{1} << (i & 63); }
   void set_range(std::int64_t begin, std::int64_t end) {
-    for (; begin < end; ++begin) set(begin);
+    while (begin < end) {
+      const std::int64_t count = std::min<std::int64_t>(64 - (begin & 63), end - begin);
+      const std::uint64_t ones = count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+      words_[static_cast<std::size_t>(begin >> 6)] |= ones << (begin & 63);
+      begin += count;
+    }
   }
 
   // Write 0 to those of values[64 begin .. min(64 end, size)) that are not in the set.

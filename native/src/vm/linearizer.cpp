@@ -91,12 +91,22 @@ double* Linearizer::Workspace::prepare(const ProgramPtr& next, const ProgramPtr&
     if (filled == one) return;
     const std::size_t size = static_cast<std::size_t>(one->num_registers) * kLanes;
     if (memory.size() < size) memory.resize(size);
-    fill_constants(*one, memory.data());
+    fill_constants(*one, memory.data(), kLanes);
     filled = one;
   };
   fill(next, frame, program);
   if (next_kernel) fill(next_kernel, kernel_frame, kernel);
   return frame.data();
+}
+
+double* Linearizer::Workspace::prepare_narrow(const ProgramPtr& next) {
+  if (narrow != next) {
+    const std::size_t size = static_cast<std::size_t>(next->num_registers) * kVectorLanes;
+    if (narrow_frame.size() < size) narrow_frame.resize(size);
+    fill_constants(*next, narrow_frame.data(), kVectorLanes);
+    narrow = next;
+  }
+  return narrow_frame.data();
 }
 
 Linearizer::Workspace& Linearizer::workspace(Use use) {
@@ -119,53 +129,90 @@ void Linearizer::for_each_partition(const std::function<void(int)>& task) {
   ThreadPool::instance().run_shares(num_partitions_, task);
 }
 
-void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk,
+// Inputs of the lanes of a chunk from `first` on: all, or a vector of them.
+template <int Width>
+void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int64_t chunk, int first,
                             double* frame) const {
   const std::int32_t* input = program.input_registers.data();
-  const int lanes = lanes_of(program, g.num_lanes(chunk));
+  const int lanes = Width < kLanes ? Width : lanes_of(program, g.num_lanes(chunk));
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    if (std::all_of(rows + 1, rows + kLanes, [&](std::int32_t row) { return row == rows[0]; }))
-      row_to_lanes(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame, lanes);
+    if (std::all_of(rows + 1, rows + Width, [&](std::int32_t row) { return row == rows[0]; }))
+      row_to_lanes<Width>(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame, lanes);
     else
-      rows_to_lanes(base, columns, rows, input, frame, lanes);
+      rows_to_lanes<Width>(base, columns, rows, input, frame, lanes);
     input += columns;
   };
-  const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes;
+  const std::int32_t* rows = g.vertex_rows.data() + chunk * g.arity() * kLanes + first;
   for (const int set : g.vertex_sets) {
     gather(vertex_sets_[set].estimate.data, vertex_sets_[set].estimate.columns, rows);
     rows += kLanes;
   }
-  rows = g.parameter_rows.data() + chunk * static_cast<std::int64_t>(g.parameter_sets.size()) * kLanes;
+  rows =
+      g.parameter_rows.data() + chunk * static_cast<std::int64_t>(g.parameter_sets.size()) * kLanes + first;
   for (const int set : g.parameter_sets) {
     gather(parameter_sets_[set].data, parameter_sets_[set].columns, rows);
     rows += kLanes;
   }
-  const double* data = g.data.data() + chunk * g.data_rows() * kLanes;
+  const double* data = g.data.data() + chunk * g.data_rows() * kLanes + first;
   for (int k = 0; k < g.measurement_dim + g.information_dim; ++k, ++input, data += kLanes) {
     if (*input < 0) continue;
-    double* out = frame + static_cast<std::size_t>(*input) * kLanes;
+    double* out = frame + static_cast<std::size_t>(*input) * Width;
     for (int l = 0; l < lanes; l += kVectorLanes) store(out + l, load(data + l));
   }
 }
 
-// Run the program on chunks [begin, end); visit(chunk, frame) sees the registers after each.
+// Run the program on chunks [begin, end); visit(results) sees the registers after each, or after each vector
+// of lanes.
 template <class Visit>
 void Linearizer::run_program(const EdgeGroup& g, const ProgramPtr& compiled, std::int64_t begin,
                              std::int64_t end, Workspace& workspace, Visit visit) const {
   if (begin >= end) return;
   const Program& program = *compiled;
   double* frame = workspace.prepare(compiled, g.kernel);
+  double* narrow = program.narrow_code != nullptr ? workspace.prepare_narrow(compiled) : nullptr;
   RobustContext robust;
   robust.kernel = g.kernel.get();
   robust.frame = workspace.kernel_frame.data();
   PatientStop stop;
   for (std::int64_t chunk = begin; chunk < end && !stop.after(kChunkNanoseconds); ++chunk) {
-    load_chunk(g, program, chunk, frame);
-    if (g.kernel) robust.width = g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes;
-    execute(program, frame, robust, g.num_lanes(chunk));
-    visit(chunk, frame);
+    const int count = g.num_lanes(chunk);
+    const double* const width =
+        g.kernel ? g.data.data() + ((chunk + 1) * g.data_rows() - 1) * kLanes : nullptr;
+    if (narrow == nullptr || g.common[static_cast<std::size_t>(chunk)]) {
+      load_chunk<kLanes>(g, program, chunk, 0, frame);
+      robust.width = width;
+      execute(program, frame, robust, count);
+      visit(Results{chunk, 0, count, frame, kLanes});
+      continue;
+    }
+    for (int first = 0; first < count; first += kVectorLanes) {
+      load_chunk<kVectorLanes>(g, program, chunk, first, narrow);
+      robust.width = width == nullptr ? nullptr : width + first;
+      program.narrow_code(narrow, robust, kVectorLanes);
+      visit(Results{chunk, first, std::min(kVectorLanes, count - first), narrow, kVectorLanes});
+    }
   }
 }
+
+namespace {
+
+// Sum of the robust chi2 of edges, chunk by chunk.
+class ChunkSum {
+ public:
+  void add(const EdgeGroup& g, const Results& results, std::int32_t rho) {
+    const int count = g.num_lanes(results.chunk);
+    if (results.count == count) return total_.add(sum_lanes(results.of(rho), count));
+    std::copy_n(results.of(rho), results.count, lanes_ + results.first);
+    if (results.first + results.count == count) total_.add(sum_lanes(lanes_, count));
+  }
+  double value() const { return total_.value(); }
+
+ private:
+  alignas(64) double lanes_[kLanes];
+  CompensatedSum total_;
+};
+
+}  // namespace
 
 namespace {
 
@@ -186,9 +233,75 @@ struct Target {
   }
 };
 
+// What the edges of some lanes have for one step: a row each, and codes.
+struct StepRows {
+  const double* rows;
+  int stride;  // between the rows of two edges
+  const std::int64_t* codes;
+  int num_pieces;
+  int count;
+
+  const double* row(int l) const { return rows + l * stride; }
+  std::int64_t code(int l) const { return codes[l * num_pieces]; }
+};
+
+// Vectors = 0: `vectors` says how many.
+template <int Vectors>
 inline void add_vectors(double* sum, const double* row, int vectors) {
-  for (int v = 0; v < vectors; ++v, sum += kVectorLanes, row += kVectorLanes)
+  const int count = Vectors > 0 ? Vectors : vectors;
+  for (int v = 0; v < count; ++v, sum += kVectorLanes, row += kVectorLanes)
     store(sum, load(sum) + load_unaligned(row));
+}
+
+template <int Vectors>
+void add_records(const StepRows& edges, double* arena, int vectors) {
+  for (int l = 0; l < edges.count; ++l)
+    if (edges.code(l) != Destination::kSkip)
+      add_vectors<Vectors>(arena + Destination::offset(edges.code(l)), edges.row(l), vectors);
+}
+
+// Add up rows while their code stays the same; the sum of a run that ends goes where `summed` says.
+template <int Vectors>
+void sum_runs(const StepRows& edges, const Target& target, const Piece* pieces, double* sum,
+              std::int64_t* summed, int vectors) {
+  const int count = Vectors > 0 ? Vectors : vectors;
+  for (int l = 0; l < edges.count;) {
+    if (edges.code(l) != *summed) {
+      target.put_piece(pieces[0], summed[0], sum);
+      target.put_piece(pieces[1], summed[1], sum + pieces[0].length());
+      summed[0] = edges.code(l), summed[1] = edges.codes[l * edges.num_pieces + 1];
+      std::fill_n(sum, count * kVectorLanes, 0.0);
+    }
+    int end = l + 1;
+    while (end < edges.count && edges.code(end) == *summed) ++end;
+    for (int v = 0; v < count; ++v) {
+      Vec total = load(sum + v * kVectorLanes);
+      for (int k = l; k < end; ++k) total += load_unaligned(edges.row(k) + v * kVectorLanes);
+      store(sum + v * kVectorLanes, total);
+    }
+    l = end;
+  }
+}
+
+void put_pieces(const StepRows& edges, const Target& target, const Piece& piece, bool ahead,
+                std::int64_t left) {
+  for (int l = 0; l < edges.count; ++l) {
+    if (ahead && l + kPrefetchDistance < left) {
+      const std::int64_t next = edges.code(l + kPrefetchDistance);
+      if (next != Destination::kSkip) prefetch(target.of(piece, next), piece.length());
+    }
+    target.put_piece(piece, edges.code(l), edges.row(l));
+  }
+}
+
+// Blocks of one length that no other edge writes.
+template <int Length>
+bool store_sole(const StepRows& edges, double* values) {
+  for (int l = 0; l < edges.count; ++l)
+    if ((edges.code(l) & 7) != 4 || edges.code(l) == Destination::kSkip) return false;
+  for (int l = 0; l < edges.count; ++l)
+    put_row<false>(values + Destination::offset(edges.code(l)), edges.row(l), Length);
+  return true;
 }
 
 // The lanes of a chunk whose edges add to the same places, summed.
@@ -206,40 +319,32 @@ void add_common(const EdgeGroup& g, const std::int64_t* codes, int count, const 
 
 }  // namespace
 
-// Add what the edges of a chunk contribute.
-void Linearizer::add_chunk(const EdgeGroup& g, std::int64_t chunk, const double* frame, Workspace& space,
-                           double* arena, double* values, double* b) const {
+// Add what the edges of these lanes contribute.
+void Linearizer::add_lanes(const EdgeGroup& g, const Results& results, Workspace& space, double* arena,
+                           double* values, double* b) const {
   const Target target{arena, values, b};
-  const int count = g.num_lanes(chunk), num_pieces = static_cast<int>(g.pieces.size());
-  const std::int64_t* codes = g.destinations.data() + chunk * kLanes * num_pieces;
-  if (g.common[static_cast<std::size_t>(chunk)]) return add_common(g, codes, count, frame, target);
+  const int count = results.count, num_pieces = static_cast<int>(g.pieces.size());
+  const std::int64_t* codes = g.destinations.data() + results.edge(0) * num_pieces;
+  if (g.common[static_cast<std::size_t>(results.chunk)])
+    return add_common(g, codes, count, results.frame, target);
   const int stride = padded(g.num_outputs);
   double* const rows = space.rows.data();
-  lanes_to_rows(frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
-  for (int l = 0; l < count; ++l, codes += num_pieces) {
-    for (const Step& step : g.steps) {
-      const Piece& piece = g.pieces[static_cast<std::size_t>(step.piece)];
-      const double* const source = rows + l * stride + piece.row_offset;
-      const std::int64_t code = codes[step.piece];
-      if (step.kind == Step::kRecord) {
-        if (code != Destination::kSkip) add_vectors(arena + Destination::offset(code), source, step.vectors);
-      } else if (step.kind == Step::kRun) {
-        double* const sum = space.runs.data() + step.first;
-        std::int64_t* const summed = space.run_codes.data() + step.piece;
-        if (code != *summed) {
-          target.put_piece(piece, summed[0], sum);
-          target.put_piece((&piece)[1], summed[1], sum + piece.length());
-          summed[0] = code, summed[1] = codes[step.piece + 1];
-          std::fill_n(sum, step.vectors * kVectorLanes, 0.0);
-        }
-        add_vectors(sum, source, step.vectors);
-      } else {
-        if (step.prefetch && l + kPrefetchDistance < count) {
-          const std::int64_t next = codes[kPrefetchDistance * num_pieces + step.piece];
-          if (next != Destination::kSkip) prefetch(target.of(piece, next), piece.length());
-        }
-        target.put_piece(piece, code, source);
-      }
+  if (results.width == kLanes)
+    lanes_to_rows<kLanes>(results.frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
+  else
+    lanes_to_rows<kVectorLanes>(results.frame, g.row_registers.data(), g.num_outputs, rows, stride,
+                                kVectorLanes);
+  for (const Step& step : g.steps) {
+    const Piece* const piece = g.pieces.data() + step.piece;
+    const StepRows edges{rows + piece->row_offset, stride, codes + step.piece, num_pieces, count};
+    if (step.kind == Step::kRecord) {
+      (step.vectors == 4 ? add_records<4> : add_records<0>)(edges, arena, step.vectors);
+    } else if (step.kind == Step::kRun) {
+      double* const sum = space.runs.data() + step.first;
+      std::int64_t* const summed = space.run_codes.data() + step.piece;
+      (step.vectors == 2 ? sum_runs<2> : sum_runs<0>)(edges, target, piece, sum, summed, step.vectors);
+    } else if (piece->length() != 18 || !store_sole<18>(edges, values)) {
+      put_pieces(edges, target, *piece, step.prefetch, g.num_edges - results.edge(0));
     }
   }
 }
@@ -262,19 +367,17 @@ double Linearizer::linearize_partition(int t, double* values, double* b) {
   AlignedVector<double>& arena = arenas_[static_cast<std::size_t>(t)];
   std::fill(arena.begin(), arena.end(), 0.0);
   Workspace& space = workspace(kLinearize);
-  CompensatedSum total;
+  ChunkSum total;
   for (const auto& group_pointer : groups_) {
     const EdgeGroup& g = *group_pointer;
-    const std::size_t rho = static_cast<std::size_t>(g.linearize->output_registers[0]) * kLanes;
     const std::size_t size = static_cast<std::size_t>(padded(g.num_outputs)) * kLanes + kVectorLanes;
     if (space.rows.size() < size) space.rows.resize(size);  // a run reads whole vectors
     space.runs.resize(static_cast<std::size_t>(g.run_size));
     space.run_codes.assign(g.pieces.size(), Destination::kSkip);
-    run_program(g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space,
-                [&](std::int64_t chunk, double* frame) {
-                  total.add(sum_lanes(frame + rho, g.num_lanes(chunk)));
-                  add_chunk(g, chunk, frame, space, arena.data(), values, b);
-                });
+    run_program(g, g.linearize, g.first_chunk[t], g.first_chunk[t + 1], space, [&](const Results& results) {
+      total.add(g, results, g.linearize->output_registers[0]);
+      add_lanes(g, results, space, arena.data(), values, b);
+    });
     finish_runs(g, space, arena.data(), values, b);
   }
   return total.value();
@@ -339,14 +442,10 @@ double Linearizer::chi2() {
   require_prepared();
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) {
-    CompensatedSum total;
-    for (const auto& g : groups_) {
-      const std::size_t rho = static_cast<std::size_t>(g->chi2->output_registers[0]) * kLanes;
+    ChunkSum total;
+    for (const auto& g : groups_)
       run_program(*g, g->chi2, g->first_chunk[t], g->first_chunk[t + 1], workspace(kChi2),
-                  [&](std::int64_t chunk, const double* frame) {
-                    total.add(sum_lanes(frame + rho, g->num_lanes(chunk)));
-                  });
-    }
+                  [&](const Results& results) { total.add(*g, results, g->chi2->output_registers[0]); });
     sums[static_cast<std::size_t>(t)] = total.value();
   });
   throw_if_stopped();
@@ -357,12 +456,11 @@ void Linearizer::edge_chi2(int index, double* out) {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_prepared();
   const EdgeGroup& g = group(index);
-  const std::size_t chi2 = static_cast<std::size_t>(g.chi2->output_registers[1]) * kLanes;
   for_each_partition([&](int t) {
     run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
-                [&](std::int64_t chunk, const double* frame) {
-                  for (int l = 0; l < g.num_lanes(chunk); ++l)
-                    out[g.order[chunk * kLanes + l]] = frame[chi2 + l];
+                [&](const Results& results) {
+                  const double* const chi2 = results.of(g.chi2->output_registers[1]);
+                  for (int l = 0; l < results.count; ++l) out[g.order[results.edge(l)]] = chi2[l];
                 });
   });
   throw_if_stopped();
@@ -373,13 +471,14 @@ void Linearizer::errors(int index, double* out) {
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
-    run_program(g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2),
-                [&](std::int64_t chunk, const double* frame) {
-                  for (int l = 0; l < g.num_lanes(chunk); ++l)
-                    for (int k = 0; k < g.residual_dim; ++k)
-                      out[static_cast<std::int64_t>(g.order[chunk * kLanes + l]) * g.residual_dim + k] =
-                          frame[static_cast<std::size_t>(g.chi2->output_registers[k + 2]) * kLanes + l];
-                });
+    run_program(
+        g, g.chi2, g.first_chunk[t], g.first_chunk[t + 1], workspace(kChi2), [&](const Results& results) {
+          for (int k = 0; k < g.residual_dim; ++k) {
+            const double* const error = results.of(g.chi2->output_registers[k + 2]);
+            for (int l = 0; l < results.count; ++l)
+              out[static_cast<std::int64_t>(g.order[results.edge(l)]) * g.residual_dim + k] = error[l];
+          }
+        });
   });
   throw_if_stopped();
 }
@@ -453,13 +552,12 @@ std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const EdgeGroup& g = *groups_[k];
     std::int64_t first = g.num_edges;
-    run_program(g, g.linearize, 0, g.num_chunks, workspace(kLinearize),
-                [&](std::int64_t chunk, const double* frame) {
-                  for (int l = 0; l < g.num_lanes(chunk); ++l)
-                    for (const std::int32_t r : g.linearize->output_registers)
-                      if (!std::isfinite(frame[static_cast<std::size_t>(r) * kLanes + l]))
-                        first = std::min<std::int64_t>(first, g.order[chunk * kLanes + l]);
-                });
+    run_program(g, g.linearize, 0, g.num_chunks, workspace(kLinearize), [&](const Results& results) {
+      for (int l = 0; l < results.count; ++l)
+        for (const std::int32_t r : g.linearize->output_registers)
+          if (!std::isfinite(results.of(r)[l]))
+            first = std::min<std::int64_t>(first, g.order[results.edge(l)]);
+    });
     if (first < g.num_edges) return std::make_pair(static_cast<int>(k), first);
   }
   return std::nullopt;

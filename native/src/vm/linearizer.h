@@ -111,6 +111,20 @@ struct EdgeGroup {
   }
 };
 
+// Registers of a frame after a program ran on some edges of a chunk.
+struct Results {
+  std::int64_t chunk = 0;
+  int first = 0, count = 0;  // lanes of the chunk
+  const double* frame = nullptr;
+  int width = kLanes;  // lanes of a register
+
+  // Lane `first` of a register, and those after it.
+  const double* of(std::int32_t r) const {
+    return frame + static_cast<std::size_t>(r) * static_cast<std::size_t>(width);
+  }
+  std::int64_t edge(int lane) const { return chunk * kLanes + first + lane; }
+};
+
 // Where an edge adds a piece: an offset and three flags in one number, or kSkip.
 struct Destination {
   static constexpr std::int64_t kSkip = -1;
@@ -182,11 +196,12 @@ class Linearizer final : public Evaluation {
   // What one thread needs while it runs programs. Threads keep theirs: allocating and filling the registers
   // takes longer than a small graph.
   struct Workspace {
-    AlignedVector<double> frame, kernel_frame, rows, runs;
+    AlignedVector<double> frame, narrow_frame, kernel_frame, rows, runs;
     std::vector<std::int64_t> run_codes;  // of each piece of a run that is being summed
-    ProgramPtr program, kernel;           // whose constants are in the frames
+    ProgramPtr program, narrow, kernel;   // whose constants are in the frames
 
     double* prepare(const ProgramPtr& next, const ProgramPtr& next_kernel);
+    double* prepare_narrow(const ProgramPtr& next);
   };
   enum Use { kLinearize, kChi2, kUpdate, kNumUses };
 
@@ -205,11 +220,13 @@ class Linearizer final : public Evaluation {
   void find_shared_destinations();
   void find_common_destinations();
   void choose_steps(EdgeGroup& group) const;
-  void add_chunk(const EdgeGroup& group, std::int64_t chunk, const double* frame, Workspace& workspace,
-                 double* arena, double* values, double* b) const;
+  void add_lanes(const EdgeGroup& group, const Results& results, Workspace& workspace, double* arena,
+                 double* values, double* b) const;
   void finish_runs(const EdgeGroup& group, Workspace& workspace, double* arena, double* values,
                    double* b) const;
-  void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, double* frame) const;
+  template <int Width>
+  void load_chunk(const EdgeGroup& group, const Program& program, std::int64_t chunk, int first,
+                  double* frame) const;
   template <class Visit>
   void run_program(const EdgeGroup& group, const ProgramPtr& program, std::int64_t begin, std::int64_t end,
                    Workspace& workspace, Visit visit) const;

@@ -397,14 +397,14 @@ void Linearizer::assign_destinations() {
   for (const auto& g : groups_) choose_steps(*g);
 }
 
-// Blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
+// Off-diagonal blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
 void Linearizer::find_sole_destinations() {
   Bitmap once(values_size_), again(values_size_);
   const auto visit = [&](auto&& action) {
     for (const auto& g : groups_)
       for (std::size_t p = 0; p < g->pieces.size(); ++p) {
         const Piece& piece = g->pieces[p];
-        if (piece.segment || piece.packed) continue;
+        if (piece.segment || piece.diagonal) continue;
         for (std::int64_t at = 0; at < g->num_edges; ++at) {
           may_stop_at(at);
           std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * g->pieces.size() + p];
@@ -485,16 +485,20 @@ void Linearizer::choose_steps(EdgeGroup& g) const {
 void Linearizer::find_shared_destinations() {
   Bitmap seen[2] = {Bitmap(values_size_), Bitmap(b_size_)},
          shared[2] = {Bitmap(values_size_), Bitmap(b_size_)};
+  std::vector<std::size_t> wanted;  // pieces: of a single partition only those that are packed
   const auto visit = [&](int t, auto&& action) {
     for (const auto& g : groups_) {
       const std::size_t num_pieces = g->pieces.size();
+      wanted.clear();
+      for (std::size_t p = 0; p < num_pieces; ++p)
+        if (num_partitions_ > 1 || g->pieces[p].packed) wanted.push_back(p);
+      if (wanted.empty()) continue;
       const std::int64_t end = std::min(g->first_chunk[t + 1] * kLanes, g->num_edges);
       for (std::int64_t at = g->first_chunk[t] * kLanes; at < end; ++at) {
         may_stop_at(at);
-        for (std::size_t p = 0; p < num_pieces; ++p) {
-          std::int64_t& code = g->destinations[static_cast<std::size_t>(at) * num_pieces + p];
-          if (code != Destination::kSkip) action(*g, at, g->pieces[p], code);
-        }
+        std::int64_t* const codes = g->destinations.data() + at * static_cast<std::int64_t>(num_pieces);
+        for (const std::size_t p : wanted)
+          if (codes[p] != Destination::kSkip) action(*g, at, g->pieces[p], codes[p]);
       }
     }
   };
@@ -510,6 +514,10 @@ void Linearizer::find_shared_destinations() {
 
   // a copy per partition for those
   std::unordered_map<std::int64_t, std::size_t> reduction_of[2];
+  std::vector<std::vector<std::int32_t>> reduction_of_vertex(vertex_sets_.size());  // of packed pieces
+  for (std::size_t set = 0; set < vertex_sets_.size(); ++set)
+    if (vertex_sets_[set].packed)
+      reduction_of_vertex[set].assign(static_cast<std::size_t>(vertex_sets_[set].estimate.rows), -1);
   std::vector<std::vector<Copy>> copies;
   for (int t = 0; t < num_partitions_; ++t) {
     std::int64_t arena_size = 0, last[2] = {-1, -1}, last_code[2] = {};  // of the edge before
@@ -521,21 +529,30 @@ void Linearizer::find_shared_destinations() {
         code = last_code[piece.segment] | (transposed ? 1 : 0);
         return;
       }
-      const auto [it, is_new] = reduction_of[piece.segment].try_emplace(offset, reductions_.size());
-      if (is_new) {
+      std::size_t reduction_number = reductions_.size();
+      std::int32_t row = -1;  // of a packed piece
+      if (piece.packed) {
+        row = g.input.vertex_rows.row(g.order[static_cast<std::size_t>(at)])[piece.slot];
+        std::int32_t& known = reduction_of_vertex[g.vertex_sets[piece.slot]][static_cast<std::size_t>(row)];
+        if (known >= 0)
+          reduction_number = static_cast<std::size_t>(known);
+        else
+          known = static_cast<std::int32_t>(reduction_number);
+      } else {
+        reduction_number = reduction_of[piece.segment].try_emplace(offset, reduction_number).first->second;
+      }
+      if (reduction_number == reductions_.size()) {
         Reduction reduction;
         reduction.offset = offset;
         reduction.length = piece.length();
         reduction.packed_dim = piece.packed ? piece.rows : 0;
         reduction.segment = piece.segment;
-        if (piece.packed) {
-          const std::int32_t row = g.input.vertex_rows.row(g.order[static_cast<std::size_t>(at)])[piece.slot];
+        if (piece.packed)
           reduction.b_offset = vertex_sets_[g.vertex_sets[piece.slot]].offset[static_cast<std::size_t>(row)];
-        }
         reductions_.push_back(reduction);
         copies.emplace_back();
       }
-      std::vector<Copy>& own = copies[it->second];
+      std::vector<Copy>& own = copies[reduction_number];
       if (own.empty() || own.back().partition != t) {
         const auto whole_vectors = [](std::int64_t size) {
           return (size + kVectorLanes - 1) / kVectorLanes * kVectorLanes;

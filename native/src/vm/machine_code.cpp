@@ -28,12 +28,12 @@ std::uint64_t fingerprint(const Program& program) {
   return hash;
 }
 
-RunProgram find_machine_code(const Program& program) {
+const MachineCode* find_machine_code(const Program& program) {
   const std::uint64_t wanted = fingerprint(program);
   const MachineCode* const end = kMachineCode + kNumMachineCode;
   const MachineCode* const found =
       std::find_if(kMachineCode, end, [&](const MachineCode& one) { return one.fingerprint == wanted; });
-  return found == end ? nullptr : found->run;
+  return found == end ? nullptr : found;
 }
 
 }  // namespace graphopt::vm

@@ -14,14 +14,15 @@ namespace graphopt::vm {
 
 struct MachineCode {
   std::uint64_t fingerprint;
-  RunProgram run;
+  RunProgram run;     // on frames of kLanes lanes
+  RunProgram narrow;  // on frames of kVectorLanes lanes, which fit into the first cache
 };
 
 // Of everything that a program is made of: FNV-1a over the words of code, constants and registers.
 std::uint64_t fingerprint(const Program& program);
 
 // Null: interpret it.
-RunProgram find_machine_code(const Program& program);
+const MachineCode* find_machine_code(const Program& program);
 
 // Written by the build.
 extern const MachineCode kMachineCode[];

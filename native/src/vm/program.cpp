@@ -67,18 +67,21 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
     uses_robust |= opcode == OP_ROBUST;
     ++num_instructions;
   }
-  machine_code = find_machine_code(*this);
+  if (const MachineCode* const found = find_machine_code(*this)) {
+    machine_code = found->run;
+    narrow_code = found->narrow;
+  }
 }
 
-void fill_constants(const Program& program, double* frame) {
+void fill_constants(const Program& program, double* frame, int lanes) {
   for (std::size_t i = 0; i < program.constants.size(); ++i)
-    std::fill_n(frame + i * kLanes, kLanes, program.constants[i]);
+    std::fill_n(frame + i * static_cast<std::size_t>(lanes), lanes, program.constants[i]);
 }
 
 void run_rows(const Program& program, const double* inputs, std::int64_t n, double* outputs) {
   const std::size_t num_in = program.input_registers.size(), num_out = program.output_registers.size();
   AlignedVector<double> frame(static_cast<std::size_t>(program.num_registers) * kLanes);
-  fill_constants(program, frame.data());
+  fill_constants(program, frame.data(), kLanes);
   for (std::int64_t first = 0; first < n; first += kLanes) {
     const int lanes = static_cast<int>(std::min<std::int64_t>(kLanes, n - first));
     const double* in = inputs + static_cast<std::size_t>(first) * num_in;

@@ -20,6 +20,7 @@ struct Program {
   int num_instructions = 0;  // filled by the constructor
   bool uses_robust = false;  // has a ROBUST instruction
   RunProgram machine_code = nullptr;
+  RunProgram narrow_code = nullptr;  // the same on a frame of kVectorLanes lanes
 
   Program() = default;
   // Throws std::invalid_argument where the code is malformed: after this, running it touches its registers
@@ -42,8 +43,8 @@ struct RobustContext {
 // Lanes that `execute` works on where so many are wanted.
 int lanes_of(const Program& program, int num_lanes);
 
-// Put the constants into a frame of num_registers * kLanes doubles.
-void fill_constants(const Program& program, double* frame);
+// Put the constants into a frame of num_registers * lanes doubles.
+void fill_constants(const Program& program, double* frame, int lanes);
 
 // Run the program on at least the first num_lanes lanes (of kLanes) of a frame with its constants and inputs.
 void execute(const Program& program, double* frame, const RobustContext& robust, int num_lanes);

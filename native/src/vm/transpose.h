@@ -40,10 +40,11 @@ inline void transpose_tile(Vec* rows) {
 #endif
 }
 
-// `lanes` below: how many are wanted, in whole vectors.
+// `lanes` below: how many are wanted, in whole vectors; Width: how many a register of the frame has.
 
-// rows[l * stride + k] = frame[registers[k] * kLanes + l] for k < count; stride is a multiple of kVectorLanes
+// rows[l * stride + k] = frame[registers[k] * Width + l] for k < count; stride is a multiple of kVectorLanes
 // and at least count; what lies between count and stride is overwritten.
+template <int Width>
 inline void lanes_to_rows(const double* frame, const std::int32_t* registers, int count, double* rows,
                           int stride, int lanes) {
   for (int k = 0; k < count; k += kVectorLanes)
@@ -51,14 +52,15 @@ inline void lanes_to_rows(const double* frame, const std::int32_t* registers, in
       Vec tile[kVectorLanes];
       for (int i = 0; i < kVectorLanes; ++i) {
         const std::int32_t r = registers[k + i < count ? k + i : count - 1];
-        tile[i] = load(frame + static_cast<std::size_t>(r) * kLanes + l);
+        tile[i] = load(frame + static_cast<std::size_t>(r) * Width + l);
       }
       transpose_tile(tile);
       for (int i = 0; i < kVectorLanes; ++i) store(rows + (l + i) * stride + k, tile[i]);
     }
 }
 
-// frame[registers[k] * kLanes + l] = base[rows[l] * columns + k]; register -1: not wanted.
+// frame[registers[k] * Width + l] = base[rows[l] * columns + k]; register -1: not wanted.
+template <int Width>
 inline void rows_to_lanes(const double* base, int columns, const std::int32_t* rows,
                           const std::int32_t* registers, double* frame, int lanes) {
   for (int k = 0; k < columns; k += kVectorLanes) {
@@ -70,17 +72,18 @@ inline void rows_to_lanes(const double* base, int columns, const std::int32_t* r
       transpose_tile(tile);
       for (int i = 0; i < count; ++i)
         if (registers[k + i] >= 0)
-          store(frame + static_cast<std::size_t>(registers[k + i]) * kLanes + l, tile[i]);
+          store(frame + static_cast<std::size_t>(registers[k + i]) * Width + l, tile[i]);
     }
   }
 }
 
 // The same where all lanes take the same row.
+template <int Width>
 inline void row_to_lanes(const double* row, int columns, const std::int32_t* registers, double* frame,
                          int lanes) {
   for (int k = 0; k < columns; ++k) {
     if (registers[k] < 0) continue;
-    double* out = frame + static_cast<std::size_t>(registers[k]) * kLanes;
+    double* out = frame + static_cast<std::size_t>(registers[k]) * Width;
     for (int l = 0; l < lanes; l += kVectorLanes) store(out + l, broadcast(row[k]));
   }
 }

@@ -78,7 +78,7 @@ class ViewArrays:
             "dest_block": layout.diagonal_offset[view.blocks],
             "dest_scalar": layout.scalar[view.blocks],
         }
-        small = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
+        small = {name: DeviceArray.shared(context, array) for name, array in arrays.items()}
         self._arrays = {**small, "rows": self._rows}
         self.long = _long_arrays(context, view, layout)
         if whole is None:
@@ -227,9 +227,14 @@ class DeviceEdges:
             if records.narrow is not None:
                 self._parameter_buffers[f"parameter_narrow{slot}"] = records.narrow.buffer
 
-    def prepare(self, places: BlocksOfPairs | None) -> None:
-        """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks."""
+    def prepare(self, places: BlocksOfPairs | None, *, only_primary: bool = False) -> None:
+        """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks.
+
+        only_primary: nothing of that, since nobody reads it.
+        """
         group, layout = self.group, self._layout
+        if only_primary:
+            return
         for slot, number in enumerate(group.vertex_sets):
             if slot != self.primary_slot and (self.structure.vertex_blocks[number] >= 0).any():
                 view = edge_view(self.structure, group, slot, is_primary=False, num_kept=layout.num_kept)

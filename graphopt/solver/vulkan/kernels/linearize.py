@@ -69,8 +69,11 @@ class DeviceLinearizer:
 
     def prepare(self) -> None:
         """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges, places in zip(self.edges, self.storage.places, strict=True):
-            edges.prepare(places)
+        for edges, places, evaluation in zip(
+            self.edges, self.storage.places, self.storage.evaluations, strict=True
+        ):
+            alone = self.storage.is_whole and schedule(evaluation).writes_alone
+            edges.prepare(places, only_primary=alone)
         uses_diagonal = self.uses_diagonal
         chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
         for edges, products, evaluation in chosen:
@@ -134,12 +137,11 @@ class DeviceLinearizer:
         return own + sum(edge.nbytes for edge in self.edges)
 
     def refresh(self) -> bool:
-        """Take what has changed in the graph; False: nothing."""
+        """Take what has changed in the graph beside estimates; False: nothing."""
         images, moved = self.planes.update(self._captured | parameter_handles(self._structure))
         self._has_moved |= moved
         changed = [
             images,
-            self.estimates.refresh(),
             self.parameters.refresh(),
             *[edge.refresh() for edge in self.edges],
         ]
@@ -150,7 +152,7 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout)
+        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
     def kernels(self) -> Iterator[gpu.GpuKernel]:

@@ -16,7 +16,7 @@ from graphopt.codegen import gpu
 from graphopt.codegen.gpu.merged_kernels import merged_chi2_kernel
 from graphopt.codegen.gpu.merged_tiles import merged_name
 from graphopt.solver.vulkan.data.layout import BlockLayout
-from graphopt.solver.vulkan.kernels.edges import DeviceEdges, PairArrays, Version
+from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, PairArrays, Version
 from graphopt.solver.vulkan.kernels.sums import Pass, WritePlan, plan_writes
 from graphopt.solver.vulkan.plan.problem import MAX_VIEWS
 from graphopt.solver.vulkan.program import Context, Launch
@@ -81,12 +81,21 @@ class PairWriter:
 
 
 def writers_of(
-    context: Context, all_edges: Sequence[DeviceEdges], merging: Any, layout: BlockLayout
+    context: Context,
+    all_edges: Sequence[DeviceEdges],
+    merging: Any,
+    layout: BlockLayout,
+    places: Sequence[BlocksOfPairs | None],
 ) -> list[Writer]:
     """Views, merged where `merging` says so, then pair lists; those that add to diagonal blocks last.
 
-    Views of edges that are evaluated once for all of them stay by themselves.
+    Views of edges that are evaluated once for all of them stay by themselves. places: per group, of the
+    off-diagonal blocks that are stored.
     """
+    alone = [
+        (edges, own) for edges, own in zip(all_edges, places, strict=True) if edges.evaluation.writes_alone
+    ]
+    all_edges = [edges for edges in all_edges if not edges.evaluation.writes_alone]
     members = [(edges, slot) for edges in all_edges for slot in edges.views]
     found: list[Writer] = []
     for unit in merging.units([member for member in members if not member[0].evaluation.stands_alone]):
@@ -95,13 +104,16 @@ def writers_of(
     lists = [(edges, pair) for edges in all_edges for pair in edges.pairs]
     off_diagonal = [(edges, list_) for edges, list_ in lists if not list_.pairs.on_diagonal]
     for edges, one in off_diagonal:
-        if len(off_diagonal) == 1 and one.pairs.num_blocks == _num_off_diagonal(layout):
+        if len(off_diagonal) == 1 and not alone and one.pairs.num_blocks == _num_off_diagonal(layout):
             found.append(PairWriter(edges, one, np.array([layout.num_blocks])))
         else:
             found.append(PairWriter(edges, one, layout.num_blocks + _numbers(layout.block_offset, one)))
     for edges, list_ in lists:
         if list_.pairs.on_diagonal:
             found.append(PairWriter(edges, list_, _numbers(layout.diagonal_offset, list_)))
+    for edges, own in alone:
+        assert own is not None, "who writes alone has blocks that are stored"
+        found += edges.evaluation.own_writers(layout, own)
     return found
 
 

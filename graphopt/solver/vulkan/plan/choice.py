@@ -24,7 +24,15 @@ from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
-from graphopt.solver.registry import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products, Schedule, SolverOptions
+from graphopt.solver.registry import (
+    EDGE_SCHEDULES,
+    EVALUATIONS,
+    SUMMATIONS,
+    Evaluation,
+    Products,
+    Schedule,
+    SolverOptions,
+)
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.data.views import MANY_EDGES
@@ -197,12 +205,15 @@ def choose_plan(
     return Plan(replace(resolved, schur=best.schur), *taken, tuple(found), tuple(others))
 
 
+_EVALUATION_OF_PIN: dict[str, Evaluation] = {name: name for name in EVALUATIONS}
+
+
 def _factored(
     resolved: Configuration, structure: Structure, evaluations: list[str], merged: frozenset[int]
 ) -> Plan:
     """With a factorization, now or later: all blocks are stored."""
     chosen: tuple[Evaluation, ...] = tuple(
-        "scatter" if evaluation == "scatter" else "gather" for evaluation in evaluations
+        _EVALUATION_OF_PIN.get(evaluation, "gather") for evaluation in evaluations
     )
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)
@@ -298,6 +309,11 @@ def _impossible(
 ) -> OptionError:
     """Why no schedule is what was asked for."""
     for g, evaluation in zip(size.groups, evaluations, strict=True):
+        if evaluation != "auto" and "blocks" not in pins and schedule(evaluation).writes_alone:
+            return OptionError(
+                f"schedule '{_words(asked)}': '{evaluation}' writes blocks of H, which are not stored for "
+                f"the edges {g.tag}. Use 'blocks+{evaluation}', or 'gather'."
+            )
         if evaluation != "auto" and not schedule(evaluation).is_possible(g, "matrix-free", 8):
             return OptionError(
                 f"schedule '{_words(asked)}' stores a record for each of {g.num_edges} edges {g.tag}, more "

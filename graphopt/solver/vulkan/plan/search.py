@@ -199,7 +199,8 @@ def _allowed(
     ]
     if pin != "auto":
         return tuple(one for one in possible if one == pin)
-    return tuple(possible if g.arity > 1 else possible[:1])
+    predicted: tuple[Evaluation, ...] = tuple(one for one in possible if schedule(one).is_predicted)
+    return predicted if g.arity > 1 else predicted[:1]
 
 
 def _combined(

@@ -1,7 +1,7 @@
 """Ways to store H, to evaluate edges and to sum over them, each in a file of its own and found by its name.
 
     blocks, matrix-free, jacobians, expressions, jp    what products of the conjugate gradients start from
-    gather, scatter                                    who evaluates edges for H and b
+    gather, scatter, collect                           who evaluates edges for H and b
     merged                                             sums of several edge sets by one kernel
     interpreter, host                                  who linearises, where no kernels are compiled
     lookup                                             an explicit Schur complement without a work queue

@@ -21,8 +21,10 @@ from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.codegen.gpu.product_shapes import EdgeProduct
 from graphopt.solver.registry import Evaluation as EvaluationName
 from graphopt.solver.registry import Products
-from graphopt.solver.vulkan.kernels.edges import DeviceEdges, Version
+from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.solver.vulkan.kernels.parts import PackedRecords
+from graphopt.solver.vulkan.kernels.writers import Writer
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, Pass, edge_pass
 from graphopt.solver.vulkan.plan.problem import GroupSize
 from graphopt.solver.vulkan.program import Context, Launch
@@ -137,6 +139,10 @@ class Evaluation:
     wins: ClassVar[bool] = True
     stands_alone: ClassVar[bool] = False
     """Sums of the group are not joined with those of others."""
+    writes_alone: ClassVar[bool] = False
+    """It has writers of its own for all sums (`own_writers`), and where H is stored needs one view only."""
+    is_predicted: ClassVar[bool] = True
+    """The cost model compares it with others; else only a rule or the user takes it."""
 
     def __init__(self, context: Context, edges: DeviceEdges):
         """edges: with all views and pair lists."""
@@ -164,6 +170,10 @@ class Evaluation:
     def kernels(self) -> list[gpu.GpuKernel]:
         """What `launches` run."""
         return []
+
+    def own_writers(self, layout: BlockLayout, places: BlocksOfPairs) -> list[Writer]:
+        """Of one that `writes_alone`. places: of the group's off-diagonal blocks."""
+        raise NotImplementedError(self.name)
 
     def linearize_kernel(self, slot: int, parts: bool) -> gpu.GpuKernel:
         """H_aa and b_a of a slot."""
