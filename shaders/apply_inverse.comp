@@ -14,7 +14,7 @@ PARAMETERS(uint first_block; uint num_blocks; uint parity;)
 INPUT(0, uint, blocks)    // (num, 3): -, first scalar, offset of the inverse
 #define COLUMNS 3
 #include "block_places.glsl"
-LARGE_INPUT(1, inverse)   // column-major blocks, both triangles
+LARGE_INPUT(1, inverse)   // upper triangles by columns
 INPUT(2, real, base)      // (dim,)
 GRAPHOPT_BUFFER(readonly, 3, real, sum)  // (dim,); may be x: all of a block is read before any of it is written
 GRAPHOPT_BUFFER(, 4, real, x)            // (dim,)
@@ -28,12 +28,13 @@ void main() {
   const uint k = push.first_block + (busy ? block : 0), scalar = block_place(k, 1, DIM);
   accumulator s = sum_zero();
   if (busy) {
-    const uint at = block_place(k, 2, DIM * DIM);
+    const uint at = block_place(k, 2, DIM * (DIM + 1) / 2);
     for (uint c = 0; c < DIM; ++c) {
       real v = ZERO;
       if (HAS_BASE != 0) v = base.at[scalar + c];
       if (HAS_SUM != 0) v -= sum.at[scalar + c];
-      s = add_product(s, AT(inverse, at, row + DIM * c), v);
+      const uint i = min(row, c), j = max(row, c);
+      s = add_product(s, AT(inverse, at, i + j * (j + 1) / 2), v);
     }
   }
   barrier();

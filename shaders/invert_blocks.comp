@@ -12,13 +12,14 @@
 layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint DAMPED = 1;  // 0: A without D
 layout(constant_id = 3) const uint SPARE = 0;  // 1: there are blocks B
+layout(constant_id = 6) const uint UPPER = 0;  // 1: of an inverse only the upper triangle is stored, by columns
 PARAMETERS(uint first_block; uint num_blocks;)
 INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3 + SPARE): offsets of A in values, D in damping, inverse, B
 #define COLUMNS (3 + SPARE)
 #include "block_places.glsl"
 LARGE_INPUT(1, values)      // column-major blocks
 INPUT(2, real, damping)     // (dim,)
-LARGE_OUTPUT(3, inverse)    // column-major blocks, both triangles
+LARGE_OUTPUT(3, inverse)    // column-major blocks, both triangles but where UPPER
 INOUT(4, uint, status)
 LARGE_INPUT(5, spare)       // column-major blocks; values where there is no SPARE
 
@@ -93,13 +94,13 @@ void main() {
   }
   barrier();
   if (busy) {
-    const uint target = block_place(k, 2, AREA);
-    for (uint c = 0; c < DIM; ++c) {
+    const uint target = block_place(k, 2, UPPER != 0 ? DIM * (DIM + 1) / 2 : AREA);
+    for (uint c = UPPER != 0 ? row : 0; c < DIM; ++c) {
       accumulator s = sum_zero();
       for (uint k = max(row, c); k < DIM; ++k) {
         s = add_product(s, inverted[base + k + DIM * row], inverted[base + k + DIM * c]);
       }
-      AT(inverse, target, row + DIM * c) = value(s);
+      AT(inverse, target, row + (UPPER != 0 ? c * (c + 1) / 2 : DIM * c)) = value(s);
     }
   }
 }

@@ -517,7 +517,9 @@ class Map:
         self.pose_priors["information"][:] *= shrunk[:, None] * shrunk
         self.priors = [prior.transformed(motion) for prior in self.priors]
         self.keyframes["velocity"][:] = motion[7] * np.asarray(rotation.act(self.keyframes["velocity"]))
-        self.landmarks["position"][:] = similarity.act(self.landmarks["position"])
+        points = self.landmarks["position"]
+        finite = np.isfinite(points).all(axis=1)
+        points[finite] = similarity.act(points[finite])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the map to a file (numpy's .npz); all of it, or nothing."""

@@ -19,6 +19,8 @@ from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.tables import MapError
 
+_FAR = 1e5
+
 
 @dataclass(frozen=True, eq=False)
 class Observations:
@@ -133,6 +135,18 @@ class Selection:
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
         return np.asarray(~np.isfinite(self.points).all(axis=1))
+
+    def landmarks_far(self) -> np.ndarray:
+        """(m,) bool: beyond 1e5 times the median distance, where no step of a solver moves their pixels.
+
+        Such a landmark would turn the cameras after it, so it has to be judged before it may.
+        """
+        if not len(self.points) or not len(self.keyframes) or self.points_fixed:
+            return np.zeros(len(self.points), bool)
+        with np.errstate(invalid="ignore"):
+            away = np.abs(self.points - self.world_T_body[:, :3].mean(axis=0)).max(axis=1)
+            known = away[np.isfinite(away)]
+            return np.asarray(away > _FAR * np.median(known)) if len(known) else np.zeros(len(away), bool)
 
     def points_in_cameras(self) -> np.ndarray:
         """(o, 3) observed points in the frames of their cameras."""

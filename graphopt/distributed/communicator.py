@@ -171,7 +171,7 @@ class ThreadCommunicator:
         if self.size == 1:
             return np.array(values)
         start, waited = time.perf_counter(), self.seconds
-        total = add_in_order(self._met(np.array(values)))
+        total = add_in_order(self._met(np.array(values, np.float64)))
         self.seconds = waited + time.perf_counter() - start
         return total
 

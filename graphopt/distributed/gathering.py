@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.distributed.scattering import Share
+from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
 from graphopt.solver.held import Problem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +36,33 @@ class Piece:
 
 def own_pieces(comm: Communicator, share: Share) -> list[Piece]:
     """Estimates of the free vertices that this rank speaks for: each vertex has one such rank. Collective."""
-    graph = share.graph
-    free = [~vertex_set.fixed for vertex_set in graph.vertex_sets]
-    kept = [mask & ~vertex_set.marginalized for vertex_set, mask in zip(graph.vertex_sets, free, strict=True)]
-    ids = np.concatenate(
-        [
-            np.empty(0, np.int64),
-            *(vertex_set.ids[mask] for vertex_set, mask in zip(graph.vertex_sets, kept, strict=True)),
-        ]
-    )
-    places = np.searchsorted(share.kept_ids, ids)
+    sets = share.graph.vertex_sets
+    return [
+        Piece(vertex_set.type.tag, _rows(vertex_set.ids, mine), _rows(vertex_set.estimate, mine))
+        for vertex_set, mine in zip(sets, _spoken(comm, share), strict=True)
+    ]
+
+
+def _rows(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    return values if chosen.all() else values[chosen]
+
+
+def _spoken(comm: Communicator, share: Share) -> list[np.ndarray]:
+    """Per vertex set of the share (n,) bool: free, and this rank speaks for it. Collective."""
+    sets = share.graph.vertex_sets
+    free = [~vertex_set.fixed for vertex_set in sets]
+    kept = [mask & ~vertex_set.marginalized for vertex_set, mask in zip(sets, free, strict=True)]
+    ids = [vertex_set.ids[mask] for vertex_set, mask in zip(sets, kept, strict=True)]
+    places = np.searchsorted(share.kept_ids, np.concatenate([np.empty(0, np.int64), *ids]))
     speaker = np.full(len(share.kept_ids), comm.size)
     for rank, others in enumerate(comm.share(places)):
         speaker[others] = np.minimum(speaker[others], rank)
-    pieces = []
-    for vertex_set, mask, stays in zip(graph.vertex_sets, free, kept, strict=True):
-        mine = mask.copy()
-        mine[stays] = speaker[np.searchsorted(share.kept_ids, vertex_set.ids[stays])] == comm.rank
-        pieces.append(Piece(vertex_set.type.tag, vertex_set.ids[mine], vertex_set.estimate[mine]))
-    return pieces
+    for mine, stays, own in zip(free, kept, ids, strict=True):
+        mine[stays] = speaker[np.searchsorted(share.kept_ids, own)] == comm.rank
+    return free
 
 
-def each_rank(comm: Communicator, own: list[Piece]) -> Iterator[list[Piece]]:
+def each_rank(comm: Communicator, own: list[T]) -> Iterator[list[T]]:
     """On rank 0 the pieces of one rank after the other; nothing on the others. Collective."""
     for rank in range(comm.size):
         sent = [own if comm.rank == rank and to == 0 else None for to in range(comm.size)]
@@ -63,12 +71,16 @@ def each_rank(comm: Communicator, own: list[Piece]) -> Iterator[list[Piece]]:
             yield received[rank]
 
 
-def collect(comm: Communicator, share: Share, graph: Graph | None) -> None:
-    """Write all estimates into rank 0's `graph`, one rank's after the other. Collective."""
-    for pieces in each_rank(comm, own_pieces(comm, share)):
-        assert graph is not None
-        for piece in pieces:
-            piece.write(graph)
+def collect(comm: Communicator, share: Share, graph: Graph | None, scattered: Scattered | None) -> None:
+    """Write all estimates into the graph of rank 0 that was dealt, one rank's after the other. Collective."""
+    own = [
+        (None if mine.all() else mine, _rows(vertex_set.estimate, mine))
+        for vertex_set, mine in zip(share.graph.vertex_sets, _spoken(comm, share), strict=True)
+    ]
+    for rank, pieces in enumerate(each_rank(comm, own)):
+        assert graph is not None and scattered is not None
+        for (number, rows), (mine, estimates) in zip(scattered.vertices_of(rank), pieces, strict=True):
+            graph.vertex_sets[number].estimate[rows if mine is None else rows[mine]] = estimates
 
 
 def tell_all(comm: Communicator, graph: Graph | None) -> None:
@@ -86,12 +98,18 @@ def tell_all(comm: Communicator, graph: Graph | None) -> None:
             piece.write(graph)
 
 
-def bring_back(comm: Communicator, share: Share, graph: Graph | None, problem: Problem | None) -> None:
+def bring_back(
+    comm: Communicator,
+    share: Share,
+    graph: Graph | None,
+    problem: Problem | None,
+    scattered: Scattered | None,
+) -> None:
     """The present estimates of all shares into the graphs of those who have one. Collective.
 
-    problem: what rank 0 has dealt; None on other ranks.
+    problem, scattered: what rank 0 has dealt, and how; None on other ranks.
     """
-    collect(comm, share, None if problem is None else problem.graph)
+    collect(comm, share, None if problem is None else problem.graph, scattered)
     if problem is not None:
         problem.bring_back()
     tell_all(comm, graph)

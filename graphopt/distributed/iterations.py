@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from graphopt.distributed.checkpoint import pieces_of, write_checkpoint
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.gathering import Piece, bring_back, each_rank, own_pieces
-from graphopt.distributed.scattering import Share
+from graphopt.distributed.scattering import Scattered, Share
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.graph import Graph
 from graphopt.optimizer.progress import watching
@@ -35,12 +35,13 @@ class EachIteration:
         share: Share,
         graph: Graph | None,
         problem: Problem | None,
+        scattered: Scattered | None,
         signals: AgreedSignals,
         summary: Summary,
         wanted: Wanted,
     ):
         self._comm, self._share, self._graph, self._problem = comm, share, graph, problem
-        self._signals = signals
+        self._scattered, self._signals = scattered, signals
         self._told = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
         looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
         asked = comm.share((self._told is not None, looks, problem is not None))
@@ -58,7 +59,7 @@ class EachIteration:
         """Once per iteration, on all ranks."""
         is_due = self._checkpoint is not None and (done.iteration + 1) % self._every == 0
         if self._is_looked_at or (is_due and not self._is_parted):
-            bring_back(self._comm, self._share, self._graph, self._problem)
+            bring_back(self._comm, self._share, self._graph, self._problem, self._scattered)
         if is_due:
             own = own_pieces(self._comm, self._share) if self._is_parted else []
             pieces = [one for part in each_rank(self._comm, own) for one in part]

@@ -136,6 +136,8 @@ class _Whole:
     summary: Summary
     known: session.Known | None
     """What the last optimization has left, and what is kept for the next one."""
+    scattered: Scattered | None
+    """How it is dealt."""
 
 
 def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted) -> Summary:
@@ -157,7 +159,9 @@ def _solve(
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
     assignment = assign_device(comm, options.device)
-    signals = AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+    signals = together(
+        comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+    )
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
         parted = graph if isinstance(graph, PartedGraph) else None
         given = None if isinstance(graph, PartedGraph) else graph
@@ -180,14 +184,15 @@ def _solve(
             together(comm, solver.refresh)
         summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
         problem = None if whole is None else whole.problem
-        told = EachIteration(comm, share, given, problem, signals, summary, wanted)
+        scattered = None if whole is None else whole.scattered
+        told = EachIteration(comm, share, given, problem, scattered, signals, summary, wanted)
         if comm.rank == 0:
             tell_start(summary, wanted.verbose)
         waited, begun = comm.seconds, time.perf_counter()
         run(algorithm, rules, solver, summary, signals, told.callback())
         waited, iterating = comm.seconds - waited, time.perf_counter() - begun
         if not is_parted:
-            bring_back(comm, share, given, problem)
+            bring_back(comm, share, given, problem, scattered)
             _keep(comm, given, whole, own)
     summary.take_description(solver.describe())
     close_seconds(summary.seconds, time.perf_counter() - start)
@@ -227,7 +232,7 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
     summary.fixed_by_gauge = held
     known = session.find(graph, chosen, _key(wanted, options, comm.size)) if problem.graph is graph else None
-    return _Whole(problem, chosen, summary, known)
+    return _Whole(problem, chosen, summary, known, None if known is None else known.scattered)
 
 
 def _key(wanted: Wanted, options: SolverOptions, size: int) -> Hashable:
@@ -266,7 +271,7 @@ def _dealt(comm: Communicator, whole: _Whole | None, wanted: Wanted, options: So
     scattered = together(comm, deal)
     if whole is None or scattered is None:
         return comm.deal(None)
-    graph = whole.problem.graph
+    graph, whole.scattered = whole.problem.graph, scattered
     share = comm.deal(lambda rank: scattered.share(graph, rank))
     if not whole.problem.parts:
         key = _key(wanted, options, comm.size)

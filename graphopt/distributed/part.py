@@ -135,7 +135,7 @@ class NoPart:
     def refresh(self) -> None:
         """Take the share's present numbers."""
         graph, parts = self._share.graph, self._share.select().edges
-        self._chi2 = sum(float(robust_chi2(graph, part.edge_set, part.rows).sum()) for part in parts)
+        self._chi2 = sum((float(robust_chi2(graph, part.edge_set, part.rows).sum()) for part in parts), 0.0)
 
     def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
         """What edges between fixed vertices cost."""

@@ -15,12 +15,12 @@ groups of landmarks of equal weight (edges) that share few poses. Two ways:
 
 An edge between kept vertices is dealt like a landmark with one edge.
 
-"auto" takes the one with fewer copies of poses, of those that are balanced.
+"auto" takes slabs where they have hardly more copies of poses than there are poses; else the one of both with
+fewer, of those that are balanced.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,7 @@ from graphopt.errors import OptionError
 METHODS = ("auto", "slabs", "metis")
 _ROOM = 1.05  # of the mean weight: what a rank may have before landmarks move on
 _SAMPLED = 1_000_000  # observations that covisibility is found from, where there are more
+_FEW_COPIES = 1.01  # of the kept vertices
 _BALANCED = 1.1  # largest over mean weight of a partition that counts as balanced
 
 
@@ -88,15 +89,17 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
     if num_ranks == 1 or incidence.num_kept < 2:
         return _dealt(incidence, items, num_ranks, "slabs", cut(items.weight, num_ranks))
     covisibility = _covisibility(items, incidence.num_kept)
-    ways = {"slabs": _by_slabs, "metis": _by_metis}
-    with ThreadPoolExecutor(2) as pool:
-        found = list(
-            pool.map(
-                lambda name: ways[name](incidence, items, covisibility, num_ranks),
-                ways if method == "auto" else (method,),
-            )
-        )
+    found = []
+    if method != "metis":
+        found.append(_by_slabs(incidence, items, covisibility, num_ranks))
+    if method == "metis" or (method == "auto" and not _has_few_copies(found[0], incidence.num_kept)):
+        found.append(_by_metis(incidence, items, covisibility, num_ranks))
     return min(found, key=lambda one: (one.imbalance() > _BALANCED, one.copies))
+
+
+def _has_few_copies(dealt: Partition, num_kept: int) -> bool:
+    """Nothing is left to gain."""
+    return dealt.imbalance() <= _BALANCED and dealt.copies <= _FEW_COPIES * num_kept
 
 
 def _items(incidence: Incidence) -> _Items:

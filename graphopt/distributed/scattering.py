@@ -92,7 +92,7 @@ class Scattered:
     def __init__(self, selection: Selection, numbers: _Numbers, dealt: Partition):
         self._selection, self._numbers = selection, numbers
         self._dealt = replace(dealt, edges=dealt.edges.astype(np.min_scalar_type(dealt.num_ranks)))
-        self._vertices: dict[int, list[np.ndarray]] = {}
+        self._vertices: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def share(self, graph: Graph, rank: int) -> Share:
         """What a rank optimizes."""
@@ -100,12 +100,12 @@ class Scattered:
         part = Graph()
         part.parameter_sets.extend(graph.parameter_sets)
         edges = self._edges_of(rank)
-        for number, rows in enumerate(self._vertices_of(rank, edges)):
-            if len(rows):
-                vertex_set = selection.vertex_sets[number]
-                columns = {name: gathered(vertex_set._columns[name], rows) for name in _VERTEX_COLUMNS}
-                flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
-                part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
+        self._vertices[rank] = self._found_vertices(edges)
+        for number, rows in self._vertices[rank]:
+            vertex_set = selection.vertex_sets[number]
+            columns = {name: gathered(vertex_set._columns[name], rows) for name in _VERTEX_COLUMNS}
+            flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
+            part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
         for number, rows in edges:
             part.adopt(_edges(selection.edges[number], rows))
         chosen = selection.chosen_by_edges
@@ -114,11 +114,8 @@ class Scattered:
     def renewal(self, graph: Graph, rank: int, changed: Collection[int]) -> Renewal:
         """The graph's present estimates, and measurements of the edge sets of the selection that changed."""
         selection = self._selection
-        rows = self._vertices[rank]
         estimates = [
-            gathered(vertex_set.estimate, some)
-            for vertex_set, some in zip(graph.vertex_sets, rows, strict=True)
-            if len(some)
+            gathered(graph.vertex_sets[number].estimate, rows) for number, rows in self._vertices[rank]
         ]
         measurements = {}
         if changed:
@@ -138,15 +135,19 @@ class Scattered:
                 found.append((number, mine))
         return found
 
-    def _vertices_of(self, rank: int, edges: list[tuple[int, np.ndarray]]) -> list[np.ndarray]:
-        """Per vertex set the rows that the rank has."""
+    def vertices_of(self, rank: int) -> list[tuple[int, np.ndarray]]:
+        """Of each vertex set of the rank's share, once it is made, its number in the graph and the rows."""
+        return self._vertices[rank]
+
+    def _found_vertices(self, edges: list[tuple[int, np.ndarray]]) -> list[tuple[int, np.ndarray]]:
+        """The vertex sets that edges have vertices of, and which."""
         active = [np.zeros(len(vertex_set), bool) for vertex_set in self._selection.vertex_sets]
         for number, mine in edges:
             part = self._selection.edges[number]
             for slot, set_number in enumerate(part.vertex_sets):
                 active[set_number][gathered(part.vertex_rows[:, slot], mine)] = True
-        self._vertices[rank] = [np.flatnonzero(mask) for mask in active]
-        return self._vertices[rank]
+        found = [(number, np.flatnonzero(mask)) for number, mask in enumerate(active)]
+        return [(number, rows) for number, rows in found if len(rows)]
 
 
 def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> Scattered:

@@ -450,7 +450,8 @@ def _ways(
     pairs, num_own = 0.0, 0
     if structure is not None:
         num_own = structure.num_blocks - structure.num_kept
-        pairs = 0.0 if options.schur == "implicit" else pairs_of(structure)
+        decides = options.schur != "implicit" and options.device == "cpu"
+        pairs = pairs_of(structure) if decides else 0.0
     told = comm.share((pairs, num_own, options.device != "cpu"))
     has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
     if options.schur in ("explicit", "implicit") and not has_schur:

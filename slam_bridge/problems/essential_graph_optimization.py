@@ -243,7 +243,8 @@ def _moved(
     """Landmarks with a reference among these keyframes: ids (m,), and where they moved with it (m, 3)."""
     with world.lock:
         reference = world.landmarks["reference"]
-        rows = np.flatnonzero(np.isin(reference, ids))
+        finite = np.isfinite(world.landmarks["position"]).all(axis=1)
+        rows = np.flatnonzero(np.isin(reference, ids) & finite)
         frame = np.searchsorted(ids, reference[rows])
         points, names = world.landmarks["position"][rows], world.landmarks.ids[rows].copy()
     if not len(rows):

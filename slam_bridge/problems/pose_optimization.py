@@ -47,7 +47,11 @@ def pose_optimization(
     graph.load(seen, start)
     holds = ahead(rig, start, seen)
     clock.lap("build")
-    summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock)
+    if _too_few(holds, holds):
+        summary, rounds = graphopt.Summary(1, 0, options.method, graphopt.TerminationType.NO_CONVERGENCE), 0
+        inliers, chi2 = holds, np.where(holds, 0.0, np.inf)
+    else:
+        summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock)
     refused = _too_few(inliers, holds)
     pose = start if refused else graph.pose
     states = States(np.zeros(1, np.int64), pose[None])

@@ -8,7 +8,7 @@ from itertools import product as product_of
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import Case, runner_for
+from gpu_kernel_cases import Case, runner_for, upper_triangles
 from image_edges import images, photo_edge
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
@@ -137,8 +137,8 @@ def test_solve_writes_packed_records(runner):
         inverse = root @ root.transpose(0, 2, 1)
         arrays = products.arrays(view) | {
             "stored": products.stored_by(view, (0,), cut),
-            "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-            "dest_inverse": (5 + 9 * np.arange(len(view.destinations))).astype(np.uint32),
+            "inverse": np.concatenate([np.zeros(5), upper_triangles(inverse).ravel()]).astype(runner.real),
+            "dest_inverse": (5 + 6 * np.arange(len(view.destinations))).astype(np.uint32),
         }
         kernel = products.kernels(view, (0,), (0,), cut, solve=True)
         (packed,) = runner.run(kernel, arrays, products.params(view), view.num_tiles, ["packed1"])

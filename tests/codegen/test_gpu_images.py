@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import NOTHING, Case, runner_for
+from gpu_kernel_cases import NOTHING, Case, runner_for, upper_triangles
 from image_edges import brightness_edge, images, photo_edge
 from test_gpu_kernels import (
     EVERYTHING,
@@ -73,7 +73,7 @@ def test_schur_diagonal(problem, adds):
     root = rng.normal(size=(len(case.estimates[1]), 2, 2))
     inverse = root @ root.transpose(0, 2, 1)
     eliminated = case.free[1]
-    offset = np.where(eliminated, 3 + 4 * np.arange(len(inverse)), NOTHING).astype(np.uint32)
+    offset = np.where(eliminated, 3 + 3 * np.arange(len(inverse)), NOTHING).astype(np.uint32)
     w = np.einsum("nia,nij,njb->nab", jacobians[0], omega, jacobians[1])
     each = (
         np.einsum("nab,nbc,ndc->nad", w, inverse[case.rows[:, 1]], w)
@@ -82,7 +82,7 @@ def test_schur_diagonal(problem, adds):
     expected = np.stack([-each[case.rows[:, 0] == d].sum(axis=0) for d in view.destinations])
     kernel = schur_diagonal_kernel(case.signature, 0, 1, runner.arithmetic)
     arrays = view_arrays(case, view, runner.real) | {
-        "inverse": np.concatenate([np.zeros(3), inverse.ravel()]).astype(runner.real),
+        "inverse": np.concatenate([np.zeros(3), upper_triangles(inverse).ravel()]).astype(runner.real),
         "inverse_offset1": offset,
     }
     arrays["values"] = np.zeros_like(arrays["values"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import Case, instance, runner_for
+from gpu_kernel_cases import Case, instance, runner_for, upper_triangles
 from test_gpu_kernels import CHI2_TOLERANCE, PRODUCT_TOLERANCE, TOLERANCE
 from test_stored_products import Stored
 
@@ -183,8 +183,8 @@ def check_solve(union, products, arrays, expected):
     root = np.random.default_rng(3).normal(size=(len(expected), dim, dim))
     inverse = root @ root.transpose(0, 2, 1)
     arrays = arrays | {
-        "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-        "dest_inverse": (5 + dim * dim * np.arange(len(expected))).astype(np.uint32),
+        "inverse": np.concatenate([np.zeros(5), upper_triangles(inverse).ravel()]).astype(runner.real),
+        "dest_inverse": (5 + dim * (dim + 1) // 2 * np.arange(len(expected))).astype(np.uint32),
     }
     if union.slot in products[0].sources or len(union.members) > len(union.cases):
         return  # the vertices themselves are read: a landmark is never coupled with its like

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import Case, runner_for
+from gpu_kernel_cases import Case, runner_for, upper_triangles
 from image_edges import images, photo_edge
 from test_packed_products import Products
 
@@ -107,8 +107,8 @@ def test_solve_writes_packed_records(runner):
     arrays = halves.arrays(view) | {
         "moved": moved,
         "edge_place": place[view.edges],
-        "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-        "dest_inverse": (5 + 9 * np.arange(len(view.destinations))).astype(np.uint32),
+        "inverse": np.concatenate([np.zeros(5), upper_triangles(inverse).ravel()]).astype(runner.real),
+        "dest_inverse": (5 + 6 * np.arange(len(view.destinations))).astype(np.uint32),
     }
     product = transposed_product(case.signature, 1, (0,), False, runner.arithmetic)
     kernel = stored_tiles_kernel(product, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import NOTHING, Case, Runner
+from gpu_kernel_cases import NOTHING, Case, Runner, upper_triangles
 from vulkan_devices import shared_device
 
 from graphopt.codegen.gpu import EdgeSignature
@@ -131,8 +131,8 @@ def test_solve_writes_packed_records(num_vertices, runner, tag="EDGE_OBSERVATION
     root = rng.normal(size=(len(view.destinations), dim, dim))
     inverse = root @ root.transpose(0, 2, 1)
     arrays = products.arrays(view) | {
-        "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-        "dest_inverse": (5 + dim * dim * np.arange(len(view.destinations))).astype(np.uint32),
+        "inverse": np.concatenate([np.zeros(5), upper_triangles(inverse).ravel()]).astype(runner.real),
+        "dest_inverse": (5 + dim * (dim + 1) // 2 * np.arange(len(view.destinations))).astype(np.uint32),
     }
     kernel = packed_tiles_kernel(case.signature, slot, (0,), runner.arithmetic, True)
     (packed,) = runner.run(kernel, arrays, products.params(view), view.num_tiles, ["packed1"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_kernel_cases import Case, runner_for
+from gpu_kernel_cases import Case, runner_for, upper_triangles
 from test_packed_products import Products
 
 import graphopt
@@ -107,8 +107,8 @@ def test_solve_writes_packed_records(holds_estimate, runner):
     inverse = root @ root.transpose(0, 2, 1)
     arrays = products.arrays(view) | {
         "stored": products.stored(view, (0,)),
-        "inverse": np.concatenate([np.zeros(5), inverse.transpose(0, 2, 1).ravel()]).astype(runner.real),
-        "dest_inverse": (5 + 9 * np.arange(len(view.destinations))).astype(np.uint32),
+        "inverse": np.concatenate([np.zeros(5), upper_triangles(inverse).ravel()]).astype(runner.real),
+        "dest_inverse": (5 + 6 * np.arange(len(view.destinations))).astype(np.uint32),
     }
     kernel = stored_tiles_kernel(products.product(slot, (0,), (0,)), True)
     (packed,) = runner.run(kernel, arrays, products.params(view), view.num_tiles, ["packed1"])

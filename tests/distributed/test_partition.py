@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from graphopt.distributed import partition as partitions
 from graphopt.distributed.partition import Incidence, partition
 from graphopt.errors import OptionError
 
@@ -39,6 +40,15 @@ def test_auto_takes_the_one_with_fewer_copies():
     incidence = street(seed=5)
     both = [partition(incidence, 4, method).copies for method in ("slabs", "metis")]
     assert partition(incidence, 4).copies == min(both)
+
+
+def test_auto_asks_metis_only_where_there_is_something_to_gain(monkeypatch):
+    """A long street: slabs copy a few poses of hundreds."""
+    incidence = street(600, 900, 1)
+    slabs = partition(incidence, 2, "slabs")
+    assert slabs.copies <= 1.01 * incidence.num_kept
+    monkeypatch.setattr(partitions, "_by_metis", None)
+    np.testing.assert_array_equal(partition(incidence, 2).edges, slabs.edges)
 
 
 @pytest.mark.parametrize("method", ["slabs", "metis"])

@@ -28,6 +28,20 @@ def test_several_devices_without_mpi(make, device):
     assert f"rank {device.count(',')} on" in found.full_report()
 
 
+@pytest.mark.parametrize("options", [{}, {"linear_solver": "pcg"}])
+def test_one_edge_over_more_ranks(options):
+    """The first rank has none; the same bits as on one."""
+    graph, alone = graphopt.Graph(), graphopt.Graph()
+    for one in (graph, alone):
+        one.add_vertices("VERTEX_SE2", [0, 1], [[0.0, 0, 0], [1, 1, 1]])
+        one.add_edges("EDGE_SE2", [[0, 1]], [[1.0, 0, 0]])
+    found = graphopt.optimize(graph, "gn", 3, device="cpu,cpu,cpu", **options)
+    expected = graphopt.optimize(alone, "gn", 3, device="cpu", **options)
+    assert found.initial_chi2 == expected.initial_chi2
+    np.testing.assert_allclose(graph.vertex_sets[0].estimate, alone.vertex_sets[0].estimate, atol=1e-12)
+    assert sorted(rank["edges"] for rank in found.ranks) == [0, 0, 1]
+
+
 def test_components_that_are_held_stay():
     """`Graph.hold` works over ranks: each vertex type with fewer components travels as its own type."""
     graph, alone = adjustment(), adjustment()
@@ -85,6 +99,7 @@ def test_errors_together():
         ({"device": "cpu,cpu", "robust": "graduated"}, OptionError, "one rank"),
         ({"device": "cpu,cpu", "schur": "implicit"}, OptionError, "needs marginalized vertices"),
         ({"device": "cpu,cpu", "time_limit": -1.0}, OptionError, "time_limit"),
+        ({"device": "cpu,cpu", "on_interrupt": "return"}, OptionError, "on_interrupt is .return., expected"),
     ],
 )
 def test_what_cannot_be(options, error, words):

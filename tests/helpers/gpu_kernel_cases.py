@@ -271,3 +271,9 @@ class Runner:
         if self.arithmetic == "two_float" and like.dtype == np.float64:
             return self.device.download(buffer, np.float32, 2 * like.size).astype(float).reshape(-1, 2).sum(1)
         return self.device.download(buffer, like.dtype, like.size)
+
+
+def upper_triangles(blocks: np.ndarray) -> np.ndarray:
+    """(n, d (d + 1) / 2) of symmetric blocks (n, d, d), by columns."""
+    dim = blocks.shape[1]
+    return np.stack([blocks[:, i, j] for j in range(dim) for i in range(j + 1)], axis=1)

@@ -212,6 +212,53 @@ def test_landmarks_behind_and_far_away():
     np.testing.assert_allclose(world.keyframes["world_T_body"][:, :3], poses[:, :3], atol=2e-3)
 
 
+@pytest.mark.parametrize("problem", [sb.global_ba, sb.full_inertial_ba], ids=["visual", "inertial"])
+def test_landmarks_at_the_end_of_the_world_turn_no_camera(problem):
+    """Four at a million kilometres, ahead of their cameras: named, and the answer is that without them."""
+    rng = np.random.default_rng(27)
+    world, _ = simulated_map(rng, times=0.25 * np.arange(9), count=60, pixels=0.5)
+    first, far = world.keyframes.ids[:1], world.landmarks.ids[5:9]
+    disturb(world, rng, points=0.05, fixed=first)
+    without = world.snapshot()
+    without.remove_landmarks(far)
+    centre = world.keyframes["world_T_body"][:, :3].mean(axis=0)
+    rows = world.landmarks.rows(far)
+    world.landmarks["position"][rows] += 1e9 * (world.landmarks["position"][rows] - centre + [0.5, 0.2, -0.3])
+    before = world.landmarks["position"][rows].copy()
+    options = EXACT.with_changes(confidence=0.9999)
+    result, expected = (problem(one, fixed=first, options=options) for one in (world, without))
+    assert result.is_usable and expected.inliers.all()
+    np.testing.assert_array_equal(result.rejected["landmark without inliers"], far)
+    np.testing.assert_array_equal(world.landmarks["position"][rows], before)
+    np.testing.assert_allclose(
+        world.keyframes["world_T_body"], without.keyframes["world_T_body"], atol=1e-6, rtol=0.0
+    )
+
+
+@pytest.mark.parametrize("problem", [sb.local_ba, sb.global_ba, sb.full_inertial_ba])
+def test_a_hand_before_the_camera(problem):
+    """Three keyframes of nonsense: named, and without IMU their poses stay where they were."""
+    rng = np.random.default_rng(28)
+    world, _ = simulated_map(rng, pixels=0.5)
+    poses, _ = poses_and_velocities(0.25 * np.arange(13))
+    first, covered = world.keyframes.ids[:1], world.keyframes.ids[5:8]
+    seen = world.observations
+    rows = np.isin(seen["keyframe"], covered)
+    seen["pixel"][rows] = rng.uniform([0, 0], [740, 480], (rows.sum(), 2))
+    seen["right"][rows] = seen["pixel"][rows, 0] - rng.uniform(1.0, 40.0, rows.sum())
+    disturb(world, rng, 0.005, 0.02, 0.05, points=0.05, fixed=first)
+    before = world.keyframes["world_T_body"].copy()
+    arguments = (world.keyframes.ids[1:],) if problem is sb.local_ba else ()
+    result = problem(world, *arguments, fixed=first, options=sb.SolveOptions(iterations=20, rounds=6))
+    assert result.is_usable
+    np.testing.assert_array_equal(result.rejected["keyframe without inliers"], covered)
+    found = world.keyframes["world_T_body"]
+    np.testing.assert_allclose(found[:, :3], poses[:, :3], atol=0.1)
+    np.testing.assert_allclose(np.delete(found[:, :3] - poses[:, :3], [5, 6, 7], axis=0), 0.0, atol=0.03)
+    if problem is not sb.full_inertial_ba:
+        np.testing.assert_allclose(found[5:8], before[5:8], atol=1e-12)
+
+
 @pytest.mark.parametrize("place", [np.inf, np.nan])
 def test_landmarks_without_a_finite_place(place):
     """They take no part, are named, and stay what they are; poses are those of a map without them."""
@@ -282,8 +329,8 @@ def test_landmarks_that_go_astray_are_placed_anew(stereo, seed):
         np.isin(world.landmarks.ids, ids)
         for ids in (result.extra["placed anew"], result.rejected["landmark without inliers"])
     )
-    assert placed.sum() > 10 and not placed[-1] and not placed[:-1][~known].any()
-    assert (lost[:-1] & known).sum() < 0.3 * len(once.rejected["landmark without inliers"])
+    assert placed.sum() > 3 and not placed[-1] and not placed[:-1][~known].any()
+    assert (lost[:-1] & known).sum() < 0.5 * len(once.rejected["landmark without inliers"])
     assert np.count_nonzero(result.inliers[world.observations["landmark"] == nothing]) <= 2
     np.testing.assert_array_equal(world.landmarks["position"][lost], before[lost])
     full = sb.full_inertial_ba(world, fixed=first, options=options.with_changes(iterations=40))

@@ -236,7 +236,10 @@ def test_transform_moves_poses_and_points_alike():
     mono = sb.Map(sb.Camera.pinhole([0, 0, 0, 0, 0, 0, 1.0], 1.0, 1.0, 0.0, 0.0))
     motion = np.asarray(SE3.exp(np.array([0.3, -0.2, 0.5, 1.0, 2.0, -3.0])).storage)
     before, velocity = rays(), world.keyframes["velocity"].copy()
+    star = world.add_landmarks([1.0, 2.0, 3.0])
+    world.landmarks["position"][world.landmarks.rows(star)] = [np.inf, 0.0, np.nan]
     world.transform(motion)
+    np.testing.assert_array_equal(world.landmarks["position"][-1], [np.inf, 0.0, np.nan])
     np.testing.assert_allclose(rays(), before, atol=1e-12)
     np.testing.assert_allclose(world.keyframes["velocity"], SE3(motion).rotation.act(velocity), atol=1e-12)
     k = mono.add_keyframes([0, 1], [[0, 0, 0, 0, 0, 0, 1.0], [1.0, 0, 0, 0, 0, 0, 1.0]], np.ones((2, 3)))

@@ -101,7 +101,7 @@ class EdgeProduct(Protocol):
 def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     """Products over tiles of whole destinations of a slot.
 
-    solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has blocks by columns, that of
+    solve: x_a = -inverse y into packed{slot} instead of y; `inverse` has upper triangles by columns, that of
     destination d from `dest_inverse[d]` on. `tile_ranges` (num_tiles, 4): first destination, number of
     destinations, first edge, one past the last.
     """
@@ -248,6 +248,11 @@ def _solve_tile(product: EdgeProduct) -> list[str]:
     ]
 
 
+def upper_place(i: int, j: int) -> int:
+    """Place of an entry of a symmetric block of which the upper triangle is stored by columns."""
+    return min(i, j) + max(i, j) * (max(i, j) + 1) // 2
+
+
 def solve_destination(product: EdgeProduct, record: str, records: str) -> list[str]:
     """Text that writes -inverse (total_0, total_1, ...) as x into the packed record of a destination.
 
@@ -256,7 +261,7 @@ def solve_destination(product: EdgeProduct, record: str, records: str) -> list[s
     dim = len(product.sums)
     solve = [
         f"const real solved_{i} = "
-        + " + ".join(f"AT(inverse, block, {i + dim * j}) * total_{j}" for j in range(dim))
+        + " + ".join(f"AT(inverse, block, {upper_place(i, j)}) * total_{j}" for j in range(dim))
         + ";"
         for i in range(dim)
     ]

@@ -13,6 +13,7 @@ namespace graphopt {
 namespace {
 
 constexpr std::int64_t kMinParallelDim = 128;
+constexpr std::int64_t kFlopsPerThread = 2'000'000;  // 0.1 ms: the threads meet at every panel
 
 }  // namespace
 
@@ -39,17 +40,18 @@ bool DenseCholesky::factorize(const double* values, const double* damping) {
   if (signed_pivots_) signs_.resize(static_cast<std::size_t>(dim));
   int failed = -1;
   ThreadPool& pool = ThreadPool::instance();
-  if (dim < kMinParallelDim || pool.num_threads() == 1) {
-    factorize_thread(Team{}, values, damping, &failed);
-  } else {
-    for (bool done = false; !done;) {
-      const int threads = pool.num_threads();
-      SpinBarrier barrier(threads);
-      const auto body = [&](int thread) {
-        factorize_thread(Team{thread, threads, &barrier}, values, damping, &failed);
-      };
-      done = pool.run_exactly(threads, std::ref(body));
+  for (bool done = false; !done;) {
+    const int threads =
+        dim < kMinParallelDim ? 1 : pool.threads_for(static_cast<std::int64_t>(flops()), kFlopsPerThread);
+    if (threads == 1) {
+      factorize_thread(Team{}, values, damping, &failed);
+      break;
     }
+    SpinBarrier barrier(threads);
+    const auto body = [&](int thread) {
+      factorize_thread(Team{thread, threads, &barrier}, values, damping, &failed);
+    };
+    done = pool.run_team(threads, std::ref(body));
   }
   throw_if_stopped();
   factorized_ = failed < 0;

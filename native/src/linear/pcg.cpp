@@ -63,6 +63,12 @@ void PatternOperator::multiply(const double* x, double* y, const Team& team) {
   }
 }
 
+int PatternOperator::worth_threads() const {
+  constexpr std::int64_t values_per_thread = 10000;  // about 10 us
+  return static_cast<int>(
+      std::clamp<std::int64_t>(pattern_->values_size() / values_per_thread, 1, ThreadPool::max_threads));
+}
+
 void PatternOperator::multiply(const double* x, double* y) {
   const auto prepare = [&](int threads) { require_threads(threads); };
   run_team(worth_threads(), prepare, [&](const Team& team) { multiply(x, y, team); });

@@ -28,7 +28,7 @@ class BlockOperator {
   virtual const std::vector<std::int32_t>& dims() const = 0;  // first num_blocks() are used
   virtual int num_blocks() const = 0;
   virtual std::int64_t offset(int block) const = 0;
-  virtual bool worth_threads() const = 0;
+  virtual int worth_threads() const = 0;
   virtual void require_threads(int num_threads) = 0;
   virtual void diagonal_blocks(double* out) = 0;  // damping included
   // A block to precondition with where the diagonal block is not positive definite; false: there is none.
@@ -45,7 +45,7 @@ class PatternOperator final : public BlockOperator {
   const std::vector<std::int32_t>& dims() const override { return pattern_->dims(); }
   int num_blocks() const override { return pattern_->num_blocks(); }
   std::int64_t offset(int block) const override { return pattern_->offset(block); }
-  bool worth_threads() const override { return pattern_->values_size() >= 20000; }
+  int worth_threads() const override;
   void require_threads(int num_threads) override { partial_.require(num_threads, pattern_->dim()); }
   void diagonal_blocks(double* out) override;
   void multiply(const double* x, double* y, const Team& team) override;
@@ -69,7 +69,7 @@ class SchurOperator final : public BlockOperator {
   const std::vector<std::int32_t>& dims() const override { return schur_->pattern().dims(); }
   int num_blocks() const override { return schur_->num_kept(); }
   std::int64_t offset(int block) const override { return schur_->pattern().offset(block); }
-  bool worth_threads() const override { return schur_->worth_threads(); }
+  int worth_threads() const override { return schur_->worth_threads(); }
   void require_threads(int num_threads) override { schur_->require_threads(num_threads); }
   void diagonal_blocks(double* out) override { schur_->diagonal_blocks(out, diagonal_of_kept_); }
   bool block_instead(int block, double* out) const override {

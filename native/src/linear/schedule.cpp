@@ -9,6 +9,7 @@ namespace graphopt {
 namespace {
 
 constexpr double kMinParallelCost = 60e3;  // nanoseconds; below, one thread does it all
+constexpr double kCostPerThread = 50e3;  // nanoseconds that make another thread worth waking and waiting for
 constexpr int kMaxSplitsPerThread = 32;
 
 // First-fit allocation on a line, at analysis time.
@@ -76,12 +77,6 @@ class TreeSplitter {
     }
   }
 
-  double total_cost() const {
-    double total = 0.0;
-    for (int s : subtrees_) total += cost_[s];
-    return total;
-  }
-
   // Owner of each root of the best cut.
   std::vector<std::pair<std::int32_t, int>> best_cut() {
     auto best = assignment();
@@ -131,12 +126,20 @@ class TreeSplitter {
   double top_time_ = 0.0, time_ = 0.0;
 };
 
+// As many of the pool's threads as the work pays for; where it pays for any beside the caller, two.
+int worth_threads(const SymbolicFactor& symbolic, int threads) {
+  double cost = 0.0;
+  for (const Supernode& node : symbolic.supernodes) cost += node.cost;
+  if (threads == 1 || cost < kMinParallelCost) return 1;
+  return static_cast<int>(std::clamp(cost / kCostPerThread, 2.0, static_cast<double>(threads)));
+}
+
 }  // namespace
 
 Schedule::Schedule(const SymbolicFactor& symbolic, int threads) : num_threads(threads), planned_for(threads) {
   const int num = static_cast<int>(symbolic.supernodes.size());
-  TreeSplitter splitter(symbolic, threads);
-  if (splitter.total_cost() < kMinParallelCost) num_threads = 1;
+  num_threads = worth_threads(symbolic, threads);
+  TreeSplitter splitter(symbolic, num_threads);
   std::vector<int> owner(num, -1);
   subtree_end.assign(num, static_cast<std::int32_t>(symbolic.scalar_source.size()));
   own.resize(num_threads);

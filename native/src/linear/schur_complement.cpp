@@ -12,7 +12,9 @@
 namespace graphopt {
 namespace {
 
-constexpr std::int64_t kMinParallelBlocks = 400;  // stored blocks
+constexpr std::int64_t kMinParallelBlocks = 400;  // stored blocks; below, one thread does it all
+constexpr std::int64_t kBlocksPerThread =
+    800;  // about 50 us of reduction, ten times a barrier of many threads
 constexpr std::int64_t kMostInCopy = 1 << 16;  // numbers of S that a share keeps a copy of: half of a cache
 constexpr std::int64_t kPairsOfShare = 8192;   // products W V' that a share has at least
 constexpr int kMostShares = 16;
@@ -202,7 +204,11 @@ std::int64_t SchurComplement::memory_bytes() const {
       observations_.size() * sizeof(Observation));
 }
 
-bool SchurComplement::worth_threads() const { return pattern_->num_stored_blocks() >= kMinParallelBlocks; }
+int SchurComplement::worth_threads() const {
+  const std::int64_t blocks = pattern_->num_stored_blocks();
+  if (blocks < kMinParallelBlocks) return 1;
+  return static_cast<int>(std::clamp<std::int64_t>(blocks / kBlocksPerThread, 2, ThreadPool::max_threads));
+}
 
 void SchurComplement::require_threads(int num_threads) {
   partial_.require(num_threads, kept_dim_);

@@ -40,7 +40,7 @@ class SchurComplement {
   void multiply(const double* x, double* y, const Team& team);
   void multiply(const double* x, double* y);
   void require_threads(int num_threads);  // before a team calls multiply
-  bool worth_threads() const;
+  int worth_threads() const;
 
   // Diagonal blocks of S, or of_kept: of H_pp + D, one after the other, column-major (diagonal_size()).
   void diagonal_blocks(double* out, bool of_kept = false);

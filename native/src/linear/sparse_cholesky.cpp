@@ -26,7 +26,7 @@ void SparseCholesky::run(const Task& task) {
     SpinBarrier barrier(schedule_.num_threads);
     if (schedule_.num_threads == 1) return task(0, barrier);
     const auto body = [&](int thread) { task(thread, barrier); };
-    if (ThreadPool::instance().run_exactly(schedule_.num_threads, std::ref(body))) return;
+    if (ThreadPool::instance().run_team(schedule_.num_threads, std::ref(body))) return;
   }
 }
 
@@ -63,8 +63,8 @@ std::int64_t SparseCholesky::memory_bytes() const {
 }
 
 std::int64_t SparseCholesky::required_bytes() const {
-  const int threads = ThreadPool::instance().num_threads();
-  const Schedule schedule(symbolic_, threads);
+  const Schedule schedule(symbolic_, ThreadPool::instance().num_threads());
+  const int threads = schedule.num_threads;
   const std::int64_t vectors = (4 + (threads > 1 ? threads : 0)) * pattern_->dim();
   return (symbolic_.factor_size + schedule.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
 }

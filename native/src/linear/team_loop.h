@@ -1,6 +1,7 @@
 // Parallel regions for members of a team, and sums in a fixed order.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -9,18 +10,18 @@
 
 namespace graphopt {
 
-// Call prepare(num_threads) once and then task(team) on every thread of the pool, or alone if `parallel` is
-// false.
+// Call prepare(num_threads) once and then task(team) on as many threads of the pool, at most `most`: each one
+// more makes every barrier longer.
 template <class Prepare, class Task>
-void run_team(bool parallel, const Prepare& prepare, const Task& task) {
+void run_team(int most, const Prepare& prepare, const Task& task) {
   ThreadPool& pool = ThreadPool::instance();
   for (;;) {
-    const int threads = parallel ? pool.num_threads() : 1;
+    const int threads = std::clamp(most, 1, pool.num_threads());
     prepare(threads);
     if (threads == 1) return task(Team{});
     SpinBarrier barrier(threads);
     const auto body = [&](int thread) { task(Team{thread, threads, &barrier, thread}); };
-    if (pool.run_exactly(threads, std::ref(body))) return;  // else the pool was resized meanwhile
+    if (pool.run_team(threads, std::ref(body))) return;  // else the pool was resized meanwhile
   }
 }
 

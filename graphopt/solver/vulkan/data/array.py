@@ -11,6 +11,8 @@ memory of the host, behind a resizable BAR ("rebar") the host writes the device'
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Literal
@@ -49,6 +51,12 @@ def unpack_wide(words: np.ndarray, has_float64: bool) -> np.ndarray:
     return found[:, 0]
 
 
+_SHARED: weakref.WeakKeyDictionary[Any, weakref.WeakValueDictionary[bytes, DeviceArray]] = (
+    weakref.WeakKeyDictionary()
+)
+_SHARING = threading.Lock()
+
+
 class DeviceArray:
     """A buffer of `count` numbers; see the module's header."""
 
@@ -71,6 +79,21 @@ class DeviceArray:
         own = cls(context, values.size, dtype)
         own.write(values)
         return own
+
+    @classmethod
+    def shared(cls, context: Context, values: np.ndarray) -> DeviceArray:
+        """An array of uint32 that nobody writes again: one that holds these numbers already, if there is one.
+
+        Places of vertices and of their blocks, by row and by destination, are often the same numbers.
+        """
+        values = np.ascontiguousarray(values, np.uint32)
+        digest = digest_of(values)
+        with _SHARING:
+            known = _SHARED.setdefault(context.device, weakref.WeakValueDictionary())
+            found = known.get(digest)
+            if found is None:
+                found = known[digest] = cls.of(context, values)
+        return found
 
     # ---------------------------------------------------------------- now
 

@@ -130,7 +130,9 @@ class DeviceEstimates:
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
         """Of these, the ones with optimized vertices."""
-        self.offsets = {number: DeviceArray.of(context, _offsets(offsets[number])) for number in self.numbers}
+        self.offsets = {
+            number: DeviceArray.shared(context, _offsets(offsets[number])) for number in self.numbers
+        }
         """Per set (n,) uint32: first scalar in dx, or NOTHING."""
         kept_dim = structure.kept_dim
         self.has_kept = {
@@ -140,7 +142,7 @@ class DeviceEstimates:
         self.kept_offsets = {
             number: self.offsets[number]
             if (offset < kept_dim).all()
-            else DeviceArray.of(context, _offsets(np.where(offset < kept_dim, offset, -1)))
+            else DeviceArray.shared(context, _offsets(np.where(offset < kept_dim, offset, -1)))
             for number, offset in offsets.items()
             if self.has_kept[number]
         }
@@ -220,8 +222,12 @@ class DeviceEstimates:
     def download(self) -> None:
         """Bring the current version into the working arrays of the host, all of it or nothing."""
         here = self._versions[self.current]
-        brought = {number: here[number].wide.read() for number in self.moving}
-        for number, words in brought.items():
+        brought = [np.empty(here[number].wide.count, WIDE) for number in self.moving]
+        buffers = [here[number].wide.buffer for number in self.moving]
+        self._context.device.read(
+            [(buffer, 0, words) for buffer, words in zip(buffers, brought, strict=True)]
+        )
+        for number, words in zip(self.moving, brought, strict=True):
             records, array = here[number], self.working[number].array
             records.bring(words, self._is_optimized[number], array)
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off

@@ -57,20 +57,24 @@ class BlockInverse:
         source: np.ndarray,
         damping_offset: np.ndarray,
         spare: np.ndarray | None = None,
+        *,
+        upper: bool = False,
     ):
         """source: offset of each block in values; damping_offset: its first scalar in the damping.
 
-        spare: offset of the block that takes the place of one that is not definite, see `launches`.
+        spare: offset of the block that takes the place of one that is not definite, see `launches`. upper: of
+        an inverse only the upper triangle is stored, by columns.
         """
-        self._context = context
-        area = dims.astype(np.int64) ** 2
+        self._context, self._upper = context, upper
+        dims = dims.astype(np.int64)
+        area = dims * (dims + 1) // 2 if upper else dims**2
         self.offset = first_of_each(area)
         """(n,) int64: offset of each inverse."""
         self.size = int(area.sum())
         self.buffer = context.reals(self.size)
         order, self.bins = bins_of_blocks(dims)
         columns = [source, damping_offset, self.offset, *([] if spare is None else [spare])]
-        self.is_affine = isinstance(order, slice) and _are_affine(columns, dims)
+        self.is_affine = isinstance(order, slice) and _are_affine(columns, dims, area)
         """Blocks follow each other everywhere: `blocks` has one row."""
         count = slice(1) if self.is_affine else order
         self.blocks = context.indices(index_table(*(column[count] for column in columns)))
@@ -90,7 +94,7 @@ class BlockInverse:
             (dim,) = bin_.dims
             is_damped = damped and damping is not None
             constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(self._has_spare)}
-            constants[5] = int(self.is_affine)
+            constants |= {5: int(self.is_affine), 6: int(self._upper)}
             buffers = (self.blocks, values, damping or status, self.buffer, status, spare or values)
             groups = -(-bin_.num_chunks // (INVERSE_WORKGROUP // dim))
             params = (bin_.first, bin_.num_chunks)
@@ -98,10 +102,12 @@ class BlockInverse:
         return launches
 
 
-def _are_affine(columns: list[np.ndarray], dims: np.ndarray) -> bool:
-    """Blocks of one dimension that follow each other in each of these columns; the second one has rows."""
-    dim = int(dims[0]) if len(dims) else 0
-    steps = [dim if number == 1 else dim**2 for number in range(len(columns))]
+def _are_affine(columns: list[np.ndarray], dims: np.ndarray, area: np.ndarray) -> bool:
+    """Blocks of one dimension that follow each other in each column: blocks, rows, inverses, maybe blocks."""
+    if not len(dims):
+        return True
+    dim, size = int(dims[0]), int(area[0])
+    steps = [dim**2, dim, size, dim**2][: len(columns)]
     return all(bool((np.diff(column) == step).all()) for column, step in zip(columns, steps, strict=True))
 
 

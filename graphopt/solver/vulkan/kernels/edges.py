@@ -78,7 +78,7 @@ class ViewArrays:
             "dest_block": layout.diagonal_offset[view.blocks],
             "dest_scalar": layout.scalar[view.blocks],
         }
-        small = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
+        small = {name: DeviceArray.shared(context, array) for name, array in arrays.items()}
         self._arrays = {**small, "rows": self._rows}
         self.long = _long_arrays(context, view, layout)
         if whole is None:

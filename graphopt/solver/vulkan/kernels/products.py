@@ -274,7 +274,7 @@ class EdgeProducts:
         if unit.key not in self._solving:
             arrays = solve_arrays(self._structure, self._num_kept, unit, inverse.offset)
             self._solving[unit.key] = {
-                name: DeviceArray.of(self._context, array) for name, array in arrays.items()
+                name: DeviceArray.shared(self._context, array) for name, array in arrays.items()
             }
         return {name: array.buffer for name, array in self._solving[unit.key].items()}
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.structure import Structure
+from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.blocks import (
     NORMAL,
@@ -342,9 +343,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
         super().__init__(equations, products, edge_bytes)
         context, layout = equations.context, equations.layout
         first = layout.num_kept
-        self._inverse = BlockInverse(
-            context, layout.dims[first:], layout.diagonal_offset[first:], layout.scalar[first:-1]
-        )
+        places = layout.diagonal_offset[first:], layout.scalar[first:-1]
+        self._inverse = BlockInverse(context, layout.dims[first:], *places, upper=True)
         self.landmark_inverse = self._inverse
         self._schur_diagonal: Any = None
         self._work = self._sums = equations.dx  # H_lp x in the rows of landmarks, before dx is there
@@ -359,7 +359,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
         offset = np.full(structure.num_blocks + 1, NOTHING, np.uint32)  # the last one: not optimized
         offset[layout.num_kept : -1] = self._inverse.offset
         self._inverse_offsets = {
-            number: context.indices(offset[blocks]) for number, blocks in enumerate(structure.vertex_blocks)
+            number: DeviceArray.shared(context, offset[blocks])
+            for number, blocks in enumerate(structure.vertex_blocks)
         }
 
     def record_blocks(self, program: Program) -> DiagonalBlocks:
@@ -372,7 +373,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
         program.copy(self._equations.values, diagonal, size)
         program.barrier()
         inverse = self._inverse.buffer
-        for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
+        offsets = {number: array.buffer for number, array in self._inverse_offsets.items()}
+        for step in self._products.schur_diagonal_steps(inverse, offsets, diagonal):
             program.step(step)
         return DiagonalBlocks(diagonal, layout.diagonal_offset[: layout.num_kept])
 
